@@ -174,7 +174,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
     from shapeline.games import torch_execution
     from shapeline.games.torch_execution import FORMS
     from shapeline.models.torch_models import evaluation_mode
-    from shapeline.threads import at_once
+    from shapeline.threads import run_tasks
 
     def of_form(name: str):
         rows = backends.traced_rows(case.inputs, case.reference)
@@ -184,7 +184,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
         def on(rows: np.ndarray) -> Callable[[], object]:
             if name == "onnx":
                 graph = prepared.graph
-                return lambda: list(at_once(again(graph), [rows] * graph.shares, graph.shares))
+                return lambda: list(run_tasks(again(graph), [rows] * graph.shares, graph.shares))
             resident = torch.from_numpy(rows)
             if name == "channels_last":
                 resident = resident.contiguous(memory_format=torch.channels_last)

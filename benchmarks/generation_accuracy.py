@@ -26,7 +26,7 @@ from shapeline.generation.game import PromptGame
 from shapeline.generation.prompts import build_prompt
 from shapeline.seeds import seed_of
 from shapeline.statistics.bounds import intervals
-from shapeline.statistics.paired import by_label
+from shapeline.statistics.paired import pivot_by_method
 from shapeline.statistics.recommendation import recommend
 
 TOPICS = ("World", "Sports", "Business", "Technology")
@@ -129,7 +129,7 @@ def measure_all(games: list[tuple[PromptGame, dict, dict]]) -> pd.DataFrame:
 
 def report(measured: pd.DataFrame) -> str:
     """Return the tables in Markdown and the recommendation at each number of evaluations."""
-    errors, coverage = by_label(measured, "rmse"), by_label(measured, "coverage")
+    errors, coverage = pivot_by_method(measured, "rmse"), pivot_by_method(measured, "coverage")
     ends, inside = intervals(errors), intervals(coverage)
     means = measured.groupby(["label", "quantity"])["value"].mean().unstack()
     lines = ["| method | " + " | ".join(map(str, BUDGETS)) + f" | coverage at {BUDGETS} | seconds at {SHOWN} |"]

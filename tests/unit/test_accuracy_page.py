@@ -94,7 +94,7 @@ def measured_by_hand(**ratios: dict[str, float]) -> pd.DataFrame:
 
 def test_the_mean_over_games_is_geometric():
     frame = measured_by_hand(kernel_shap={"a": 1.0, "b": 1.0}, ours={"a": 0.25, "b": 1.0})
-    means = accuracy.over_games(frame).set_index("estimator")
+    means = accuracy.average_over_games(frame).set_index("estimator")
     assert means.loc["ours", "ratio"] == pytest.approx(0.5) and means.loc["ours", "games"] == 2
     assert means.loc["ours", "low"] < 0.5 < means.loc["ours", "high"]
     assert tuple(means.loc["kernel_shap", ["ratio", "low", "high"]]) == (1, 1, 1)

@@ -82,7 +82,7 @@ def test_what_defines_no_number_is_not(place, change):
 
 def test_another_version_of_a_package_computes_anew(place, monkeypatch):
     before = key()
-    monkeypatch.setattr(addresses, "of_job", lambda *_: {"numpy": "99"})
+    monkeypatch.setattr(addresses, "list_versions", lambda *_: {"numpy": "99"})
     assert key() != before
 
 

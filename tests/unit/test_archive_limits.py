@@ -42,7 +42,7 @@ def whole(path: Path, allowed: limits.Limits = limits.USUAL, wanted=lambda name:
     """A call that reads all that is wanted of an archive."""
 
     def call() -> list:
-        with archive.opened(path, wanted, allowed) as members:
+        with archive.open_files(path, wanted, allowed) as members:
             return [(name, len(stream.read())) for name, stream in members]
 
     return call
@@ -227,7 +227,7 @@ def test_the_keys_of_limits_are_checked(default):
 
 
 def test_every_source_of_an_archive_takes_the_limits(root):
-    takes = {name for name, one in registry.SOURCES.items() if "archive.opened" in text_of(root, one.module)}
+    takes = {name for name, one in registry.SOURCES.items() if "archive.open_files" in text_of(root, one.module)}
     takes |= {name for name, one in registry.SOURCES.items() if "annotated.read(" in text_of(root, one.module)}
     assert takes == {"cifar10", "fer", "image_folder", "imdb", "lisa", "malaria", "polarity", "yahoo"}
     for name in takes:

@@ -182,8 +182,8 @@ def test_mostly_counts_the_signs_of_one_feature(results):
 
 
 def test_bounds_and_seconds(results):
-    assert claim_checks.at_most("other", lambda d: 4 * d, "4 d")(results).verdict == "holds"
-    assert claim_checks.at_most("other", lambda d: 3 * d, "3 d")(results).verdict == "fails"
+    assert claim_checks.check_cost_bound("other", lambda d: 4 * d, "4 d")(results).verdict == "holds"
+    assert claim_checks.check_cost_bound("other", lambda d: 3 * d, "3 d")(results).verdict == "fails"
     assert claim_checks.takes_at_most("poor", 5.0)(results) == claim_checks.Finding("2.00 s an instance", "holds")
     assert claim_checks.takes_at_most("poor", 1.0)(results).verdict == "fails"
 

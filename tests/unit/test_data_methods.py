@@ -149,7 +149,7 @@ def test_more_points_around_an_instance_are_labelled_by_the_model_and_counted():
     def scored(count):
         parameters = {"alpha": "constant"} | ({"count": count} if count != 100 else {})  # an entry may leave it out
         given = (measure, question, data.inputs[-1:], data.ids[-1:], data, COLUMNS, 0, parameters)
-        return labelled_points.around_asked_points(*given)
+        return labelled_points.score_queried_points(*given)
 
     scores, asked, told = scored(500)
     assert asked.tolist() == [500] and told == {"warning": [None]}
@@ -174,7 +174,7 @@ def qii(dataset: Dataset, features: Features, task: str, target: int = 0, **para
     parameters = {"permutations": 10, **parameters}
     question = Game(plane(task), None, features)
     given = question, dataset.inputs[-1:], np.array([target]), dataset.ids[-1:], dataset, 0, parameters
-    return labelled_points.of_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
+    return labelled_points.score_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
 
 
 def test_qii_of_a_plane_is_its_slope_times_the_distance_from_the_mean():
@@ -196,7 +196,7 @@ def test_qii_draws_orders_above_12_features_and_counts_them():
     total = Classifier("function", "sum", lambda rows: rows.reshape(len(rows), -1).mean(1), 2)
     question = Game(total, None, rows)
     given = question, data.inputs[3:], np.array([1, 1]), data.ids[3:], data, 0, {"permutations": 4000}
-    scores, asked = labelled_points.of_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
+    scores, asked = labelled_points.score_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
     exact = (data.inputs[3:] - data.inputs[:3].mean(0)).sum((1, 3)) / 26
     assert asked.tolist() == [14 * 4000] * 2
     assert scores == pytest.approx(exact, abs=2e-3)

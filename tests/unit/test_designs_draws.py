@@ -5,7 +5,7 @@ import numpy as np
 import shapeline
 from shapeline import designs
 from shapeline.designs import draws as drawing
-from shapeline.designs.draws import FEWEST, POOL, at_a_time, draws, pool_size
+from shapeline.designs.draws import FEWEST, POOL, count_at_once, draws, pool_size
 
 from . import games
 
@@ -55,8 +55,8 @@ def test_the_pool_shrinks_where_designs_are_dear():
 
 
 def test_a_pool_that_may_be_held_as_a_whole_limits_no_chunk():
-    assert at_a_time(784, 3136) is None and at_a_time(10, 40) is None
-    assert at_a_time(784, 3136, exchangeable=False) == 13 and at_a_time(5000, 20_000) == 1
+    assert count_at_once(784, 3136) is None and count_at_once(10, 40) is None
+    assert count_at_once(784, 3136, exchangeable=False) == 13 and count_at_once(5000, 20_000) == 1
 
 
 def test_numbers_are_the_same_whatever_threads_make_the_designs(monkeypatch):

@@ -114,7 +114,7 @@ def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest
     paper |= {"run": ["digits", "fer"], "run_if_available": ["fer", "compas", "ssl"], "data": {"mirror": "mirror"}}
 
     def run_of() -> tuple[list[str], list[str]]:
-        config = availability.with_what_is_here(validation.load(paper))
+        config = availability.add_available_experiments(validation.load(paper))
         return config.run, availability.not_here(config)
 
     run, left = run_of()
@@ -198,17 +198,17 @@ def test_rates_are_those_of_score_files_where_there_are_some(place, default, mon
 
 def test_evaluations_are_those_of_the_designs(default):
     loaded = validation.load(default)
-    assert estimates.of_instance(loaded, "digits", "exact") == (2**16, 2**16)
-    assert estimates.of_instance(loaded, "digits", "kernel_shap") == (64, 64)
-    assert estimates.of_instance(loaded, "digits", "random") == (0, 0)
+    assert estimates.estimate_instance(loaded, "digits", "exact") == (2**16, 2**16)
+    assert estimates.estimate_instance(loaded, "digits", "kernel_shap") == (64, 64)
+    assert estimates.estimate_instance(loaded, "digits", "random") == (0, 0)
     built = build({"method": "l_shapley", "order": 1}, (4, 4)).evaluations
-    assert estimates.of_instance(loaded, "digits", "l_shapley")[0] == built
-    assert estimates.of_instance(loaded, "digits", "kernel_shap_as_l_shapley")[0] == pytest.approx(built)
-    assert estimates.of_instance(loaded, "cancer", "exact") == (2**10, 16 * 2**10)  # 16 background rows
+    assert estimates.estimate_instance(loaded, "digits", "l_shapley")[0] == built
+    assert estimates.estimate_instance(loaded, "digits", "kernel_shap_as_l_shapley")[0] == pytest.approx(built)
+    assert estimates.estimate_instance(loaded, "cancer", "exact") == (2**10, 16 * 2**10)  # 16 background rows
     on_words = build({"method": "l_shapley", "order": 1}, (12,)).evaluations
-    assert estimates.of_instance(loaded, "reviews", "l_shapley")[0] == on_words
-    assert estimates.of_instance(loaded, "reviews", "integrated_gradients") == (50, 150)
-    cost = estimates.of_experiment(loaded, "digits")
+    assert estimates.estimate_instance(loaded, "reviews", "l_shapley")[0] == on_words
+    assert estimates.estimate_instance(loaded, "reviews", "integrated_gradients") == (50, 150)
+    cost = estimates.estimate_experiment(loaded, "digits")
     explained = 107 + 2 * 30  # by the first training, and by the others
     assert explained * 2**16 < cost.evaluations < explained * 1.5 * 2**16 and cost.slowest == "exact"
 
@@ -216,11 +216,11 @@ def test_evaluations_are_those_of_the_designs(default):
 def test_the_cost_of_every_experiment_of_the_papers_is_told(paper):
     loaded = validation.load(paper)
     for name in loaded.experiments:
-        cost = estimates.of_experiment(loaded, name)
+        cost = estimates.estimate_experiment(loaded, name)
         assert cost.seconds > 0 and (cost.evaluations > 0) == (loaded.experiments[name].model is not None)
-    evaluations, seconds = estimates.of_run(loaded)
-    assert evaluations == sum(estimates.of_experiment(loaded, name).evaluations for name in loaded.run)
-    assert seconds > sum(estimates.of_experiment(loaded, name).seconds for name in loaded.run)  # data, models
+    evaluations, seconds = estimates.estimate_run(loaded)
+    assert evaluations == sum(estimates.estimate_experiment(loaded, name).evaluations for name in loaded.run)
+    assert seconds > sum(estimates.estimate_experiment(loaded, name).seconds for name in loaded.run)  # data, models
 
 
 def test_prepared_data_tell_their_own_size(place, default):

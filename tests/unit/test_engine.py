@@ -582,7 +582,7 @@ def test_precision_and_compilation_are_verified_forms_of_their_own(name):
     if compiled and not shutil.which(os.environ.get("CXX", "g++")):
         pytest.skip("torch.compile needs a C++ compiler, g++ or the one named by CXX")
     model, reference = cnn(), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    form = calibration.asked(
+    form = calibration.choose_backend(
         Game(model, reference, None, form=ExecutionBackend("frozen", 64)), images(8), precision, compiled
     )
     assert form.name == name
@@ -600,7 +600,7 @@ def test_precision_and_compilation_are_verified_forms_of_their_own(name):
 def test_a_precision_that_changes_too_much_is_refused(monkeypatch):
     monkeypatch.setattr(calibration, "BFLOAT16_TOLERANCE", 1e-6)
     with pytest.raises(ShapelineError, match=r"precision: bfloat16 changes log-probabilities .* remove the key"):
-        calibration.asked(
+        calibration.choose_backend(
             Game(cnn(), Reference(images(1)), None, form=ExecutionBackend()), images(4), "bfloat16", False
         )
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from shapeline.statistics import equal_error
-from shapeline.statistics.equal_error import at_equal_error, evaluations_at
+from shapeline.statistics.equal_error import compare_at_equal_error, evaluations_at
 
 SPENT = pd.Series([10.0, 100.0, 1000.0], index=[1, 2, 3])
 
@@ -36,21 +36,21 @@ def test_a_curve_that_rises_again_counts_where_it_first_came_down():
 
 def test_twice_the_error_at_every_budget_takes_twice_the_evaluations():
     """1/K against 2/K: the second ends at 2/1000 times the mean hardness, which the first reaches with 500."""
-    found = at_equal_error(curves(1.0), curves(2.0), (SPENT, SPENT))
+    found = compare_at_equal_error(curves(1.0), curves(2.0), (SPENT, SPENT))
     assert (found.first, found.second, found.ratio) == pytest.approx((500, 1000, 2))
     assert found.error == pytest.approx(1.5 * 2 / 1000) and (found.low, found.high) == pytest.approx((2, 2))
-    turned = at_equal_error(curves(2.0), curves(1.0), (SPENT, SPENT))
+    turned = compare_at_equal_error(curves(2.0), curves(1.0), (SPENT, SPENT))
     assert turned.ratio == pytest.approx(0.5)
 
 
 def test_costs_are_those_of_each_and_in_their_order():
     dear = pd.Series([3000.0, 30.0, 300.0], index=[3, 1, 2])
-    assert at_equal_error(curves(1.0), curves(1.0), (SPENT, dear)).ratio == pytest.approx(3)
+    assert compare_at_equal_error(curves(1.0), curves(1.0), (SPENT, dear)).ratio == pytest.approx(3)
 
 
 def test_without_a_crossing_there_is_no_ratio():
-    assert at_equal_error(curves(1.0), curves(1e6), (SPENT, SPENT)) is None
-    few = at_equal_error(curves(1.0, n=4), curves(2.0, n=4), (SPENT, SPENT))
+    assert compare_at_equal_error(curves(1.0), curves(1e6), (SPENT, SPENT)) is None
+    few = compare_at_equal_error(curves(1.0, n=4), curves(2.0, n=4), (SPENT, SPENT))
     assert few.ratio == pytest.approx(2) and np.isnan(few.low)
 
 
@@ -63,7 +63,7 @@ def test_intervals_cover_the_ratio_of_all_instances(monkeypatch):
         return pd.DataFrame(frame, columns=SPENT.index), random.uniform(1, 3, n)
 
     def ratio(frame: pd.DataFrame, times: np.ndarray):
-        return at_equal_error(frame, frame.mul(times, axis=0), (SPENT, SPENT))
+        return compare_at_equal_error(frame, frame.mul(times, axis=0), (SPENT, SPENT))
 
     truth = 2.0  # means of independent factors multiply, and the errors fall as 1 / K
     monkeypatch.setattr(equal_error, "RESAMPLED", 300)

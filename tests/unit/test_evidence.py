@@ -248,10 +248,10 @@ def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
     results = of_errors(errors, {"exact": 1024, "gp": 80, "lime": 40, "random": 0}, budget=8)
     [one] = criteria.evidence(results)
     quick = dataclasses.replace(one, seconds=pd.Series({"exact": 0.002, "gp": 0.01, "lime": 0.005, "random": 0.001}))
-    assert quick.by_seconds.label == "exact" and quick.by_seconds.outcome == "best"
+    assert quick.recommend_by_time.label == "exact" and quick.recommend_by_time.outcome == "best"
     assert evidence.advices(quick, results)[evidence.SECONDS][0] == "Recommended: exact (2 ms per instance)"
     slow = dataclasses.replace(one, seconds=pd.Series({"exact": 1.0, "gp": 0.01, "lime": 0.005, "random": 0.001}))
-    assert slow.by_seconds.label == "gp" and "exact" not in slow.by_seconds.bounds.index
+    assert slow.recommend_by_time.label == "gp" and "exact" not in slow.recommend_by_time.bounds.index
     some = dataclasses.replace(one, seconds=pd.Series({"exact": 0.007, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert "faster than exact" in evidence.advices(some, results)[evidence.SECONDS][1]
     assert "With time as the cost, among methods faster than exact: lime (" in evidence.answers([some], results)[0][1]
@@ -487,17 +487,17 @@ def test_the_figures_carry_their_numbers(one):
 def test_questions_that_rank_the_same_methods_are_compared(one):
     higher = Criterion("ground_truth_words", "f1", "higher", "Words: F1", "words", "")
     same = answer(dict((-one.values).items()), dict(one.evaluations.items()), higher)
-    page = evidence.over_questions([one, same]).data
+    page = evidence.rank_over_criteria([one, same]).data
     assert "Kendall&#x27;s W 1.00 over 4 methods and 2 criteria" in page and "0.50 on average" in page
     mean = formatting.number(one.values["free"].mean(), whole=False)
     assert f">4 ({mean})<" in page and page.index(">free<") > page.index(">poor<")
     reverse = answer(dict(one.values.items()), dict(one.evaluations.items()), higher)
-    assert "Kendall&#x27;s W 0.00 over" in evidence.over_questions([one, reverse]).data
+    assert "Kendall&#x27;s W 0.00 over" in evidence.rank_over_criteria([one, reverse]).data
     fewer = answer(dict(one.values[["dear", "poor", "free"]].items()), dict(one.evaluations.items()), higher)
-    page = evidence.over_questions([one, fewer]).data
+    page = evidence.rank_over_criteria([one, fewer]).data
     assert "over 3 methods" in page and "Not ranked by all criteria: cheap." in page and ">cheap<" not in page
     two = answer(dict(one.values[["dear", "poor"]].items()), dict(one.evaluations.items()), higher)
-    assert evidence.over_questions([one, two]) is None and evidence.over_questions([one]) is None
+    assert evidence.rank_over_criteria([one, two]) is None and evidence.rank_over_criteria([one]) is None
 
 
 def test_probabilities_are_written_for_reading():
@@ -533,7 +533,7 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
     assert [text.get_text() for text in axes.get_yticklabels()] == paired.order(means)
     points = sorted(line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 6.5)
     assert points == pytest.approx(sorted(means.to_numpy().ravel()))
-    page = robustness.over_trainings(one, results, styles(one)).data
+    page = robustness.compare_training_seeds(one, results, styles(one)).data
     assert (
         "Kendall&#x27;s W 1.00 (1: identical rankings)" in page
         and "3 training seeds" in page
@@ -541,10 +541,10 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
     )
     results = retrained(one, [0.0, 5.0], 0.0)
     ranked = ranking.kendall_w(criteria.training_means(one, results).to_numpy())
-    other = robustness.over_trainings(one, results, styles(one)).data
+    other = robustness.compare_training_seeds(one, results, styles(one)).data
     assert 0.1 < ranked < 0.9 and f"Kendall&#x27;s W {ranked:.2f} (1: identical rankings)" in other
     assert "the best differs: cheap and dear" in other and "is best in all" not in other
-    assert robustness.over_trainings(one, retrained(one, [0.0]), styles(one)) is None
+    assert robustness.compare_training_seeds(one, retrained(one, [0.0]), styles(one)) is None
 
 
 def test_other_trainings_may_have_fewer_instances(one):
@@ -555,13 +555,13 @@ def test_other_trainings_may_have_fewer_instances(one):
     means = criteria.training_means(one, results)
     expected = measured[measured["instance"].isin(few)].groupby(["training", "method"])["value"].mean().unstack()
     pd.testing.assert_frame_equal(means, expected[list(means)], check_names=False)
-    page = robustness.over_trainings(one, results, styles(one)).data
+    page = robustness.compare_training_seeds(one, results, styles(one)).data
     assert f"the same {len(few)} instances" in page and "Left out" not in page
 
 
 def test_each_training_says_whether_it_bears_the_advice_out(one):
     taken = one.advice().label
-    steady = robustness.over_trainings(one, retrained(one, [0.0, 0.0, 0.0], 0.001), styles(one)).data
+    steady = robustness.compare_training_seeds(one, retrained(one, [0.0, 0.0, 0.0], 0.001), styles(one)).data
     assert f"Is {taken} non-inferior per training seed, on 40 instances?" in steady
     body = steady[steady.index("<caption>Is ") :]
     assert body.count(">yes<") == 3 and ">no<" not in body
@@ -569,7 +569,7 @@ def test_each_training_says_whether_it_bears_the_advice_out(one):
     measured = results.trainings["log_odds"]
     worse = (measured["method"] == taken) & (measured["training"] == 2)
     results.trainings["log_odds"] = measured.assign(value=measured["value"] + 3.0 * worse)
-    body = robustness.over_trainings(one, results, styles(one)).data
+    body = robustness.compare_training_seeds(one, results, styles(one)).data
     body = body[body.index("<caption>Is ") :]
     assert body.count(">yes<") == 2 and body.count(">no<") == 1
 
@@ -590,13 +590,13 @@ def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
     same = judged_by(one, zero={}, blur={"poor": 1.0})
     told = robustness.reference_change(one, same)
     assert told == "Sensitivity to the baseline: with zero and blur in place of mean, cheap is non-inferior too."
-    page = robustness.over_references(one, same).data
+    page = robustness.compare_baselines(one, same).data
     assert page.count(">yes<") == 3 and "cheap is non-inferior too" in page and "Sensitivity to the baseline<" in page
     changed = judged_by(one, zero={}, blur={"cheap": 3.0})
     said = robustness.reference_change(one, changed)
     assert said.startswith("⚠ The recommendation changes with the baseline: cheap is significantly worse than dear by ")
     assert said.endswith(" nats (with blur).")
-    assert robustness.over_references(one, changed).data.count(">no<") == 1
+    assert robustness.compare_baselines(one, changed).data.count(">no<") == 1
     [(_, more)] = evidence.answers([one], changed)
     card = evidence.cards([one], changed).data
     assert re.search(r'<p class="need">[^<]*</p><p class="change">⚠ Not robust: \w+ is better with the baseline', card)
@@ -608,13 +608,13 @@ def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
     noise = np.random.default_rng(0).normal(0, 2, len(rows))
     unsure.measured["log_odds"] = rows.assign(value=rows["value"] + moved * noise)
     assert "with blur in place of mean, cheap is undecided" in robustness.reference_change(one, unsure)
-    assert robustness.over_references(one, judged_by(one)) is None
+    assert robustness.compare_baselines(one, judged_by(one)) is None
 
 
 def test_other_references_are_worked_out_once(one):
     results = judged_by(one, blur={})
-    assert criteria.by_references(one, results)["blur"] is criteria.by_references(one, results)["blur"]
-    assert not criteria.by_references(one, judged_by(one))  # other measurements
+    assert criteria.compare_references(one, results)["blur"] is criteria.compare_references(one, results)["blur"]
+    assert not criteria.compare_references(one, judged_by(one))  # other measurements
 
 
 def of_data(one: Evidence, name: str, trainings: int = 1) -> SimpleNamespace:
@@ -644,14 +644,14 @@ def test_a_training_without_a_measurement_is_told(one):
     results = retrained(one, [0.0, 0.1, -0.1])
     measured = results.trainings["log_odds"]
     results.trainings["log_odds"] = measured[measured["training"] < 2]
-    page = robustness.over_trainings(one, results, styles(one)).data
+    page = robustness.compare_training_seeds(one, results, styles(one)).data
     assert "Left out, without a measurement: 1 training seed." in page and "Not ranked" not in page
     results.trainings["log_odds"] = measured[(measured["training"] < 2) | (measured["method"] != "dear")]
-    page = robustness.over_trainings(one, results, styles(one)).data
+    page = robustness.compare_training_seeds(one, results, styles(one)).data
     assert "Not ranked, since a training seed lacks them: dear." in page and "Left out" not in page
     for few in (measured[measured["training"] < 1], measured[measured["method"] == "dear"], measured.head(0)):
         results.trainings["log_odds"] = few
-        page = robustness.over_trainings(one, results, styles(one)).data
+        page = robustness.compare_training_seeds(one, results, styles(one)).data
         assert "3 training seeds cannot be compared" in page and "nan" not in page
 
 

@@ -70,7 +70,7 @@ def test_infidelity_of_the_true_scores_of_an_additive_model_is_zero():
 
 def test_infidelity_of_no_scores_is_the_mean_square_of_what_is_lost():
     found = infidelity.measure(rows(0 * TRUE), **given(value="logit", samples=50))
-    removed = infidelity.drawn(D, 50, 0)
+    removed = infidelity.sample_sets(D, 50, 0)
     expected = ((TRUE @ removed.T) ** 2).mean(1)
     assert statistic(found, "infidelity") == pytest.approx(expected, rel=1e-4)
     assert statistic(found, "infidelity_scaled") == pytest.approx(expected, rel=1e-4)
@@ -81,7 +81,7 @@ def test_infidelity_agrees_with_captum():
 
     scores = RANDOM.normal(size=X.shape).astype(np.float32)
     samples = 40
-    removed = torch.tensor(infidelity.drawn(D, samples, 0))
+    removed = torch.tensor(infidelity.sample_sets(D, samples, 0))
     kept = iter([*removed] * len(X))
 
     def perturb(inputs, baselines):  # captum asks for one perturbation of the whole batch at a time
@@ -106,10 +106,10 @@ def test_infidelity_agrees_with_captum():
 
 
 def test_drawn_sets_are_of_every_size_and_follow_the_seed():
-    sets = infidelity.drawn(5, 2000, 0)
+    sets = infidelity.sample_sets(5, 2000, 0)
     sizes = sets.sum(1)
     assert set(sizes) == {1, 2, 3, 4, 5} and abs(np.mean(sizes == 1) - 0.2) < 0.05
-    assert (infidelity.drawn(5, 2000, 0) == sets).all() and (infidelity.drawn(5, 2000, 1) != sets).any()
+    assert (infidelity.sample_sets(5, 2000, 0) == sets).all() and (infidelity.sample_sets(5, 2000, 1) != sets).any()
 
 
 def test_erasure_by_hand():

@@ -24,7 +24,7 @@ def write(folder, name, title, *, advice, facts, claims=(), points=None, seconds
     if points is not None:
         caption = "Faithfulness by masking. Means; lower left is better."
         parts += [elements.figure(Figure(), MEANS, caption, numbers=points)]
-    (folder / f"{name}.html").write_text(elements.together(*parts).data, encoding="utf-8")
+    (folder / f"{name}.html").write_text(elements.join_parts(*parts).data, encoding="utf-8")
 
 
 @pytest.fixture

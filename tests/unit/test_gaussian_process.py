@@ -153,11 +153,11 @@ def test_the_variance_of_the_ends_is_the_one_of_highest_likelihood(jump):
     base = moments.correlation(pairs.rows, np.full((1, d), 0.15))
 
     def value(ends):
-        matrix = fit.with_rest(base, data, np.array([[1e-3, 0.0, ends]]))[0]
+        matrix = fit.add_rest(base, data, np.array([[1e-3, 0.0, ends]]))[0]
         form = odd[0] @ np.linalg.solve(matrix, odd[0])
         return len(matrix) * np.log(form / len(matrix)) + np.linalg.slogdet(matrix)[1]
 
-    least, ends = fit.criterion(fit.with_rest(base, data, np.array([[1e-3, 0.0, 0.0]])), odd)
+    least, ends = fit.criterion(fit.add_rest(base, data, np.array([[1e-3, 0.0, 0.0]])), odd)
     assert (ends[0] > 0) == (jump > 0)
     assert least[0] == pytest.approx(value(ends[0]), abs=1e-6)
     tried = [value(one) for one in np.geomspace(1e-3, 1e4, 200)]
@@ -173,7 +173,7 @@ def test_the_gradient_is_the_slope_of_the_criterion():
 
     def value(at):
         relevance, rest = np.exp(at[None, :d]), np.array([[np.exp(at[d]), at[d + 1], 0.0]])
-        return fit.criterion(fit.with_rest(moments.correlation(pairs.rows, relevance), data, rest), data.odd)
+        return fit.criterion(fit.add_rest(moments.correlation(pairs.rows, relevance), data, rest), data.odd)
 
     step = 1e-5
     for jump in (0.0, 40.0):
@@ -418,7 +418,7 @@ def test_held_out_errors_are_those_of_the_conditional_normal():
     relevance, rest = np.full((1, d), 0.2), np.array([[0.01, 0.5, 0.1]])
     bent = extras.curve(data, np.linspace(-0.4, 0.6, d)[None])
     prior = moments.correlation(pairs.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2)
-    matrix = fit.with_rest(prior, data, rest)[0]
+    matrix = fit.add_rest(prior, data, rest)[0]
     out = np.array([2, 7, 11])
     kept = np.delete(np.arange(len(matrix)), out)
     weight = np.linalg.solve(matrix[np.ix_(kept, kept)], matrix[np.ix_(kept, out)])

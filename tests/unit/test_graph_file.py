@@ -17,7 +17,7 @@ from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, graph_file, onnx_graph, storage, torch_export
-from shapeline.threads import at_once
+from shapeline.threads import run_tasks
 from shapeline.workflow import job_code, job_environment
 from tests.unit import questions
 
@@ -139,7 +139,7 @@ def test_where_memory_runs_out_fewer_rows_are_asked(tmp_path, monkeypatch):
 def test_rows_of_a_call_are_shared_out_and_come_back_in_order(rows):
     model, given = architectures.build("mlp", "torch", classes=3), drawn(rows, (30,), 0)
     content = torch_export.graph(model.module, drawn(2, (30,), 0))
-    alone, shared = onnx_graph.opened(content, 1), onnx_graph.opened(content, 3)
+    alone, shared = onnx_graph.load_graph(content, 1), onnx_graph.load_graph(content, 3)
     assert (alone.shares, shared.shares) == (1, 3)
     np.testing.assert_allclose(shared(given), alone(given), atol=1e-6)
 
@@ -172,7 +172,7 @@ def test_threads_that_share_tiles_give_the_values_of_one(
 def test_rows_of_a_large_graph_have_all_threads_each(monkeypatch):
     content = torch_export.graph(architectures.build("mlp", "torch").module, drawn(2, (30,), 0))
     monkeypatch.setattr(onnx_graph, "SMALL", len(content))
-    assert onnx_graph.opened(content, 5).shares == 1
+    assert onnx_graph.load_graph(content, 5).shares == 1
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -183,12 +183,12 @@ def test_what_a_task_raises_is_raised(threads):
         return task
 
     with pytest.raises(MemoryError, match="of the last task"):
-        list(at_once(run, range(10), threads))
+        list(run_tasks(run, range(10), threads))
 
 
 def test_a_fork_of_a_process_that_shared_rows_out_shares_its_own():
     model = architectures.build("mlp", "torch", classes=3)
-    graph = onnx_graph.opened(torch_export.graph(model.module, drawn(2, (30,), 0)), 2)
+    graph = onnx_graph.load_graph(torch_export.graph(model.module, drawn(2, (30,), 0)), 2)
     given = drawn(40, (30,), 0)
     expected, context = graph(given), multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -311,7 +311,7 @@ def test_a_job_starts_by_the_graph_where_it_asks_values_alone_in_that_form_on_th
 
         selection.write(instances, pd.DataFrame({"instance": [1]}), {"cpu": ExecutionBackend(form)}, {})
         resources = {"values_alone": 1, "gpu": 1, **changes}
-        return job_environment.by_graph(
+        return job_environment.uses_graph(
             SimpleNamespace(resources=resources, input={"weights": path, "instances": instances})
         )
 

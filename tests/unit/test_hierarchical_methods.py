@@ -155,7 +155,7 @@ def test_a_failure_names_the_instance():
             try:
                 exploration.explore(evaluate, 3, (6, 6), 1)
             except ShapelineError as error:
-                raise error.by_id(np.array([70, 71, 72])) from None
+                raise error.locate(np.array([70, 71, 72])) from None
 
 
 def test_an_instance_shorter_than_a_leaf_fails_alone():

@@ -647,7 +647,7 @@ def test_a_forest_on_a_model():
         question = Game(model, reference, Features("superpixel", (segments.max() + 1,), cells), "probability")
         trees = forests.forest([forests.superpixel_tree(segments)])
         order = np.argsort(trees.labels[0])
-        evaluate = methods.by_masks(question, inputs[i : i + 1], targets[i : i + 1], places=order)
+        evaluate = methods.evaluate_by_masks(question, inputs[i : i + 1], targets[i : i + 1], places=order)
         together = forests.explore_forest(evaluate, trees)
 
         def game(masks, i=i):

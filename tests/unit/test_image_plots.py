@@ -24,7 +24,7 @@ def results(tmp_path_factory) -> experiment.Results:
 
 def test_the_top_fifth_is_red_where_it_was_bright_and_blue_where_it_was_dark():
     image = np.array([[[0.9, 0.2], [0.0, 0.8], [1.0, 0.4], [0.3, 0.6], [0.1, 0.7]]])
-    picture = images.in_colour(image, "gray")
+    picture = images.colour_image(image, "gray")
     scores = np.array([5.0, 4, 0, 1, 0, 0, 0, 0, 0, -9])  # the sign counts
     painted = images.masked(picture, image, scores, np.arange(10).reshape(5, 2))
     assert tuple(painted[0, 0]) == RED and tuple(painted[0, 1]) == BLUE
@@ -36,7 +36,7 @@ def test_features_of_many_pixels_and_pixels_of_none():
     image = np.full((3, 2, 4), 0.2)
     image[:, 0, 0] = [1.0, 1.0, 0.0]  # bright on the mean of its channels
     cells = np.array([[0, 0, 1, -1], [2, 2, 3, 4]])
-    painted = images.masked(images.in_colour(image, "gray"), image, np.array([3.0, 1, 1, 1, 1]), cells)
+    painted = images.masked(images.colour_image(image, "gray"), image, np.array([3.0, 1, 1, 1, 1]), cells)
     assert tuple(painted[0, 0]) == RED and tuple(painted[0, 1]) == BLUE
     np.testing.assert_allclose(painted[1], 0.2)
     np.testing.assert_allclose(painted[0, 2:], 0.2)
@@ -44,9 +44,9 @@ def test_features_of_many_pixels_and_pixels_of_none():
 
 def test_ink_is_dark_and_photographs_are_as_they_are(results):
     ink = np.array([[[1.0, 0.25]]])
-    np.testing.assert_allclose(images.in_colour(ink, "gray_r")[0], [[0] * 3, [0.75] * 3])
-    np.testing.assert_allclose(images.in_colour(ink, "gray")[0], [[1] * 3, [0.25] * 3])
-    assert images.in_colour(np.ones((3, 2, 2)), "gray_r").min() == 1  # colours are never inverted
+    np.testing.assert_allclose(images.colour_image(ink, "gray_r")[0], [[0] * 3, [0.75] * 3])
+    np.testing.assert_allclose(images.colour_image(ink, "gray")[0], [[1] * 3, [0.25] * 3])
+    assert images.colour_image(np.ones((3, 2, 2)), "gray_r").min() == 1  # colours are never inverted
     names = ("mnist", "digits", "fer", "image_folder", "my.py:read")
     assert [score_maps.tone_of({"source": name}) for name in names] == [
         *("gray_r", "gray_r", "gray", "gray", "gray")
@@ -66,7 +66,7 @@ def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed
     tiles = [pixels[::-1][side // 2 :: side, side // 2 :: side, :3] / 255 for _, _, pixels in shown.tiles]
     first = tiles[0]
     image = results.dataset.inputs[experiment.positions(results.dataset, results.instances.head(1))][0]
-    np.testing.assert_allclose(first, images.in_colour(image, "gray_r"), atol=1 / 255)
+    np.testing.assert_allclose(first, images.colour_image(image, "gray_r"), atol=1 / 255)
     few, more = ((tiles[place] != first).any(-1) for place in (1, 4))
     assert few.any() and few.sum() <= 2 * 4 and more.sum() <= 3 * 4  # two and three patches of four pixels, of sixteen
     assert more[few].all() and more.sum() > few.sum()

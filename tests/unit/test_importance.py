@@ -32,7 +32,7 @@ def test_the_largest_mean_magnitudes_are_named_with_their_intervals(results):
     name = experiment.feature_names(results)[best]
     told = formatting.interval({"mean": mean, "low": max(mean - half, 0), "high": mean + half})
     assert said.startswith(f"Most important features by exact, mean |score| in nats (95 % CI): {name} {told};")
-    names, ordered = importance.by_size(results, "exact")
+    names, ordered = importance.sort_by_size(results, "exact")
     assert names[0] == name and np.allclose(np.abs(ordered).mean(0), np.sort(scores.mean(0))[::-1])
 
 

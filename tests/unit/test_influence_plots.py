@@ -182,7 +182,7 @@ def test_beside_a_model_its_methods_and_curves_are_there(tmp_path):
 def test_every_class_has_a_rule(results):
     parts = [points.points_section(results[kind]) for kind in ("image", "table")]
     found = sections_axioms.verdicts({"parzen": functools.partial(influence.parzen, sigma=1.0)}, 10)
-    page = elements.together(*parts, sections_axioms.axioms_section(found)).data
+    page = elements.join_parts(*parts, sections_axioms.axioms_section(found)).data
     names = {name for names in re.findall(r'class="([^"]*)"', page) for name in names.split()}
     sheet = rendering.style_sheet()
     assert {name for name in names if not re.search(rf"\.{name}\b", sheet)} <= {"text"}
@@ -342,7 +342,7 @@ def test_empty_neighbourhoods_are_found_by_flag_or_zeros():
 def test_sparse_points_are_warned_of_at_the_top_and_beside_their_picture(results):
     one = results["image"]
     frame = one.scores["parzen"].copy()
-    first = experiment.chosen(one.instances, 4)["instance"].iloc[0]
+    first = experiment.choose_instances(one.instances, 4)["instance"].iloc[0]
     frame.loc[frame["instance"] == first, "warning"] = "sigma is too small"
     one = dataclasses.replace(one, scores={**one.scores, "parzen": frame})
     assert (

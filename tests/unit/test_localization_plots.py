@@ -406,7 +406,7 @@ def test_the_theorem_of_visits_is_only_about_absolute_thresholds_of_zero(rendere
 
 def test_ceilings_are_marked_on_the_rows_of_hierarchical_labels(rendered):
     _, results, _ = rendered
-    frame = localization_results.measured(results)
+    frame = localization_results.select_measured(results)
     drawing = figures_localization.dots(frame, styling.styles_of(results))
     panels = {axes.get_title(loc="left"): axes for axes in drawing.axes}
     assert set(panels) == {title for title, _ in figures_localization.PANELS.values()}
@@ -429,7 +429,7 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
     _, results, _ = rendered
     time = sections_localization.seconds_per_picture(results)
     drawing = figures_localization.runtime_plane(
-        localization_results.measured(results), time, styling.styles_of(results), "f1", "F1"
+        localization_results.select_measured(results), time, styling.styles_of(results), "f1", "F1"
     )
     axes = drawing.axes[0]
     assert axes.get_xscale() == "log" and {text.get_text() for text in axes.texts} >= set(LABELS)
@@ -443,7 +443,7 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
             assert not (box.x0 < ends[1, 0] and box.x1 > ends[0, 0] and box.y0 < ends[0, 1] < box.y1)
     time[["low", "high"]] = np.nan
     axes = figures_localization.runtime_plane(
-        localization_results.measured(results), time, styling.styles_of(results), "f1", "F1"
+        localization_results.select_measured(results), time, styling.styles_of(results), "f1", "F1"
     ).axes[0]
     assert not [line for line in axes.lines if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
 

@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVR
 
 import shapeline
-from shapeline.datasets.table import of_frames
+from shapeline.datasets.table import build_table
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
@@ -94,7 +94,7 @@ def piped(last, labels, value_classes):
     table = pd.DataFrame(X[:, :3], columns=["x0", "x1", "x2"]).assign(
         town=np.array(["Bern", "Genf", "Ulm", "Wien"])[town]
     )
-    kept, (rows,) = of_frames([table])
+    kept, (rows,) = build_table([table])
     columns = [{"name": name} for name in table]
     steps = make_column_transformer(
         (StandardScaler(), ["x0", "x1", "x2"]), (OneHotEncoder(handle_unknown="ignore"), ["town"])

@@ -221,14 +221,14 @@ def test_a_small_network_learns_both_labels(trained, prepared, tmp_path):
 
 def test_a_network_that_comes_trained_is_measured_label_by_label(trained, prepared):
     path, card = trained
-    found = pretrained.measured(storage.load(path), loading.load(prepared))
+    found = pretrained.measure_card(storage.load(path), loading.load(prepared))
     for name in ("test_accuracy", "test_accuracy_by_label", "test_exact_match"):
         assert found[name] == pytest.approx(card[name])
     other = architectures.for_dataset(
         {"architecture": "digits_cnn", "sizes": {"classes": 3}}, card | loading.load(prepared).card
     )
     with pytest.raises(ShapelineError, match="give one logit a label"):
-        pretrained.measured(other, loading.load(prepared))
+        pretrained.measure_card(other, loading.load(prepared))
 
 
 def test_the_loss_is_the_binary_cross_entropy_of_each_label():
@@ -419,7 +419,7 @@ def test_each_score_row_gets_its_one_picture(subject, tmp_path):
     chosen = selection.select(subject, seed=0, count=4)
     selection.write(str(tmp_path / "instances.parquet"), chosen, {}, {})
     rows = chosen.sample(frac=1, random_state=0)
-    found = loaders.explained(SimpleNamespace(instances=str(tmp_path / "instances.parquet")), rows)
+    found = loaders.read_rows(SimpleNamespace(instances=str(tmp_path / "instances.parquet")), rows)
     assert len(found) == 8 and found["row"].tolist() == rows["row"].tolist()
 
 
@@ -430,9 +430,9 @@ def test_only_pictures_that_are_right_in_all_labels_explained(prepared, subject)
         task="multilabel",
     )
     there = SimpleNamespace(model=wrong, dataset=subject.dataset, folder=prepared)
-    both = selection._drawn(there, 0, selection.Selection(3, correct=True))
+    both = selection._sample_rows(there, 0, selection.Selection(3, correct=True))
     assert (subject.dataset.labels[both] == [1, 0]).all()
-    one = selection._drawn(there, 0, selection.Selection(12, label="cross", correct=True))
+    one = selection._sample_rows(there, 0, selection.Selection(12, label="cross", correct=True))
     assert (subject.dataset.labels[one, 0] == 1).all() and subject.dataset.labels[one, 1].any()
 
 
@@ -589,7 +589,7 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
     assert results.instances["instance"].is_unique and len(results.instances) == 12
     kept = experiment.scores_of(results.scores["occlusion"], results.instances["instance"])
     np.testing.assert_array_equal(np.stack(kept), scores.matrix(rows))
-    picked = experiment.chosen(results.instances, 4)
+    picked = experiment.choose_instances(results.instances, 4)
     assert picked["target"].tolist() == [0, 1, 0, 1] and picked["picture"].nunique() == 2
     assert picked["label"].sum() == results.instances.groupby("picture")["label"].sum().nlargest(2).sum()
     places = experiment.positions(results.dataset, picked)

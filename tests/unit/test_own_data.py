@@ -187,7 +187,7 @@ def test_a_pipeline_says_what_it_says_of_the_users_own_frame(prepared, table, tm
     (tmp_path / "own.skops").unlink()
     again = native_rows.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
-    card = pretrained.measured(model, data)
+    card = pretrained.measure_card(model, data)
     test = data.split == sources.TEST
     assert card["test_accuracy"] == (fitted.predict(table[COLUMNS]) == table["sold"])[test].mean()
     assert "history" not in card and "ready" in card["settings"]
@@ -298,7 +298,7 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     storage.save(model, tmp_path / "weights.safetensors")
     again = native_rows.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
-    card = pretrained.measured(model, data)
+    card = pretrained.measure_card(model, data)
     right = (expected > 0.5) == (table["sold"] == "yes")
     assert card["test_accuracy"] == right[data.split == sources.TEST].mean() and card["framework"] == "function"
 

@@ -115,7 +115,7 @@ def test_a_masked_row_is_a_background_row_with_kept_cells_exchanged(kind):
 
 def test_every_cell_comes_back_as_it_was():
     frame = pd.DataFrame({"amount": AMOUNT, **KINDS})
-    kept, (cells,) = table.of_frames([frame])
+    kept, (cells,) = table.build_table([frame])
     same_cells(kept.compose(cells), frame)
     order = RNG.permutation(N)
     same_cells(kept.compose(cells[order]), frame.iloc[order].reset_index(drop=True))

@@ -17,7 +17,7 @@ from shapeline.games.references import Reference
 from shapeline.methods import registry
 from shapeline.models import adapters, architectures
 from shapeline.third_party import budgets
-from shapeline.third_party.games import CountedGame, InstanceGame, explained, numpy_seeded
+from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, numpy_seeded
 from tests.unit import questions, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
@@ -242,7 +242,7 @@ def test_a_game_asks_for_each_end_at_most_once():
 def test_too_few_evaluations_are_a_failure_of_the_instance_alone(model):
     asked = CountedGame(Game(model, ROWS, PATCHES), IMAGES, TARGETS, IDS, 0, 15)
     with pytest.raises(MethodFailure, match="budget is 15 evaluations and the minimum for d = 8 is 16"):
-        explained(lambda game, seed: np.zeros(8), asked, budgets.kernel_minimum)
+        explain_each(lambda game, seed: np.zeros(8), asked, budgets.kernel_minimum)
 
 
 def test_an_infinite_value_names_its_instance():
@@ -252,7 +252,7 @@ def test_an_infinite_value_names_its_instance():
     question = Game(model, Reference(np.zeros((1, 2), np.float32)), columns, "probability")
     asked = CountedGame(question, rows, np.zeros(3, int), IDS, 0, 8)
     with pytest.raises(ShapelineError) as caught:
-        explained(lambda game, seed: game(np.eye(2)), asked, budgets.kernel_minimum)
+        explain_each(lambda game, seed: game(np.eye(2)), asked, budgets.kernel_minimum)
     assert caught.value.instance == 1 and "instance 1," in str(caught.value)
 
 

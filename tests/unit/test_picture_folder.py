@@ -79,7 +79,7 @@ def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder
     assert expected.std(0).max() > 0.01
     for each in (model, again):
         np.testing.assert_allclose(each.log_probs(data.inputs), expected, atol=1e-5)
-    measured = pretrained.measured(again, data)
+    measured = pretrained.measure_card(again, data)
     assert 0 <= measured["test_accuracy"] <= 1 and "transformers" in measured["versions"]
 
 

@@ -332,7 +332,7 @@ def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, 
         records.check_records(loaded)
     if "prepared" in path:
         with pytest.raises(ShapelineError, match=f"{path} is damaged"):
-            estimates.of_run(loaded)
+            estimates.estimate_run(loaded)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

@@ -57,7 +57,7 @@ def test_numbers_are_written_for_reading():
     assert formatting.interval({"mean": 8.9e-4, "low": -0.015, "high": 0.0188}) == "0.0009 (−0.0150 to 0.0188)"
     assert formatting.interval({"mean": -1e-4, "low": -5.678, "high": 1234.5}) == "0 (−6 to 1,234)"
     assert formatting.interval({"mean": 1e-6, "low": np.nan, "high": np.nan}) == "1.0e−6"
-    assert [formatting.counted(count, "day") for count in (0, 1, 2, 65536)] == [
+    assert [formatting.format_count(count, "day") for count in (0, 1, 2, 65536)] == [
         "0 days",
         "1 day",
         "2 days",
@@ -386,7 +386,7 @@ def test_cards_and_provenance_come_from_the_files(results):
 
 def test_instances_shown_take_turns_between_classes():
     instances = pd.DataFrame({"instance": range(6), "label": [0, 0, 0, 1, 1, 2]})
-    assert experiment.chosen(instances, 5)["instance"].tolist() == [0, 3, 5, 1, 4]
+    assert experiment.choose_instances(instances, 5)["instance"].tolist() == [0, 3, 5, 1, 4]
 
 
 def test_instances_go_by_their_number_in_the_source(results):

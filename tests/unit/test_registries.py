@@ -50,16 +50,24 @@ def test_what_an_entry_asks_for_is_counted():
 
     assert registry.METHODS["integrated_gradients"].gradients_of(entry("integrated_gradients", steps=7)) == 7
     assert registry.METHODS["saliency"].gradients_of(entry("saliency")) == 1
-    assert registry.METHODS["lime"].gradients_of(entry("lime")) == 0 and entry("lime").asked(9, (3, 3)) is None
-    assert entry("tree_shap").asked(300, None) == 2 and entry("attention_rollout").asked(300, None) == 1
-    assert entry("partition", evaluations=64).asked(9, (3, 3)) == 64
-    assert entry("qii").asked(4, None) == 16 and entry("qii", permutations=10).asked(30, None) == 300
-    assert entry("h_shap", shifts=[[0, 0], [1, 1]]).asked(64, (8, 8)) == 2 * 14 * 8 * 3
+    assert (
+        registry.METHODS["lime"].gradients_of(entry("lime")) == 0 and entry("lime").count_evaluations(9, (3, 3)) is None
+    )
+    assert (
+        entry("tree_shap").count_evaluations(300, None) == 2
+        and entry("attention_rollout").count_evaluations(300, None) == 1
+    )
+    assert entry("partition", evaluations=64).count_evaluations(9, (3, 3)) == 64
+    assert (
+        entry("qii").count_evaluations(4, None) == 16
+        and entry("qii", permutations=10).count_evaluations(30, None) == 300
+    )
+    assert entry("h_shap", shifts=[[0, 0], [1, 1]]).count_evaluations(64, (8, 8)) == 2 * 14 * 8 * 3
 
 
 def test_metrics_that_rank_methods_are_told_in_order():
     assert PAIRED == ("error", "ground_truth_words", "localization", "log_odds", "own")
-    assert {name for name, metric in METRICS.items() if not metric.of_model} == {
+    assert {name for name, metric in METRICS.items() if not metric.needs_model} == {
         *("error", "ground_truth_words", "localization", "cost")
     }
 

@@ -327,7 +327,7 @@ def test_instances_hold_numbers(prepared):
     assert "probability" not in found and found["label"].dtype == found["prediction"].dtype == np.float64
     np.testing.assert_array_equal(found["label"], Y[found["instance"]])
     np.testing.assert_allclose(found["prediction"], model.predict(data.inputs[found["row"]]), rtol=1e-6)
-    np.testing.assert_array_equal(experiment.chosen(found, 3)["instance"], found["instance"][:3])
+    np.testing.assert_array_equal(experiment.choose_instances(found, 3)["instance"], found["instance"][:3])
     results = SimpleNamespace(dataset_card=data.card, model_card={"architecture": "mlp"})
     row = {"instance": 5, "prediction": 152.1234, "label": 151.0}
     assert experiment.instance_name(results, row) == "predicted 152.1\ntrue 151.0\ninstance 5"

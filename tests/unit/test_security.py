@@ -81,7 +81,7 @@ def test_an_archive_with_a_path_that_leaves_it_is_refused(tmp_path, kind, name):
     else:
         with zipfile.ZipFile(path, "w") as stored:
             stored.writestr(name, b"text")
-    with pytest.raises(ShapelineError, match="outside"), archive.opened(path, lambda member: True) as members:
+    with pytest.raises(ShapelineError, match="outside"), archive.open_files(path, lambda member: True) as members:
         list(members)
 
 

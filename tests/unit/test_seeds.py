@@ -41,9 +41,12 @@ def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
 
 def test_trainings_cost_what_they_cost(raw):
     one, three = loaded(raw), loaded(raw, training_seeds=3)
-    assert estimates.of_experiment(three, "tiny").evaluations == 3 * estimates.of_experiment(one, "tiny").evaluations
-    more = estimates.of_run(three)[1] - estimates.of_run(one)[1]
-    assert more > 2 * estimates.of_training(one, "cnn")
+    assert (
+        estimates.estimate_experiment(three, "tiny").evaluations
+        == 3 * estimates.estimate_experiment(one, "tiny").evaluations
+    )
+    more = estimates.estimate_run(three)[1] - estimates.estimate_run(one)[1]
+    assert more > 2 * estimates.estimate_training(one, "cnn")
     assert estimates.result_bytes(three, "tiny") > estimates.result_bytes(one, "tiny")
     assert validation.load({**raw, "scale": "smoke"}).experiments["tiny"].training_seeds == 2
 
@@ -57,8 +60,8 @@ def test_other_trainings_may_explain_fewer_instances_which_change_no_row_of_the_
     assert [parse(settings).rows for settings in asked] == [asked[0]] * 3
     assert asked[2] == {**asked[0], "training_seeds": 3, "training_instances": 4}
     count = whole.experiments["tiny"].instances.count
-    assert estimates.of_models(loaded(raw, instances_per_training_seed=10 * count), "tiny") == 3
-    once, partly = (estimates.of_experiment(config, "tiny").evaluations for config in (one, few))
+    assert estimates.count_models(loaded(raw, instances_per_training_seed=10 * count), "tiny") == 3
+    once, partly = (estimates.estimate_experiment(config, "tiny").evaluations for config in (one, few))
     assert partly / once == pytest.approx(1 + 2 * 4 / count)
 
 
@@ -99,7 +102,7 @@ def test_randomised_models_are_told_apart_by_how_many_layers_were_drawn(tmp_path
 
 def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
     def asked(**more) -> float:
-        return estimates.of_metrics(loaded(raw, **more), "tiny")
+        return estimates.estimate_metrics(loaded(raw, **more), "tiny")
 
     assert asked(metrics={"log_odds": {}}, training_seeds=3) == 3 * asked(metrics={"log_odds": {}}, training_seeds=1)
     once = asked(metrics={"infidelity": {}}, training_seeds=1)

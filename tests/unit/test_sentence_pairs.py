@@ -107,7 +107,7 @@ def test_gradients_and_attention_know_the_types_too(model, cut):
 
 
 def test_a_long_pair_is_cut_as_transformers_cuts_it(cut):
-    own = fast_tokenizer.of_fast("tokenizer", cut)
+    own = fast_tokenizer.wrap_fast_tokenizer("tokenizer", cut)
     for n, m, length in itertools.product((1, 3, 9), (2, 5, 9, 12), range(6, 20)):
         first, second = " ".join(["good"] * n), " ".join(["bad"] * m)
         made = tokenizer.tokenize([first + tokenizer.PAIR + second], own, length)

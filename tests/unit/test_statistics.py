@@ -28,7 +28,7 @@ def test_by_label_averages_repeats_and_keeps_common_instances():
         ],
         columns=["method", "instance", "repeat", "statistic", "x", "value"],
     )
-    found = paired.by_label(measured, "area")
+    found = paired.pivot_by_method(measured, "area")
     assert found.to_dict() == {"a": {1: 2.0}, "b": {1: 7.0}}
 
 
@@ -186,11 +186,11 @@ def test_average_ranks_and_critical_difference_of_a_published_example():
 
 def test_of_the_way_is_0_at_random_and_1_at_the_best_found():
     values = table([-1.0, -4, -2], [-3.0, -2, -2], [-2.0, -4, -5], names=("random", "a", "b"))
-    found = paired.of_the_way(values, "random", "lower")
+    found = paired.scale_to_range(values, "random", "lower")
     assert found.index.tolist() == [0, 2]  # on the second nothing beats random
     assert found["a"].tolist() == [1.0, 0.0] and found["b"].tolist() == [0.5, 1.0]
     assert (found["random"] == 0).all()
-    assert paired.of_the_way(-values, "random", "higher").equals(found)
+    assert paired.scale_to_range(-values, "random", "higher").equals(found)
 
 
 def test_kendall_w_by_hand_and_through_friedman():
@@ -206,7 +206,7 @@ def test_by_draw_has_the_labels_with_two_repeats():
     rows = [("a", i, r, "area", math.nan, 10.0 * i + r) for i in (1, 2) for r in range(2) if (i, r) != (2, 1)]
     rows += [("b", i, 0, "area", math.nan, 1.0) for i in (1, 2)]
     measured = pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
-    drawn = paired.by_draw(measured, "area")
+    drawn = paired.pivot_by_repeat(measured, "area")
     assert list(drawn) == ["a"] and drawn["a"].loc[1].tolist() == [10, 11] and math.isnan(drawn["a"].loc[2, 1])
 
 

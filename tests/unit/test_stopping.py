@@ -301,7 +301,7 @@ def test_the_plan_and_the_estimates_know_the_most_that_it_spends():
     settings = plan_settings.attribute_settings(config, "own", "own")
     assert settings["budget"] == {"max_budget": 32, "error": "5%"}
     assert budget_of(config, "own", "own") == 32
-    assert estimates.of_instance(config, "own", "own")[0] == 32 * 4
+    assert estimates.estimate_instance(config, "own", "own")[0] == 32 * 4
     assert METHODS["gp_shapley"].largest == gaussian_process.MOST_COALITIONS
 
 

@@ -137,12 +137,12 @@ def test_a_model_that_is_ready_is_measured_block_by_block(tmp_path, taken):
     lean, whole = prepared(tmp_path)
     model = architectures.build("digits_cnn")
     taken.clear()
-    card = pretrained.measured(model, lean)
+    card = pretrained.measure_card(model, lean)
     assert card["rows"] == {part: len(lean.part(part).labels) for part in sources.PARTS}
     lean_only = taken[: -len(sources.PARTS)]
     assert sum(lean_only) == card["rows"]["validation"] + card["rows"]["test"] and max(lean_only) == 20
     own = whole.part("test")
-    assert card == pretrained.measured(model, whole)
+    assert card == pretrained.measure_card(model, whole)
     assert card["test_accuracy"] == (model.predict(own.inputs) == own.labels).mean()
 
 

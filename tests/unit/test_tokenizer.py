@@ -66,7 +66,7 @@ def own(tmp_path):
     """prepared(file text, **settings) -> card, dataset."""
 
     def prepare(text: str = FILE, texts=TEXTS, **settings):
-        tokenizer.opened.cache_clear()
+        tokenizer.call_tokenizer.cache_clear()
         (tmp_path / "cut.py").write_text(text)
         labels, split = [k % 2 for k in range(len(texts))], [0, 0, 0, 0, 2, 2][: len(texts)]
         body = f"return dict(texts={texts!r}, labels={labels}, split={split})"

@@ -38,7 +38,7 @@ def read_config(raw):
         if workflow.is_main_process:
             check_workflow_folder(str(workflow.basedir))
             check_files(workflow.configfiles)
-        loaded = availability.with_what_is_here(load(raw))
+        loaded = availability.add_available_experiments(load(raw))
         if (
             workflow.is_main_process
         ):  # a job on a cluster reads the configuration once more

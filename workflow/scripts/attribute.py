@@ -2,7 +2,7 @@
 
 from shapeline.workflow import job_environment
 
-by_graph = job_environment.by_graph(snakemake)
+by_graph = job_environment.uses_graph(snakemake)
 device = job_environment.start(snakemake, "onnx" if by_graph else "")
 
 from shapeline import scores

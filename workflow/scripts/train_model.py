@@ -22,7 +22,7 @@ if start:
     storage.start_from(model, start[0])
 is_ready = pretrained.kind_of(settings.get("source"), settings.get("framework"))
 if is_ready or settings.get("training", {}).get("epochs") == 0:
-    card = pretrained.measured(model.to(device), dataset)
+    card = pretrained.measure_card(model.to(device), dataset)
 else:
     model.predict(dataset.inputs[:16])  # where its outputs are no logits it says so before the training, not after
     key = f"models.{snakemake.wildcards.model.partition('@')[0]}.training"

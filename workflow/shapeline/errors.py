@@ -40,7 +40,7 @@ class ShapelineError(Exception):
         """The same of other inputs, of which those of this error are at these positions."""
         return self if self.instance is None else ShapelineError(self.args[0], positions[self.instance])
 
-    def by_id(self, ids: Sequence[int]) -> "ShapelineError":
+    def locate(self, ids: Sequence[int]) -> "ShapelineError":
         """The same about an instance by its id, for good; ids of the inputs."""
         return self if self.instance is None else ShapelineError(str(self.at(ids)))
 
@@ -84,11 +84,11 @@ def about(ids: Sequence[int]) -> Iterator[None]:
     try:
         yield
     except ShapelineError as error:
-        raise error.by_id(ids) from None
+        raise error.locate(ids) from None
 
 
 @contextlib.contextmanager
-def among(positions: Sequence[int]) -> Iterator[None]:
+def locate_input(positions: Sequence[int]) -> Iterator[None]:
     """What is raised inside the block about an input gives its position among others."""
     try:
         yield
@@ -101,12 +101,12 @@ def nearest(name: object, choices: Iterable[str]) -> str:
     names = sorted(str(choice) for choice in choices)
     close = difflib.get_close_matches(str(name)[:LONGEST], names, n=1, cutoff=0.6)
     if close:
-        return f" Did you mean '{on_one_line(close[0])}'?"
+        return f" Did you mean '{shorten_name(close[0])}'?"
     more = f", and {len(names) - MOST:,} more" if len(names) > MOST else ""
-    return f" Allowed: {', '.join(map(on_one_line, names[:MOST]))}{more}."
+    return f" Allowed: {', '.join(map(shorten_name, names[:MOST]))}{more}."
 
 
-def on_one_line(name: object) -> str:
+def shorten_name(name: object) -> str:
     """A name as a message shows it, in which a file may hold line breaks and pages of text."""
     text = str(name)
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

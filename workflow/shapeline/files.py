@@ -48,7 +48,7 @@ def document(path: str | Path) -> dict:
     return content
 
 
-def in_bytes(number: float) -> str:
+def format_bytes(number: float) -> str:
     """A number of bytes in words: 3 B, 45.6 MB, 1,234.5 GB."""
     for unit in ("B", "kB", "MB"):
         if number < 1000:

@@ -45,7 +45,7 @@ def check(graph: networkx.Graph, where: str = "graph", d: int | None = None) -> 
 
 def neighborhood(graph: networkx.Graph, node: int, order: int) -> set[int]:
     """Nodes within graph distance `order` of `node`, itself included: N_k(i) of Chen et al. 2018, §3."""
-    _known(graph, [node], "neighborhood")
+    _check_nodes(graph, [node], "neighborhood")
     if not isinstance(order, (int, np.integer)) or order < 0:
         raise ShapelineError(f"neighborhood: order is {order!r}; give a whole number of at least 0.")
     reached, edge = {node}, {node}
@@ -77,7 +77,7 @@ def connected_subsets(graph: networkx.Graph, node: int, within: Iterable[int]) -
     Lazy: memory stays bounded however many there are. Nothing is yielded when `node` is not in `within`.
     """
     members = sorted(set(within))
-    _known(graph, [node, *members], "connected_subsets")
+    _check_nodes(graph, [node, *members], "connected_subsets")
     if node not in members:
         return iter(())
     blocks = _grow(adjacency(graph, members), *_from_root(len(members), members.index(node)))
@@ -149,7 +149,7 @@ def _grow(table: np.ndarray, chosen: np.ndarray, rejected: np.ndarray) -> Iterat
             stack.append((chosen[part], closed[part], open_[part]))
 
 
-def _known(graph: networkx.Graph, nodes: list[int], where: str) -> None:
+def _check_nodes(graph: networkx.Graph, nodes: list[int], where: str) -> None:
     for node in nodes:
         if node not in graph:
             raise ShapelineError(f"{where}: node {node!r} is not in the graph of {graph.number_of_nodes()} nodes.")

@@ -94,8 +94,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
     """The rows of any file of `write_table`. Raises ShapelineError for a damaged one, which its checksums and footer
     tell, and for one of a newer schema."""
     # Not pq.read_table: what makes a data set of one file takes as long as reading it.
-    with _named(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
-        version = _stated(file.schema_arrow).get("schema_version", VERSION)
+    with _name_file(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        version = _read_metadata(file.schema_arrow).get("schema_version", VERSION)
         table = file.read().to_pandas() if version <= VERSION else None
     if table is None:
         raise ShapelineError(
@@ -107,16 +107,16 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 def metadata(path: str | Path) -> dict:
     """What the file says of itself: experiment, label, method, settings digest, versions and the like."""
-    with _named(path):
-        return _stated(pq.read_schema(path))
+    with _name_file(path):
+        return _read_metadata(pq.read_schema(path))
 
 
-def _stated(schema: pa.Schema) -> dict:
+def _read_metadata(schema: pa.Schema) -> dict:
     return json.loads((schema.metadata or {}).get(KEY, b"{}"))
 
 
 @contextlib.contextmanager
-def _named(path: str | Path) -> Iterator[None]:
+def _name_file(path: str | Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
@@ -197,7 +197,7 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
 
     source: as `read` takes it, or its rows. names: of the features; by default those in the file, else their numbers.
     """
-    rows, names = _with_names(source, names)
+    rows, names = _read_with_names(source, names)
     kept = rows["scores"].map(lambda row: np.full(0, np.nan) if row is None else row)
     widest = max(map(len, kept), default=0)
     names = names if len(names) == widest else [f"feature {place}" for place in range(widest)]
@@ -223,7 +223,7 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
         import shap
     except ImportError as error:
         raise ShapelineError(f"to_shap: {describe_missing('shap')}") from error
-    rows, names = _with_names(source, names)
+    rows, names = _read_with_names(source, names)
     rows = final(select_training(rows[rows["status"] == "ok"]))
     sizes = {len(row) for row in rows["scores"]}
     if len(sizes) != 1:
@@ -233,7 +233,7 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
     return shap.Explanation(values, groups["value_empty"].mean().to_numpy(), data, feature_names=list(names) or None)
 
 
-def _with_names(source: str | Path | pd.DataFrame, names: Iterable[str]) -> tuple[pd.DataFrame, list[str]]:
+def _read_with_names(source: str | Path | pd.DataFrame, names: Iterable[str]) -> tuple[pd.DataFrame, list[str]]:
     """Score rows, and the names of their features: the given ones, else those that the file states."""
     if isinstance(source, pd.DataFrame):
         return source, list(names)

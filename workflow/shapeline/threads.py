@@ -24,7 +24,7 @@ def allowed() -> int:
     return int(os.environ.get("OMP_NUM_THREADS") or 0) or processors()
 
 
-def at_once(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> Iterable[Result]:
+def run_tasks(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> Iterable[Result]:
     """What `run` gives of each task, in their order, by so many threads; none where one is enough.
 
     A task must not ask for others itself: it would wait for a thread that waits for it.
@@ -52,17 +52,17 @@ def one_thread(multiplications: float) -> Iterator[None]:
         return
     blas = openblas()
     with LOCK:  # of blocks at the same time the first sets the limit and the last, whosever, takes it away
-        LIMITED.append(None if LIMITED else _by_any_thread(lambda: blas.limit(limits=1)))
+        LIMITED.append(None if LIMITED else _set_threads(lambda: blas.limit(limits=1)))
     try:
         yield
     finally:
         with LOCK:
             limit = LIMITED.pop() if LIMITED else None  # none in a fork of the block
             if limit:
-                _by_any_thread(limit.restore_original_limits)
+                _set_threads(limit.restore_original_limits)
 
 
-def _by_any_thread(set_threads: Callable[[], Result]) -> Result:
+def _set_threads(set_threads: Callable[[], Result]) -> Result:
     """Set BLAS's threads: from 3.8 on threadpoolctl lets but one thread do so, which it keeps until it is told."""
     _let_go()
     try:
@@ -77,14 +77,14 @@ def _let_go() -> None:
             library.clear_controlling_thread(force=True)
 
 
-def _in_a_fork() -> None:
+def _forget_blocks() -> None:
     """No block of another thread is in a fork."""
     LIMITED.clear()
     LOCK.release()
 
 
 # Nobody else holds the lock while the process is forked, who would not be there to give it back.
-os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=_in_a_fork)
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=_forget_blocks)
 
 
 @functools.cache

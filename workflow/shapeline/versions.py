@@ -45,7 +45,7 @@ def imported() -> dict[str, str]:
     return {package: number for package, number in told.items() if number}
 
 
-def of_job(framework: str | None, packages: Iterable[str | None] = ()) -> dict[str, str]:
+def list_versions(framework: str | None, packages: Iterable[str | None] = ()) -> dict[str, str]:
     """Installed versions of what a job may use, from its model's framework and by name; numpy and scipy always."""
     names = {"numpy", "scipy", *FRAMEWORKS.get(framework or "", ()), *filter(None, packages)}
     return {name: number for name in sorted(names) if (number := version(name))}

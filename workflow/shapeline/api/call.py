@@ -82,4 +82,4 @@ def explain(
         largest = max((own.d for own, _ in case.buckets), default=1)
         spent = spent_on(largest, spend, evaluations)
         settings = checked_settings(automatic(largest, spent, max(spent, ALWAYS_EXACT)), parameters, spend)
-    return case.explained(settings, spend, evaluations)
+    return case.explain_all(settings, spend, evaluations)

@@ -12,7 +12,7 @@ import numpy as np
 from shapeline.api import inputs as givens
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.inputs import Inputs
-from shapeline.api.pieces import removal, taken
+from shapeline.api.pieces import read_text_model, removal
 from shapeline.api.progress import bar
 from shapeline.api.targets import answers_of, chosen_targets, classes_named
 from shapeline.api.texts import ABSENT
@@ -85,7 +85,7 @@ class Case:
         """The input of each explanation."""
         return self.given.inputs[self.positions]
 
-    def explained(self, settings: dict, budget: float | dict, evaluations: int | None = None) -> Explanation:
+    def explain_all(self, settings: dict, budget: float | dict, evaluations: int | None = None) -> Explanation:
         """What a method says: settings, its name and parameters; evaluations: of an instance, in place of the budget.
         Raises ShapelineError where it fails."""
         method = settings["method"]
@@ -105,7 +105,7 @@ class Case:
                 each = budget if evaluations is None or not own.d else evaluations / own.d
                 parsed = parse(settings, [until or each])
                 parts += attribute(asked, inputs[places], self.targets[places], parsed, few)
-        record = parts[0] if len(parts) == 1 else _together(parts, [places for _, places in self.buckets])
+        record = parts[0] if len(parts) == 1 else _join_groups(parts, [places for _, places in self.buckets])
         self._check_whole(record)
         told = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
         return Explanation(**vars(record), about=self._about(settings | told))
@@ -159,7 +159,7 @@ def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
     settled = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
     tokens = (settled.kind if settled else kind) in TEXT_KINDS
-    model, cutter, inputs = taken(model, wanted.tokenizer, inputs)
+    model, cutter, inputs = read_text_model(model, wanted.tokenizer, inputs)
     if cutter is None:
         adapters.check_inputs(model)
     given = givens.read(
@@ -181,8 +181,8 @@ def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
         filled, told = settled_reference, f"{told}, whole numbers rounded"
     check_rows(classifier, given, filled, said)
     backend_of(classifier)  # imported now, which is no instance's time
-    of_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
-    usual = "probability" if of_probabilities else "log_probability"
+    build_from_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
+    usual = "probability" if build_from_probabilities else "log_probability"
     usual = PREDICTION if classifier.task == "regression" else usual
     question = Game(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
@@ -252,7 +252,7 @@ def _row_names(given: Inputs) -> np.ndarray:
     return np.array(names, dtype=np.int64)
 
 
-def _together(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Record:
+def _join_groups(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Record:
     """Explanations of groups of instances as one, in the order of the inputs."""
     order = np.argsort(np.concatenate(positions))
     columns = {}
@@ -293,7 +293,7 @@ def reference_of(reference: object, given: Inputs, seed: int) -> tuple[Reference
     """Return the baseline of masked features, and its description."""
     tokens = given.kind == "text"
     if given.reference is not None:
-        return Reference(given.reference), f"the given reference, {_counted(len(given.reference), 'row')}"
+        return Reference(given.reference), f"the given reference, {_format_counts(len(given.reference), 'row')}"
     if given.kind == "text" and given.take is not None:
         filled = np.full((1, *given.inputs.shape[1:]), ABSENT, np.int32)
         return Reference(filled), f"the word {reference!r}" if reference else "masked words are deleted"
@@ -307,7 +307,7 @@ def reference_of(reference: object, given: Inputs, seed: int) -> tuple[Reference
     if reference is None and given.background is not None:
         count = min(len(rows), MOST_ROWS)
         reference = {"kind": "background", "rows": count}
-        told = _counted(count, "background row")
+        told = _format_counts(count, "background row")
         if count < len(rows):
             told = f"{count} of {len(rows):,} background rows (sampled with seed {seed})"
     elif reference is None and not tokens and len(rows) == 1 and given.kind == "image" and not given.is_series:
@@ -324,7 +324,7 @@ def reference_of(reference: object, given: Inputs, seed: int) -> tuple[Reference
     data = SimpleNamespace(inputs=rows, split=np.zeros(len(rows), np.uint8), card=given.card)
     if isinstance(told, str | dict) and told is not None and told == reference:
         told = f"{kind} of {whole}" if kind != "pad" else "padding"
-        told += f", {_counted(chosen['rows'], 'row')}" if "rows" in chosen else ""
+        told += f", {_format_counts(chosen['rows'], 'row')}" if "rows" in chosen else ""
     reference = "mean_image" if kind == "mean" and given.has_no_channels else reference  # of each cell of a series
     built = references.build(reference, data, seed)
     means = built.rows is not None and built.rows.dtype.kind == "f" and built.given is given.table is None
@@ -333,5 +333,5 @@ def reference_of(reference: object, given: Inputs, seed: int) -> tuple[Reference
     return built, told
 
 
-def _counted(count: int, noun: str) -> str:
+def _format_counts(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

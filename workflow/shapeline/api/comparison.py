@@ -15,7 +15,7 @@ from shapeline.api.explanation import Explanation
 from shapeline.errors import NO_RULE, ShapelineError, reported_extras
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
-from shapeline.statistics.paired import by_label
+from shapeline.statistics.paired import pivot_by_method
 from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def compare(
         own = {key: setting for key, setting in parameters.items() if key != "budget"}
         spend = parameters.get("budget", budget)
         try:
-            found[label] = case.explained(checked_settings(name, own, spend), spend)
+            found[label] = case.explain_all(checked_settings(name, own, spend), spend)
         except ShapelineError as failure:
             notes.append(f"{label} failed: {failure}")
     if not set(found) - {CONTROL}:
@@ -148,7 +148,7 @@ def compare(
     notes += [f"{label}, {flag}." for label, each in found.items() for flag in formatting.list_warnings(each)]
     exact = _exact(case, notes)
     rows = {label: stored.rows_of(each) for label, each in found.items()}
-    measured = _measured(case, rows, exact, notes)
+    measured = _measure_methods(case, rows, exact, notes)
     agreement = _agreement(rows)
     table = _table(found, chosen, measured, agreement)
     by, values = _criterion(measured, exact)
@@ -184,10 +184,10 @@ def _exact(case: Case, notes: list[str]) -> Explanation | None:
     if cost > AFFORDABLE:
         notes.append(f"The exact values would cost {cost:,.3g} model rows, so no error is measured.")
         return None
-    return case.explained({"method": "shapley"}, 1.0)
+    return case.explain_all({"method": "shapley"}, 1.0)
 
 
-def _measured(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explanation | None, notes: list[str]):
+def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explanation | None, notes: list[str]):
     """Return the metrics in long format, with a column of methods."""
     parts = []
     truth = None if exact is None else stored.rows_of(exact)
@@ -245,7 +245,7 @@ def _criterion(measured: pd.DataFrame, exact: Explanation | None) -> tuple[str |
     """Return the column that ranks methods and its values (instances, methods): the error, else the deletion AUC."""
     for statistic in ("rmse", "deletion_auc") if exact is not None else ("deletion_auc",):
         if statistic in set(measured["statistic"]):
-            return SHOWN[statistic], by_label(measured, statistic)
+            return SHOWN[statistic], pivot_by_method(measured, statistic)
     return None, None
 
 

@@ -141,7 +141,7 @@ def shapley_values(
         None if cache is None else Path(cache),
         None if identity is None else str(identity),
     )
-    with _shown(progress, chosen) as told:
+    with _report_progress(progress, chosen) as told:
         values = Values(game, names, how, told)
         outputs = _outputs(values, n, _own(game, "output_names") if output_names is None else output_names)
         record = _attributed(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
@@ -224,7 +224,7 @@ def _checked(on_error: object, choices: tuple[str, ...]) -> str:
 
 
 @contextlib.contextmanager
-def _shown(progress: object, label: str) -> Iterator[Callable[[int, int], None] | None]:
+def _report_progress(progress: object, label: str) -> Iterator[Callable[[int, int], None] | None]:
     """Yield what is called with the coalitions evaluated and those left: a bar, or the user's own function."""
     if callable(progress) or not (is_watched() if progress is None else progress):
         yield progress if callable(progress) else None

@@ -16,7 +16,7 @@ from shapeline.errors import ShapelineError, reported_extras
 from shapeline.generation import estimates, measures
 from shapeline.metrics.error import correlation, mean_ranks
 from shapeline.seeds import seed_of
-from shapeline.statistics.paired import by_label
+from shapeline.statistics.paired import pivot_by_method
 from shapeline.statistics.recommendation import MARGIN, recommend
 
 WHERE = "compare_generation"
@@ -98,27 +98,27 @@ def compare_generation(
     if asked.get("value", "sum") not in ("sum", "mean"):
         raise ShapelineError(f"{WHERE}: value is {asked['value']!r}; give 'sum' or 'mean'.")
     first = explain_generation(
-        model, prompts, tokenizer, method=CONTROL, evaluations=evaluations, seed=seed, **_without_methods(asked)
+        model, prompts, tokenizer, method=CONTROL, evaluations=evaluations, seed=seed, **_drop_methods(asked)
     )
     first = [first] if isinstance(first, PromptExplanation) else first
     support = _checked(support, first)
-    found, notes = _explained(first, comparison.entries(methods), evaluations, repeats, seed)
+    found, notes = _explain_prompts(first, comparison.entries(methods), evaluations, repeats, seed)
     least = min(exact_parts, measures.MOST_EXACT)
     exact = [_estimate(one, {"method": "shapley"}, 2 ** len(one), 0) if len(one) <= least else None for one in first]
-    measured = _measured(found, exact, support, repeats, seed)
+    measured = _measure_prompts(found, exact, support, repeats, seed)
     few = sum(one is None for one in exact)
     if few:
         notes.append(f"{few} of {len(first)} prompts have more than {least} parts: no error is measured on them.")
     agreement = _agreement(found, repeats)
     table = _table(found, measured, agreement)
     by = "rmse" if not few and "rmse" in set(measured["statistic"]) else "deletion_auc"
-    values = by_label(measured, by)
+    values = pivot_by_method(measured, by)
     advice = recommend(values, table["evaluations"].to_dict(), margin, CONTROL) if set(values) - {CONTROL} else None
     own = {label: each[::repeats] for label, each in found.items()}
     return PromptComparison(own, exact, table, agreement, advice, SHOWN[by], values, tuple(notes))
 
 
-def _without_methods(asked: dict) -> dict:
+def _drop_methods(asked: dict) -> dict:
     if wrong := sorted({"method", "budget"} & set(asked)):
         raise ShapelineError(f"{WHERE}: '{wrong[0]}' is no argument; give methods= and evaluations=.")
     return asked
@@ -136,7 +136,7 @@ def _checked(support: Sequence | None, first: list[PromptExplanation]) -> list:
     return given
 
 
-def _explained(
+def _explain_prompts(
     first: list[PromptExplanation], entries: Mapping, evaluations: int, repeats: int, seed: int
 ) -> tuple[Found, list[str]]:
     """The explanations of all prompts by each method, and a note for each that fails."""
@@ -165,7 +165,7 @@ def _estimate(one: PromptExplanation, settings: dict, evaluations: int, seed: in
     return replace(one, **vars(estimates.estimate(one.game, settings, evaluations, one.value, seed)))
 
 
-def _measured(found: Found, exact: list, support: list, repeats: int, seed: int) -> pd.DataFrame:
+def _measure_prompts(found: Found, exact: list, support: list, repeats: int, seed: int) -> pd.DataFrame:
     """The measures in long format: label, instance, repeat, statistic, x, value."""
     rows = []
     for label, explanations in found.items():

@@ -265,8 +265,8 @@ def _table(
             rows[what] = given.infer_objects() if lost else given
     if is_network:
         rows = {what: _truth_as_numbers(given) for what, given in rows.items()}
-    rows = _of_one_type(rows)
-    kept, cells = table.of_frames(list(rows.values()), dtype)
+    rows = _unify_types(rows)
+    kept, cells = table.build_table(list(rows.values()), dtype)
     parts = dict(zip(rows, cells, strict=True))
     categories = {
         name: column.categories for name, column in zip(names, kept.columns, strict=True) if not column.is_number
@@ -300,7 +300,7 @@ def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.Data
     return table if wanted is None else table[list(wanted)]
 
 
-def _of_one_type(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def _unify_types(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """The tables with one type a column: that of the inputs, where the others' cells are of it too."""
     names, rest = tables["inputs"].columns, [what for what in tables if what != "inputs"]
     for name in names:

@@ -51,7 +51,7 @@ def layout_of(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray | N
     """
     keras = adapters.framework_of(model) == "tensorflow"
     if inputs.ndim == 4:
-        return _of_pictures(model, inputs, keras)
+        return _find_image_layout(model, inputs, keras)
     if inputs.ndim != 3:
         return None
     many, one = ([PLAIN, GREY_LAST, GREY], [LAST, FIRST, MOVED]) if keras else ([PLAIN, GREY], [FIRST])
@@ -80,7 +80,7 @@ def layout_of(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray | N
     return fitting[0]
 
 
-def _of_pictures(model: object, inputs: np.ndarray, keras: bool) -> Layout:
+def _find_image_layout(model: object, inputs: np.ndarray, keras: bool) -> Layout:
     """As `layout_of`, of four axes."""
     classifier = adapters.wrap(model)
     likely = [inputs.shape[axis] in (1, 3) for axis in (1, -1)]  # of two small sides

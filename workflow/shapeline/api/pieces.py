@@ -43,7 +43,7 @@ def _holds_text(one: Any) -> bool:
     return isinstance(one, list | tuple | np.ndarray) and any(isinstance(text, str) for text in one)
 
 
-def taken(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | None, Any]:
+def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | None, Any]:
     """The model as a network of ids, what cuts texts for it, and the inputs, pairs of texts joined to one each; the
     model and the inputs as they are where there is no tokenizer.
 
@@ -55,7 +55,7 @@ def taken(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | None, Any]
         return model, None, inputs
     from shapeline.models import adapters, text_network
 
-    cut = fast_tokenizer.of_fast(WHERE, given)
+    cut = fast_tokenizer.wrap_fast_tokenizer(WHERE, given)
     if not text_network.is_of_transformers(model):
         raise ShapelineError(
             f"explain: tokenizer: is of a model of transformers, and the model is a {type(model).__name__}; a function "

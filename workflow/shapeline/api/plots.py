@@ -36,7 +36,7 @@ def _across(explanation) -> str:
 def _bar(explanation):
     """Return the bars of one instance, or the mean |score| of several."""
     if len(explanation) != 1:
-        return figures.importance(*_by_size(explanation), _across(explanation))
+        return figures.importance(*_sort_by_size(explanation), _across(explanation))
     return _one(explanation, "bar", figures.bars)
 
 
@@ -53,7 +53,7 @@ def _one(explanation, kind: str, draw: Callable):
     return draw(names, scores, half, both, title, _across(explanation))
 
 
-def _by_size(explanation) -> tuple[list[str], np.ndarray]:
+def _sort_by_size(explanation) -> tuple[list[str], np.ndarray]:
     """Return feature names, the largest mean |score| first, and the scores (n, d) in their order."""
     names = list(explanation.summary().index)
     return names, explanation.scores.reshape(len(explanation), -1)[:, _places(explanation, names)]
@@ -64,12 +64,12 @@ def _places(explanation, names: Sequence[str]) -> list[int]:
 
 
 def _beeswarm(explanation):
-    names, scores = _by_size(explanation)
+    names, scores = _sort_by_size(explanation)
     return figures.summary(names, scores, _shades(explanation, names), _across(explanation))
 
 
 def _heat_map(explanation):
-    names, scores = _by_size(explanation)
+    names, scores = _sort_by_size(explanation)
     half = explanation.half_widths
     half = None if half is None else half[:, _places(explanation, names)]
     return figures.heat_map(names, scores, half, explanation.value_full, _across(explanation))
@@ -77,7 +77,7 @@ def _heat_map(explanation):
 
 def _dependence(explanation, feature: str | None = None):
     """Return the scores of a feature against its values; by default of the most important one."""
-    names, scores = _by_size(explanation)
+    names, scores = _sort_by_size(explanation)
     values = explanation._values()
     if values is None:
         raise ShapelineError("plot: 'dependence' needs features that are columns with known values; use 'beeswarm'")
@@ -93,7 +93,7 @@ def _dependence(explanation, feature: str | None = None):
 
 def _cohort(explanation, groups=None):
     """Return the mean |score| in groups: the values of a column, a group per instance, or the explained classes."""
-    names, scores = _by_size(explanation)
+    names, scores = _sort_by_size(explanation)
     values = explanation._values()
     if isinstance(groups, str):
         columns = [] if values is None else list(explanation.about.names[0])

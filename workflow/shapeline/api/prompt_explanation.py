@@ -96,7 +96,9 @@ class PromptExplanation:
 
     def tokens_frame(self) -> pd.DataFrame:
         """Return the contributions to each answer token: a row per part, a column per token."""
-        return pd.DataFrame(self._by_token(), index=pd.Index(self.parts, name="part"), columns=list(self.answer_tokens))
+        return pd.DataFrame(
+            self._list_token_scores(), index=pd.Index(self.parts, name="part"), columns=list(self.answer_tokens)
+        )
 
     def plot(self, kind: str | None = None) -> "Figure | HTML":
         """Return a figure: "bars" of the parts with 95 % intervals (default), "tokens", a heat map of parts by answer
@@ -108,7 +110,7 @@ class PromptExplanation:
             raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, KINDS)}")
         names, half = [_short(part) for part in self.parts], self.half_widths
         if kind == "tokens":
-            return drawing.add_png(prompts.heat_map(names, self.answer_tokens, self._by_token()))
+            return drawing.add_png(prompts.heat_map(names, self.answer_tokens, self._list_token_scores()))
         if kind == "text":
             shown = [(self._headline(), self.parts, self.totals, half, None)]
             return explanations.coloured_words(shown, what="the answer")
@@ -136,7 +138,7 @@ class PromptExplanation:
         text = self.plot("text")._repr_html_()
         return f"<div><pre>{html.escape(repr(self).partition(chr(10) + '  ')[0])}</pre>{text}</div>"
 
-    def _by_token(self) -> np.ndarray:
+    def _list_token_scores(self) -> np.ndarray:
         if self.tokens is None:
             raise ShapelineError(f"tokens: {self.method} gave no scores of answer tokens; see value='token'.")
         return self.tokens

@@ -12,7 +12,7 @@ from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.metrics.provenance import TOLERANCE
 from shapeline.models.axes import takes_picture
 from shapeline.models.classifier import Classifier, ModelFailure
-from shapeline.models.estimators import behind, classes_of
+from shapeline.models.estimators import classes_of, find_owner
 
 ASKED_AGAIN = 4  # rows that a model is asked of twice: it must say the same
 MOST_ROWS = 200  # that are looked at one by one for the one that a model fails on
@@ -49,7 +49,8 @@ class Classes:
         if place is not None:
             label = (self.names or self.labels)[place]
             raise ShapelineError(
-                f"explain: {what} {value} is no class; the model's are {_listed(self.labels)}. For the class at that "
+                f"explain: {what} {value} is no class; the model's are {_format_classes(self.labels)}. For "
+                "the class at that "
                 f"position write {what}={label!r}."
             )
         if not (self.names or self.labels):
@@ -63,20 +64,20 @@ class Classes:
         )
 
 
-def _listed(labels: Sequence[str]) -> str:
+def _format_classes(labels: Sequence[str]) -> str:
     shown = ", ".join(map(repr, labels[:5]))
     return shown if len(labels) <= 5 else f"{shown}, ... ({len(labels)})"
 
 
 def classes_named(model: object, class_names: Sequence[str] | None) -> Classes:
     """The names given, and those of a model that knows its classes."""
-    known = classes_of(behind(model))
+    known = classes_of(find_owner(model))
     labels = () if known is None else tuple(map(class_name, known))
     for what, names in (("the model's classes_", labels), ("class_names", tuple(map(class_name, class_names or ())))):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ShapelineError(f"explain: {what}: two classes are called '{twice}'; give each a name of its own")
-    if getattr(behind(model), "names_ids", False):  # of transformers, whose labels are the numbers themselves
+    if getattr(find_owner(model), "names_ids", False):  # of transformers, whose labels are the numbers themselves
         return Classes(labels if class_names is None else tuple(map(class_name, class_names)))
     return Classes(labels if class_names is None else tuple(map(class_name, class_names)), labels)
 

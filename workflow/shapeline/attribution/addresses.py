@@ -15,7 +15,7 @@ from shapeline.attribution.row_store import digest_array, digest_file, digest_of
 from shapeline.attribution.settings import AttributionSettings
 from shapeline.methods import shapiq_process
 from shapeline.scores import MEASURED, SCHEMA
-from shapeline.versions import of_job
+from shapeline.versions import list_versions
 
 READS_ALL_DATA = ("data", "external")  # families whose scores depend on more than the instance's input
 
@@ -60,7 +60,7 @@ def _shared(subject: ExplanationContext, files: Iterable[str], *packages: str | 
     return {
         "files": sorted(map(digest_file, filter(None, files))),
         "device": subject.device,
-        "versions": of_job(model and model.framework, packages),
+        "versions": list_versions(model and model.framework, packages),
         "architecture": model and model.architecture,
         "reference": None if reference is None or reference.rows is None else digest_array(reference.rows),
     }

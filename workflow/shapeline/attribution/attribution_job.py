@@ -53,7 +53,7 @@ class AttributionJob:
         )
         for model, some in zip(models, shares, strict=True):
             if model is not models[0]:
-                subject = subject.with_model(model.weights, self.by_graph)
+                subject = subject.change_model(model.weights, self.by_graph)
             form = context.form_for(self.files.instances, subject, self.device, self.settings.game)
             subject = dataclasses.replace(subject, form=form)
             options = Options(on_error=on_error, progress=lambda n, made, before=done: tell(before + n, made))

@@ -60,16 +60,16 @@ class Together:
     distinct: int
 
 
-def together(designs: list[Design], d: int) -> Together:
+def merge_designs(designs: list[Design], d: int) -> Together:
     """Coalitions that several designs use are asked once; both ends are there, whether a design uses them or not."""
     masks, columns = _union(designs, d)
-    with_ends, full, empty = _with_ends(masks)
+    with_ends, full, empty = _add_ends(masks)
     return Together(designs, with_ends, columns, full, empty, len(masks))
 
 
 def shared(designs: list[Design], d: int, reader: Reader | None = None) -> Batch:
     """What every chunk is asked where one design a budget serves all instances: that of a fixed cost."""
-    every = together(designs, d)
+    every = merge_designs(designs, d)
     columns = [slice(0, every.distinct)] if len(designs) == 1 else every.columns  # a view, where that will do
 
     def read(values: np.ndarray) -> list[Answer]:
@@ -93,13 +93,13 @@ class SampledMasks:
     stack_reader: StackReader | None = None
     held: dict[int, Together] = field(default_factory=dict)
 
-    def asked(self, places: np.ndarray) -> Batch:
+    def select(self, places: np.ndarray) -> Batch:
         """The coalitions (m, K, d) of the instances at `places`; where a draw has fewer, its first is there again."""
         numbers = [int(number) for number in self.draws.numbers[places]]
         self.held = {number: each for number, each in self.held.items() if number in numbers}
         # What is no longer asked is gone before what is new is made.
         new = [number for number in dict.fromkeys(numbers) if number not in self.held]
-        made = self.draws.shared_out(lambda number: together(self.make(number), self.d), new)
+        made = self.draws.shared_out(lambda number: merge_designs(self.make(number), self.d), new)
         self.held.update(zip(new, made, strict=True))
         own = [self.held[number] for number in numbers]
         most = max(len(each.masks) for each in own)
@@ -108,13 +108,13 @@ class SampledMasks:
         def read(values: np.ndarray) -> list[Answer]:
             count = len(own[0].designs)
             if self.stack_reader:
-                return [self._by_stack(own, masks, values, budget) for budget in range(count)]
-            return [self._by_design(own, numbers, places, values, budget) for budget in range(count)]
+                return [self._read_by_stack(own, masks, values, budget) for budget in range(count)]
+            return [self._read_by_design(own, numbers, places, values, budget) for budget in range(count)]
 
         ends = (np.array([getattr(each, name) for each in own]) for name in ("full", "empty", "distinct"))
         return Batch(masks, *ends, read, len(own[0].designs) > 1)
 
-    def _by_design(
+    def _read_by_design(
         self, own: list[Together], numbers: list[int], places: np.ndarray, values: np.ndarray, budget: int
     ) -> Answer:
         """Each design reads the instances that have it; what it says is of its features, and is put on theirs."""
@@ -145,7 +145,7 @@ class SampledMasks:
             *(None if one is None else self.draws.pairs(one, places) for one in (pairs, spread)),
         )
 
-    def _by_stack(self, own: list[Together], masks: np.ndarray, values: np.ndarray, budget: int) -> Answer:
+    def _read_by_stack(self, own: list[Together], masks: np.ndarray, values: np.ndarray, budget: int) -> Answer:
         """All instances at once, each by its own masks; designs of one budget have as many."""
         columns = np.stack([each.columns[budget] for each in own])
         scores, *more = self.stack_reader(
@@ -174,7 +174,7 @@ def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarr
     return masks[first], np.split(inverse, np.cumsum([design.evaluations for design in designs])[:-1])
 
 
-def _with_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
+def _add_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
     """The masks and, where the design lacks them, the full and the empty coalition after them; and their positions.
 
     Every score file states v(N) and v(∅); a design that does not use them is not charged for them.

@@ -55,12 +55,12 @@ class ExplanationContext:
         owners = None if self.dataset.owners is None else self._of(selected, self.dataset.owners, document_files.owners)
         return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs, owners)
 
-    def with_features(self, settings: dict) -> "ExplanationContext":
+    def change_features(self, settings: dict) -> "ExplanationContext":
         """The same with other features."""
         own = None if feature_kinds.varies(settings) else feature_kinds.build(settings, self.dataset.card)
         return dataclasses.replace(self, features=own, feature_settings=settings)
 
-    def with_model(self, weights: str, by_graph: bool = False, trained_on: str | None = None) -> "ExplanationContext":
+    def change_model(self, weights: str, by_graph: bool = False, trained_on: str | None = None) -> "ExplanationContext":
         """Return the same with the model of a file of weights.
 
         by_graph: run it by the graph beside its weights, where there is one of them. trained_on: the card of the
@@ -78,9 +78,9 @@ class ExplanationContext:
                 f"{self.folder / 'arrays.npz'} ({made}); remove the weights and train it again"
             )
         model, dataset = fit_rows(model, self.dataset)
-        return dataclasses.replace(self, model=model, dataset=dataset).with_reference(self.reference)
+        return dataclasses.replace(self, model=model, dataset=dataset).change_reference(self.reference)
 
-    def with_reference(self, reference: Reference | None) -> "ExplanationContext":
+    def change_reference(self, reference: Reference | None) -> "ExplanationContext":
         """Return the same with a reference whose numbers the model takes."""
         if reference is None:
             return self
@@ -118,7 +118,8 @@ def load_subject(
 ) -> ExplanationContext:
     """Load the prepared data and, where there are weights, the model.
 
-    settings: features and reference (default mean), seed. trained_on, by_graph: as of `ExplanationContext.with_model`.
+    settings: features and reference (default mean), seed. trained_on, by_graph: as of
+    `ExplanationContext.change_model`.
     """
     dataset = loading.load(Path(arrays).parent)
     kind = settings.features
@@ -132,9 +133,9 @@ def load_subject(
     subject = ExplanationContext(model=None, reference=None, **shared)
     if not weights:
         return subject
-    subject = subject.with_model(weights, by_graph, trained_on)
+    subject = subject.change_model(weights, by_graph, trained_on)
     reference = references.build(settings.reference, subject.dataset, settings.seed)
-    return subject.with_reference(reference)
+    return subject.change_reference(reference)
 
 
 def form_for(
@@ -153,7 +154,7 @@ def form_for(
     if settings is None or (settings.precision == "float32" and not settings.compile):
         return form
     question = Game(subject.model, subject.reference, subject.features, form=form)
-    return calibration.asked(question, _training_inputs(subject), settings.precision, settings.compile)
+    return calibration.choose_backend(question, _training_inputs(subject), settings.precision, settings.compile)
 
 
 def calibrate(subject: ExplanationContext, weights: str | None = None) -> ExecutionBackend:

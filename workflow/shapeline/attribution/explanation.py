@@ -43,10 +43,10 @@ class Explanation:
 
     def at(self, order: np.ndarray) -> "Explanation":
         """The instances at these positions."""
-        return Explanation(**{name: _taken(values, order) for name, values in vars(self).items()})
+        return Explanation(**{name: _take(values, order) for name, values in vars(self).items()})
 
 
-def _taken(values, order: np.ndarray):
+def _take(values, order: np.ndarray):
     return values if values is None else [values[i] for i in order] if isinstance(values, list) else values[order]
 
 

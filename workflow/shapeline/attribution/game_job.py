@@ -31,7 +31,7 @@ from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games.features import Features
 from shapeline.methods import dispatch
 from shapeline.seeds import seed_of
-from shapeline.versions import of_job
+from shapeline.versions import list_versions
 
 log = logging.getLogger("shapeline")
 EVERY = 5.0  # seconds between two lines of progress
@@ -79,11 +79,11 @@ def build_games(settings: Mapping[str, Any], device: str) -> list[NamedGame]:
         built = {f"game {place}": game for place, game in enumerate(built)} if several else {"": built}
     if not built:
         raise ShapelineError(f"{reference}: it returned no game; return one, or a list or mapping of games")
-    with called(reference):
-        return [_named(str(name), number, game) for number, (name, game) in enumerate(built.items())]
+    with name_function(reference):
+        return [_find_game(str(name), number, game) for number, (name, game) in enumerate(built.items())]
 
 
-def _named(name: str, number: int, game: object) -> NamedGame:
+def _find_game(name: str, number: int, game: object) -> NamedGame:
     own = getattr(game, "n_players", None)
     if not callable(game) or own is None:
         raise ShapelineError(
@@ -98,7 +98,7 @@ def _named(name: str, number: int, game: object) -> NamedGame:
 
 
 @contextlib.contextmanager
-def called(reference: str) -> Iterator[None]:
+def name_function(reference: str) -> Iterator[None]:
     """Have a message that is of a call of Python name the function of the configuration."""
     try:
         yield
@@ -115,7 +115,7 @@ def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.D
     """
     rows = []
     for game in build_games(settings, device):
-        with called(settings["game"]):
+        with name_function(settings["game"]):
             ends = np.repeat([[False], [True]], len(game.players), axis=1)
             empty, full = _values(game, settings, store, Evaluation(seconds=LONG)).of(ends)
             named = [""] if game.output_names is None and len(full) == 1 else None
@@ -139,7 +139,7 @@ def _values(
 def value_key(game: NamedGame, settings: Mapping[str, Any]) -> str:
     """Return the key of the table of a game's values: of its files, its identity, its seed and its place."""
     files = [*source_files(settings["game"]), *settings.get("game_files", ())]
-    facts = [settings["game"], sorted(map(digest_file, files)), settings.get("seed", 0), of_job("function")]
+    facts = [settings["game"], sorted(map(digest_file, files)), settings.get("seed", 0), list_versions("function")]
     return digest_of([*facts, game.name, game.number, game.identity, game.players])
 
 
@@ -176,14 +176,14 @@ class GameJob:
         mine, done = {}, 0
         games = build_games(self.settings.rows, self.device)
         for game in games:
-            wanted = self._wanted(game, earlier)
+            wanted = self._find_missing(game, earlier)
             mine[game.number] = wanted[(index - done) % count :: count]
             done += len(wanted)
         found = [self._evaluated(game, mine[game.number], on_error) for game in games]
         numbers = [game.number for game, rows in zip(games, found, strict=True) for _ in range(len(rows))]
         game_values.write_file(path, numbers, pd.concat(found, ignore_index=True), metadata)
 
-    def _wanted(self, game: NamedGame, known: pd.DataFrame) -> np.ndarray:
+    def _find_missing(self, game: NamedGame, known: pd.DataFrame) -> np.ndarray:
         """Return the coalitions (K, n) that the method needs and that are not known, of all repeats."""
         given = ValueRows(Table(None, game_values.SCHEMA), known[known["game"] == game.number].drop(columns="game"))
         masks = [np.zeros((0, len(game.players)), bool)]
@@ -198,7 +198,7 @@ class GameJob:
     def _evaluated(self, game: NamedGame, masks: np.ndarray, on_error: str) -> pd.DataFrame:
         """Return the values of coalitions, as rows of a table; without those that fail and are to be recorded."""
         values = _values(game, self.settings.rows, self.store, Evaluation(on_error=on_error, seconds=LONG))
-        with called(self.settings.rows["game"]):
+        with name_function(self.settings.rows["game"]):
             try:
                 values.of(masks)
             except MethodFailure as failure:
@@ -212,7 +212,7 @@ class GameJob:
         for game in build_games(self.settings.rows, self.device):
             keys.append(value_key(game, self.settings.rows))
             values = _values(game, self.settings.rows, self.store, Evaluation(on_error=on_error, seconds=LONG), given)
-            with called(self.settings.rows["game"]):
+            with name_function(self.settings.rows["game"]):
                 frames += [self._rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
             log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
         rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)

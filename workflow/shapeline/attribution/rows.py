@@ -79,7 +79,7 @@ def explain_rows(
     """
     method, seed = settings.method, settings.game.seed
     options = _options(subject, settings, options or Options())
-    explained = subject.with_features(method.features) if method.features else subject
+    explained = subject.change_features(method.features) if method.features else subject
     asked = explained.question(settings.game.value)
     inputs = subject.inputs(share) if inputs is None else inputs
     missing = stored.find() if stored else np.ones((len(share), settings.repeats), bool)
@@ -213,7 +213,7 @@ def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Ex
             return
 
 
-def _known(numbers: np.ndarray | None, explanation: Explanation) -> list[np.ndarray | None]:
+def _flatten_rows(numbers: np.ndarray | None, explanation: Explanation) -> list[np.ndarray | None]:
     """Those of each row, flat; None where the method has none, failed, or cannot tell."""
     if numbers is None:
         return [None] * len(explanation.status)
@@ -234,9 +234,9 @@ def rows_at(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: 
             "repeat": repeat,
             "budget": budget,
             "scores": [row if status == "ok" else None for row, status in zip(flat, explanation.status, strict=True)],
-            "standard_error": _known(explanation.standard_error, explanation),
-            "interactions": _known(explanation.interaction_values, explanation),
-            "interactions_standard_error": _known(explanation.interactions_standard_error, explanation),
+            "standard_error": _flatten_rows(explanation.standard_error, explanation),
+            "interactions": _flatten_rows(explanation.interaction_values, explanation),
+            "interactions_standard_error": _flatten_rows(explanation.interactions_standard_error, explanation),
             "evaluations": explanation.evaluations,
             "seconds": explanation.seconds,
             "value_full": explanation.value_full,

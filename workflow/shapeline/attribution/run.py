@@ -19,7 +19,7 @@ from shapeline.attribution.value_store import ValueStore
 from shapeline.datasets.loading import Dataset
 from shapeline.designs.design import Design
 from shapeline.designs.design import evaluations as evaluations_of
-from shapeline.errors import MethodFailure, ShapelineError, about, among, first_line, unsupported
+from shapeline.errors import MethodFailure, ShapelineError, about, first_line, locate_input, unsupported
 from shapeline.games import features as feature_kinds
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
@@ -277,7 +277,7 @@ def _explain_together(run: _Run, places: np.ndarray, asked: Batch | Rounds, bega
 
 
 def _evaluate_among(run: _Run, places: np.ndarray, rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    with among(rows):
+    with locate_input(rows):
         return _evaluate(run, places[rows], masks)
 
 
@@ -291,7 +291,7 @@ def _evaluate(run: _Run, places: np.ndarray, masks: np.ndarray) -> np.ndarray:
 
     def evaluate(rows: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, float]:
         began = timer.now()
-        with among(rows):
+        with locate_input(rows):
             made = run.question.values(inputs[rows], missing, targets[rows])
         return made, began.since(waits(run.question, run.options))
 

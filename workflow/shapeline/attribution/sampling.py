@@ -8,7 +8,7 @@ import numpy as np
 from shapeline.attribution.batches import Batch, SampledMasks, shared
 from shapeline.attribution.sequential import Rounds
 from shapeline.designs.design import Design
-from shapeline.designs.draws import at_a_time, draws
+from shapeline.designs.draws import count_at_once, draws
 from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings, Size
 from shapeline.seeds import seed_of
@@ -60,7 +60,7 @@ def sample(
             return [method.design(features, spend, own, keep=False) for spend in spends]
 
         stack = method.read_outputs if outputs else method.read_stack
-        return SampledMasks(d, drawn, make, method.read, stack).asked
+        return SampledMasks(d, drawn, make, method.read, stack).select
 
     asks = ask([spend for spend, _ in designs])
     if until := method.until:
@@ -72,6 +72,6 @@ def sample(
 
     # Masks of each instance, and designs for some of them; rounds and budgets hold theirs each.
     whole_pool = method.method.exchangeable and len(designs) == 1 and not until
-    sizes += [most, CHUNK_VALUES // masks, CHUNK_BYTES // (masks * d), at_a_time(d, masks, whole_pool) or most]
+    sizes += [most, CHUNK_VALUES // masks, CHUNK_BYTES // (masks * d), count_at_once(d, masks, whole_pool) or most]
     sizes = [len(inputs)] if outputs else sizes
     return Sampling(asks, np.argsort(drawn.numbers.astype(object), kind="stable"), max(1, min(sizes)))

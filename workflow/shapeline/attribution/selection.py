@@ -55,8 +55,8 @@ def select(subject: ExplanationContext, seed: int, count: int = 100, **others) -
     """
     wanted = Selection(count, **others)
     if subject.dataset.card.get("task") == "multilabel":
-        return _of_labels(subject, _drawn(subject, seed, wanted), wanted.label)
-    chosen = _chosen(subject, seed, wanted)
+        return _expand_labels(subject, _sample_rows(subject, seed, wanted), wanted.label)
+    chosen = _read_chosen(subject, seed, wanted)
     if subject.model is None:
         labels = chosen["label"] if chosen["label"].dtype.kind == "f" else chosen["label"].astype(np.int32)
         return pd.DataFrame(chosen).assign(label=labels, prediction=labels)
@@ -85,14 +85,14 @@ def _targets(subject: ExplanationContext, selected: pd.DataFrame, wanted: Select
     return selected["label"].to_numpy(np.int32)
 
 
-def _chosen(subject: ExplanationContext, seed: int, wanted: Selection) -> dict:
+def _read_chosen(subject: ExplanationContext, seed: int, wanted: Selection) -> dict:
     """What is known of the instances without the model, by column."""
     if wanted.texts:
         rows = np.full(len(wanted.texts), -1)
         texts = [text if isinstance(text, str) else PAIR.join(text) for text in wanted.texts]
         chosen = {"instance": -1 - np.arange(len(rows)), "row": rows, "label": rows, "text": texts}
     else:
-        rows = _nearest(subject, wanted) if wanted.near else _drawn(subject, seed, wanted)
+        rows = _nearest(subject, wanted) if wanted.near else _sample_rows(subject, seed, wanted)
         chosen = {"instance": subject.dataset.ids[rows], "row": rows, "label": subject.dataset.labels[rows]}
         if subject.dataset.card["kind"] == "text":
             chosen["text"] = document_files.documents(subject.folder, chosen["instance"])
@@ -106,7 +106,7 @@ def _chosen(subject: ExplanationContext, seed: int, wanted: Selection) -> dict:
     return chosen
 
 
-def _of_labels(subject: ExplanationContext, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
+def _expand_labels(subject: ExplanationContext, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
     """A row an instance (rows in the prepared arrays) and label, or for one label alone."""
     dataset, names = subject.dataset, subject.dataset.card["classes"]
     if subject.model is None:
@@ -145,7 +145,7 @@ def _predicted(subject: ExplanationContext, selected: pd.DataFrame) -> pd.DataFr
     return selected.assign(prediction=predictions)
 
 
-def _drawn(subject: ExplanationContext, seed: int, wanted: Selection) -> np.ndarray:
+def _sample_rows(subject: ExplanationContext, seed: int, wanted: Selection) -> np.ndarray:
     """Rows of the instances wanted: the first that fit, of all in the split in an order drawn by seed."""
     dataset, label, split, count = subject.dataset, wanted.label, wanted.split, wanted.count
     candidates = np.flatnonzero(dataset.split == PARTS.index(split))

@@ -42,7 +42,7 @@ SECTIONS = ("datasets", "models", "experiments")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-def at_path(raw: Any, path: tuple) -> Any:
+def get_value(raw: Any, path: tuple) -> Any:
     for part in path:
         raw = raw[part] if isinstance(raw, list) else raw.get(part) if isinstance(raw, dict) else None
     return raw
@@ -156,7 +156,7 @@ def _keys_at(path: tuple, raw: dict) -> list[str]:
             kind = kind.model_fields[part].annotation
         elif get_origin(kind) is dict:
             kind = get_args(kind)[1]
-        kind = _member(kind, at_path(raw, path[: depth + 1]))
+        kind = _member(kind, get_value(raw, path[: depth + 1]))
     return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
 
 

@@ -74,8 +74,8 @@ def page() -> str:
     for family, title in FAMILIES.items():
         parts.append(f"### {title}\n")
         known = {name: model.parameters for name, model in METHODS.items() if model.family == family}
-        parts += [f"#### `{name}`\n\n{of_method(parameters)}" for name, parameters in known.items()]
-    parts += ["### A custom function\n", f"#### `{OWN}`\n\n{of_method(CustomMethod)}"]
+        parts += [f"#### `{name}`\n\n{format_method(parameters)}" for name, parameters in known.items()]
+    parts += ["### A custom function\n", f"#### `{OWN}`\n\n{format_method(CustomMethod)}"]
     return "\n".join(parts)
 
 
@@ -94,7 +94,7 @@ def union(key: str, words: str, of: list[Any]) -> list[str]:
     return parts
 
 
-def of_method(parameters: type[BaseModel]) -> str:
+def format_method(parameters: type[BaseModel]) -> str:
     """What a method's entry may say: the names of its shared keys, and a table of the others."""
     shared = [key for key in SHARED.model_fields if key in parameters.model_fields]
     told = f"Shared keys: {', '.join(f'`{key}`' for key in shared)}.\n" if shared else ""
@@ -109,7 +109,7 @@ def table(model: type[BaseModel], left_out: Any = ()) -> str:
         if key in left_out or (key in TAGS and get_origin(field.annotation) is Literal and not field.description):
             continue
         meaning = re.sub(r"([*|])", r"\\\1", (field.description or "").replace("->", "→").replace("<", "&lt;"))
-        rows.append(f"| `{key}` | {of_type(field.annotation, field.metadata)} | {default(field)} | {meaning} |")
+        rows.append(f"| `{key}` | {format_type(field.annotation, field.metadata)} | {default(field)} | {meaning} |")
     return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""]) if rows else ""
 
 
@@ -122,12 +122,12 @@ def default(field: FieldInfo) -> str:
     return f"`{json.dumps(value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value)}`"
 
 
-def of_type(annotation: Any, metadata: Any = ()) -> str:
+def format_type(annotation: Any, metadata: Any = ()) -> str:
     """A type in words, with its limits."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         limits = [member for part in inner[1:] for member in getattr(part, "metadata", [part])]
-        return of_type(inner[0], [*limits, *metadata])
+        return format_type(inner[0], [*limits, *metadata])
     told = [
         words.format(getattr(limit, name))
         for limit in metadata
@@ -137,14 +137,14 @@ def of_type(annotation: Any, metadata: Any = ()) -> str:
     limits = f" ({', '.join(dict.fromkeys(told)).replace('2 or more, up to 2', '2 of them')})" if told else ""
     if origin in (Union, UnionType):
         chosen = [member for member in inner if member is not NoneType]
-        told_of = [of_type(member, metadata if len(chosen) == 1 else ()) for member in chosen]
+        told_of = [format_type(member, metadata if len(chosen) == 1 else ()) for member in chosen]
         return " or ".join(dict.fromkeys(told_of))
     if origin is Literal:
         return ", ".join(f"`{name}`" for name in inner)
     if origin is list:
-        return f"list of {of_type(inner[0])}{limits}"
+        return f"list of {format_type(inner[0])}{limits}"
     if origin is dict:
-        return f"name → {of_type(inner[1])}"
+        return f"name → {format_type(inner[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "a mapping, below"
     return PLAIN[annotation] + ("" if annotation is str else limits)

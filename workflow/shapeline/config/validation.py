@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from shapeline.config.checks.experiment import problems
 from shapeline.config.checks.models import find_missing_frameworks
 from shapeline.config.limits import find_extremes
-from shapeline.config.mistakes import SECTIONS, at_path, explain_failure, name_errors
+from shapeline.config.mistakes import SECTIONS, explain_failure, get_value, name_errors
 from shapeline.config.renamed_keys import rename_keys
 from shapeline.config.scales import SCALES, SMOKE
 from shapeline.config.types import Config
@@ -29,7 +29,7 @@ def load(raw: dict) -> Config:
     raw = copy.deepcopy(raw)
     for line in rename_keys(raw):
         log.warning(line)
-    raw = _without_removed(raw)
+    raw = _drop_removed(raw)
     of_games = _complete_games(raw)
     lines = list(name_errors(raw))
     names = {section: set(raw[section]) for section in SECTIONS if isinstance(raw.get(section), dict)}
@@ -63,7 +63,7 @@ def schema() -> dict:
     return Config.model_json_schema()
 
 
-def _without_removed(raw: dict) -> dict:
+def _drop_removed(raw: dict) -> dict:
     """`name: null` removes an entry that an earlier configuration file defined."""
     for section in SECTIONS:
         entries = raw.get(section)
@@ -100,20 +100,20 @@ def _parse(raw: dict) -> tuple[Config | None, dict[tuple, str]]:
         try:
             return Config.model_validate(raw), told
         except ValidationError as failure:
-            mistakes = _by_path(failure, raw)
+            mistakes = _group_by_path(failure, raw)
         consequence = {path: any(earlier[: len(path)] == path for earlier in told) for path in mistakes}
         told = {path: "" if consequence[path] else explain_failure(path, e, raw) for path, e in mistakes.items()} | told
         cuts = [path[:-1] if errors[0]["type"] == "missing" else path for path, errors in mistakes.items()]
         if any(not cut or (len(cut) == 1 and cut[0] in ("run", *SECTIONS)) for cut in cuts):
             return None, told
         for cut in cuts:
-            while not isinstance(parent := at_path(raw, cut[:-1]), dict | None):  # a list goes as a whole
+            while not isinstance(parent := get_value(raw, cut[:-1]), dict | None):  # a list goes as a whole
                 cut = cut[:-1]
             if parent is not None:
                 parent.pop(cut[-1], None)
 
 
-def _by_path(failure: ValidationError, raw: dict) -> dict[tuple, list[dict]]:
+def _group_by_path(failure: ValidationError, raw: dict) -> dict[tuple, list[dict]]:
     """Errors by key path; pydantic's path also holds the names of union members, which are no keys."""
     paths: dict[tuple, list[dict]] = {}
     for error in failure.errors():

@@ -54,7 +54,7 @@ def read(
     inputs = np.zeros((len(asked), 3, *size), np.uint8)
     boxes: list[np.ndarray | None] = [None] * len(asked)
     counts, unreadable, resized = Counter({regions.CLIPPED: 0, regions.EMPTY: 0}), [], 0
-    with archive.opened(path, lambda name: key(name) in rows, limits) as files:
+    with archive.open_files(path, lambda name: key(name) in rows, limits) as files:
         for name, stream in files:
             row, annotation = rows[key(name)], asked[key(name)]
             where, content = f"{path}: {name}", stream.read()

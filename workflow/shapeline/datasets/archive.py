@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from shapeline.datasets.limits import USUAL, Limits
-from shapeline.errors import ShapelineError, on_one_line
+from shapeline.errors import ShapelineError, shorten_name
 
 ZIP = b"PK\x03\x04", b"PK\x05\x06"  # a tar may begin with PK, the name of its first member
 END = 1024  # zero bytes, with which a tar ends
@@ -27,7 +27,7 @@ DAMAGES = (
 
 
 @contextlib.contextmanager
-def opened(
+def open_files(
     path: Path, wanted: Callable[[str], bool], limits: Limits = USUAL
 ) -> Iterator[Iterator[tuple[str, BinaryIO]]]:
     """Iterates over (name, stream) of the wanted files: of an archive in its own order, of a folder by name.
@@ -39,23 +39,23 @@ def opened(
     """
     try:
         if path.is_dir():
-            yield _of_folder(path, wanted, limits)
+            yield _open_folder_files(path, wanted, limits)
             return
         start, end = _ends(path)
         if start[:4] in ZIP:
             with zipfile.ZipFile(path) as archive:
-                yield _of_zip(path, archive, wanted, limits)
+                yield _open_zip_files(path, archive, wanted, limits)
         else:
             with _unzipped(path, start, end) as unzipped:
                 tape = Tape(path, unzipped, limits)
-                yield _of_archive(path, tape, wanted, limits)
+                yield _open_archive_files(path, tape, wanted, limits)
                 # To the end: a cut between two members shows only there, and so does the checksum.
                 tape.left = math.inf
                 while tape.read(CHUNK):
                     pass
     except DAMAGES as error:
         raise ShapelineError(
-            f"{path}: the archive is truncated or damaged ({on_one_line(error)}); get it again."
+            f"{path}: the archive is truncated or damaged ({shorten_name(error)}); get it again."
         ) from error
     except OSError as error:
         raise ShapelineError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from error
@@ -78,7 +78,7 @@ def _unzipped(path: Path, start: bytes, end: bytes) -> BinaryIO:
     return open(path, "rb")
 
 
-def _of_folder(folder: Path, wanted: Callable[[str], bool], limits: Limits) -> Iterator[tuple[str, BinaryIO]]:
+def _open_folder_files(folder: Path, wanted: Callable[[str], bool], limits: Limits) -> Iterator[tuple[str, BinaryIO]]:
     read = 0
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
@@ -92,7 +92,7 @@ def _of_folder(folder: Path, wanted: Callable[[str], bool], limits: Limits) -> I
                 yield name, stream
 
 
-def _of_archive(
+def _open_archive_files(
     path: Path, tape: "Tape", wanted: Callable[[str], bool], limits: Limits
 ) -> Iterator[tuple[str, BinaryIO]]:
     # Members are visited in their order, so that the file is only ever read forwards.
@@ -107,7 +107,7 @@ def _of_archive(
             tape.left = HEADERS
 
 
-def _of_zip(
+def _open_zip_files(
     path: Path, archive: zipfile.ZipFile, wanted: Callable[[str], bool], limits: Limits
 ) -> Iterator[tuple[str, BinaryIO]]:
     chosen = []

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from shapeline.datasets import csv_file, folders, images, limits, text
-from shapeline.datasets.registry import SOURCES, Source, columns_of, of_task, source_named
+from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, columns_of, source_named
 from shapeline.datasets.sources import is_own
 from shapeline.errors import ShapelineError, nearest
 
@@ -43,7 +43,7 @@ def check(source: str, settings: dict) -> None:
     if is_own(source):
         text.settings_of(settings)
         return
-    entry = of_task(source_named(source), settings)
+    entry = adapt_to_task(source_named(source), settings)
     if entry.kind != "text":
         refuse_text_settings(source, entry.kind, settings)
     else:

@@ -20,7 +20,7 @@ def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     paths: official file name -> .tar.gz or folder with the six .bin files. Raises ShapelineError.
     """
     (path,) = paths.values()
-    with archive.opened(path, lambda name: name.split("/")[-1] in BATCHES, of(limits)) as files:
+    with archive.open_files(path, lambda name: name.split("/")[-1] in BATCHES, of(limits)) as files:
         contents = {name.split("/")[-1]: stream.read() for name, stream in files}
     for name in BATCHES:
         if name not in contents:

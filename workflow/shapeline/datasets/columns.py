@@ -67,7 +67,7 @@ def read(path: Path, names: tuple[str, ...]) -> Columns:
     """Return all rows of the named columns; raise ShapelineError as rows() does."""
     import pandas as pd
 
-    with opened(path) as stream:
+    with open_binary(path) as stream:
         found = dict(rows(str(path), stream, names))
     if not found:
         raise ShapelineError(f"{path}: holds a header and no rows.")
@@ -96,7 +96,7 @@ def rows(where: str, stream: BinaryIO, names: tuple[str, ...], delimiter: str = 
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def open_binary(path: Path) -> Iterator[BinaryIO]:
     try:
         with open(path, "rb") as stream:
             yield stream

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shapeline.errors import ShapelineError, first_line, nearest, on_one_line
+from shapeline.errors import ShapelineError, first_line, nearest, shorten_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +131,7 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
         )
     if broken := [name for name in row if len(f"{name}.".splitlines()) > 1 or len(name) > MAX_NAME]:
         raise ShapelineError(
-            f"{path}: its header has the name '{on_one_line(broken[0])}', which is no text on one line; close its "
+            f"{path}: its header has the name '{shorten_name(broken[0])}', which is no text on one line; close its "
             "quote, or rename it."
         )
     names = [name or f"Unnamed: {number}" for number, name in enumerate(row)]  # as pandas calls them
@@ -402,7 +402,7 @@ def refuse_repeated(where: str, names: list[str]) -> None:
             "" if len({names[number] for number in twice[0]}) == 1 else ", but for spaces or signs that nobody sees"
         )
         raise ShapelineError(
-            f"{where} names '{on_one_line(name)}' twice or more (columns {places}{hidden})"
+            f"{where} names '{shorten_name(name)}' twice or more (columns {places}{hidden})"
             f"{f', and {others} too' if others else ''}; rename all but one."
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from shapeline.datasets import folders, tokenizer
 from shapeline.datasets.sources import expand
-from shapeline.datasets.tokenizer import PAIR, SHOWN, Tokenizer, listed
+from shapeline.datasets.tokenizer import PAIR, SHOWN, Tokenizer, list_tokens
 from shapeline.errors import ShapelineError
 
 # A word with an apostrophe in it, which tokenizers cut into three: it is one, as for the workflow's own texts.
@@ -17,13 +17,13 @@ CONTRACTION = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)+")
 SPACE = re.compile(r"\s")
 
 
-def opened(source: str) -> Tokenizer:
+def load_tokenizer(source: str) -> Tokenizer:
     """The tokenizer of a folder, or of a function of one's own; ShapelineError where it cannot be read."""
-    return _of_folder(source) if folders.names_folder(source) else tokenizer.opened(source)
+    return _load_folder(source) if folders.names_folder(source) else tokenizer.call_tokenizer(source)
 
 
 @functools.lru_cache(maxsize=4)
-def _of_folder(source: str) -> Tokenizer:
+def _load_folder(source: str) -> Tokenizer:
     folders.check_tokenizer(source)
     library, folder = folders.transformers(), expand(source)
     try:
@@ -31,10 +31,10 @@ def _of_folder(source: str) -> Tokenizer:
     except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ShapelineError(f"tokenizer '{source}': cannot be read by transformers ({reason})") from error
-    return of_fast(source, made)
+    return wrap_fast_tokenizer(source, made)
 
 
-def of_fast(where: str, made: Any) -> Tokenizer:
+def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
     """A fast tokenizer of transformers as a Tokenizer; ShapelineError, beginning with `where`, for another one."""
     if not getattr(made, "is_fast", False):
         raise ShapelineError(
@@ -59,7 +59,7 @@ def of_fast(where: str, made: Any) -> Tokenizer:
         both = [one if other is None else other + len(words) for one, other in zip(owners, others, strict=True)]
         return encoding.ids, both, words + more, len(words)
 
-    return Tokenizer(where, encode, made.pad_token_id, listed(made.get_vocab()), made.mask_token_id, separator)
+    return Tokenizer(where, encode, made.pad_token_id, list_tokens(made.get_vocab()), made.mask_token_id, separator)
 
 
 def _separator(made: Any) -> int | None:

@@ -35,20 +35,20 @@ def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     (path,) = paths.values()
     skipped = Counter({OTHER: 0, UNREADABLE: 0})
     if path.suffix.lower() == ".csv":
-        with columns.opened(path) as stream:
-            faces = list(_of_rows(str(path), stream, skipped))
+        with columns.open_binary(path) as stream:
+            faces = list(_read_rows(str(path), stream, skipped))
     else:
         faces, allowed = [], of(limits, member=1000)  # the table is 301 MB, and never in memory as one
 
         def wanted(name: str) -> bool:
             return name.split("/")[-1] == CSV or _place(name) is not None
 
-        with archive.opened(path, wanted, allowed) as files:
+        with archive.open_files(path, wanted, allowed) as files:
             for name, stream in files:
                 if _place(name) is None:
-                    faces += _of_rows(f"{path}: {name}", stream, skipped)
+                    faces += _read_rows(f"{path}: {name}", stream, skipped)
                 else:
-                    faces += _of_picture(path, name, stream.read(), skipped, allowed)
+                    faces += _read_image(path, name, stream.read(), skipped, allowed)
     if skipped[UNREADABLE]:
         log.warning("%s: %d picture(s) left out", path, skipped[UNREADABLE])
     # Stable, so that rows stay in their order.
@@ -77,7 +77,7 @@ def _place(name: str) -> tuple[int, str, str] | None:
     return (FOLDERS[part], folder, file) if known else None
 
 
-def _of_picture(path: Path, name: str, content: bytes, skipped: Counter, limits: Limits) -> Iterator[tuple]:
+def _read_image(path: Path, name: str, content: bytes, skipped: Counter, limits: Limits) -> Iterator[tuple]:
     """(order, label, pixels) of one picture; nothing of another class, or where it cannot be decoded."""
     part, folder, file = _place(name)
     if folder not in CLASSES:
@@ -96,7 +96,7 @@ def _of_picture(path: Path, name: str, content: bytes, skipped: Counter, limits:
     yield (part, label, file), label, pixels
 
 
-def _of_rows(where: str, stream: BinaryIO, skipped: Counter) -> Iterator[tuple]:
+def _read_rows(where: str, stream: BinaryIO, skipped: Counter) -> Iterator[tuple]:
     """(order, label, pixels) of the rows of fer2013.csv or icml_face_data.csv."""
     for line, (emotion, text, usage) in columns.rows(where, stream, ("emotion", "pixels", "usage")):
         if usage not in USAGES:

@@ -60,12 +60,12 @@ def check_tokenizer(source: str) -> None:
 
 def kind_of(source: str) -> str:
     """The kind of data that the model of a folder takes, "text" where it tells nothing. Raises ShapelineError."""
-    return "image" if any(HEADS["image"] in name for name in _made(source)) else "text"
+    return "image" if any(HEADS["image"] in name for name in _describe_model(source)) else "text"
 
 
 def check_model(source: str, kind: str) -> None:
     """ShapelineError where a folder holds no classifier of this kind of data ("text", "image") that can be read."""
-    made, folder, head = _made(source), expand(source), HEADS[kind]
+    made, folder, head = _describe_model(source), expand(source), HEADS[kind]
     if not any(head in name for name in made):
         raise ShapelineError(
             f"{folder} holds {made[0]}, which is no {kind} classifier; give a model that ends in {head} "
@@ -78,7 +78,7 @@ def check_model(source: str, kind: str) -> None:
 
 def check_generator(source: str) -> None:
     """ShapelineError where a folder holds no causal or sequence-to-sequence model that can be read."""
-    made = _made(source)
+    made = _describe_model(source)
     if not any(name.endswith(GENERATORS) for name in made):
         raise ShapelineError(
             f"{expand(source)} holds {made[0]}, which generates no text; give a model that ends in ForCausalLM, "
@@ -235,7 +235,7 @@ def _checked(source: str) -> Path:
     return folder
 
 
-def _made(source: str) -> list[str]:
+def _describe_model(source: str) -> list[str]:
     """What the model of a folder is called."""
     return _json(_checked(source) / "config.json").get("architectures") or ["nothing that it names"]
 

@@ -94,7 +94,7 @@ def _decoded(
             others.add(file)
         return is_picture
 
-    with archive.opened(path, wanted, limits) as files:
+    with archive.open_files(path, wanted, limits) as files:
         for name, stream in files:
             where = f"{path}: {name}"
             try:

@@ -20,7 +20,7 @@ def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     """
     (path,) = paths.values()
     reviews = []
-    with archive.opened(path, lambda name: _place(name) is not None, of(limits)) as files:
+    with archive.open_files(path, lambda name: _place(name) is not None, of(limits)) as files:
         for name, stream in files:
             text = stream.read().decode("utf-8", "surrogateescape")
             reviews.append((*_place(name), text.replace("<br />", " ")))

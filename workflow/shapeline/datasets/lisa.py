@@ -52,7 +52,7 @@ def read(
         frames.update([frame] if frame else [])
         return PurePosixPath(name).name == BOXES and not _is_sample(name)
 
-    with archive.opened(path, wanted, allowed) as files:
+    with archive.open_files(path, wanted, allowed) as files:
         for name, stream in files:
             for frame, box in _rows(f"{path}: {name}", stream):
                 sequence = FRAME.fullmatch(frame)[1]

@@ -94,7 +94,7 @@ def _own_rows(folder: Path, digest: str, categorical: tuple[str, ...]) -> "tuple
         frame = pd.read_parquet(io.BytesIO(content))
     except (OSError, ValueError) as error:
         raise ShapelineError(f"prepared dataset {folder}: {TABLE} is damaged ({error}); {AGAIN}.") from error
-    kept, (cells,) = table.of_frames([frame], categorical=categorical)
+    kept, (cells,) = table.build_table([frame], categorical=categorical)
     return kept, cells
 
 

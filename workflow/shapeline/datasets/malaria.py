@@ -41,7 +41,7 @@ def read(
     (path,) = paths.values()
     allowed = of(limits)
     listed: dict[str, list] = {}
-    with archive.opened(path, lambda name: PurePosixPath(name).name in PARTS, allowed) as files:
+    with archive.open_files(path, lambda name: PurePosixPath(name).name in PARTS, allowed) as files:
         for name, stream in files:
             if PurePosixPath(name).name in listed:
                 raise ShapelineError(f"{path}: {name} is there twice; remove one.")
@@ -84,7 +84,7 @@ def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
     for number, (slide, boxes) in enumerate(zip(slides["inputs"], slides["boxes"], strict=True)):
         boxes = boxes[boxes[:, 0] == 1]
         highest = np.array(slide.shape[1:]) - CROP
-        for top, left in [*_around(boxes, highest, random), *_beside(boxes, highest, random)]:
+        for top, left in [*_around(boxes, highest, random), *_sample_corners(boxes, highest, random)]:
             seen, _ = regions.clip(boxes - [0, top, left, top, left], CROP, CROP)
             inputs.append(slide[:, top : top + CROP, left : left + CROP])
             labels.append(int(len(seen) > 0))
@@ -109,7 +109,7 @@ def _around(boxes: np.ndarray, highest: np.ndarray, random: np.random.Generator)
     return list((middle - CROP // 2 + shifts).clip(0, highest).reshape(-1, 2))
 
 
-def _beside(boxes: np.ndarray, highest: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
+def _sample_corners(boxes: np.ndarray, highest: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
     """As many corners of crops that no box reaches into."""
     drawn = random.integers(highest, size=(100 * CROPS * len(boxes), 2), endpoint=True)
     apart = (drawn[:, None] >= boxes[:, 3:5]) | (drawn[:, None] + CROP <= boxes[:, 1:3])

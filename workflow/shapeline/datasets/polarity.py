@@ -19,7 +19,7 @@ def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     """
     (path,) = paths.values()
     sentences_of = {}
-    with archive.opened(path, lambda name: name.split("/")[-1] in FILES, of(limits)) as files:
+    with archive.open_files(path, lambda name: name.split("/")[-1] in FILES, of(limits)) as files:
         for name, stream in files:
             content = stream.read()
             try:

@@ -18,7 +18,7 @@ from shapeline.datasets import folders, regions, text, tokenizer
 from shapeline.datasets.checks import check, chosen_classes, refuse_classes, refuse_text_settings
 from shapeline.datasets.loading import TABLE
 from shapeline.datasets.records import checked, checked_texts, read_official, read_own
-from shapeline.datasets.registry import Source, of_task, source_named
+from shapeline.datasets.registry import Source, adapt_to_task, source_named
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION, is_own
 from shapeline.errors import ShapelineError
 from shapeline.files import may_appear
@@ -45,7 +45,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     """
     check(source, settings)
     own = is_own(source)
-    entry = None if own else of_task(source_named(source), settings)
+    entry = None if own else adapt_to_task(source_named(source), settings)
     records = read_own(source, settings) if own else read_official(entry, settings, raw_files)
     where = f"{source} ({settings['path']})" if settings.get("path") is not None else source
     if records.get("texts") is not None:
@@ -54,7 +54,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
         content = checked(where, records, entry)
         refuse_text_settings(source, content["kind"], settings)
     split, own_split = _split(source, content, settings)
-    names, kept, labels = _chosen(source, content, split, settings, entry)
+    names, kept, labels = _select_classes(source, content, split, settings, entry)
     inputs, described, documents = _described(content, kept, split, entry)
     marked = content.get("truth") and regions.arrays(content["truth"], kept, content["ids"][kept])
     if marked:
@@ -104,7 +104,7 @@ def _split(source: str, content: dict, settings: dict) -> tuple[np.ndarray, bool
     return split, own_split
 
 
-def _chosen(
+def _select_classes(
     source: str, content: dict, split: np.ndarray, settings: dict, entry: Source | None
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """The names of the chosen classes, the records kept, and all labels as numbers of these classes, -1 of another.

@@ -141,7 +141,7 @@ def checked(where: str, records: dict, entry: Source | None) -> dict:
     missing = records.get("missing")
     categories = _categories(where, records.get("categories") or {}, inputs, feature_names, missing is not None)
     skipped = records.get("skipped", {})
-    inputs, scale, odd = _stored(where, inputs, kind, records.get("scale"), feature_names, missing is not None)
+    inputs, scale, odd = _convert_inputs(where, inputs, kind, records.get("scale"), feature_names, missing is not None)
     return {
         "inputs": inputs,
         "labels": labels,
@@ -237,7 +237,7 @@ def checked_texts(where: str, records: dict, entry: Source | None, settings: dic
     split = _split(where, records.get("split"), len(texts))
     chosen, own = text_settings(entry, settings), settings.get("tokenizer")
     if own:
-        tokens = tokenizer.tokenize(texts, fast_tokenizer.opened(own), chosen.length)
+        tokens = tokenizer.tokenize(texts, fast_tokenizer.load_tokenizer(own), chosen.length)
     else:
         tokens = text.tokenize(texts, chosen)
     filled = np.flatnonzero(~tokens.empty)
@@ -288,7 +288,9 @@ def _check_ground_truth(where: str, flags_of_texts: Iterable | None, tokens: tex
     return ground_truth
 
 
-def _stored(where: str, inputs: np.ndarray, kind: str, scale: float | None, names: list[str], missing: bool) -> tuple:
+def _convert_inputs(
+    where: str, inputs: np.ndarray, kind: str, scale: float | None, names: list[str], missing: bool
+) -> tuple:
     """The inputs as uint8 or float32 (images) or float64, their scale, and how many records leave [0, 1] (images).
 
     missing: whether cells may be NaN, which then is what is missing.

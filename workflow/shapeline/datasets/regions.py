@@ -23,7 +23,7 @@ def truth(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) 
     ids: (n,) records; labels: (n,) or one, class indices of the prepared dataset. All False where a record has none of
     that class. Raises ShapelineError where the dataset does not know them, and for an unknown id.
     """
-    stored, rows, wanted = _asked(folder, ids, labels)
+    stored, rows, wanted = _read_truth(folder, ids, labels)
     height, width = stored["shape"].tolist()
     shown = np.zeros((len(rows), height, width), bool)
     if "masks" in stored:
@@ -43,7 +43,7 @@ def objects(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]
 
     Arguments and errors as of truth().
     """
-    stored, rows, wanted = _asked(folder, ids, labels)
+    stored, rows, wanted = _read_truth(folder, ids, labels)
     if "masks" in stored:
         return np.where(wanted == 0, stored["objects"][rows], 0).astype(np.int64)
     counts = [(_boxes(stored, row)[:, 0] == category).sum() for row, category in zip(rows, wanted, strict=True)]
@@ -151,7 +151,9 @@ def _boxes(stored: dict, row: int) -> np.ndarray:
     return stored["boxes"][stored["ends"][row - 1] if row else 0 : stored["ends"][row]]
 
 
-def _asked(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) -> tuple[dict, np.ndarray, np.ndarray]:
+def _read_truth(
+    folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]
+) -> tuple[dict, np.ndarray, np.ndarray]:
     """What truth.npz holds, the rows of the ids, and the category of each label (-1 where it has no objects)."""
     folder = Path(folder)
     again = "delete the folder of the dataset and run again"

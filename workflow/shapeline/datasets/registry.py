@@ -122,7 +122,7 @@ def source_for(settings: dict) -> Source | None:
     """The source of a dataset entry as its keys and its file's header tell; None for a user's own function."""
     entry = SOURCES.get(settings["source"])
     if entry is None or not (entry.local and entry.kind == "table"):
-        return entry and of_task(entry, settings)
+        return entry and adapt_to_task(entry, settings)
     names = ()
     with contextlib.suppress(ShapelineError):  # told by check()
         names = columns_of(settings) or ()
@@ -131,7 +131,7 @@ def source_for(settings: dict) -> Source | None:
     )
 
 
-def of_task(entry: Source, settings: dict) -> Source:
+def adapt_to_task(entry: Source, settings: dict) -> Source:
     """The source with its labels in place of its classes, where a dataset entry asks for several labels a record."""
     if entry.labels and settings.get("task") == "multilabel":
         return dataclasses.replace(entry, task="multilabel", classes=entry.labels)

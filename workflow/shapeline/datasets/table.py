@@ -83,7 +83,7 @@ class Table:
     dtype: np.dtype | None = None
     like: pd.DataFrame | None = None
 
-    def with_reals(self) -> "Table":
+    def convert_to_reals(self) -> "Table":
         """The same with columns of real numbers in place of whole ones."""
         columns = tuple(replace(each, dtype=each.real, cast=None) if each.is_whole else each for each in self.columns)
         return replace(self, columns=columns)
@@ -117,7 +117,7 @@ class Table:
         return frame if index is None else frame.set_axis(index)
 
 
-def of_frames(
+def build_table(
     parts: Sequence[pd.DataFrame], dtype: np.dtype | None = None, categorical: Collection[str] = ()
 ) -> tuple[Table, list[np.ndarray]]:
     """Return how the rows of data frames with the same columns are kept, and the cells of each (n, columns) float64.

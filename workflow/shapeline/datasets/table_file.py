@@ -15,7 +15,7 @@ import numpy as np
 
 from shapeline.datasets import csv_file
 from shapeline.datasets.csv_file import PLAIN, CsvFormat
-from shapeline.errors import ShapelineError, nearest, on_one_line
+from shapeline.errors import ShapelineError, nearest, shorten_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def read(
     (path,) = paths.values()
     written = csv_file.form_of(form or {})
     table = frame(path, written)
-    names = chosen(path, list(table), target, columns, categorical)
+    names = select_columns(path, list(table), target, columns, categorical)
     if not _is_parquet(path):  # in Parquet a number that is a text is meant to be one
         for name in names:
             if name not in (categorical or ()):
@@ -57,7 +57,7 @@ def read(
     notes = [f"cells missing in {', '.join(f'{name} ({count})' for name, count in missing.items())}"] if missing else []
     words = {name: found for name, found in table.attrs.get("words", {}).items() if name in names}
     if not_read := index_names(path):
-        names_of_index = ", ".join(map(on_one_line, not_read))
+        names_of_index = ", ".join(map(shorten_name, not_read))
         notes.append(f"not read, as it is the index of the file: {names_of_index} (reset_index() makes columns of it)")
     if words:
         kept = ", ".join(f"{' and '.join(map(repr, found))} in {name}" for name, found in words.items())
@@ -86,40 +86,40 @@ def columns_of(settings: dict) -> tuple[str, ...] | None:
     if not path.is_file():
         return None
     keys = ("target", "columns", "categorical")
-    return tuple(chosen(path, header(path, form), *(settings.get(key) for key in keys)))
+    return tuple(select_columns(path, header(path, form), *(settings.get(key) for key in keys)))
 
 
-def chosen(
+def select_columns(
     path: Path, header: list[str], target: str | None, columns: list[str] | None, categorical: list[str] | None
 ) -> list[str]:
     """The feature columns; ShapelineError for a name that is not in the header, and for no or the target's column."""
-    named(path, header, "target", target)
+    check_column(path, header, "target", target)
     for key, listed in (("columns", columns), ("categorical", categorical)):
         for name in listed or ():
-            named(path, header, key, name)
+            check_column(path, header, key, name)
     names = [name for name in header if name != target] if columns is None else list(columns)
     if target in names:
         raise ShapelineError(f"dataset key 'columns': '{target}' is the target; remove it.")
     if not names or len(set(names)) < len(names):
-        raise ShapelineError(f"dataset key 'columns': {on_one_line(names)} must be one or more columns, each once.")
+        raise ShapelineError(f"dataset key 'columns': {shorten_name(names)} must be one or more columns, each once.")
     for name in categorical or ():
         if name not in names:
             raise ShapelineError(f"dataset key 'categorical': '{name}' is not among the columns.{nearest(name, names)}")
     return names
 
 
-def named(path: Path, header: list[str], key: str, name: str | None) -> None:
+def check_column(path: Path, header: list[str], key: str, name: str | None) -> None:
     """ShapelineError unless the key names a column of the header."""
     if name is None:
         raise ShapelineError(f"dataset key '{key}': is missing; name one of the columns of {path}.")
     if name not in header:
         if name in index_names(path):
             raise ShapelineError(
-                f"dataset key '{key}': '{on_one_line(name)}' is the index of the data frame in {path} and no column; "
+                f"dataset key '{key}': '{shorten_name(name)}' is the index of the data frame in {path} and no column; "
                 "write the file with reset_index()."
             )
         raise ShapelineError(
-            f"dataset key '{key}': {path} has no column '{on_one_line(name)}'.{csv_file.missing_column(header, name)}"
+            f"dataset key '{key}': {path} has no column '{shorten_name(name)}'.{csv_file.missing_column(header, name)}"
         )
 
 
@@ -312,4 +312,4 @@ def checked_names(settings: dict, keys: Iterable[str]) -> None:
     if path.is_file():
         columns = header(path, form)
         for key in keys:
-            named(path, columns, key, settings.get(key))
+            check_column(path, columns, key, settings.get(key))

@@ -30,7 +30,7 @@ def read(
     table = table_file.frame(path, written)
     keys = {"text": text, "target": target} | ({} if text_pair is None else {"text_pair": text_pair})
     for key, name in keys.items():
-        table_file.named(path, list(table), key, name)
+        table_file.check_column(path, list(table), key, name)
     documents = documents_of(path, text, table[text], text_pair is not None)
     if text_pair is not None:
         seconds = documents_of(path, text_pair, table[text_pair], True)

@@ -59,23 +59,23 @@ class Documents:
 
 
 @functools.lru_cache(maxsize=4)
-def opened(source: str) -> Tokenizer:
+def call_tokenizer(source: str) -> Tokenizer:
     """The tokenizer that the user's function returns; ShapelineError where it lacks what is needed."""
     made = user_function(source)()
     where = f"tokenizer '{source}'"
     if not isinstance(made, Mapping):
-        made = _of_object(where, made)
+        made = _read_object(where, made)
     lacking = [key for key in RETURNED if made.get(key) is None]
     if lacking:
         told = "the id that stands for an absent token" if lacking == ["pad"] else "all of " + ", ".join(RETURNED)
         raise ShapelineError(f"{where}: it has no '{lacking[0]}'; return a dict with {told}.")
-    vocabulary, pad = listed(made["vocabulary"]), made["pad"]
+    vocabulary, pad = list_tokens(made["vocabulary"]), made["pad"]
     if not isinstance(pad, int | np.integer) or not 0 <= pad < len(vocabulary):
         raise ShapelineError(f"{where}: pad is {pad!r}; the vocabulary has the ids 0 to {len(vocabulary) - 1}.")
     return Tokenizer(source, made["encode"], int(pad), vocabulary)
 
 
-def _of_object(where: str, made: Any) -> dict:
+def _read_object(where: str, made: Any) -> dict:
     if not all(hasattr(made, name) for name in ("encode", "token_to_id", "get_vocab")):
         raise ShapelineError(
             f"{where}: returned {type(made).__name__}; return a dict with {', '.join(RETURNED)}, or an object with "
@@ -91,7 +91,7 @@ def _of_object(where: str, made: Any) -> dict:
     }
 
 
-def listed(vocabulary: int | np.integer | Mapping[str, int] | list[str]) -> list[str]:
+def list_tokens(vocabulary: int | np.integer | Mapping[str, int] | list[str]) -> list[str]:
     """Tokens by id, from their number, their ids, or themselves; one without a name is called by its id."""
     if isinstance(vocabulary, Mapping):
         names = [str(number) for number in range(max(vocabulary.values(), default=-1) + 1)]

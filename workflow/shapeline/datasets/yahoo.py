@@ -21,7 +21,7 @@ def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     (path,) = paths.values()
     records: dict[str, tuple[list[str], list[int]]] = {}
     allowed = of(limits, member=2000)  # training rows are 760 MB, and never in memory as one
-    with archive.opened(path, lambda name: name.split("/")[-1] in PARTS, allowed) as files:
+    with archive.open_files(path, lambda name: name.split("/")[-1] in PARTS, allowed) as files:
         for name, stream in files:
             texts, labels = records.setdefault(name.split("/")[-1], ([], []))
             for label, pieces in text.rows(f"{path}, {name}", stream, COLUMNS, N_CLASSES):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.seeds import seed_of
-from shapeline.threads import MOMENT, Result, allowed, at_once, one_thread
+from shapeline.threads import MOMENT, Result, allowed, one_thread, run_tasks
 
 POOL = 1024  # designs at most; each is made when an instance first asks for it
 FEWEST = 12  # however dear they are
@@ -52,7 +52,7 @@ class Draws:
         """What `run` gives of each task, by the draws' threads; the linear algebra of each keeps to its own."""
         alone = min(self.threads, len(tasks)) < 2
         with contextlib.nullcontext() if alone else one_thread(0):  # once: to set it for each task has threads wait
-            return list(at_once(run, tasks, self.threads))
+            return list(run_tasks(run, tasks, self.threads))
 
     def scores(self, of_designs: np.ndarray, part: np.ndarray) -> np.ndarray:
         """Scores (a, d) by the instances' own features, from those by the features of their designs."""
@@ -93,7 +93,7 @@ def pool_size(d: int, evaluations: int) -> int:
     return int(np.clip(POOL_WORK // max(1, evaluations * d * d), FEWEST, POOL))
 
 
-def at_a_time(d: int, evaluations: int, exchangeable: bool = True) -> int | None:
+def count_at_once(d: int, evaluations: int, exchangeable: bool = True) -> int | None:
     """Instances that may be explained together, each with a design that is held; None where the whole pool may be."""
     most = max(1, READOUT_BYTES // (8 * d * evaluations))
     return None if exchangeable and pool_size(d, evaluations) <= most else most

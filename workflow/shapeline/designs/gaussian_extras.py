@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 
-from shapeline.designs.gaussian_fit import Data, Extra, inverses, with_rest
+from shapeline.designs.gaussian_fit import Data, Extra, add_rest, inverses
 from shapeline.designs.gaussian_moments import correlation
 
 CURVE = 0.1  # variance of the first wave, relative to a coalition's
@@ -57,7 +57,7 @@ def terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
 
     The gain of freeing a term's variance is in closed form (Tipping & Faul 2003).
     """
-    inverse = inverses(with_rest(correlation(data.rows, relevance), data, rest))
+    inverse = inverses(add_rest(correlation(data.rows, relevance), data, rest))
     top = np.argsort(-relevance, axis=1)[:, :AMONG]
     tried, own = _tried(np.take_along_axis(data.rows, top[:, None, :], axis=2), inverse)
     members = np.concatenate([top[:, triples(top.shape[1]).T], np.repeat(top[:, :, None], 3, axis=2)], axis=1)

@@ -133,7 +133,7 @@ def compute_score_variance(d: int, rest: np.ndarray) -> np.ndarray:
     return (of_sizes + rest[:, 2] * (2 / d) ** 2)[:, None]
 
 
-def with_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
+def add_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
     """A copy of the correlations with the rest and the noise on their diagonal."""
     matrix = matrix.copy()
     each = np.arange(matrix.shape[1])
@@ -190,7 +190,7 @@ def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fi
     m, d = data.shape[1:]
     cross = cross + compute_pair_variance(data, rest)[..., None] * data.rest
     right = np.concatenate([cross, data.outputs.swapaxes(1, 2)], axis=2)
-    odd, seen, log_determinant = whitened(with_rest(matrix, data, rest), data.odd, right)
+    odd, seen, log_determinant = whitened(add_rest(matrix, data, rest), data.odd, right)
     seen, outputs = seen[:, :d], seen[:, d:]
     scale = (odd**2).sum(axis=1) / m + 1e-300
     scores = (seen @ odd[..., None])[..., 0]
@@ -251,7 +251,7 @@ def relevance_of(scores: np.ndarray, reach: np.ndarray) -> np.ndarray:
     return np.clip(4 * reach / scores.shape[1] * size / size.mean(axis=1, keepdims=True), LEAST, MOST)
 
 
-def over_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def fit_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each reach: the relevances `make(reach)`, the rest (n, 3) of highest likelihood and its criterion (n,)."""
     fitted = []
     for reach in REACH:
@@ -261,7 +261,7 @@ def over_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndar
         rests[:, :, 0] = np.array(REST)[:, None]
         value = np.empty(rests.shape[:2])
         for own, rest in zip(value, rests, strict=True):
-            own[:], rest[:, 2] = criterion(with_rest(base, data, rest), data.odd)
+            own[:], rest[:, 2] = criterion(add_rest(base, data, rest), data.odd)
         fitted.append((relevance, rests[value.argmin(axis=0), np.arange(len(base))], value.min(axis=0)))
     return fitted
 

@@ -7,7 +7,7 @@ pairs: on a saturated model the variance at new pairs is four times what they sa
 import numpy as np
 
 from shapeline.designs.gaussian_extras import curve
-from shapeline.designs.gaussian_fit import Data, Extra, ascend, fits, relevance_of, whitened, with_rest
+from shapeline.designs.gaussian_fit import Data, Extra, add_rest, ascend, fits, relevance_of, whitened
 from shapeline.designs.gaussian_moments import correlation
 
 FOLDS = 3
@@ -71,7 +71,7 @@ def _errors(
     data: Data, kept: np.ndarray, out: np.ndarray, relevance: np.ndarray, rest: np.ndarray, bent: Extra
 ) -> tuple[np.ndarray, np.ndarray]:
     """Squares of the errors at the pairs `out` and their variances, predicted from the pairs `kept`, (n, len(out))."""
-    matrix = with_rest(correlation(data.rows, relevance) + bent.covariance, data, rest)
+    matrix = add_rest(correlation(data.rows, relevance) + bent.covariance, data, rest)
     white, seen, _ = whitened(matrix[:, kept[:, None], kept], data.odd[:, kept], matrix[:, kept[:, None], out])
     left = np.diagonal(matrix, axis1=1, axis2=2)[:, out] - (seen**2).sum(axis=2)
     scale = (white**2).mean(axis=1, keepdims=True) + 1e-300

@@ -27,7 +27,7 @@ from shapeline.designs.interactions import (
     shapley_interactions,
     square,
 )
-from shapeline.designs.uncertainty import known
+from shapeline.designs.uncertainty import drop_unknown
 from shapeline.errors import ShapelineError
 from shapeline.threads import one_thread
 
@@ -83,7 +83,7 @@ def read_stack(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> t
     shapley = read_out(masks, values)
     # A feature's k-SII pairs add up to what it adds as the last less what it adds as the first, which are asked.
     own = shapley.standard_error if index == "k_sii" else None
-    return shapley.scores - square(pairs, d).sum(axis=1) / 2, own, pairs, known(spread)
+    return shapley.scores - square(pairs, d).sum(axis=1) / 2, own, pairs, drop_unknown(spread)
 
 
 def read_outputs(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> tuple[np.ndarray | None, ...]:
@@ -102,7 +102,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") ->
         made.append([part[1:] for part in _block(np.repeat(masks[:1], len(some), axis=0), some, index, together=True)])
     pairs, spread = (np.concatenate(one) for one in zip(*made, strict=True))
     scores, own = gaussian_process.read_outputs(masks[:1], values)
-    return scores - square(pairs, d).sum(axis=1) / 2, own if index == "k_sii" else None, pairs, known(spread)
+    return scores - square(pairs, d).sum(axis=1) / 2, own if index == "k_sii" else None, pairs, drop_unknown(spread)
 
 
 def _block(masks: np.ndarray, values: np.ndarray, index: str, together: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -194,8 +194,8 @@ def _posterior(
     both = np.linalg.solve(matrix, np.stack([even, np.ones((n, m))], axis=2))
     mean = both[:, :, 0].sum(axis=1) / both[:, :, 1].sum(axis=1)
     weight = both[:, :, 0] - mean[:, None] * both[:, :, 1]
-    found = _by_prior(rows, weight, relevance, log_variance, index)
-    found += rest[:, None, None] * _by_rest(rows, weight, index)
+    found = _build_prior_covariances(rows, weight, relevance, log_variance, index)
+    found += rest[:, None, None] * _build_rest_covariances(rows, weight, index)
     found[:, np.arange(d), np.arange(d)] = 0.0
     return found
 
@@ -285,7 +285,7 @@ def _prior_variance(relevance: np.ndarray, log_variance: np.ndarray, index: str)
     return 8 * relevance[:, :, None] * relevance[:, None, :] * total
 
 
-def _by_prior(
+def _build_prior_covariances(
     rows: np.ndarray, weight: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray, index: str
 ) -> np.ndarray:
     """Covariances of interactions and even parts, times the weights of these: (n, d, d).
@@ -304,13 +304,13 @@ def _by_prior(
     return 2 * relevance[:, :, None] * relevance[:, None, :] * total
 
 
-def _by_rest(rows: np.ndarray, weight: np.ndarray, index: str) -> np.ndarray:
+def _build_rest_covariances(rows: np.ndarray, weight: np.ndarray, index: str) -> np.ndarray:
     """The same where each pair of coalitions has an even part of its own: the weights of the definition, (n, d, d)."""
     d = rows.shape[2]
     size = np.round((rows.sum(axis=2) + d) / 2).astype(int)
     share = 2 * derivative_weights(d, index)
 
-    def of_size(s: np.ndarray) -> np.ndarray:
+    def build_sized(s: np.ndarray) -> np.ndarray:
         return np.where((s >= 0) & (s <= d - 2), share[np.clip(s, 0, d - 2)], 0.0)
 
     inside, outside = rows > 0, rows < 0
@@ -321,5 +321,5 @@ def _by_rest(rows: np.ndarray, weight: np.ndarray, index: str) -> np.ndarray:
         (inside, outside, size - 1, -1),
         (outside, inside, size - 1, -1),
     ):
-        total = total + (first * (sign * weight * of_size(sizes))[..., None]).swapaxes(1, 2) @ second.astype(float)
+        total = total + (first * (sign * weight * build_sized(sizes))[..., None]).swapaxes(1, 2) @ second.astype(float)
     return total

@@ -7,15 +7,15 @@ from shapeline.designs.gaussian_fit import (
     STEPS,
     Data,
     Fit,
+    add_rest,
     ascend,
     best_of,
     compute_pair_variance,
     compute_score_variance,
     even_relevance,
+    fit_reaches,
     mixture,
-    over_reaches,
     relevance_of,
-    with_rest,
 )
 from shapeline.designs.gaussian_held import held_out
 from shapeline.designs.gaussian_moments import correlation, score_covariance, score_variance
@@ -29,9 +29,9 @@ def explain_large(data: Data) -> Fit:
     which are chosen on some of the pairs, as is the factor on the variances."""
     n, m, d = data.shape
     some = data.only(np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET - 1, replace=False))])
-    even = best_of(over_reaches(some, lambda reach: np.full((n, d), even_relevance(d, reach))))
+    even = best_of(fit_reaches(some, lambda reach: np.full((n, d), even_relevance(d, reach))))
     fitted = [_posterior(data, *even)]
-    sized = best_of(over_reaches(some, lambda reach: relevance_of(fitted[0].scores, reach)))
+    sized = best_of(fit_reaches(some, lambda reach: relevance_of(fitted[0].scores, reach)))
     fitted += [_posterior(data, *found).penalised(LEARNED * d) for found in (sized, ascend(some, *sized, STEPS))]
     return mixture(fitted).widened(held_out(some, *even))
 
@@ -50,7 +50,7 @@ def _posterior_of(data: Data, place: int, relevance: np.ndarray, rest: np.ndarra
     parts = (data.rows, data.odd, data.noise, data.rest, data.outputs)
     own, relevance, rest = Data(*(part[one] for part in parts)), relevance[one], rest[one]
     odd, (m, d) = own.odd[0], own.rows.shape[1:]
-    matrix = with_rest(correlation(own.rows, relevance), own, rest)[0]
+    matrix = add_rest(correlation(own.rows, relevance), own, rest)[0]
     factor = cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
     cross = score_covariance(own.rows, relevance)[0] + compute_pair_variance(own, rest)[0][:, None] * own.rest[0]
     right = np.column_stack([odd, cross, own.outputs[0].T])

@@ -37,7 +37,7 @@ def draw_pairs(d: int, budget: int, seed: int = 0) -> np.ndarray:
     alone = np.eye(d, dtype=bool)[rng.permutation(d)]
     half = alone[:1] if d == 2 else alone  # of two features one is the other's complement
     wanted = max(budget // 2 - 1 - len(half), 0)
-    first = np.concatenate([half, _drawn(d, wanted, rng)]) if wanted else half
+    first = np.concatenate([half, _sample_pairs(d, wanted, rng)]) if wanted else half
     masks = np.concatenate([ends, np.stack([first, ~first], axis=1).reshape(-1, d)])
     if d > 2:
         masks[2 * d - 1], masks[2 * d] = masks[2 * d].copy(), masks[2 * d - 1].copy()
@@ -45,7 +45,7 @@ def draw_pairs(d: int, budget: int, seed: int = 0) -> np.ndarray:
     return masks[:cut]
 
 
-def _drawn(d: int, wanted: int, rng: np.random.Generator) -> np.ndarray:
+def _sample_pairs(d: int, wanted: int, rng: np.random.Generator) -> np.ndarray:
     """`wanted` distinct pairs of sizes 2 to d - 2, the member with feature 0; a shorter draw is a prefix."""
     sizes = np.arange(2, d - 1)
     by_rejection = min(wanted, 2 ** (d - 1) // 8)

@@ -19,16 +19,16 @@ from shapeline.designs.gaussian_fit import (
     ascend,
     best_of,
     even_relevance,
+    fit_reaches,
     fits,
     mixture,
-    over_reaches,
     relevance_of,
 )
 from shapeline.designs.gaussian_held import held_out, temper_by_linear_fit
 from shapeline.designs.gaussian_large import MANY, explain_large
 from shapeline.designs.gaussian_moments import correlation, rest_weights, score_covariance
 from shapeline.designs.gaussian_pairs import Pairs, draw_pairs, find_pairs, gp_shapley_minimum
-from shapeline.designs.uncertainty import known
+from shapeline.designs.uncertainty import drop_unknown
 from shapeline.errors import ShapelineError
 from shapeline.threads import one_thread
 
@@ -100,7 +100,7 @@ def _scores(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndar
     if d <= 31 and m == 2 ** (d - 1) and not noise.any():
         return (odd[:, None, :] @ rest_weights(rows))[:, 0], np.zeros((len(rows), d))
     fit = _fit(rows, odd, noise)
-    return with_linear(rows, odd, rough, fit.scores, fit.variance)
+    return prefer_linear(rows, odd, rough, fit.scores, fit.variance)
 
 
 def _fit(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, outputs: np.ndarray | None = None) -> Fit:
@@ -127,12 +127,14 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
         scores, spread = odd[1:] @ rest_weights(rows)[0], np.zeros((len(values), d))
     else:
         with one_thread(m**2 * (d + len(values))):
-            scores, spread = _by_one(rows, odd, noise, 16 * np.finfo(float).eps * np.abs(every).max(axis=1))
+            scores, spread = _fit_outputs(rows, odd, noise, 16 * np.finfo(float).eps * np.abs(every).max(axis=1))
     scores = scores + (2 * odd[1:, :1] - scores.sum(axis=1, keepdims=True)) / d
-    return scores, known(np.sqrt(spread))
+    return scores, drop_unknown(np.sqrt(spread))
 
 
-def _by_one(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fit_outputs(
+    rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Scores and variances (q, d) of the outputs odd[1:], the first being their sum; rough (1 + q,): their rounding."""
     size = np.abs(odd).max(axis=1, keepdims=True)
     size = np.where(size > 0, size, 1.0)
@@ -143,7 +145,7 @@ def _by_one(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndar
     one = slice(choosing, choosing + 1)
     outputs = odd[None, 1:] / size[1:]
     fit = _fit(rows, odd[one] / size[one], noise[one] / size[one] ** 2, outputs)
-    scores, variance = with_linear(
+    scores, variance = prefer_linear(
         rows, outputs[0], rough[1:, 0], fit.other_scores[0], fit.other_variance[0], together=True
     )
     return scores * size[1:], variance * size[1:] ** 2
@@ -153,10 +155,10 @@ def explain(data: Data) -> Fit:
     """Posterior of the scores: equal relevances, then in proportion to scores, then, with pairs enough, learned."""
     n, m, d = data.shape
     few = m <= FEW * d
-    even = over_reaches(data, lambda reach: np.full((n, d), even_relevance(d, reach)))
+    even = fit_reaches(data, lambda reach: np.full((n, d), even_relevance(d, reach)))
     fitted = _fitted(data, even, few)
     scores = mixture(fitted).scores
-    sized = over_reaches(data, lambda reach: relevance_of(scores, reach))
+    sized = fit_reaches(data, lambda reach: relevance_of(scores, reach))
     fitted += [fit.penalised(LEARNED * d) for fit in _fitted(data, sized, few)]
     if few:
         return mixture(fitted)
@@ -181,7 +183,7 @@ def learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndar
     return [fit.penalised(LEARNED * data.shape[2]) for fit in fitted]
 
 
-def with_linear(
+def prefer_linear(
     rows: np.ndarray, odd: np.ndarray, rough: np.ndarray, scores: np.ndarray, variance: np.ndarray, together=False
 ) -> tuple[np.ndarray, np.ndarray]:
     """A fit's scores and variances, or the linear game's and 0 where one meets all the values to rounding.
@@ -230,7 +232,7 @@ def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:
 def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Scores and their uncertainty (n, d), None where none is known, from masks (n, K, d) and values (n, K)."""
     answer = read_out(masks, values)
-    return answer.scores, known(answer.standard_error)
+    return answer.scores, drop_unknown(answer.standard_error)
 
 
 def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray = 0.1, rest: float = 1e-3) -> Design:
@@ -257,10 +259,10 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
             share = solve_positive(matrix, cross, "gp_shapley").T
     share = share - share.mean(axis=0)
     share[:, 0] += 2 / d
-    return Design(masks, _over_masks(pairs, share, len(masks)))
+    return Design(masks, _expand_readout(pairs, share, len(masks)))
 
 
-def _over_masks(pairs: Pairs, share: np.ndarray, count: int) -> np.ndarray:
+def _expand_readout(pairs: Pairs, share: np.ndarray, count: int) -> np.ndarray:
     """The readout (d, K) over coalitions from that over odd parts (d, m)."""
     readout = np.zeros((len(share), count))
     whole_ = share.shape[1] - pairs.lone

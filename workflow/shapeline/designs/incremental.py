@@ -55,7 +55,7 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
         order = np.concatenate([order, more])
         _, first = np.unique(sampled.prefix_keys(numbers, order), return_index=True)
         spent = np.bincount(first // (order.shape[1] * (d - 1)), minlength=len(order)).cumsum()
-    return sampled.of_orders(order[: np.searchsorted(spent, budget - 2, side="right")].reshape(-1, d))
+    return sampled.build_from_orders(order[: np.searchsorted(spent, budget - 2, side="right")].reshape(-1, d))
 
 
 def minimum(d: int) -> int:

@@ -108,7 +108,7 @@ def derivative_weights(d: int, index: str) -> np.ndarray:
     return 6 * np.exp(log_factorial(s + 1) + log_factorial(d - s - 1) - log_factorial(d + 1))
 
 
-def of_terms(number: np.ndarray, d: int, index: str) -> np.ndarray:
+def build_terms(number: np.ndarray, d: int, index: str) -> np.ndarray:
     """What each derivative along orders counts in its pair `number`, order by order: 1 in a pair's mean."""
     weight = np.tile(derivative_weights(d, index) / derivative_weights(d, "k_sii"), len(number) // max(d - 1, 1))
     return weight * (np.bincount(number) / np.bincount(number, weight))[number]
@@ -171,7 +171,7 @@ def _along(orders: np.ndarray, index: str = "k_sii") -> Design:
     of_pair[pairs_of(d)] = np.arange(d * (d - 1) // 2)
     of_pair += of_pair.T
     number = of_pair[orders[:, :-1], orders[:, 1:]].ravel()
-    share = of_terms(number, d, index) / np.bincount(number)[number]
+    share = build_terms(number, d, index) / np.bincount(number)[number]
     terms = [prefix[:, 2:], prefix[:, 1:-1], rows[:, 1], prefix[:, :-2]]
     weights = np.concatenate([share, -share, -share, share])
     pairs = sparse_readout(

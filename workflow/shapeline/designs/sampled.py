@@ -96,10 +96,10 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
         from shapeline.designs.exact import shapley
 
         return shapley(d)
-    return of_orders(_orders(d, budget - 2, np.random.default_rng(seed), antithetic))
+    return build_from_orders(_orders(d, budget - 2, np.random.default_rng(seed), antithetic))
 
 
-def of_orders(order: np.ndarray) -> Design:
+def build_from_orders(order: np.ndarray) -> Design:
     """The mean of the marginal contributions along permutations (count, d) of the features; their prefixes merged."""
     count, d = order.shape
     rank = order.argsort(axis=1)

@@ -12,7 +12,7 @@ from math import comb
 import numpy as np
 
 from shapeline.designs.design import Design, kernel_weight, unique_rows
-from shapeline.designs.interactions import of_terms
+from shapeline.designs.interactions import build_terms
 from shapeline.errors import ShapelineError
 from shapeline.threads import one_thread
 
@@ -66,7 +66,7 @@ def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
     counts = np.maximum(np.round(weights[sampled] / weights[sampled].min()), 1)
     spread = _spread(pulls, np.flatnonzero(sampled), left[:, sampled], np.minimum(leverage[sampled], CAP), counts)
     free = min(counts.sum() - 1, max(half - d + 1, 1))
-    return _with_quantile(spread, free)
+    return _scale_by_quantile(spread, free)
 
 
 def _spread(
@@ -139,7 +139,7 @@ def sample_shapley_uncertainty(
     if free < 1:
         return Uncertainty(np.full((n, d), np.nan), np.full(n, np.nan))
     own = gains.var(axis=1, ddof=1) / (free + 1)
-    return _with_quantile((free * own + BORROWED * own.mean(axis=1, keepdims=True)) / (free + BORROWED), free)
+    return _scale_by_quantile((free * own + BORROWED * own.mean(axis=1, keepdims=True)) / (free + BORROWED), free)
 
 
 def _marginals(masks: np.ndarray, order: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -155,7 +155,7 @@ def _marginals(masks: np.ndarray, order: np.ndarray, values: np.ndarray) -> np.n
     return np.take_along_axis(steps, rank[None], axis=2)
 
 
-def _with_quantile(variance: np.ndarray, free: float) -> Uncertainty:
+def _scale_by_quantile(variance: np.ndarray, free: float) -> Uncertainty:
     """Intervals by Student's t with `free` degrees of freedom; the predicted error by the variances themselves."""
     return Uncertainty(np.sqrt(variance) * _quantile(free), np.sqrt(variance.mean(axis=1)))
 
@@ -170,7 +170,7 @@ def _quantile(free: float | np.ndarray) -> float | np.ndarray:
 def read_kernel_shap(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Scores (n, d) of a `kernel_shap` design and their standard error; None where the draw leaves no freedom to
     tell."""
-    return design.attribute(values), known(kernel_shap_uncertainty(design, values).standard_error)
+    return design.attribute(values), drop_unknown(kernel_shap_uncertainty(design, values).standard_error)
 
 
 def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -180,7 +180,7 @@ def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray,
     if order is None:
         return scores, np.zeros(scores.shape)
     antithetic = len(order) > 1 and bool((order[1] == order[0][::-1]).all()) and design.d > 2
-    return scores, known(sample_shapley_uncertainty(design.masks, order, values, antithetic).standard_error)
+    return scores, drop_unknown(sample_shapley_uncertainty(design.masks, order, values, antithetic).standard_error)
 
 
 def read_sample_interactions(
@@ -198,13 +198,13 @@ def read_sample_interactions(
     if not free.any():
         return scores, None, None
     term = values[:, terms[0]] - values[:, terms[1]] - values[:, terms[2]] + values[:, terms[3]]
-    square = ((term - pairs[:, number]) * of_terms(number, design.d, index)) ** 2
+    square = ((term - pairs[:, number]) * build_terms(number, design.d, index)) ** 2
     sums = np.add.reduceat(square[:, np.argsort(number, kind="stable")], np.r_[0, count.cumsum()[:-1]], axis=1)
     of_all = sums.sum(axis=1, keepdims=True) / free.sum()
     variance = (sums + BORROWED * of_all) / (free + BORROWED) / count
     return scores, None, np.sqrt(variance) * _quantile(np.minimum(free + BORROWED, free.sum()))
 
 
-def known(standard_error: np.ndarray) -> np.ndarray | None:
+def drop_unknown(standard_error: np.ndarray) -> np.ndarray | None:
     """The standard error, or None where no draw says anything."""
     return None if np.isnan(standard_error).all() else standard_error

@@ -34,14 +34,14 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
     if len(inputs) == 0:
         raise ShapelineError("engine: calibration needs one or more inputs")
     if rows := own_rows(model, reference):
-        form = _of_own_batches(
+        form = _calibrate_batches(
             Game(model, shared_reference(reference, inputs), None, form=ExecutionBackend(batch=rows)), inputs[:1]
         )
     else:
         form = backend_of(model).calibrate(model, inputs, shared_reference(reference, inputs))
     declared = inputs.dtype == np.int32 and all(hasattr(model.module, name) for name in WINDOWED)
     if declared and model.task == "classification" and model.module.window_size <= WIDEST:
-        form = _with_windows(Game(model, shared_reference(reference, inputs), None, form=form), inputs[:1])
+        form = _try_windows(Game(model, shared_reference(reference, inputs), None, form=form), inputs[:1])
     log.info("form %s, %d rows a call: %s rows/s", form.name, form.batch, f"{form.rate:,.0f}")
     return form
 
@@ -55,7 +55,7 @@ def or_graph(
     reference = shared_reference(reference, inputs)
     rows = masked_rows(inputs, reference, count=64)
     try:
-        said = [_said(each, rows) for each in (graph, model)]
+        said = [_evaluate(each, rows) for each in (graph, model)]
         differs = difference(*said)
         if not differs <= TOLERANCE:
             raise FormRefused(f"log-probabilities differ by {differs:.1e}")
@@ -67,7 +67,7 @@ def or_graph(
     return by_graph if GRAPH_WORTH * by_graph.rate > form.rate else form
 
 
-def _said(model: Classifier, rows: np.ndarray) -> np.ndarray:
+def _evaluate(model: Classifier, rows: np.ndarray) -> np.ndarray:
     return model.predict(rows)[:, None] if model.task == "regression" else model.log_probs(rows)
 
 
@@ -76,7 +76,7 @@ def own_rows(model: Classifier, reference: Reference) -> int | None:
     return ROWS_OF_PATCHES if reference.leaves_out else getattr(model.module, "rows_a_call", None)
 
 
-def asked(question: Game, inputs: np.ndarray, precision: str, compiled: bool) -> ExecutionBackend:
+def choose_backend(question: Game, inputs: np.ndarray, precision: str, compiled: bool) -> ExecutionBackend:
     """The form that an experiment asks for by its keys precision and compile, verified as `calibrate` does; of torch.
 
     question: with the calibrated form, whose batch it keeps. Raises ShapelineError where the model cannot take it, or
@@ -96,7 +96,7 @@ def asked(question: Game, inputs: np.ndarray, precision: str, compiled: bool) ->
     return dataclasses.replace(form, difference=differs)
 
 
-def _of_own_batches(question: Game, document: np.ndarray) -> ExecutionBackend:
+def _calibrate_batches(question: Game, document: np.ndarray) -> ExecutionBackend:
     """The form of rows that are cut into batches inside a call, with its rate on masks of all sizes."""
     if document.ndim == 4:
         patch = getattr(question.model.module, "patch", 1)
@@ -110,7 +110,7 @@ def _of_own_batches(question: Game, document: np.ndarray) -> ExecutionBackend:
     return dataclasses.replace(question.form, rate=len(masks) / (time.perf_counter() - began))
 
 
-def _with_windows(question: Game, document: np.ndarray) -> ExecutionBackend:
+def _try_windows(question: Game, document: np.ndarray) -> ExecutionBackend:
     """Its form, or the shortcut over windows where it gives the same log-probabilities on random masks, and faster."""
     form, cells = question.form, np.arange(document.shape[1], dtype=np.int32)
     features = Features("word", (len(cells),), cells)

@@ -97,7 +97,7 @@ def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search
         for key in leaders:
             if time.perf_counter() < began + CALIBRATION_SECONDS:
                 tried.seconds[key] = min(tried.seconds[key], tried.steps[key]())
-    return _chosen(names, tried, plan)
+    return _choose(names, tried, plan)
 
 
 def _try_batches(name: str, candidate: Candidate, plan: Search, tried: _Tried, end: float) -> None:
@@ -122,7 +122,7 @@ def _leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> l
     return list({*ranked[:3], *(key for keys in of_forms.values() for key in keys[:1])})
 
 
-def _chosen(names: Sequence[str], tried: _Tried, plan: Search) -> ExecutionBackend:
+def _choose(names: Sequence[str], tried: _Tried, plan: Search) -> ExecutionBackend:
     counted = {key: seconds / plan.worth.get(key[0], 1.0) for key, seconds in tried.seconds.items()}
     limit = plan.nearly * min(counted.values())
     near = [key for key, seconds in counted.items() if seconds <= limit]

@@ -83,12 +83,16 @@ class Game:
         elif self.value == PREDICTION:
             targets = np.zeros(len(inputs), np.int64)
         question = self if self.form else self.having(form=ExecutionBackend())
-        run = _by_windows if question.form.name == "windows" else backend_of(self.model).values
+        run = _evaluate_windows if question.form.name == "windows" else backend_of(self.model).values
         values = run(question, inputs, masks, targets, progress)
-        return _with_own(question, inputs, masks, targets, values) if self.model.framework == "function" else values
+        return (
+            _replace_full_values(question, inputs, masks, targets, values)
+            if self.model.framework == "function"
+            else values
+        )
 
 
-def _with_own(
+def _replace_full_values(
     question: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, values: np.ndarray
 ) -> np.ndarray:
     """Values (n, K) whose full coalitions are what a function says of each input itself, in one row.
@@ -118,7 +122,7 @@ def _with_own(
     return values
 
 
-def _by_windows(
+def _evaluate_windows(
     question: Game,
     inputs: np.ndarray,
     masks: np.ndarray,

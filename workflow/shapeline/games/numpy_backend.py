@@ -24,7 +24,7 @@ from shapeline.games.references import Reference
 from shapeline.games.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_a_call, rows_tried, tile
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
-from shapeline.threads import at_once
+from shapeline.threads import run_tasks
 
 RUN = 8  # rows of a reference from which on they are copied together
 MEASURED, FEW_ROWS = 0.03, 64  # seconds that a batch is measured for; rows that are rarely the best
@@ -90,7 +90,7 @@ def values(
 
         parts = [slice(start, min(start + step, last)) for start in range(first, last, step)]
         tasks = [(block, part) for block in blocks for part in parts]
-        for (block, part), made in zip(tasks, at_once(run, tasks, threads), strict=True):
+        for (block, part), made in zip(tasks, run_tasks(run, tasks, threads), strict=True):
             result[block, part] = made
             check_finite(question, made, block.start, part.start)
             if progress:
@@ -122,12 +122,12 @@ def _block(
     """Values of some coalitions on some instances; shared: the bits of these coalitions where all have the same."""
     buffer = asked.buffers.get()
     try:
-        return _by_tiles(asked, instances, coalitions, shared, of_block, buffer)
+        return _evaluate_tiles(asked, instances, coalitions, shared, of_block, buffer)
     finally:
         asked.buffers.put(buffer)
 
 
-def _by_tiles(
+def _evaluate_tiles(
     asked: _Asked,
     instances: slice,
     coalitions: slice,
@@ -224,7 +224,7 @@ def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Referenc
 
     def run() -> float:
         start = time.perf_counter()
-        for _ in at_once(tile_of, buffers, threads):
+        for _ in run_tasks(tile_of, buffers, threads):
             pass
         took = (time.perf_counter() - start) / batch / threads
         return took if (model.most_rows or batch) >= batch else math.inf

@@ -36,11 +36,11 @@ def values(
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     """As Game.values, which has checked everything: values (n, K) float64."""
-    by_form = _by_graph if question.form.name == "onnx" else _by_module
+    by_form = _evaluate_graph if question.form.name == "onnx" else _evaluate_module
     return by_form(question, inputs, masks, targets, progress)
 
 
-def _by_module(
+def _evaluate_module(
     question: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
@@ -100,7 +100,7 @@ def _by_module(
     return result
 
 
-def _by_graph(
+def _evaluate_graph(
     question: Game,
     inputs: np.ndarray,
     masks: np.ndarray,

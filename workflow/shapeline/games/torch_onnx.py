@@ -26,7 +26,7 @@ def exported(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] 
     """
     if rows.device.type != "cpu":
         raise FormRefused("ONNX Runtime is used on the CPU alone")
-    return Exported(onnx_graph.opened(torch_export.graph(module, rows.numpy(), free), torch.get_num_threads()))
+    return Exported(onnx_graph.load_graph(torch_export.graph(module, rows.numpy(), free), torch.get_num_threads()))
 
 
 def any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:

@@ -27,7 +27,7 @@ def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference
     cells = reference.rows[:, whole]
     if not (np.abs(cells - np.rint(cells)) > 0).any():
         return model, reference
-    real = dataclasses.replace(model, module=dataclasses.replace(model.module, table=table.with_reals()))
+    real = dataclasses.replace(model, module=dataclasses.replace(model.module, table=table.convert_to_reals()))
     ask = Classifier.predict if model.task == "regression" else Classifier.log_probs
     try:
         own, other = (np.nan_to_num(ask(each, inputs[:PROBED])) for each in (model, real))

@@ -160,7 +160,7 @@ class Local:
     def table(self, ids: np.ndarray) -> np.ndarray:
         """Token ids (rows, q, width) of q documents -> (rows, q * channels)."""
         rows = np.require(ids, np.int32, ["C", "W"])  # writable, or torch warns
-        return _by_parts(self.windows, rows.reshape(-1, self.width)).reshape(len(ids), -1)
+        return _sum_parts(self.windows, rows.reshape(-1, self.width)).reshape(len(ids), -1)
 
 
 def values(
@@ -212,9 +212,9 @@ def _logits(local: Local, plan: Plan, inputs: np.ndarray, rows: np.ndarray) -> n
         distinct = local.table(ids.reshape(-1, 1, local.width)[once])
         untouched = highest(distinct, copies.reshape(ids.shape[:2]), local.threads)
         np.maximum(table, untouched.reshape(1, -1), out=table)
-    logits = _by_parts(local.from_pooled, table.reshape(-1, table.shape[1] // (a * M)))
+    logits = _sum_parts(local.from_pooled, table.reshape(-1, table.shape[1] // (a * M)))
     return logits.reshape(-1, a, M, logits.shape[1]).swapaxes(0, 1)
 
 
-def _by_parts(function: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+def _sum_parts(function: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
     return np.concatenate([function(rows[start : start + CALL_ROWS]) for start in range(0, len(rows), CALL_ROWS)])

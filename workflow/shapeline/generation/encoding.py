@@ -30,7 +30,7 @@ class Encoder:
 
     def texts(self, rendered: Sequence[Rendered]) -> list[str]:
         """Return what the tokenizer reads: chat messages by its template, texts as they are."""
-        return [one if isinstance(one, str) else self._by_template(one) for one in rendered]
+        return [one if isinstance(one, str) else self._apply_template(one) for one in rendered]
 
     def encode(self, rendered: Sequence[Rendered]) -> list[list[int]]:
         """Return the token ids of each rendered prompt."""
@@ -103,7 +103,7 @@ class Encoder:
         text = self.tokenizer.decode(own) if text is None else text
         return Answer(own, _pieces(self.tokenizer, own), text, prefix if self.seq2seq else ())
 
-    def _by_template(self, messages: list[dict[str, str]]) -> str:
+    def _apply_template(self, messages: list[dict[str, str]]) -> str:
         if not getattr(self.tokenizer, "chat_template", None):
             raise ShapelineError(f"{WHERE}: the tokenizer has no chat template; give a text, or set its chat_template.")
         ends = bool(messages) and messages[-1]["role"] == "assistant"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.attribution.batches import Together, together
+from shapeline.attribution.batches import Together, merge_designs
 from shapeline.designs.design import Design
 from shapeline.errors import ShapelineError
 from shapeline.generation.game import PromptGame
@@ -48,7 +48,7 @@ def estimate(game: PromptGame, settings: dict, evaluations: int, value: str = "s
     the coalitions that the game had evaluated before.
     """
     began, spent = time.perf_counter(), game.seconds
-    by_tokens = _by_scorer if settings["method"] in SCORERS else _by_design
+    by_tokens = _estimate_by_scorer if settings["method"] in SCORERS else _estimate_by_design
     (scores, error, tokens, spread), count, masks = by_tokens(game, settings, evaluations, value, seed)
     by_token = _values(game, masks.masks, value)
     if value == "token":
@@ -69,20 +69,20 @@ def _values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
     return by_token / max(np.sum(game.signs > 0), 1) if value == "mean" else by_token
 
 
-def _by_design(game: PromptGame, settings: dict, evaluations: int, value: str, seed: int) -> tuple:
+def _estimate_by_design(game: PromptGame, settings: dict, evaluations: int, value: str, seed: int) -> tuple:
     """What a reader returns, the evaluations, and the coalitions, of a method that is a design."""
     read, count, masks = _plan(settings, game.d, evaluations, seed)
     by_token = _values(game, masks.masks, value)[:count]
     return read(by_token.sum(axis=1), by_token.T), count, masks
 
 
-def _by_scorer(game: PromptGame, settings: dict, evaluations: int, value: str, seed: int) -> tuple:
+def _estimate_by_scorer(game: PromptGame, settings: dict, evaluations: int, value: str, seed: int) -> tuple:
     """The same of a method that chooses coalitions as it goes on, or has none."""
     name = settings["method"]
     parameters = {key: given for key, given in settings.items() if key != "method"}
     scores, count = score_parts(game, name, parameters, evaluations, seed, value == "token")
     unit = max(np.sum(game.signs > 0), 1) if value == "mean" and name not in ("h_shap", "attention_rollout") else 1
-    ends = together([Design(np.zeros((0, game.d), bool), np.zeros((game.d, 0)))], game.d)
+    ends = merge_designs([Design(np.zeros((0, game.d), bool), np.zeros((game.d, 0)))], game.d)
     found = (None, None, scores, None) if value == "token" else (scores / unit, None, None, None)
     return found, count, ends
 
@@ -96,13 +96,13 @@ def _plan(settings: dict, d: int, evaluations: int, seed: int) -> tuple[Reader, 
         def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
             return alone, None, np.tile(alone / len(tokens), (len(tokens), 1)), None
 
-        return read, 0, together([Design(np.zeros((0, d), bool), np.zeros((d, 0)))], d)
+        return read, 0, merge_designs([Design(np.zeros((0, d), bool), np.zeros((d, 0)))], d)
     method = parse(settings, [evaluations / d])
     if not method.method.is_design:
         others = ", ".join(sorted(SCORERS))
         raise ShapelineError(f"{WHERE}: {name} does not explain prompts; choose a method of coalitions, or {others}.")
     design = method.build((d,), evaluations / d, seed)
-    return _reader(method, design), design.evaluations, together([design], d)
+    return _reader(method, design), design.evaluations, merge_designs([design], d)
 
 
 def reconcile(scores: np.ndarray, tokens: np.ndarray, values: np.ndarray) -> np.ndarray:

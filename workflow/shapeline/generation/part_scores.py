@@ -50,7 +50,7 @@ def _partition(game: Any, parameters: dict, evaluations: int) -> Scores:
     return part_tree.partition(game.totals, game.prompt, parameters.get("evaluations", max(2, evaluations)))
 
 
-def _of_tokens(name: str) -> Callable[..., Scores]:
+def _score_tokens(name: str) -> Callable[..., Scores]:
     def score(game: Any, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
         source, functions = _model_of(game, name), importlib.import_module("shapeline.generation.token_scores")
         passes = len(source.answers) * functions.PASSES
@@ -86,5 +86,5 @@ SCORERS: dict[str, Callable[..., Scores]] = {
     "h_shap": _hierarchical(_h_shap),
     "partition": _hierarchical(_partition),
     CAPTUM: _captum,
-    **{name: _of_tokens(name) for name in OF_TOKENS},
+    **{name: _score_tokens(name) for name in OF_TOKENS},
 }

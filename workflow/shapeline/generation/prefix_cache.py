@@ -185,7 +185,9 @@ def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray
         waiting = [place for place in order if found[place] is None]
         for first in range(0, len(waiting), step):
             part = waiting[first : first + step]
-            for place, values in zip(part, _by_trie(language_model, [rows[place] for place in part]), strict=True):
+            for place, values in zip(
+                part, _evaluate_trie(language_model, [rows[place] for place in part]), strict=True
+            ):
                 found[place] = values
 
     try:
@@ -199,7 +201,7 @@ def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray
     return found if np.abs(found[shortest] - plain).max() <= close else None
 
 
-def _by_trie(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
+def _evaluate_trie(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
     found: list[np.ndarray | None] = [None] * len(rows)
     for nodes in passes(language_model, build_trie(rows), rows):
         logits = _evaluate(language_model, nodes, rows)

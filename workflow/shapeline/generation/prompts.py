@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.errors import ShapelineError, on_one_line
+from shapeline.errors import ShapelineError, shorten_name
 from shapeline.generation.spans import Span, split_text
 
 WHERE = "explain_generation"
@@ -116,19 +116,19 @@ def build_prompt(
     if isinstance(prompt, str) and prompt.strip():
         if isinstance(features, str) and features == "message":
             raise ShapelineError(f"{WHERE}: features='message' is for a list of messages; choose passage or sentence.")
-        text, spans = _with_context(prompt, context, features, template or (CHAT_TEMPLATE if chat else PLAIN_TEMPLATE))
+        text, spans = _fill_template(prompt, context, features, template or (CHAT_TEMPLATE if chat else PLAIN_TEMPLATE))
         contents, parts = (Content.of(text, spans),), tuple(text[start:end] for start, end in spans)
         return Prompt(parts, contents, ("user",), (FIXED,)) if chat else Prompt(parts, contents)
     roles, texts = _messages(prompt)
     if isinstance(features, str) and features == "message":
-        return _by_message(roles, texts, context)
+        return _split_messages(roles, texts, context)
     asked = _question(roles)
     contents, parts = [], []
     removable = [place for place in range(asked) if roles[place] != "system"]
     for place, text in enumerate(texts):
         spans: list[Span] = []
         if place == asked and (context is not None or not removable):
-            text, spans = _with_context(text, context, features, template or CHAT_TEMPLATE)
+            text, spans = _fill_template(text, context, features, template or CHAT_TEMPLATE)
         elif context is None and place in removable:
             spans = split_text(text, features, WHERE)
         contents.append(Content.of(text, spans, len(parts)))
@@ -136,7 +136,7 @@ def build_prompt(
     return Prompt(tuple(parts), tuple(contents), roles, (FIXED,) * len(roles))
 
 
-def _by_message(roles: tuple[str, ...], texts: tuple[str, ...], context: object) -> Prompt:
+def _split_messages(roles: tuple[str, ...], texts: tuple[str, ...], context: object) -> Prompt:
     """Every message before the question is a part, but the system's."""
     if context is not None:
         raise ShapelineError(f"{WHERE}: features='message' takes no context; choose passage, or leave context out.")
@@ -161,11 +161,11 @@ def _messages(prompt: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
             raise ShapelineError(
-                f'{WHERE}: message {place + 1} is {shown(message)}; give {{"role": "user", "content": "text"}}.'
+                f'{WHERE}: message {place + 1} is {shorten_value(message)}; give {{"role": "user", "content": "text"}}.'
             )
     if not messages:
         raise ShapelineError(
-            f"{WHERE}: the prompt is {shown(prompt)}; give a text that is not empty, or chat messages."
+            f"{WHERE}: the prompt is {shorten_value(prompt)}; give a text that is not empty, or chat messages."
         )
     return tuple(message["role"] for message in messages), tuple(message["content"] for message in messages)
 
@@ -177,24 +177,24 @@ def as_list(given: object) -> list | None:
     return given.tolist() if hasattr(given, "tolist") else list(given)
 
 
-def shown(given: object) -> str:
+def shorten_value(given: object) -> str:
     """The beginning of a value, on one line."""
-    return on_one_line(" ".join(repr(given).split())[:80])
+    return shorten_name(" ".join(repr(given).split())[:80])
 
 
-def _with_context(question: str, context: object, features: object, template: str) -> tuple[str, list[Span]]:
+def _fill_template(question: str, context: object, features: object, template: str) -> tuple[str, list[Span]]:
     """The text of a question, with its context by the template, and the spans of the parts."""
     if context is None:
         spans = split_text(question, features, WHERE)
         return question, spans
     passages = [context] if isinstance(context, str) else as_list(context)
     if passages is None or not all(isinstance(passage, str) for passage in passages):
-        raise ShapelineError(f"{WHERE}: context is {shown(context)}; give a text or a list of texts.")
+        raise ShapelineError(f"{WHERE}: context is {shorten_value(context)}; give a text or a list of texts.")
     if not passages or not all(passage.strip() for passage in passages):
         raise ShapelineError(f"{WHERE}: the context is empty or holds an empty passage; leave it out.")
     before, found, after = template.partition("{context}")
     if not found or "{question}" not in before + after:
-        raise ShapelineError(f"{WHERE}: template is {shown(template)}; it needs {{context}} and {{question}}.")
+        raise ShapelineError(f"{WHERE}: template is {shorten_value(template)}; it needs {{context}} and {{question}}.")
     before, after = (part.replace("{question}", question) for part in (before, after))
     if not isinstance(features, str) and len(passages) > 1:
         raise ShapelineError(f"{WHERE}: spans are of one text; give the context as one text.")

@@ -27,7 +27,7 @@ def split_text(text: str, features: object, where: str) -> list[Span]:
         if features not in KINDS:
             raise ShapelineError(f"{where}: features is '{features}'.{nearest(features, KINDS)}")
         return {"passage": _passages, "sentence": _sentences, "word": _words}[features](text)
-    return _given(text, features, where)
+    return _check_spans(text, features, where)
 
 
 def _words(text: str) -> list[Span]:
@@ -53,7 +53,7 @@ def _sentences(text: str) -> list[Span]:
     return spans
 
 
-def _given(text: str, features: object, where: str) -> list[Span]:
+def _check_spans(text: str, features: object, where: str) -> list[Span]:
     """Spans as a user gives them, checked, sorted and without the white space around them."""
     features = features.tolist() if hasattr(features, "tolist") else features  # of an array
     given = list(features) if isinstance(features, Iterable) else []

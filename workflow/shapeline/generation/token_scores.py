@@ -20,7 +20,7 @@ PASSES = 3  # evaluations that a pass forward and back counts as
 
 def gradient_x_input(source: ModelSource, weights: np.ndarray) -> np.ndarray:
     """Return embedding times gradient of the weighted log-probabilities; weights (k, T) -> (k, d)."""
-    return _by_path(source, weights, 1)
+    return _integrate_path(source, weights, 1)
 
 
 def integrated_gradients(source: ModelSource, weights: np.ndarray, steps: int) -> np.ndarray:
@@ -28,14 +28,14 @@ def integrated_gradients(source: ModelSource, weights: np.ndarray, steps: int) -
 
     Tokens that belong to no part stay as they are (Sundararajan et al. 2017).
     """
-    return _by_path(source, weights, steps)
+    return _integrate_path(source, weights, steps)
 
 
 def attn_lrp(source: ModelSource, weights: np.ndarray) -> np.ndarray:
     """Return the relevance of parts for the logits of the answer's tokens (Achtibat et al. 2024); (k, T) -> (k, d)."""
     module = source.language_model.model
     with eager_attention(module):
-        return _by_path(source, weights, 1, relevance_rules(module), logits=True)
+        return _integrate_path(source, weights, 1, relevance_rules(module), logits=True)
 
 
 def attention_rollout(source: ModelSource, weights: np.ndarray) -> np.ndarray:
@@ -56,7 +56,7 @@ def attention_rollout(source: ModelSource, weights: np.ndarray) -> np.ndarray:
     return _pooled(source, np.abs(weights) @ joined)
 
 
-def _by_path(
+def _integrate_path(
     source: ModelSource,
     weights: np.ndarray,
     steps: int,

@@ -84,7 +84,7 @@ def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray
     return {"completeness_gap": gaps, "warning": [LARGE_GAP if far else None for far in large]}
 
 
-def of_map(maps: np.ndarray, features: Features) -> np.ndarray:
+def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
     """Mean of maps (n, height, width) over each feature's pixels -> (n, d)."""
     return pooled(maps, Features(features.kind, features.shape, features.cells[0]), mean=True)
 
@@ -106,19 +106,20 @@ def checked_layer(
                 f"grad_cam: '{model.architecture}' has no convolution; use saliency or integrated_gradients"
             )
         raise ShapelineError(
-            f"grad_cam: '{model.architecture}' has no layer '{layer}'; its convolutions: {_listed(convolutions)}"
+            f"grad_cam: '{model.architecture}' has no layer '{layer}'; its convolutions: {_format_list(convolutions)}"
         )
     return layer
 
 
-def without_map(model: Classifier, layer: str, convolutions: list[str]) -> ShapelineError:
+def describe_missing_map(model: Classifier, layer: str, convolutions: list[str]) -> ShapelineError:
     """The error of a layer that gives no maps."""
     return unsupported(
-        f"grad_cam: layer '{layer}' of '{model.architecture}' gives no maps; its convolutions: {_listed(convolutions)}"
+        f"grad_cam: layer '{layer}' of '{model.architecture}' gives no maps; its convolutions: "
+        f"{_format_list(convolutions)}"
     )
 
 
-def _listed(convolutions: list[str]) -> str:
+def _format_list(convolutions: list[str]) -> str:
     return ", ".join(convolutions) or "none"
 
 

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from shapeline.games.game import Game
-from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
+from shapeline.gradients.cells import (
+    average_map,
+    check,
+    checked_layer,
+    describe_missing_map,
+    halving,
+    rows_of_a_pass,
+    upsampled,
+)
 from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import iterate_layers
 from shapeline.models.tensorflow_setup import keras, tf
@@ -42,10 +50,10 @@ def grad_cam(
         part = slice(start, start + rows)
         weighted = step(inputs[part].astype(np.float32), targets[part].astype(np.int32))
         if weighted is None:
-            raise without_map(model, layer, convolutions)
+            raise describe_missing_map(model, layer, convolutions)
         maps = weighted.numpy().astype(np.float64)
         maps = maps if signed else np.maximum(maps, 0)
-        scores.append(of_map(upsampled(maps, inputs.shape[2:]), question.features))
+        scores.append(average_map(upsampled(maps, inputs.shape[2:]), question.features))
     return np.concatenate(scores), 1
 
 

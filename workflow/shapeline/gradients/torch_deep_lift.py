@@ -84,14 +84,14 @@ def deep_lift(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[
             moved = (gradient * (x - x0)).detach().double()
             np.add.at(of_cells, instance, (moved.sum(-1) if tokens else moved).cpu().numpy() / M)
             np.add.at(gained, instance, difference.cpu().numpy() / M)
-            np.add.at(beyond, instance, beyond_rules(moved, multipliers, logits.detach()).cpu().numpy())
+            np.add.at(beyond, instance, measure_rule_gap(moved, multipliers, logits.detach()).cpu().numpy())
     scores = pooled(of_cells, question.features)
     told = completeness(scores, gained)
     told["warning"] = [NO_RULE if far else flag for far, flag in zip(beyond > 0, told["warning"], strict=True)]
     return scores, 2 * M, told
 
 
-def beyond_rules(moved: torch.Tensor, multipliers: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+def measure_rule_gap(moved: torch.Tensor, multipliers: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """By how much contributions (m, ...) miss what the weighted logits (2m, classes) gained, (m,), beyond rounding.
 
     Where every operation has a rule that is nothing, whatever the logarithm of the softmax adds.

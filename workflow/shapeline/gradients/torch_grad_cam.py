@@ -6,7 +6,15 @@ from captum.attr import LayerGradCam
 from torch import nn
 
 from shapeline.games.game import Game
-from shapeline.gradients.cells import check, checked_layer, halving, of_map, rows_of_a_pass, upsampled, without_map
+from shapeline.gradients.cells import (
+    average_map,
+    check,
+    checked_layer,
+    describe_missing_map,
+    halving,
+    rows_of_a_pass,
+    upsampled,
+)
 from shapeline.gradients.torch_passes import differentiable, log_probs, points, tensor
 from shapeline.gradients.torch_patch_cam import NORMS, norms_of, patch_grid, token_maps
 
@@ -36,7 +44,7 @@ def grad_cam(
     convolutions = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)]
     grid = patch_grid(model.module, inputs.shape[2:]) if inputs.ndim == 4 else None
     if grid and (layer is None or isinstance(modules.get(layer), NORMS)):
-        return _of_patches(question, inputs, targets, [layer] if layer else norms_of(model.module), grid, signed), 1
+        return _score_patches(question, inputs, targets, [layer] if layer else norms_of(model.module), grid, signed), 1
     layer = checked_layer(model, inputs, layer, modules, convolutions)
     rows, scores = rows_of_a_pass(inputs.shape[1:], model), []
     with differentiable(model.module):
@@ -49,15 +57,15 @@ def grad_cam(
             except (AssertionError, RuntimeError) as error:
                 if not any(words in str(error) for words in UNUSED):
                     raise
-                raise without_map(model, layer, convolutions) from error
+                raise describe_missing_map(model, layer, convolutions) from error
             if not isinstance(weighted, torch.Tensor) or weighted.ndim != 4:
-                raise without_map(model, layer, convolutions)
+                raise describe_missing_map(model, layer, convolutions)
             maps = weighted.detach()[:, 0].double().cpu().numpy()
-            scores.append(of_map(upsampled(maps, inputs.shape[2:]), question.features))
+            scores.append(average_map(upsampled(maps, inputs.shape[2:]), question.features))
     return np.concatenate(scores), 1
 
 
-def _of_patches(
+def _score_patches(
     question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
@@ -72,5 +80,5 @@ def _of_patches(
         x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
         maps = token_maps(model, x, target, layers, grid).double().cpu().numpy()
         maps = maps if signed else maps.clip(0)
-        scores.append(of_map(upsampled(maps, inputs.shape[2:]), question.features))
+        scores.append(average_map(upsampled(maps, inputs.shape[2:]), question.features))
     return np.concatenate(scores)

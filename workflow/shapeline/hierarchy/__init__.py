@@ -23,7 +23,7 @@ __getattr__, __dir__ = names_from(
         "Tally": "exploration",
         "inside": "exploration",
         "sides_of_picture": "exploration",
-        "called": "exploration",
+        "call_game": "exploration",
         "MOST_CHILDREN": "forests",
         "Forest": "forests",
         "forest": "forests",

@@ -159,7 +159,7 @@ def h_shap(
             moved = moves[instances[part]]
             in_rows, in_columns = inside(rectangles[part], moved, rows, columns)
             masks = (in_rows[:, :, None] & in_columns[:, None, :]) != 0
-            values[part] = called(game, masks.reshape(-1, *shape))
+            values[part] = call_game(game, masks.reshape(-1, *shape))
         return values
 
     explored = explore(evaluate, len(moves), shape, min_size, threshold, mode, leaf_score, tolerance)
@@ -416,7 +416,7 @@ def sides_of_picture(shape: Sequence[int], min_size: int) -> tuple[int, int]:
     return (1, *sides) if len(sides) == 1 else sides
 
 
-def called(game: Callable[[np.ndarray], np.ndarray], masks: np.ndarray) -> np.ndarray:
+def call_game(game: Callable[[np.ndarray], np.ndarray], masks: np.ndarray) -> np.ndarray:
     """The game's values of masks, one each."""
     values = np.asarray(game(masks), dtype=np.float64)
     if values.shape != (len(masks),):

@@ -14,7 +14,7 @@ from shapeline.hierarchy.exploration import (
     Evaluate,
     Exploration,
     HShap,
-    called,
+    call_game,
     explore_trees,
     inside,
 )
@@ -146,7 +146,7 @@ def h_shap_tree(
         still = np.zeros((len(instances), 2), np.int64)
         present = inside(rectangles, still, columns[:1], columns)[1] != 0
         block = max(1, MASK_BYTES // labels.size)
-        parts = [called(game, present[i : i + block][:, places]) for i in range(0, len(present), block)]
+        parts = [call_game(game, present[i : i + block][:, places]) for i in range(0, len(present), block)]
         return np.concatenate(parts)
 
     explored = explore_forest(evaluate, trees, threshold, mode, leaf_score, tolerance)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shapeline.errors import MethodFailure, among, is_installed
+from shapeline.errors import MethodFailure, is_installed, locate_input
 from shapeline.games.game import Game
 from shapeline.hierarchy import exploration, forests, owen
 from shapeline.hierarchy.exploration import NOTHING, Evaluate, HShap
@@ -58,14 +58,14 @@ def h_shap(
     """
     growth = Growth(threshold, mode, leaf_score)
     if question.features.kind == "superpixel":
-        return _of_superpixels(question, inputs, targets, growth)
+        return _score_superpixels(question, inputs, targets, growth)
     sides = question.features.shape
     if min_size > max(sides):  # of a document; for other features the configuration has told
         raise MethodFailure("too short", f"h_shap: min_size is {min_size} and there are {max(sides)} features")
     maps = trees(question, inputs, targets, min_size, growth, shifts)
     scores = np.stack([tree.saliency.ravel() for tree in maps])
     numbers = np.array([(tree.evaluations, tree.visited_nodes, len(tree.leaves)) for tree in maps])
-    return _said(scores, *numbers.T)
+    return _format_result(scores, *numbers.T)
 
 
 def trees(
@@ -85,18 +85,18 @@ def trees(
     return exploration.gathered(explored, moves, shape)
 
 
-def _of_superpixels(question: Game, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
+def _score_superpixels(question: Game, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
     n, segments = len(inputs), question.features.cells[0]
     forest = forests.forest([forests.superpixel_tree(segments)] * n)
     places = np.argsort(forest.labels[0])  # of each superpixel, among the leaves
-    explored = forests.explore_forest(by_masks(question, inputs, targets, places=places), forest, *growth)
+    explored = forests.explore_forest(evaluate_by_masks(question, inputs, targets, places=places), forest, *growth)
     maps = (explored.maps(i, places[segments])[0] for i in range(n))
     sums = [np.bincount(segments.ravel(), weights=each.ravel(), minlength=question.features.d) for each in maps]
     leaves = np.bincount(explored.instances, minlength=n)
-    return _said(np.stack(sums), explored.evaluations, explored.visited_nodes, leaves)
+    return _format_result(np.stack(sums), explored.evaluations, explored.visited_nodes, leaves)
 
 
-def _said(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndarray, leaves: np.ndarray) -> Scored:
+def _format_result(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndarray, leaves: np.ndarray) -> Scored:
     flags = [None if some else NOTHING for some in leaves]
     return scores, evaluations, {"visited_nodes": visited, "leaves": leaves, "warning": flags}
 
@@ -132,10 +132,10 @@ def evaluator(
         device = importlib.import_module(ON_DEVICE[framework])
         if question.value in device.VALUES:
             return device.Evaluator(question, inputs, targets, owners, shifts)
-    return by_masks(question, inputs, targets, owners, shifts)
+    return evaluate_by_masks(question, inputs, targets, owners, shifts)
 
 
-def by_masks(
+def evaluate_by_masks(
     question: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
@@ -161,7 +161,7 @@ def by_masks(
             rows, columns = exploration.inside(rectangles[part], shifts[own], np.arange(height), np.arange(width))
             masks = ((rows[:, :, None] & columns[:, None, :]) != 0).reshape(len(own), 1, -1)
             masks = masks if places is None else masks[..., places]
-            with among(of):
+            with locate_input(of):
                 values[part] = question.values(inputs[of], masks, targets[own])[:, 0]
         return values
 

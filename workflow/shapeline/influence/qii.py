@@ -40,17 +40,17 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
             place = random.permuted(np.tile(np.arange(n), (count, 1)), axis=1)  # of each feature in the order
             y = X[random.integers(len(X), size=count)]
             asked = np.where(place[:, None, :] < np.arange(n + 1)[:, None], x, y[:, None, :])
-            values = _asked(predict, asked.reshape(-1, n)).reshape(count, n + 1)
+            values = _query(predict, asked.reshape(-1, n)).reshape(count, n + 1)
             scores[row] += np.take_along_axis(np.diff(values, axis=1), place, axis=1).sum(axis=0)
     return scores / permutations
 
 
 def _mean(predict: Callable, x: np.ndarray, X: np.ndarray, mask: np.ndarray) -> float:
-    sums = [_asked(predict, np.where(mask, x, X[a : a + ROWS])).sum() for a in range(0, len(X), ROWS)]
+    sums = [_query(predict, np.where(mask, x, X[a : a + ROWS])).sum() for a in range(0, len(X), ROWS)]
     return sum(sums) / len(X)
 
 
-def _asked(predict: Callable, rows: np.ndarray) -> np.ndarray:
+def _query(predict: Callable, rows: np.ndarray) -> np.ndarray:
     values = np.asarray(predict(rows), np.float64)
     if values.shape != (len(rows),) or not np.isfinite(values).all():
         raise ShapelineError(

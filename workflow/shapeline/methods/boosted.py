@@ -39,7 +39,7 @@ def _xgboost(model: Any) -> Iterator[Nodes]:
     for tree, group in zip(said["model"]["trees"], said["model"]["tree_info"], strict=True):
         left = np.array(tree["left_children"])
         if any(tree["split_type"]):
-            raise by_categories(model)
+            raise refuse_categories(model)
         inner, number = left >= 0, np.array(tree["split_conditions"], np.float32)
         feature = np.where(inner, tree["split_indices"], 0)
         # x < t of single precision: x <= the number before t.
@@ -55,7 +55,7 @@ def _lightgbm(model: Any) -> Iterator[Nodes]:
         if "split_feature" not in node:
             return None
         if node["decision_type"] != "<=":
-            raise by_categories(model)
+            raise refuse_categories(model)
         if node["missing_type"] == "Zero":
             raise unsupported(f"tree_shap: {type(model).__name__} takes 0 for missing (zero_as_missing); {OTHERS}")
         threshold = node["threshold"]
@@ -71,7 +71,7 @@ def _lightgbm(model: Any) -> Iterator[Nodes]:
 
 def _catboost(model: Any) -> Iterator[Nodes]:
     if model.get_cat_feature_indices() or model.get_text_feature_indices() or model.get_embedding_feature_indices():
-        raise by_categories(model)
+        raise refuse_categories(model)
     with tempfile.TemporaryDirectory() as folder:
         model.save_model(str(Path(folder) / "model.json"), format="json")
         said = json.loads((Path(folder) / "model.json").read_text(encoding="utf-8"))
@@ -86,10 +86,10 @@ def _catboost(model: Any) -> Iterator[Nodes]:
         return (*split_of(node["split"]), node["left"], node["right"]) if "split" in node else None
 
     for tree in said.get("trees", ()):
-        yield _flattened(tree, read, lambda node: scale * _of_second(node["value"]))
+        yield _flattened(tree, read, lambda node: scale * _read_second_class(node["value"]))
     for tree in said.get("oblivious_trees", ()):
         values = np.reshape(tree["leaf_values"], (2 ** len(tree["splits"]), -1))
-        added = scale * np.array([_of_second(row) for row in values])
+        added = scale * np.array([_read_second_class(row) for row in values])
         yield _complete([split_of(split) for split in tree["splits"]], added)
 
 
@@ -106,7 +106,7 @@ def _groups(model: Any) -> int:
     return 2 if str(getattr(model, "objective", "")).startswith("multi:") else 1
 
 
-def _of_second(value: float | np.ndarray | list) -> float:
+def _read_second_class(value: float | np.ndarray | list) -> float:
     """What a leaf adds to the margin of the second class, also where it has a number for each of two."""
     numbers = np.ravel(value)
     return float(numbers[0] if len(numbers) == 1 else numbers[1] - numbers[0])
@@ -143,7 +143,7 @@ def _complete(splits: list[tuple[int, float, bool]], values: np.ndarray) -> Node
     return left, right, feature.astype(int), threshold, missing_left.astype(bool), value
 
 
-def by_categories(model: Any) -> Exception:
+def refuse_categories(model: Any) -> Exception:
     """The refusal of a model whose trees ask for more than x <= threshold."""
     return unsupported(f"tree_shap: {type(model).__name__} splits by categories; {OTHERS}")
 

@@ -21,13 +21,13 @@ class Call:
 
     def __call__(self, available: Mapping[str, object]) -> object:
         """Call the function with those of the available values that it names."""
-        return self.function(**self._named(available))
+        return self.function(**self._select_named(available))
 
-    def given(self, available: Mapping[str, object]) -> Callable:
+    def bind(self, available: Mapping[str, object]) -> Callable:
         """Return the function with those of the available values that it names."""
-        return partial(self.function, **self._named(available))
+        return partial(self.function, **self._select_named(available))
 
-    def _named(self, available: Mapping[str, object]) -> dict[str, object]:
+    def _select_named(self, available: Mapping[str, object]) -> dict[str, object]:
         return {name: available[name] for name in self.names if name in available}
 
 

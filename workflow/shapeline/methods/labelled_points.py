@@ -21,7 +21,7 @@ EMPTY = "no neighbour carries weight"
 NO_PAIRS = "no two rows differ in one feature only"
 
 
-def around_points(
+def score_points(
     measure: Callable,
     inputs: np.ndarray,
     instances: Sequence[int],
@@ -59,7 +59,7 @@ def around_points(
     return pooled(influence.reshape(inputs.shape), features), 0, {"warning": _flags(influence, EMPTY)}
 
 
-def around_asked_points(
+def score_queried_points(
     measure: Callable,
     question: Game,
     inputs: np.ndarray,
@@ -107,7 +107,7 @@ def around_asked_points(
     return pooled(influence.reshape(inputs.shape), features), np.array(asked), {"warning": _flags(influence, EMPTY)}
 
 
-def of_outputs(
+def score_outputs(
     measure: Callable,
     question: Game,
     inputs: np.ndarray,
@@ -154,7 +154,7 @@ def of_outputs(
     return scores, asked
 
 
-def of_pairs(
+def score_pairs(
     measure: Callable,
     inputs: np.ndarray,
     instances: Sequence[int],

@@ -19,7 +19,7 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
-    def asked(self, d: float, shape: tuple[int, ...] | None) -> float | None:
+    def count_evaluations(self, d: float, shape: tuple[int, ...] | None) -> float | None:
         """Evaluations of an instance of d features, where neither a budget nor a design nor gradients say them."""
         return None
 
@@ -174,12 +174,12 @@ class LimeInput(Sampled):
 
 
 class ReadsModel(Parameters):
-    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+    def count_evaluations(self, d: float, shape: tuple[int, ...] | None) -> float:
         return 2  # both ends, which the scores must add up to
 
 
 class OnePass(Parameters):
-    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+    def count_evaluations(self, d: float, shape: tuple[int, ...] | None) -> float:
         return 1
 
 
@@ -198,7 +198,7 @@ class HShap(MethodFeatures):
         None, min_length=1, description="Cycle spinning: the mean over partitions shifted by so many [rows, columns]."
     )
 
-    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+    def count_evaluations(self, d: float, shape: tuple[int, ...] | None) -> float:
         levels = max(1.0, math.log2(max(shape or (d,)) / self.min_size))
         return 14 * 8 * levels * len(self.shifts or (0,))  # 14 new coalitions a node; about eight nodes a level go on
 
@@ -208,7 +208,7 @@ class Partition(Parameters):
         500, ge=2, description="Largest number of evaluations per instance (m), including both ends."
     )
 
-    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+    def count_evaluations(self, d: float, shape: tuple[int, ...] | None) -> float:
         return self.evaluations
 
 
@@ -273,7 +273,7 @@ class AugmentedMim(Mim):
     count: int = Field(100, ge=1, description="Number of rows around an instance that the model labels.")
     spread: float = Field(0.1, gt=0, description="Their standard deviation, as a fraction of that of each column.")
 
-    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+    def count_evaluations(self, d: float, shape: tuple[int, ...] | None) -> float:
         return self.count
 
 
@@ -282,7 +282,7 @@ class Qii(Parameters):
         1000, ge=1, description="Permutations per instance above 12 features; up to 12 features it is exact."
     )
 
-    def asked(self, d: float, shape: tuple[int, ...] | None) -> float:
+    def count_evaluations(self, d: float, shape: tuple[int, ...] | None) -> float:
         return 2.0**d if d <= 12 else self.permutations * d
 
 

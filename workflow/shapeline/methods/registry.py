@@ -148,7 +148,9 @@ class Registry(dict[str, Method]):
     """The methods by name; a name path/to/file.py:function is that of a design of one's own."""
 
     def __init__(self, methods: dict[str, Method]):
-        super().__init__({name: replace(entry, parameters=_named(name, entry)) for name, entry in methods.items()})
+        super().__init__(
+            {name: replace(entry, parameters=_name_parameters(name, entry)) for name, entry in methods.items()}
+        )
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or names_function(str(name))
@@ -165,7 +167,7 @@ class Registry(dict[str, Method]):
         )
 
 
-def _named(name: str, entry: Method) -> type[Parameters]:
+def _name_parameters(name: str, entry: Method) -> type[Parameters]:
     """The parameters of an entry with the key `method`, which says that it is this one."""
     title = "".join(part.capitalize() for part in name.split("_"))
     return create_model(title, __base__=entry.parameters, __module__=__name__, method=(Literal[name], ...))
@@ -446,7 +448,7 @@ METHODS = Registry(
         ),
         "mim": Method(
             "data",
-            "shapeline.methods.labelled_points:around_points",
+            "shapeline.methods.labelled_points:score_points",
             Mim,
             needs=("labelled points",),
             asks_model=False,
@@ -455,7 +457,7 @@ METHODS = Registry(
         ),
         "parzen": Method(
             "data",
-            "shapeline.methods.labelled_points:around_points",
+            "shapeline.methods.labelled_points:score_points",
             Parzen,
             needs=("labelled points",),
             asks_model=False,
@@ -464,7 +466,7 @@ METHODS = Registry(
         ),
         "data_lime": Method(
             "data",
-            "shapeline.methods.labelled_points:around_points",
+            "shapeline.methods.labelled_points:score_points",
             DataLime,
             needs=("labelled points",),
             asks_model=False,
@@ -473,7 +475,7 @@ METHODS = Registry(
         ),
         "augmented_mim": Method(
             "data",
-            "shapeline.methods.labelled_points:around_asked_points",
+            "shapeline.methods.labelled_points:score_queried_points",
             AugmentedMim,
             needs=("labelled points",),
             random=True,
@@ -482,7 +484,7 @@ METHODS = Registry(
         ),
         "qii": Method(
             "data",
-            "shapeline.methods.labelled_points:of_outputs",
+            "shapeline.methods.labelled_points:score_outputs",
             Qii,
             needs=("labelled points",),
             random=True,
@@ -491,7 +493,7 @@ METHODS = Registry(
         ),
         "counterfactual": Method(
             "data",
-            "shapeline.methods.labelled_points:of_pairs",
+            "shapeline.methods.labelled_points:score_pairs",
             needs=("labelled points",),
             asks_model=False,
             unsigned=True,

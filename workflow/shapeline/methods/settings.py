@@ -83,7 +83,7 @@ class MethodSettings:
         """Return the design on these features; keep: so that equal settings make it once."""
         graph = self._graph_of(features)
         if keep and graph is None:
-            return _kept(self, tuple(features.shape), budget, seed)
+            return _build_cached(self, tuple(features.shape), budget, seed)
         return self.build(features.shape, budget, seed, graph)
 
     def size(self, features: Features, budget: float | None, seed: int) -> Size:
@@ -124,17 +124,17 @@ class MethodSettings:
     @functools.cached_property
     def read(self) -> Callable | None:
         """What makes scores of a design and values, where the design itself does not."""
-        return self.method.reads and dispatch.resolve(self.method.reads).given(self.arguments)
+        return self.method.reads and dispatch.resolve(self.method.reads).bind(self.arguments)
 
     @functools.cached_property
     def read_stack(self) -> Callable | None:
         """The same from masks and values of each instance, all instances of a chunk together."""
-        return self.method.reads_stack and dispatch.resolve(self.method.reads_stack).given(self.arguments)
+        return self.method.reads_stack and dispatch.resolve(self.method.reads_stack).bind(self.arguments)
 
     @functools.cached_property
     def read_outputs(self) -> Callable | None:
         """The same of the outputs of one game, by one estimator for all."""
-        return self.method.reads_outputs and dispatch.resolve(self.method.reads_outputs).given(self.arguments)
+        return self.method.reads_outputs and dispatch.resolve(self.method.reads_outputs).bind(self.arguments)
 
     @functools.cached_property
     def _build(self) -> dispatch.Call:
@@ -181,7 +181,7 @@ def parse(settings: Mapping[str, Any], budgets: Sequence[Budget | Mapping] | Non
 
 
 @functools.lru_cache(maxsize=8)  # instances of equal d, and calls in a notebook, share the last few designs
-def _kept(settings: MethodSettings, shape: tuple[int, ...], budget: float | None, seed: int) -> Design:
+def _build_cached(settings: MethodSettings, shape: tuple[int, ...], budget: float | None, seed: int) -> Design:
     return settings.build(shape, budget, seed)
 
 

@@ -45,7 +45,7 @@ def shapley(
     """
     if question.reference.given is not None:
         raise unsupported(f"{where}: absent columns hang on the present ones under reference: conditional; {OTHERS}")
-    fitted, features = opened(where, question.model.module, dataset), question.features
+    fitted, features = open_pipeline(where, question.model.module, dataset), question.features
     rows = question.reference.of(inputs)[0]
     given, absent = fitted.prepare(inputs), fitted.prepare(rows)
     owners = owners_of(where, fitted, inputs, rows, features.cells)
@@ -61,9 +61,9 @@ def shapley(
     return scores, 2
 
 
-def opened(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
+def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     """The estimator behind a model: a pipeline from a file, or the bound method of an object."""
-    estimator = module.estimator if isinstance(module, Pipeline) else _behind(module)
+    estimator = module.estimator if isinstance(module, Pipeline) else _find_estimator(module)
     if estimator is None:
         raise unsupported(f"{where} reads scikit-learn's models and boosted trees, and this one is none; {OTHERS}")
     classes, outputs = classes_of(estimator), None
@@ -92,7 +92,7 @@ def opened(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     return Fitted(last, prepare, outputs)
 
 
-def _behind(module: Any) -> Any:
+def _find_estimator(module: Any) -> Any:
     """The object whose method is asked, also where rows go through a data frame first; None of a function."""
     estimator = getattr(getattr(module, "ask", module), "__self__", None)
     return estimator if hasattr(estimator, "get_params") else None

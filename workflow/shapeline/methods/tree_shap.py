@@ -67,7 +67,7 @@ def shapley(
     paths, n = paths_of(tree, owners), len(given)
     if not len(paths.node):  # a single leaf
         return np.zeros((n, d))
-    ours, theirs = (_kept(tree, paths, rows) for rows in (given, absent))
+    ours, theirs = (_match_conditions(tree, paths, rows) for rows in (given, absent))
     value = paths.value[:, outputs].T
     free = paths.player < 0
     played = np.flatnonzero(~free)
@@ -115,7 +115,7 @@ def paths_of(tree: Tree, owners: np.ndarray) -> Paths:
     )
 
 
-def _kept(tree: Tree, paths: Paths, rows: np.ndarray) -> np.ndarray:
+def _match_conditions(tree: Tree, paths: Paths, rows: np.ndarray) -> np.ndarray:
     """Whether rows (n, k) keep all conditions of each slot, (n, slots)."""
     cells = rows[:, np.maximum(tree.feature, 0)]
     left = np.where(np.isnan(cells), tree.missing_left, cells <= tree.threshold)

@@ -54,29 +54,29 @@ def trees_of(model: Any) -> Iterator[Tree]:
     """The trees whose values, one a class or one of a regression, add up to what the model says, but for a constant."""
     if reader := boosted.reader_of(model):
         for *split, value in reader(model):
-            yield Tree(*split, _by_class(model, value[:, None]))
+            yield Tree(*split, _split_classes(model, value[:, None]))
         return
     if hasattr(model, "_predictors"):
         for (predictor,) in model._predictors:
             nodes = predictor.nodes
             if nodes["is_categorical"].any():
-                raise boosted.by_categories(model)
+                raise boosted.refuse_categories(model)
             inner = ~nodes["is_leaf"].astype(bool)
             left, right = (np.where(inner, nodes[side].astype(int), -1) for side in ("left", "right"))
             split = nodes["feature_idx"].astype(int), nodes["num_threshold"], nodes["missing_go_to_left"].astype(bool)
-            yield Tree(left, right, *split, _by_class(model, nodes["value"][:, None]))
+            yield Tree(left, right, *split, _split_classes(model, nodes["value"][:, None]))
         return
     members = np.ravel(getattr(model, "estimators_", [model]))
     for member in members:
         tree, value = member.tree_, member.tree_.value[:, 0]
         if hasattr(model, "learning_rate"):
-            value = _by_class(model, model.learning_rate * value)
+            value = _split_classes(model, model.learning_rate * value)
         else:
             value = (value / value.sum(axis=1, keepdims=True) if hasattr(model, "classes_") else value) / len(members)
         missing = np.asarray(tree.missing_go_to_left, bool)
         yield Tree(tree.children_left, tree.children_right, tree.feature, tree.threshold, missing, value)
 
 
-def _by_class(model: Any, value: np.ndarray) -> np.ndarray:
+def _split_classes(model: Any, value: np.ndarray) -> np.ndarray:
     """The margin of the second of two classes, (nodes, 1), as what it adds to each; of a regression as it is."""
     return value if classes_of(model) is None else np.column_stack([-value, value])

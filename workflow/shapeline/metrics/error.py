@@ -27,10 +27,10 @@ def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2, seed: int
     if both.empty:
         return both[["instance", "repeat"]].assign(statistic="", x=np.nan, value=np.nan)
     groups = both.groupby(both["scores"].map(len))  # instances may differ in their number of features
-    return pd.concat([_of_equal_length(group, top, seed) for _, group in groups], ignore_index=True)
+    return pd.concat([_pad_rows(group, top, seed) for _, group in groups], ignore_index=True)
 
 
-def _of_equal_length(both: pd.DataFrame, top: float, seed: int) -> pd.DataFrame:
+def _pad_rows(both: pd.DataFrame, top: float, seed: int) -> pd.DataFrame:
     last = scores.final(both)
     mine, true = scores.matrix(last), _true(last)
     k = max(1, int(np.ceil(top * mine.shape[1])))
@@ -46,11 +46,11 @@ def _of_equal_length(both: pd.DataFrame, top: float, seed: int) -> pd.DataFrame:
     frames = [keys.assign(statistic=name, x=np.nan, value=value) for name, value in quantities.items()]
     frames += [part.assign(x=np.nan) for part in _predicted(last)]
     if both["budget"].nunique() > 1:
-        frames += _by_budget(both)
+        frames += _measure_budgets(both)
     return pd.concat(frames, ignore_index=True)
 
 
-def _by_budget(both: pd.DataFrame) -> list[pd.DataFrame]:
+def _measure_budgets(both: pd.DataFrame) -> list[pd.DataFrame]:
     """RMSE at each budget and, with repeats, its squared bias and variance."""
     errors = scores.matrix(both) - _true(both)
     keys = both[["instance", "repeat"]].assign(x=both["budget"].astype(float))

@@ -39,7 +39,7 @@ def measure(
     for features, positions in buckets:
         part = rows.iloc[positions].reset_index(drop=True)
         asked = question.having(features=features)
-        removed = drawn(features.d, samples, seed)
+        removed = sample_sets(features.d, samples, seed)
         lost = np.zeros((len(part), samples))
         for start in range(0, len(part), CHUNK):
             chosen = slice(start, start + CHUNK)
@@ -59,7 +59,7 @@ def measure(
     return pd.concat(frames, ignore_index=True)
 
 
-def drawn(d: int, samples: int, seed: int) -> np.ndarray:
+def sample_sets(d: int, samples: int, seed: int) -> np.ndarray:
     """Sets of features (samples, d) bool, each of a size drawn from 1 to d."""
     random = np.random.default_rng(seed_of(seed, "infidelity", d))
     sizes = random.integers(1, d + 1, samples)

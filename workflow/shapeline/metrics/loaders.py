@@ -39,7 +39,7 @@ def pick_instances(selected: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     return each.set_index("instance").loc[rows["instance"]]
 
 
-def explained(files, rows: pd.DataFrame) -> pd.DataFrame:
+def read_rows(files, rows: pd.DataFrame) -> pd.DataFrame:
     """The same of the job's input files."""
     return pick_instances(read(files.instances), rows)
 
@@ -53,7 +53,7 @@ def randomised(files, rows: pd.DataFrame) -> dict:
     found = found[found["status"] == "ok"]
     needs = {"randomised": {int(count): frame for count, frame in found.groupby("randomised_layers")}}
     if subject.dataset.card["kind"] == "image":
-        picked = explained(files, rows)
+        picked = read_rows(files, rows)
         needs["buckets"] = subject.buckets(subject.inputs(picked), picked)
     return needs
 
@@ -71,7 +71,7 @@ def known_pixels(files, rows: pd.DataFrame) -> dict:
     input."""
     stated = scores.metadata(files.scores[0])["settings"]
     subject = load_subject(None, files.arrays, parse(stated), "cpu")
-    picked = explained(files, rows)
+    picked = read_rows(files, rows)
     return {
         "truth": regions.truth(subject.folder, rows["instance"].to_numpy(), rows["target"].to_numpy()),
         "buckets": subject.buckets(subject.inputs(picked), picked),

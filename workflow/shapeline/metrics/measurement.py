@@ -50,7 +50,7 @@ class ModelMeasurement:
         for training_seed, weights in enumerate(files.weights):
             names = [name for name in jobs if METRICS[name].paired or not training_seed]
             if training_seed and names:
-                subject = subject.with_model(weights, self.by_graph)
+                subject = subject.change_model(weights, self.by_graph)
             subject = dataclasses.replace(subject, form=context.form_for(files.instances, subject, self.device))
             behind = [weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
             for name in names:

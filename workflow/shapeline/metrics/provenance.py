@@ -26,7 +26,8 @@ def check(path: str | Path, **asked: object) -> None:
     for name, value in asked.items():
         if value is not None and told.get(name) != value:
             raise ShapelineError(
-                f"{path} is of {_named(name)} {told.get(name)!r} and stands where that of {value!r} belongs; make it "
+                f"{path} is of {_format_name(name)} {told.get(name)!r} and stands where that of {value!r} "
+                "belongs; make it "
                 f"anew: rm {path} && snakemake --cores all"
             )
 
@@ -95,5 +96,5 @@ def _ends(path: Path) -> pd.DataFrame:
     )
 
 
-def _named(key: str) -> str:
+def _format_name(key: str) -> str:
     return key.replace("settings_digest", "settings")

@@ -121,12 +121,12 @@ class Metric:
         return self.asks_model or self.asks_documents or self.asks_truth or self.asks_randomised
 
     @property
-    def of_model(self) -> bool:
+    def needs_model(self) -> bool:
         """Whether it says nothing where there is no model."""
         return self.asks_model or self.asks_randomised or self.of_values
 
 
-def _named(name: str, entry: Metric) -> Metric:
+def _name_parameters(name: str, entry: Metric) -> Metric:
     """The entry with a class of parameters of its own name, as the schema tells it."""
     title = "".join(part.capitalize() for part in name.split("_"))
     return replace(entry, parameters=create_model(title, __base__=entry.parameters, __module__=__name__))
@@ -212,6 +212,6 @@ METRICS: dict[str, Metric] = {
     "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", "axiom", {"gap": "lower"}, of_values=True),
     "cost": Metric("shapeline.metrics.bookkeeping:cost", "cost", {"evaluations": "lower", "seconds": "lower"}),
 }
-METRICS = {name: _named(name, entry) for name, entry in METRICS.items()}
+METRICS = {name: _name_parameters(name, entry) for name, entry in METRICS.items()}
 PAIRED = tuple(sorted(name for name, entry in METRICS.items() if entry.paired))
 OWN_TAKES = ("rows", "model", "inputs", "buckets", "reference", "form", "seed")  # what a metric of one's own is given

@@ -7,7 +7,7 @@ from typing import Any
 
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier
-from shapeline.models.estimators import behind, check_explainable, classes_of, probabilities_of
+from shapeline.models.estimators import check_explainable, classes_of, find_owner, probabilities_of
 from shapeline.models.outputs import KINDS as OUTPUTS
 
 KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
@@ -62,7 +62,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
 
 def _is_regression(model: Any) -> bool:
     """Whether a model without classes predicts, or is that method of an estimator."""
-    owner = behind(model)
+    owner = find_owner(model)
     if owner is not model:
         return getattr(model, "__name__", "") == "predict" and classes_of(owner) is None
     return hasattr(model, "predict") and not hasattr(model, "predict_proba") and classes_of(model) is None

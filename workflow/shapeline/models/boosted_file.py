@@ -44,7 +44,7 @@ class LightGBM:
         return np.column_stack([1 - said, said]) if said.ndim == 1 else said
 
 
-def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
+def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
     """The model in the bytes of a file. known: kind, columns and classes of the dataset.
 
     Raises ShapelineError without the package, for a file that it cannot read, and for other columns, classes or task.

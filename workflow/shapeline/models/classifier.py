@@ -123,7 +123,7 @@ class Classifier:
                         "sum to 1, and the dataset has a class each; end the network in a softmax, or give its logits"
                     )
                 self.task = "multilabel"
-            self.module = made_by.of_probabilities(self.module, self.task, self.architecture)
+            self.module = made_by.build_from_probabilities(self.module, self.task, self.architecture)
 
     def _outputs(self, inputs: Any, batch: int) -> np.ndarray:
         """Log-probabilities (n, classes) float64, or predictions (n, 1)."""
@@ -269,7 +269,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
     return probabilities
 
 
-def named(classifier: Classifier) -> dict[str, Any]:
+def start_card(classifier: Classifier) -> dict[str, Any]:
     """What every card of a model begins with."""
     return {
         "architecture": classifier.architecture,

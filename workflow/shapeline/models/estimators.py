@@ -54,11 +54,11 @@ def probabilities_of(model: Any) -> Callable[[Any], np.ndarray]:
     while hasattr(last, "steps") and hasattr(last, "__getitem__"):
         last = last[-1]
     if hasattr(last, "get_booster") and getattr(last, "objective", None) in (LOGISTIC, *SOFTMAX):
-        return MethodType(_of_margins, model)
+        return MethodType(_convert_margins, model)
     return model.predict_proba
 
 
-def behind(model: Any) -> Any:
+def find_owner(model: Any) -> Any:
     """The object whose bound method a function is, where it is an estimator; else the model itself."""
     owner = getattr(model, "__self__", None)
     return owner if hasattr(owner, "get_params") else model
@@ -72,7 +72,7 @@ def transformers_of(pipeline: Any) -> list:
 
 def check_explainable(model: Any) -> None:
     """ShapelineError, which names what works, for an object whose answers are no probabilities and no predictions."""
-    estimator = behind(model)
+    estimator = find_owner(model)
     name, classes = type(estimator).__name__, classes_of(estimator)
     kind = getattr(model, "__name__", "") if estimator is not model else ""
     module = type(estimator).__module__.partition(".")[0]
@@ -117,7 +117,7 @@ def _unexplainable(name: str, what: str, remedy: str) -> ShapelineError:
     return ShapelineError(f"models: a {name} {what}; give {remedy}")
 
 
-def _of_margins(model: Any, rows: Any) -> np.ndarray:
+def _convert_margins(model: Any, rows: Any) -> np.ndarray:
     """Probabilities (n, classes) float64 of an XGBoost classifier, or of a pipeline that ends in one."""
     from scipy.special import expit, softmax
 

@@ -39,19 +39,19 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     sizes = {
         "config": json.loads(model.config.to_json_string(use_diff=False)) | {"dtype": "float32", "_name_or_path": ""},
         "order": _order(source, model, list(card["classes"])),
-        **(_of_texts(source, model, card) if kind == "text" else _of_pictures(source, card)),
+        **(_read_text_sizes(source, model, card) if kind == "text" else _read_image_sizes(source, card)),
     }
     return _classifier(source, model, sizes, card.get("vocabulary_digest"))
 
 
 def restored(metadata: dict[str, Any], arrays: dict) -> Classifier:
     """The classifier of a file of weights, which holds the configuration too: the folder is not read again."""
-    classifier = drawn(metadata["architecture"], metadata["sizes"], metadata["vocabulary_digest"])
+    classifier = build_random(metadata["architecture"], metadata["sizes"], metadata["vocabulary_digest"])
     torch_models.set_state(classifier.module, arrays)
     return classifier
 
 
-def drawn(source: str, sizes: dict[str, Any], digest: str | None = None, seed: int = 0) -> Classifier:
+def build_random(source: str, sizes: dict[str, Any], digest: str | None = None, seed: int = 0) -> Classifier:
     """A new classifier of those sizes, its weights drawn from the seed as transformers draws them."""
     config = dict(sizes["config"])
     library, model_type = folders.transformers(), config.pop("model_type")
@@ -73,7 +73,7 @@ def _classifier(source: str, model: Any, sizes: dict[str, Any], digest: str | No
     return Classifier("torch", source, module.eval(), len(sizes["order"]), sizes, digest, outputs="logits")
 
 
-def _of_texts(source: str, model: Any, card: dict[str, Any]) -> dict[str, Any]:
+def _read_text_sizes(source: str, model: Any, card: dict[str, Any]) -> dict[str, Any]:
     """The sizes of a network of token ids; ShapelineError where the documents are not for it."""
     known, length, most = model.get_input_embeddings().num_embeddings, card["input_shape"][0], most_positions(model)
     if len(card["vocabulary"]) > known:
@@ -90,7 +90,7 @@ def _of_texts(source: str, model: Any, card: dict[str, Any]) -> dict[str, Any]:
     return {"pad": card["absent_id"], "vocabulary": len(card["vocabulary"]), **own}
 
 
-def _of_pictures(source: str, card: dict[str, Any]) -> dict[str, Any]:
+def _read_image_sizes(source: str, card: dict[str, Any]) -> dict[str, Any]:
     """The sizes of a network of pictures; ShapelineError where the pictures are not of its sides and channels."""
     if problem := folders.unfit_pictures(source, card["input_shape"]):
         raise ShapelineError(f"models: {problem}")

@@ -47,7 +47,7 @@ class Function:
         return said
 
 
-def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Function:
+def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Function:
     """The function that "path/to/file.py:function" names. known: columns of a table_file, and classes, of the dataset.
 
     Raises ShapelineError where there is no such file or function.

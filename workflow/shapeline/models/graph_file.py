@@ -12,7 +12,7 @@ from shapeline.errors import ShapelineError
 from shapeline.files import atomic, document
 from shapeline.models import weights
 from shapeline.models.classifier import Classifier
-from shapeline.models.onnx_graph import FILE, TOLERANCE, Refused, opened
+from shapeline.models.onnx_graph import FILE, TOLERANCE, Refused, load_graph
 from shapeline.threads import allowed
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,8 @@ def write(path: str | Path, loaded: Classifier, inputs: np.ndarray) -> dict[str,
     exporter, rows = importlib.import_module(EXPORTERS[loaded.framework]), _rows(inputs)
     try:
         content = exporter.graph(loaded.module, rows[:2])
-        graph = dataclasses.replace(loaded, module=opened(content, allowed()), runtime="onnx")
-        differs = float(np.max(_apart(_said(graph, rows), _said(loaded, rows))))
+        graph = dataclasses.replace(loaded, module=load_graph(content, allowed()), runtime="onnx")
+        differs = float(np.max(_relative_differences(_evaluate(graph, rows), _evaluate(loaded, rows))))
         if not differs <= TOLERANCE:
             raise Refused(f"log-probabilities differ by {differs:.1e}")
     except (ShapelineError, RuntimeError, MemoryError) as error:  # the network itself has run, and is stored
@@ -57,7 +57,7 @@ def read(path: str | Path) -> Classifier | None:
             raise Refused("it is of other weights")
         if told.get("digest") != hashlib.sha256(content).hexdigest():
             raise Refused("it is not the file that was written")
-        graph = opened(content, allowed())
+        graph = load_graph(content, allowed())
     except (OSError, ImportError, ShapelineError) as error:
         log.info("%s is not used, the network itself is: %s", file, error)
         return None
@@ -77,7 +77,7 @@ def _rows(inputs: np.ndarray) -> np.ndarray:
     return np.where(np.random.default_rng(0).random(first.shape) < kept, first, first[::-1])
 
 
-def _said(classifier: Classifier, rows: np.ndarray) -> np.ndarray:
+def _evaluate(classifier: Classifier, rows: np.ndarray) -> np.ndarray:
     """What a classifier says of rows, all at once and in passes of 7: log-probabilities, of several labels those of
     their absence too, or predictions."""
     if classifier.task == "regression":
@@ -88,6 +88,6 @@ def _said(classifier: Classifier, rows: np.ndarray) -> np.ndarray:
     return log_probs
 
 
-def _apart(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def _relative_differences(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Differences, relative where what is expected is beyond 1: float32 outputs of 30 differ by 1e-5 from rounding."""
     return np.abs(actual - expected) / np.abs(expected).clip(min=1)

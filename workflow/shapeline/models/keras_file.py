@@ -29,7 +29,7 @@ class Ready(keras.Model):
         return outputs
 
 
-def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Ready:
+def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Ready:
     """The model in the bytes of a .keras file. known: input_shape and classes of the dataset.
 
     Raises ShapelineError for a file that is not safe or no Keras model, and for other inputs or outputs.
@@ -53,7 +53,7 @@ def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Rea
         if outputs != 1:
             raise ShapelineError(f"models: {source} gives {outputs} numbers a row; a regression model gives one")
         return Ready(inner, "", channels_last, content)
-    stripped = "" if known.get("outputs") == "logits" else _without_last_activation(inner)
+    stripped = "" if known.get("outputs") == "logits" else _remove_last_activation(inner)
     if stripped == "sigmoid" and outputs != 1:
         raise ShapelineError(f"models: {source} ends in {outputs} sigmoids; give one for two classes, or a softmax")
     classes = 2 if outputs == 1 else outputs
@@ -76,7 +76,7 @@ def _channels_last(source: str, inner: keras.Model, shape: tuple[int, ...]) -> b
     raise ShapelineError(f"models: {source} takes inputs of shape {wanted}, and the dataset's have {shape}")
 
 
-def _without_last_activation(inner: keras.Model) -> str:
+def _remove_last_activation(inner: keras.Model) -> str:
     """Leave out the softmax or sigmoid of the last layer, so that the outputs are exact logits; its name, else ""."""
     last = inner.layers[-1]
     name = getattr(getattr(last, "activation", None), "__name__", "")

@@ -221,7 +221,7 @@ def mnist_cnn(classes: int = 2, channels: int = 1, side: int = 28) -> keras.Mode
         *(Flatten(), layers.Dense(classes)),
         channels_first=True,
     )
-    return _with_weights(stack, np.zeros((1, channels, side, side), np.float32))
+    return _build_weights(stack, np.zeros((1, channels, side, side), np.float32))
 
 
 def digits_cnn(classes: int = 2, channels: int = 1, side: int = 8) -> keras.Model:
@@ -232,7 +232,7 @@ def digits_cnn(classes: int = 2, channels: int = 1, side: int = 8) -> keras.Mode
         *(Flatten(), layers.Dense(classes)),
         channels_first=True,
     )
-    return _with_weights(stack, np.zeros((1, channels, side, side), np.float32))
+    return _build_weights(stack, np.zeros((1, channels, side, side), np.float32))
 
 
 def mlp(inputs: int = 30, hidden: tuple[int, ...] = (64, 32), classes: int = 2) -> keras.Model:
@@ -240,7 +240,7 @@ def mlp(inputs: int = 30, hidden: tuple[int, ...] = (64, 32), classes: int = 2) 
     inner = itertools.chain.from_iterable((layers.Dense(width), layers.ReLU()) for width in hidden)
     last = [layers.Dense(classes), *([Rescale(1)] if classes == 1 else [])]
     stack = Stack(Standardize(inputs), *inner, *last)
-    return _with_weights(stack, np.zeros((1, inputs), np.float32))
+    return _build_weights(stack, np.zeros((1, inputs), np.float32))
 
 
 def word_cnn(
@@ -263,14 +263,14 @@ def word_cnn(
     dropout: share of the embedded tokens' numbers and of the hidden units that a training step leaves out.
     """
     module = WordCNN(vocabulary, embedding, filters, hidden, classes, dropout)
-    return _with_weights(module, np.zeros((1, length), np.int32))
+    return _build_weights(module, np.zeros((1, length), np.int32))
 
 
 def char_cnn(
     alphabet: int = 69, length: int = 1014, classes: int = 4, hidden: int = 1024, dropout: float = 0.5
 ) -> keras.Model:
     """The twin of torch_models.char_cnn, (n, length) ids -> (n, classes) logits."""
-    return _with_weights(CharCNN(alphabet, classes, hidden, dropout), np.zeros((1, length), np.int32))
+    return _build_weights(CharCNN(alphabet, classes, hidden, dropout), np.zeros((1, length), np.int32))
 
 
 def bilstm(
@@ -283,10 +283,10 @@ def bilstm(
 ) -> keras.Model:
     """The twin of torch_models.bilstm, (n, length) ids -> (n, classes) logits."""
     module = BiLSTM(vocabulary, embedding, units, classes, dropout)
-    return _with_weights(module, np.zeros((1, length), np.int32))
+    return _build_weights(module, np.zeros((1, length), np.int32))
 
 
-def _with_weights(module: keras.Model, example: np.ndarray) -> keras.Model:
+def _build_weights(module: keras.Model, example: np.ndarray) -> keras.Model:
     """The module after one input, which creates its weights."""
     module(example)
     return module
@@ -378,7 +378,7 @@ def arranged(module: keras.Model, order: str) -> Arranged:
 
 
 @functools.lru_cache(maxsize=1)
-def of_probabilities(module: keras.Model, task: str, name: str) -> LogProbabilities:
+def build_from_probabilities(module: keras.Model, task: str, name: str) -> LogProbabilities:
     if task == "multilabel":
         raise ShapelineError(
             f"model '{name}': its outputs are probabilities of several labels, which do not sum to 1; explain one "

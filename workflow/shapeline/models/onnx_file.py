@@ -53,7 +53,7 @@ class Network:
         return np.asarray(said, np.float64).reshape(len(rows), -1)
 
 
-def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Network:
+def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Network:
     """The network in the bytes of an .onnx file. known: input_shape, classes and columns of the dataset.
 
     Classes are in the dataset's order. Whether outputs are logits is told by rows of noise: probabilities lie between 0

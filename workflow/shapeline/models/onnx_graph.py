@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError, first_line
-from shapeline.threads import at_once
+from shapeline.threads import run_tasks
 
 FILE = "model.onnx"
 LARGEST = 1 << 29  # bytes of weights: an export holds them three times, and a file of 2 GiB is its format's end
@@ -35,7 +35,7 @@ class Graph:
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Raises MemoryError where memory runs out, RuntimeError for what else ONNX Runtime says."""
         shares = min(self.shares, len(rows))
-        return np.concatenate([*at_once(self.alone, np.array_split(rows, shares or 1), shares)])
+        return np.concatenate([*run_tasks(self.alone, np.array_split(rows, shares or 1), shares)])
 
     def alone(self, rows: np.ndarray) -> np.ndarray:
         """The same in one call."""
@@ -51,7 +51,7 @@ class Graph:
         return outputs.reshape(len(rows), -1)
 
 
-def opened(content: bytes, threads: int) -> Graph:
+def load_graph(content: bytes, threads: int) -> Graph:
     """The graph in the bytes of a file. Raises Refused where ONNX Runtime cannot read it.
 
     Threads that have rows of their own wait for nobody; those that share an operation are no faster than one in small

@@ -61,7 +61,7 @@ class Pipeline:
         return composed if needed == list(composed.columns) else composed[needed]
 
 
-def opened(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
+def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
     """The pipeline in the bytes of a .skops file. known: columns and classes of the dataset, and trusted, the types
     that the user trusts beside TRUSTED.
 

@@ -16,7 +16,7 @@ import numpy as np
 from shapeline.datasets.sources import PARTS, expand
 from shapeline.datasets.stored_images import blocks
 from shapeline.errors import ShapelineError
-from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, named, r_squared
+from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, r_squared, start_card
 from shapeline.models.pretrained_kinds import FRAMEWORKS, READERS, kind_of
 from shapeline.versions import imported
 
@@ -50,7 +50,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         "trusted": sorted(settings.get("trusted_types", ())),
         **({"outputs": settings["outputs"]} if settings.get("outputs") else {}),
     }
-    classifier = _opened(source, kind, path.read_bytes(), known, card.get("task") or "classification")
+    classifier = _load(source, kind, path.read_bytes(), known, card.get("task") or "classification")
     classifier.vocabulary_digest = card.get("vocabulary_digest")  # the documents are cut for it, so they are its own
     return classifier
 
@@ -64,13 +64,13 @@ def restored(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classif
     source, kind = metadata["architecture"], kind_of(metadata["architecture"], metadata["framework"])
     if kind == "folder":
         return importlib.import_module(READERS[kind]).restored(metadata, arrays)
-    classifier = _opened(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
+    classifier = _load(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
     classifier.vocabulary_digest = metadata["vocabulary_digest"]
     if classifier.framework != "function":
         classifier.outputs = metadata["outputs"]
     if classifier.framework != "function" and classifier.outputs == "probabilities":
         made_by = backend(classifier.framework)
-        classifier.module = made_by.of_probabilities(classifier.module, classifier.task, source)
+        classifier.module = made_by.build_from_probabilities(classifier.module, classifier.task, source)
     return classifier
 
 
@@ -82,27 +82,27 @@ def arrays_of(classifier: Classifier) -> dict[str, np.ndarray]:
     return {"file": np.frombuffer(module.content, np.uint8)}
 
 
-def _opened(source: str, kind: str, content: bytes, known: dict[str, Any], task: str) -> Classifier:
+def _load(source: str, kind: str, content: bytes, known: dict[str, Any], task: str) -> Classifier:
     module = importlib.import_module(READERS[kind]).opened(source, content, known, task)
     classes = 1 if task == "regression" else len(known["classes"])
     outputs = "logits" if getattr(module, "stripped", False) else known.get("outputs")
     return Classifier(FRAMEWORKS[kind], source, module, classes, known, task=task, outputs=outputs)
 
 
-def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
+def measure_card(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
     """The card of a ready model: as that of training.fit, but for what only training has."""
     rows = {part: np.flatnonzero(dataset.split == number) for number, part in enumerate(PARTS)}
     measured = {}
     for part in ("validation", "test"):
         if len(rows[part]):
-            said = _measured(classifier, dataset, rows[part])
+            said = _measure_scores(classifier, dataset, rows[part])
             measured |= {f"{part}_{name}": value for name, value in said.items()}
     log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in measured.items() if isinstance(value, float)))
     used = (*PACKAGES[classifier.framework], *(["transformers"] if "transformers" in sys.modules else []), "numpy")
     versions = {name: importlib.metadata.version(name) for name in used}
     versions |= imported()
     return {
-        **named(classifier),
+        **start_card(classifier),
         "parameters": classifier.n_parameters or None,
         "settings": UNTRAINED,
         "versions": {"python": platform.python_version(), **versions},
@@ -111,7 +111,7 @@ def measured(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
     }
 
 
-def _measured(classifier: Classifier, dataset: "Dataset", rows: np.ndarray) -> dict[str, Any]:
+def _measure_scores(classifier: Classifier, dataset: "Dataset", rows: np.ndarray) -> dict[str, Any]:
     inputs, labels = dataset.inputs, dataset.labels[rows]
     if classifier.task == "multilabel":
         check_labels(classifier, inputs[rows[:1]], labels)

@@ -28,7 +28,7 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
             f"randomisation.layers: {count} asked, '{name}' has {len(layers_by_name)} layers with weights "
             f"({', '.join(layers_by_name)}); ask for fewer, or full"
         )
-    if _of_folder(classifier):
+    if _is_folder_model(classifier):
         fresh = made_by.state(
             importlib.import_module(READERS["folder"]).drawn(name, classifier.sizes, seed=seed).module
         )
@@ -53,7 +53,7 @@ def layers_of(classifier: Classifier) -> dict[str, list[str]]:
     arrays = made_by.state(classifier.module)
     layers: dict[str, list[str]] = {}
     for layer, names in made_by.trained_layers(classifier.module).items():
-        block = BLOCK.match(f"{layer}.") if _of_folder(classifier) else None
+        block = BLOCK.match(f"{layer}.") if _is_folder_model(classifier) else None
         if block and block[1] in layers:
             layers[block[1]] += names
         elif block:
@@ -65,5 +65,5 @@ def layers_of(classifier: Classifier) -> dict[str, list[str]]:
     return layers
 
 
-def _of_folder(classifier: Classifier) -> bool:
+def _is_folder_model(classifier: Classifier) -> bool:
     return kind_of(classifier.architecture, classifier.framework) == "folder"

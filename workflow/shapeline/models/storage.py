@@ -63,7 +63,9 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
     classifier.outputs = metadata["outputs"]
     classifier = axes.arranged(classifier, metadata["order"])
     if classifier.outputs == "probabilities":
-        classifier.module = made_by.of_probabilities(classifier.module, classifier.task, classifier.architecture)
+        classifier.module = made_by.build_from_probabilities(
+            classifier.module, classifier.task, classifier.architecture
+        )
     weights.check_fit(arrays, made_by.state(classifier.module), str(path), classifier.architecture)
     made_by.set_state(classifier.module, arrays)
     return classifier.to(device)

@@ -48,7 +48,7 @@ class TextNetwork(nn.Module):
         while first < len(ids):
             last = first + max(1, TOKENS.get(ids.device.type, TOKENS["cuda"]) // longest[first])
             some = ids[order[first:last], : longest[first]]
-            parts.append(self._logits(input_ids=some, **self._beside(some)))
+            parts.append(self._logits(input_ids=some, **self._attention_inputs(some)))
             first = last
         logits = torch.cat(parts)
         return torch.empty_like(logits).index_copy_(0, order, logits)
@@ -66,7 +66,7 @@ class TextNetwork(nn.Module):
         """Logits from what `embed` gave; ids: of the input, whose padding is not attended to."""
         ids = self._trimmed(ids)
         try:
-            return self._logits(inputs_embeds=embedded[:, : ids.shape[1]], **self._beside(ids))
+            return self._logits(inputs_embeds=embedded[:, : ids.shape[1]], **self._attention_inputs(ids))
         except NotImplementedError as error:  # of a model that generates, such as BART
             raise ShapelineError(
                 f"gradient methods: '{self.__name__}' takes no embeddings; choose a method of coalitions"
@@ -76,7 +76,7 @@ class TextNetwork(nn.Module):
         """What the tokens of each layer attend to, (n, heads, t, t); t: of the longest row, padding left out."""
         ids = self._trimmed(ids.long())
         with self.plainly():
-            said = self.model(input_ids=ids, **self._beside(ids), output_attentions=True)
+            said = self.model(input_ids=ids, **self._attention_inputs(ids), output_attentions=True)
         layers = getattr(said, "attentions", None) or [None]
         whole = all(layer is not None and layer.shape[-2:] == (ids.shape[1],) * 2 for layer in layers)
         if not whole or getattr(self.model.config, "classifier_pooling", "cls") != "cls":
@@ -101,7 +101,7 @@ class TextNetwork(nn.Module):
         places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
         return ids[:, : max(1, int(((ids != self.pad) * places).max()))]
 
-    def _beside(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _attention_inputs(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """What a model is told of tokens: which are attended to and, of pairs, which are the second sentence's."""
         attended = ids != self.pad
         attended[:, 0] |= ~attended.any(1)  # of nothing at all there is no softmax

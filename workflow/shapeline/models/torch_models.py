@@ -343,7 +343,7 @@ def checked_logits(logits: Any, rows: int, name: str, task: str = "classificatio
 
 def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
     """Log-probabilities of the module's logits in float64, (n, *input_shape) -> (n, classes); see `normalised`."""
-    inputs, device = _given(inputs), device_of(module)
+    inputs, device = _convert_rows(inputs), device_of(module)
     batch = rows_of_a_pass(inputs, device, batch)
     parts = []
     with evaluation_mode(module), weights_named(module):
@@ -393,7 +393,7 @@ def arranged(module: nn.Module, order: str) -> Arranged:
 
 
 @functools.lru_cache(maxsize=1)
-def of_probabilities(module: nn.Module, task: str, name: str) -> LogProbabilities:
+def build_from_probabilities(module: nn.Module, task: str, name: str) -> LogProbabilities:
     return LogProbabilities(module, task).train(module.training)
 
 
@@ -401,7 +401,7 @@ def outputs(module: nn.Module, inputs: np.ndarray, batch: int = 256) -> np.ndarr
     """What a network gives of inputs (n, *input_shape), (n, k) float64; None where that is of another shape."""
     parts = []
     with evaluation_mode(module), weights_named(module):
-        for rows in _given(inputs).split(batch):
+        for rows in _convert_rows(inputs).split(batch):
             given = module(rows.to(device_of(module), copy=True))
             if not isinstance(given, torch.Tensor) or given.ndim not in (1, 2) or len(given) != len(rows):
                 return None
@@ -432,7 +432,7 @@ def last_operation(module: nn.Module, inputs: np.ndarray) -> str:
     leaves = {
         name: weight.detach().requires_grad_(weight.is_floating_point()) for name, weight in module.named_parameters()
     }
-    rows = _given(inputs).to(device_of(module))
+    rows = _convert_rows(inputs).to(device_of(module))
     try:
         with evaluation_mode(module), torch.inference_mode(False), torch.enable_grad():
             rows = rows.clone().requires_grad_(rows.is_floating_point()).clone()
@@ -447,7 +447,7 @@ def last_operation(module: nn.Module, inputs: np.ndarray) -> str:
     return ""
 
 
-def _given(inputs: Any) -> torch.Tensor:
+def _convert_rows(inputs: Any) -> torch.Tensor:
     """Rows as a network is given them. Integers are tokens and stay so; int32 is what every part of the project gives
     them as."""
     inputs = torch.as_tensor(inputs if torch.is_tensor(inputs) else np.asarray(inputs))

@@ -20,7 +20,7 @@ from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION
 from shapeline.datasets.stored_images import Pictures
 from shapeline.errors import ShapelineError, nearest
 from shapeline.memory import ran_out
-from shapeline.models.classifier import Classifier, check_labels, label_scores, named
+from shapeline.models.classifier import Classifier, check_labels, label_scores, start_card
 from shapeline.models.registry import AUGMENTATIONS, OPTIMIZERS, SCHEDULES
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def fit(
         score, loss = trainer.measure(*test)
     name = score_name(labels)
     card = {
-        **named(classifier),
+        **start_card(classifier),
         "parameters": classifier.n_parameters,
         "settings": dataclasses.asdict(chosen),
         "seed": seed,
@@ -170,7 +170,7 @@ def fit(
         "test_loss": loss,
         "seconds": time.perf_counter() - start,
     }
-    card |= _of_task(classifier, dataset, train, test, loss)
+    card |= _measure_task(classifier, dataset, train, test, loss)
     log.info("test %s %.4f on %d rows (epoch %d)", name, score, len(splits[2]), best)
     return card
 
@@ -219,7 +219,7 @@ def _computed_by(framework: Any, device: str) -> dict[str, Any]:
     return {"device": device, "threads": framework.threads(), "versions": versions}
 
 
-def _of_task(classifier: Classifier, dataset: Any, train: tuple, test: tuple, loss: float) -> dict[str, float]:
+def _measure_task(classifier: Classifier, dataset: Any, train: tuple, test: tuple, loss: float) -> dict[str, float]:
     """What the card tells beside the score and the loss: a regression's RMSE, or the accuracies of several labels."""
     if classifier.task == "regression":
         return {"test_rmse": math.sqrt(loss * variance(train[1]))}

@@ -45,7 +45,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if not path.is_file():
         raise ShapelineError(f"models: no weights at {path}; train the model first")
     try:
-        stored, arrays = _opened(path)
+        stored, arrays = _open_weights(path)
     except safetensors.SafetensorError as error:
         raise ShapelineError(
             f"models: {path} is damaged (not a safetensors file: {error}); remove it and run again, which trains the "
@@ -76,7 +76,7 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise ShapelineError(f"models: there is no file {path}; place the weights there")
     try:
-        return _opened(path)[1]
+        return _open_weights(path)[1]
     except safetensors.SafetensorError as error:
         raise ShapelineError(
             f"models: {path} is not a safetensors file ({error}); weights are never unpickled, give a .pth or "
@@ -84,7 +84,7 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _opened(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+def _open_weights(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     with safetensors.safe_open(path, framework="np") as file:
         return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}
 

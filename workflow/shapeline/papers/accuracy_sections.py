@@ -8,7 +8,7 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.papers import accuracy_figures as figures
-from shapeline.report.elements import figure, note, table, together
+from shapeline.report.elements import figure, join_parts, note, table
 from shapeline.report.formatting import number, two_digit_interval
 from shapeline.report.html import HTML
 from shapeline.report.sections.common import top
@@ -31,7 +31,7 @@ class Accuracy:
 
     @cached_property
     def means(self) -> pd.DataFrame:
-        return accuracy.over_games(self.measured)
+        return accuracy.average_over_games(self.measured)
 
     @cached_property
     def styles(self) -> dict[str, Style]:
@@ -93,7 +93,7 @@ def ratio_section(found: Accuracy) -> HTML:
     shown = wide.pivot(index="estimator", columns="times", values="text").reindex(list(ESTIMATORS)).fillna("–")
     counts = means[means["estimator"] == BASE].set_index("times")["games"]
     shown.columns = [f"{number(times)} d, {counts[times]} games" for times in shown.columns]
-    return together(
+    return join_parts(
         figure(
             figures.ratios(means, found.styles),
             "Error of each estimator as a share of kernel_shap's over games",
@@ -131,7 +131,7 @@ def cost_section(found: Accuracy) -> HTML:
     pays = accuracy.pays_from(measured, LEARNS).xs(times, level="times").reindex(shown["game"])
     column = f"{LEARNS} pays from, µs an evaluation"
     shown[column] = ["–" if np.isnan(one) else number(1e6 * one, 2) for one in pays]
-    return together(
+    return join_parts(
         table(shown, f"Milliseconds an instance beside the model at {times} d"),
         note(
             "The making of the coalitions, a draw for each instance, and the readout, on one core; of the other "
@@ -155,7 +155,7 @@ def games_section(found: Accuracy) -> HTML:
         }
         for game in found.games
     ]
-    return together(
+    return join_parts(
         table(pd.DataFrame(rows), text=["kind", "exact values"]),
         note(
             "A sum of terms: weights that count where some features are present and others absent, as the leaves of "

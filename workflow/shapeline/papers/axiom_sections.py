@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from shapeline import influence
 from shapeline.influence import axioms
 from shapeline.report.colours import FOR, INK, MIDDLE, PAPER, QUIET, SECOND
-from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.elements import figure, heading, join_parts, note, table
 from shapeline.report.formatting import number
 from shapeline.report.html import HTML
 from shapeline.report.styling import NARROW, styled
@@ -39,7 +39,7 @@ def axiom_table(by_measure: Mapping[str, Sequence[axioms.Verdict]]) -> pd.DataFr
     first = next(iter(by_measure.values()))
     return pd.DataFrame(
         {
-            "axiom": f"{verdict.number} {_named(verdict)}",
+            "axiom": f"{verdict.number} {_format_name(verdict)}",
             "what it asks": verdict.statement,
             **{name: "passes" if row[place].passed else "⚠ fails" for name, row in by_measure.items()},
         }
@@ -54,7 +54,7 @@ def axioms_section(
     drawn = [(FIGURE_1, figure_1(), 0.3)]
     for name, row in by_measure.items():
         sigma = getattr(measures.get(name), "keywords", {}).get("sigma")
-        drawn += [(f"{name}: {_named(verdict)}", verdict, sigma) for verdict in row if not verdict.passed]
+        drawn += [(f"{name}: {_format_name(verdict)}", verdict, sigma) for verdict in row if not verdict.passed]
     parts = "".join(
         f"<div>{heading(title).data}"
         f"{figure(counter_example(verdict, sigma), title, counter_sentence(verdict)).data}</div>"
@@ -62,7 +62,7 @@ def axioms_section(
     )
     tried = max(verdict.tried for row in by_measure.values() for verdict in row)
     passed = f"“passes” means that none of {number(tried)} small data sets broke the axiom; “fails” is drawn below."
-    return together(
+    return join_parts(
         HTML(f'<div class="axioms">{table(axiom_table(by_measure), text=["what it asks"]).data}</div>'),
         note(passed),
         heading("Counter-examples"),
@@ -81,7 +81,7 @@ COUNTER_READING = (
 FIGURE_1 = "parzen, as in figure 1: monotonicity"
 
 
-def _named(verdict: axioms.Verdict) -> str:
+def _format_name(verdict: axioms.Verdict) -> str:
     return verdict.axiom.replace("_", "-")
 
 

@@ -81,7 +81,7 @@ def beats(
         if metric not in results.measured:
             return Finding(f"metric {metric} was not measured", UNTESTABLE)
         measured = results.measured[metric]
-        values = paired.by_label(measured[measured["method"].isin([first, *others])], statistic)
+        values = paired.pivot_by_method(measured[measured["method"].isin([first, *others])], statistic)
         absent = [label for label in (first, *others) if label not in values]
         if absent:
             return Finding(f"{', '.join(absent)} did not run, or on too few instances", UNTESTABLE)
@@ -104,7 +104,7 @@ def level(label: str, within: float, metric: str, statistic: str) -> Callable[[R
             frame = results.measured.get(metric)
             if frame is None or label not in set(frame["method"]):
                 return Finding(f"{label} was not measured in {results.experiment}", UNTESTABLE)
-            values.append(paired.by_label(frame[frame["method"] == label], statistic)[label].dropna().to_numpy())
+            values.append(paired.pivot_by_method(frame[frame["method"] == label], statistic)[label].dropna().to_numpy())
         if not enough(min(map(len, values))):
             return Finding(f"{number(min(map(len, values)))} instances are too few for a verdict", UNTESTABLE)
         (a, b), error = values, math.sqrt(sum(one.var(ddof=1) / len(one) for one in values))
@@ -206,7 +206,7 @@ def mostly(label: str, feature: str, sign: int, least: float = 0.5) -> Callable[
     return check
 
 
-def at_most(label: str, bound: Callable[[int], float], formula: str) -> Callable[[Results], Finding]:
+def check_cost_bound(label: str, bound: Callable[[int], float], formula: str) -> Callable[[Results], Finding]:
     """Evaluations per instance of a label, against a bound in d."""
 
     def check(results: Results) -> Finding:

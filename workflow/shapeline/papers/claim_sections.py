@@ -1,7 +1,7 @@
 """Claims of the papers on the page of the experiment that tests them."""
 
 from shapeline.papers import claims
-from shapeline.report.elements import note, part, table, together
+from shapeline.report.elements import join_parts, note, part, table
 from shapeline.report.experiment import Results
 from shapeline.report.html import HTML
 
@@ -12,7 +12,7 @@ def section(results: Results) -> HTML:
     if judged.empty:
         return HTML("")
     timed = "each instance timed separately" if results.settings.get("timing") == "per_instance" else "timed in batches"
-    found = together(
+    found = join_parts(
         table(judged, text=judged.columns),
         note(
             f"Models, data and machines differ from the papers'; {timed}; 95 % intervals in brackets. A claim about an "

@@ -132,13 +132,16 @@ def document(entries: dict[str, tuple[str, str]], known: dict[str, tuple[str, di
     """The gallery as Markdown, of the row and the section of each run."""
     rows = ["| run | explained | cost | advice to its first question | claims |", "|---|---|---|---|---|"]
     table = "\n".join([*rows, *(row for row, _ in entries.values())])
-    return "".join([HEAD, table, "\n", *(section for _, section in entries.values()), *_left(known, set(entries))])
+    return "".join(
+        [HEAD, table, "\n", *(section for _, section in entries.values()), *_list_missing(known, set(entries))]
+    )
 
 
 def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[str, str]:
     """The row and the section of a run; drawn: whether it has a image."""
     row = (
-        f"| [{_cell(page.title)}](#{page.name}) | {_explained(page, known)} | {_cost(page)} | {_cell(_short(page))} "
+        f"| [{_cell(page.title)}](#{page.name}) | {_describe_instances(page, known)} | {_cost(page)} | "
+        f"{_cell(_short(page))} "
         f"| {_verdicts(page)} |"
     )
     file = known.get(page.name, ("", {}))[0]
@@ -152,7 +155,7 @@ def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[
     return row, "".join(parts)
 
 
-def kept() -> dict[str, tuple[str, str]]:
+def read_entries() -> dict[str, tuple[str, str]]:
     """The entries of the gallery that is there."""
     text = PAGE.read_text(encoding="utf-8").partition(LEFT)[0] if PAGE.exists() else ""
     rows = {found[1]: found[0] for found in re.finditer(r"^\| \[.*\]\(#(\w+)\) \|.*$", text, re.M)}
@@ -161,7 +164,7 @@ def kept() -> dict[str, tuple[str, str]]:
     return {name: (rows[name], ANCHOR.format(name) + section) for name, section in sections}
 
 
-def _left(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterable[str]:
+def _list_missing(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterable[str]:
     """Experiments without a page, by the file that has them."""
     names: dict[str, list[str]] = {}
     for name, (file, _) in known.items():
@@ -172,7 +175,7 @@ def _left(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterable[str]:
         yield f"- {', '.join(f'`{name}`' for name in some)}: `{command('NAME', file)}`\n"
 
 
-def _explained(page: Page, known: dict[str, tuple[str, dict]]) -> str:
+def _describe_instances(page: Page, known: dict[str, tuple[str, dict]]) -> str:
     there = next((value for name, value in page.facts.items() if name.endswith("explained")), "–")
     asked = known.get(page.name, ("", {}))[1].get("instances", {}).get("count", 0)
     count = there.replace(",", "")
@@ -220,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ShapelineError("no pages: python -m shapeline.papers.gallery FOLDER..., of results/reports")
         drawn = {page.name: picture(*page.points) for page in pages if page.points}
         made = {page.name: entry(page, known, page.name in drawn) for page in pages}
-        before = {name: said for name, said in kept().items() if name not in made}
+        before = {name: said for name, said in read_entries().items() if name not in made}
         pictures = {file.stem: file.read_bytes() for file in PICTURES.glob("*.png") if file.stem in before} | drawn
         if max(map(len, pictures.values()), default=0) > LARGEST or sum(map(len, pictures.values())) > LARGEST_OF_ALL:
             raise ShapelineError("the figures are larger than a repository should hold; name fewer pages")

@@ -16,12 +16,12 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from shapeline.metrics.localization import leaf_edges
 from shapeline.report import experiment
 from shapeline.report.colours import EXACT, FIRST, INK, QUIET, SECOND
-from shapeline.report.elements import figure, note, table, together
+from shapeline.report.elements import figure, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.formatting import number, share, two_digits
 from shapeline.report.html import HTML
-from shapeline.report.localization_results import of_method, parameters, said
-from shapeline.report.sections.localization import on_quadrants
+from shapeline.report.localization_results import parameters, read_details, select_method
+from shapeline.report.sections.localization import is_quadrant_h_shap
 from shapeline.report.styling import WIDTH, Style, styled, styles_of
 from shapeline.theory import visited_nodes
 
@@ -61,8 +61,8 @@ def plain_labels(results: Results) -> list[str]:
     """h-Shap labels that the theorems are about: quadrants of pixels, absolute threshold 0."""
     return [
         label
-        for label in of_method(results, "h_shap")
-        if on_quadrants(results, label)
+        for label in select_method(results, "h_shap")
+        if is_quadrant_h_shap(results, label)
         and parameters(results, label).get("mode", "absolute") == "absolute"
         and parameters(results, label).get("threshold", 0.0) == 0
     ]
@@ -74,14 +74,14 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
     labels = (
         []
         if truth is None
-        else [label for label in plain_labels(results) if len(said(results.scores[label], "visited_nodes"))]
+        else [label for label in plain_labels(results) if len(read_details(results.scores[label], "visited_nodes"))]
     )
     if not labels or not having.any():
         return note("No figures here: it takes h_shap with an absolute threshold of 0, and images with a true region.")
     rows, panels = [], []
     for label in labels:
         size = parameters(results, label).get("min_size", 1)
-        visited = said(results.scores[label], "visited_nodes").reindex(results.instances["instance"]).to_numpy()
+        visited = read_details(results.scores[label], "visited_nodes").reindex(results.instances["instance"]).to_numpy()
         rho, leaves = leaf_shares(truth, size)
         ideal = or_visits(truth, size)
         kept = having & np.isfinite(visited)
@@ -98,7 +98,7 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
                 "model / OR": two_digits(float(visited[kept].mean() / ideal[kept].mean())),
             }
         )
-    return together(
+    return join_parts(
         figure(
             visits(panels[:3]),
             "Nodes visited against the share of leaves with a true pixel: theorem, simulation and the trained model",
@@ -180,7 +180,11 @@ def theory_link(what: str) -> HTML:
 
 def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Theorem 3.4: the bound against the cosine between h-Shap's map and the Shapley map of an OR over true pixels."""
-    labels = [] if truth is None else [label for label in of_method(results, "h_shap") if on_quadrants(results, label)]
+    labels = (
+        []
+        if truth is None
+        else [label for label in select_method(results, "h_shap") if is_quadrant_h_shap(results, label)]
+    )
     if not labels or not truth.any():
         return note("No figures here: it takes h_shap on pixels and images with a true region.")
     rows, shown = [], {}
@@ -202,7 +206,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
                 "of them above": share((likeness["ideal"] >= likeness["bound"] - 1e-9).mean()),
             }
         )
-    return together(
+    return join_parts(
         figure(
             cosine_strips(shown, styles_of(results)),
             "Cosine with the Shapley map of the true pixels, a column a label, and the bound of theorem 3.4",

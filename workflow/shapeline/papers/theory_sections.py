@@ -5,7 +5,7 @@ import pandas as pd
 
 from shapeline import graphs
 from shapeline.papers.theory_figures import couplings, finite_weight, hierarchy, neighbourhoods, points, shares
-from shapeline.report.elements import figure, note, pair, table, together
+from shapeline.report.elements import figure, join_parts, note, pair, table
 from shapeline.report.formatting import number
 from shapeline.report.html import HTML
 from shapeline.report.sections.common import top
@@ -71,7 +71,7 @@ def _uncoupled(runs: dict[int, list[Approximation]], key: str) -> float:
 def summary(checks: Checks) -> HTML:
     """One row a statement: as printed, and as corrected where that is needed."""
     frame, apart = pd.DataFrame(_statements(checks)), checks.identities.expectations
-    return together(
+    return join_parts(
         table(frame, text=list(frame.columns)),
         note(
             "In brackets the largest discrepancy found; the values of the random games are of order 1. A ⚠ marks a "
@@ -207,14 +207,14 @@ def kernel_section(checks: Checks) -> HTML:
         "The error of the printed recipe, a large finite weight on v(N), in float64.",
         numbers=pd.DataFrame({"weight": kernel.end_weights, "largest_error": kernel.end_errors}),
     )
-    return together(
+    return join_parts(
         table(formulas, f"The formulas of the proof, d = {kernel.d}", text=["as printed", "corrected"]),
         note(
             "As printed, the third is undefined at s = d − 1. In the last the empty coalition is a row of zeros, so "
             "v(∅) drops out of the fit and every score is off by v(∅)/d."
         ),
         pair(
-            together(
+            join_parts(
                 table(designs, "The designs against the Shapley value by enumeration"),
                 note("They meet v(∅) and v(N) as constraints, so no weight has to be chosen."),
             ),
@@ -238,7 +238,7 @@ def charnes_section(checks: Checks) -> HTML:
             "distance to Banzhaf + constant": [_distance(row.to_banzhaf) for row in checks.charnes],
         }
     )
-    return together(
+    return join_parts(
         table(frame),
         note(
             "First three columns: largest difference to a direct constrained fit. Distances: root mean square over 20 "
@@ -264,7 +264,7 @@ def neighbourhood_section() -> HTML:
         rows.append({"order k": order, "features": len(window)})
         rows[-1] |= {"L-Shapley: all sets with i": number(2 ** (len(window) - 1))}
         rows[-1] |= {"C-Shapley: connected ones": number(len(connected))}
-    return together(
+    return join_parts(
         figure(
             neighbourhoods(),
             "Neighbourhood of order 2 on a grid, a set in pieces and a connected one",
@@ -299,7 +299,7 @@ def approximation_section(checks: Checks) -> HTML:
             }
         )
     tighter = max(_window_share(checks, "l_shapley"), _window_share(checks, "c_shapley_myerson"))
-    return together(
+    return join_parts(
         figure(
             couplings(checks),
             "Error of L-Shapley and C-Shapley and their bounds against the coupling; every case against its bound",
@@ -346,7 +346,7 @@ def myerson_section(checks: Checks) -> HTML:
             ],
         }
     )
-    return together(
+    return join_parts(
         figure(
             shares(),
             "Share of a linear model's term that eq. 6 returns, by position on a chain and on a grid",
@@ -376,7 +376,7 @@ def efficiency_section(checks: Checks) -> HTML:
             "linear": [cell(row.linear) for row in checks.efficiency],
         }
     )
-    return together(
+    return join_parts(
         table(frame),
         note(
             "200 random games of 9 features on a chain. Off by: root mean square of Σφ − (v(N) − v(∅)), in units of "
@@ -413,7 +413,7 @@ def uniqueness_section(checks: Checks) -> HTML:
         {"term": name, **{axiom: "⚠ breaks it" if axiom in broken else "" for axiom in AXIOMS}}
         for name, broken in found.broken.items()
     ]
-    return together(
+    return join_parts(
         table(pd.DataFrame(rows), "What else a measure could add up", text=["term"]),
         note(
             "No sum of them keeps all axioms: with coefficients of length 1 it breaks them by "
@@ -431,14 +431,14 @@ def uniqueness_section(checks: Checks) -> HTML:
 def hierarchy_section(checks: Checks) -> HTML:
     """Visited nodes and similarity of h-Shap: theory as curves, simulation as points."""
     simulated = checks.hierarchy
-    return together(
+    return join_parts(
         figure(
             hierarchy(simulated),
             "Expected number of visited nodes, and lower bound on the similarity, with simulations",
             f"Left: curves are theorem 3.2 for n = {simulated.n}, points means of 2,000 simulated runs with 95 % "
             f"intervals (smaller than the points). Right: lines are the bound for {simulated.cells} cells, points the "
             "lowest cosine of 300 random games.",
-            numbers=_drawn(simulated),
+            numbers=_sample_games(simulated),
         ),
         note(
             f"In {number(simulated.draws)} runs the cost exceeded 2ᵞ k logᵧ n only in the "
@@ -449,7 +449,7 @@ def hierarchy_section(checks: Checks) -> HTML:
     )
 
 
-def _drawn(simulated: Hierarchy) -> pd.DataFrame:
+def _sample_games(simulated: Hierarchy) -> pd.DataFrame:
     visits = pd.DataFrame(simulated.visits, columns=["gamma", "rho", "expected", "mean", "standard_error"])
     cosines = pd.DataFrame(simulated.similarity, columns=["leaf_cells", "important_cells", "bound", "lowest", "mean"])
     return pd.concat([visits.assign(theorem="3.2"), cosines.assign(theorem="3.4")])

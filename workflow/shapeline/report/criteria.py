@@ -10,7 +10,7 @@ import pandas as pd
 from shapeline.errors import NO_RULE
 from shapeline.report import experiment
 from shapeline.report.experiment import Results
-from shapeline.report.formatting import counted, number
+from shapeline.report.formatting import format_count, number
 from shapeline.statistics import paired
 from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
 
@@ -122,7 +122,7 @@ class Evidence:
         return self.values.join(self.also).drop(columns=list(self.incomplete), errors="ignore")
 
     @functools.cached_property
-    def _kept(self) -> dict[tuple, Recommendation]:
+    def _recommendations(self) -> dict[tuple, Recommendation]:
         return {}
 
     @functools.cached_property
@@ -133,12 +133,12 @@ class Evidence:
         """What to take of what costs at most so many evaluations an instance; None where nothing does."""
         spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)  # unknown: of scores made elsewhere
         affordable = tuple(name for name in self.candidates if spent[name] <= most)
-        if affordable and affordable not in self._kept:
-            self._kept[affordable] = self._recommended(list(affordable), spent)
-        return self._kept.get(affordable)
+        if affordable and affordable not in self._recommendations:
+            self._recommendations[affordable] = self._recommended(list(affordable), spent)
+        return self._recommendations.get(affordable)
 
     @functools.cached_property
-    def by_seconds(self) -> Recommendation:
+    def recommend_by_time(self) -> Recommendation:
         """What to take where seconds are the cost; smaller budgets have none of their own."""
         quicker = self._below_truth(self.seconds)
         return self._recommended([*self.values, self.truth] if quicker is None else quicker, self.seconds)
@@ -193,9 +193,9 @@ class Evidence:
         """Up to what cost `last` holds, in words."""
         if not self._limited:
             return ANY
-        return f"below the {counted(self.evaluations[self.truth], 'evaluation')} of {self.truth}"
+        return f"below the {format_count(self.evaluations[self.truth], 'evaluation')} of {self.truth}"
 
-    def beyond(self, results: Results) -> Recommendation | None:
+    def recommend_beyond(self, results: Results) -> Recommendation | None:
         """`last`, where it says something else than what fits the budget; None where the truth itself fits."""
         within = self.within(results)
         if within is None:
@@ -213,13 +213,13 @@ class Evidence:
 def evidence(results: Results) -> list[Evidence]:
     """What the experiment's metrics say, a question each; those without two labels on six common instances are out."""
     answers = []
-    for question in asked(results.measured):
+    for question in list_criteria(results.measured):
         measured = results.measured.get(question.metric)
         if measured is None or measured.empty:
             continue
         labels = [label for label in results.labels if question.metric != "error" or label != results.exact]
         also, spent, truth = _also(question, measured, results)
-        values = paired.by_label(pd.concat([measured, *also]), question.statistic)
+        values = paired.pivot_by_method(pd.concat([measured, *also]), question.statistic)
         kept = [label for label in values if label in labels]
         if len(kept) < 2 or len(values) < ENOUGH:
             continue
@@ -236,7 +236,7 @@ def evidence(results: Results) -> list[Evidence]:
                 tuple(label for label in labels if label not in kept),
                 random[0] if random else None,
                 results.settings.get("margin") or MARGIN,
-                _to_be_had(results, measured["instance"].nunique() - len(values)),
+                _count_available(results, measured["instance"].nunique() - len(values)),
                 frozenset(experiment.taking_gradients(results)),
                 frozenset(label for label, frame in results.scores.items() if (frame["warning"] == NO_RULE).any()),
             )
@@ -244,7 +244,7 @@ def evidence(results: Results) -> list[Evidence]:
     return answers
 
 
-def _to_be_had(results: Results, lost: int) -> int | None:
+def _count_available(results: Results, lost: int) -> int | None:
     """Instances of the test part, without those explained on which a label has no value; None where it is not known."""
     whole = experiment.part_sizes(results.dataset_card).get("test")
     return None if whole is None else whole - lost
@@ -260,7 +260,7 @@ def _also(
     spent[taking] *= PASSES
     if question.metric != "error":
         return [], spent, None
-    parts, earlier = [at_budgets(measured)], experiment.evaluations_at_budgets(results)
+    parts, earlier = [name_budgets(measured)], experiment.evaluations_at_budgets(results)
     truth = results.exact if np.isfinite(spent.get(results.exact, np.nan)) else None
     if truth:
         none = {"method": truth, "repeat": 0, "statistic": question.statistic, "x": np.nan, "value": 0.0}
@@ -269,7 +269,7 @@ def _also(
     return [part for part in parts if len(part)], spent, truth
 
 
-def at_budgets(frame: pd.DataFrame) -> pd.DataFrame:
+def name_budgets(frame: pd.DataFrame) -> pd.DataFrame:
     """The errors at budgets below a label's own, as errors of a label named by both."""
     rows = frame[frame["statistic"] == "rmse_by_budget"]
     rows = rows[rows["x"] < rows.groupby("method")["x"].transform("max")]
@@ -281,7 +281,7 @@ def _named_at(label: str, budget: float) -> str:
     return f"{label} at {number(budget)} d"
 
 
-def asked(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
+def list_criteria(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
     """The questions that metrics answer, and one for each statistic of metrics of one's own."""
     own = measured.get("own")
     names = [] if own is None else sorted(own["statistic"].unique())
@@ -295,7 +295,7 @@ def reference_name(results: Results) -> str:
     return reference if isinstance(reference, str) else (reference or {}).get("kind", "mean")
 
 
-def by_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
+def compare_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
     """The same question with other references in masked features, of the metric's `references`, by name; the same
     objects each time, for each keeps its advice."""
     measured = results.measured.get(answer.question.metric)
@@ -304,16 +304,16 @@ def by_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
     for known, found in answer._references:
         if known is measured:
             return found
-    found = _of_references(answer, measured)
+    found = _evaluate_references(answer, measured)
     answer._references.append((measured, found))
     return found
 
 
-def _of_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, Evidence]:
+def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, Evidence]:
     found, start = {}, f"{answer.question.statistic}_"
     for statistic in measured["statistic"].unique():
         if statistic.startswith(start):
-            values = paired.by_label(measured, statistic)
+            values = paired.pivot_by_method(measured, statistic)
             kept = [label for label in answer.values if label in values]
             if len(kept) > 1 and len(values) >= ENOUGH:
                 found[statistic.removeprefix(start)] = replace(answer, values=values[kept])
@@ -336,7 +336,7 @@ def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
     common = set.intersection(*(set(own) for _, own in measured.groupby("training")["instance"]))
     measured = measured[measured["instance"].isin(common)]
     columns = measured["method"] + "@" + measured["training"].astype(str)
-    wide = paired.by_label(measured.assign(method=columns), answer.question.statistic)
+    wide = paired.pivot_by_method(measured.assign(method=columns), answer.question.statistic)
     parts = [name.rsplit("@", 1) for name in wide]
     return wide.set_axis(pd.MultiIndex.from_tuples([(label, int(number)) for label, number in parts]), axis=1)
 

@@ -73,7 +73,7 @@ def heading(text: str, level: int = 3) -> HTML:
     return HTML(f"<h{level}>{html.escape(text)}</h{level}>")
 
 
-def together(*parts: HTML | None) -> HTML:
+def join_parts(*parts: HTML | None) -> HTML:
     """Several parts as one; None is left out."""
     return HTML("".join(part.data for part in parts if part is not None))
 

@@ -106,7 +106,7 @@ class Parameters:
     root: str = ""  # the folder of the results, as the page names it
 
 
-def of_notebook(names: Mapping[str, object]) -> Results:
+def load_notebook(names: Mapping[str, object]) -> Results:
     """The experiment of the notebook that passes its `globals()`, in which its parameters stand."""
     return load(**{parameter.name: names[parameter.name] for parameter in fields(Parameters)})
 
@@ -121,8 +121,8 @@ def load(**parameters) -> Results:
     settings = {**settings.pop("report", {}), **settings}
     labels = _labels(settings)
     files = _score_files(given, labels)
-    tables = _by_metric([score_files.read_table(given.metrics)] if Path(given.metrics).is_file() else [])
-    every = _by_metric(map(_compared, given.measured))
+    tables = _split_metrics([score_files.read_table(given.metrics)] if Path(given.metrics).is_file() else [])
+    every = _split_metrics(map(_compared, given.measured))
     card = _card(given, given.dataset_card) if given.dataset_card else {}
     explained = score_files.read_table(_present(given.instances, given.experiment))
     every_row = {label: score_files.select_training(score_files.read(paths)) for label, paths in files.items()}
@@ -173,7 +173,7 @@ def _compared(path: str | Path) -> pd.DataFrame:
     return measured[paired].rename(columns={"training_seed": "training"})
 
 
-def _by_metric(frames: Iterable[pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def _split_metrics(frames: Iterable[pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Rows of measurements by their metric."""
     every = pd.concat([*frames], ignore_index=True) if (frames := [*frames]) else pd.DataFrame({"metric": []})
     return {
@@ -354,7 +354,7 @@ def other_data(results: Results) -> str | None:
     return results.model_card.get("settings", {}).get("dataset") if results.settings.get("dataset") else None
 
 
-def chosen(instances: pd.DataFrame, count: int) -> pd.DataFrame:
+def choose_instances(instances: pd.DataFrame, count: int) -> pd.DataFrame:
     """The instances shown: the first of every class in turn, by their order in the file and not by how they look.
 
     Of a regression, whose labels are floats, the first ones. Of several labels all of a image together, the images

@@ -16,9 +16,9 @@ from shapeline.report.experiment import (
     scalars,
     spent,
 )
-from shapeline.report.formatting import counted, interval, number, share
+from shapeline.report.formatting import format_count, interval, number, share
 from shapeline.statistics import paired
-from shapeline.statistics.equal_error import EqualError, at_equal_error
+from shapeline.statistics.equal_error import EqualError, compare_at_equal_error
 
 
 def headline(results: Results) -> dict:
@@ -34,8 +34,8 @@ def headline(results: Results) -> dict:
         "accuracy": results.model_card.get("test_accuracy"),
         "r2": results.model_card.get("test_r2"),  # in its place where the model is of regression
         "instances": int(ids(results.instances).nunique()),
-        "best": _named(results, "log_odds", "deletion_auc", best),
-        "control": _named(results, "log_odds", "deletion_auc", control),
+        "best": _find_entry(results, "log_odds", "deletion_auc", best),
+        "control": _find_entry(results, "log_odds", "deletion_auc", control),
         "control_wins": None if best is None or control is None else bool(areas[control] < areas[best]),
         "control_behind": None
         if best is None or control is None
@@ -47,7 +47,7 @@ def headline(results: Results) -> dict:
     }
 
 
-def _named(results: Results, metric: str, statistic: str, label: str | None) -> dict | None:
+def _find_entry(results: Results, metric: str, statistic: str, label: str | None) -> dict | None:
     if label is None:
         return None
     row = scalars(results.metrics.get(metric), statistic).loc[label]
@@ -55,7 +55,7 @@ def _named(results: Results, metric: str, statistic: str, label: str | None) -> 
 
 
 def _error(results: Results, label: str) -> dict:
-    return {**_named(results, "error", "rmse", label), "evaluations": float(evaluations(results)[label])}
+    return {**_find_entry(results, "error", "rmse", label), "evaluations": float(evaluations(results)[label])}
 
 
 def difference(
@@ -71,7 +71,7 @@ def difference(
         return None
     rows = rows[(rows["statistic"] == statistic) & rows["method"].isin([first, second])]
     rows = rows if x is None else rows[rows["x"] == x].assign(x=np.nan)
-    values = paired.by_label(rows, statistic)
+    values = paired.pivot_by_method(rows, statistic)
     if not {first, second} <= set(values) or values.empty:
         return None
     [pair] = paired.pairs(values).to_dict("records")
@@ -124,7 +124,7 @@ def headlines(results: Results, advised: bool = False) -> list[str]:
     if results.settings.get("target"):
         remark += f"; the explained class is always {explained_class(results)}"
     verb = "is" if facts["instances"] == 1 else "are"
-    sentences.append(f"{counted(facts['instances'], 'instance')} {verb} explained{remark}.")
+    sentences.append(f"{format_count(facts['instances'], 'instance')} {verb} explained{remark}.")
     if facts["best"] and not advised:
         sentences.append(_area_sentence(facts))
     sentences += [] if advised else _error_sentences(results, facts)
@@ -178,10 +178,10 @@ def equal_error(results: Results, first: str, second: str) -> EqualError | None:
         spent = {x: earlier.get((label, x), last.get(label, math.nan)) for x in curve}
         costs.append(pd.Series(spent, dtype=float))
         curves.append(curve)
-    return at_equal_error(*curves, tuple(costs))
+    return compare_at_equal_error(*curves, tuple(costs))
 
 
-def at_equal_error_table(results: Results) -> pd.DataFrame:
+def tabulate_equal_error(results: Results) -> pd.DataFrame:
     """Return the evaluations of every method with intermediate budgets at the final error of the best method."""
     frame = results.metrics["error"]
     ends = frame[frame["statistic"] == "rmse_by_budget"].sort_values("x").drop_duplicates("method", keep="last")

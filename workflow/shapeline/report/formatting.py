@@ -58,7 +58,7 @@ def spent(value: float | None) -> str:
     return number(value) if value is None or not np.isfinite(value) else f"{value:,.1f}".removesuffix(".0")
 
 
-def counted(value: float | None, noun: str) -> str:
+def format_count(value: float | None, noun: str) -> str:
     """'1 evaluation', '2 evaluations'."""
     return f"{spent(value)} {noun}{'' if value == 1 else 's'}"
 
@@ -74,7 +74,7 @@ def share(value: float) -> str:
     return f"{100 * value:.1f} %".replace(".0 %", " %").replace("-", "−")
 
 
-def listed(values: Mapping | pd.Series | None, first: bool = True) -> str:
+def format_lists(values: Mapping | pd.Series | None, first: bool = True) -> str:
     """'name: item, name: item', or 'item name, item name' where the names do not come first."""
     items = {} if values is None else dict(values)
     parts = ((name, number(item) if isinstance(item, int | np.integer) else item) for name, item in items.items())

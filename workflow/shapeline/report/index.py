@@ -12,10 +12,10 @@ from shapeline.papers.claim_checks import UNTESTABLE
 from shapeline.papers.claims import STAND_INS
 from shapeline.report import criteria, experiment, findings, formatting, rendering, styling
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import figure, folded, heading, note, part, table, together
+from shapeline.report.elements import figure, folded, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures import lines
-from shapeline.report.formatting import counted, number
+from shapeline.report.formatting import format_count, number
 from shapeline.report.html import HTML
 from shapeline.report.sections import evidence, importance, overview_matrix, pooled, text_experiments
 from shapeline.report.styling import Style
@@ -58,7 +58,7 @@ def write_index(
         part("Models and data", models_section(every)) if every else None,
         part("Provenance", origins_section(every, digests or {})) if every else None,
     ]
-    write_page(together(*parts), html, [result.experiment for result in every], pages if of_papers else None)
+    write_page(join_parts(*parts), html, [result.experiment for result in every], pages if of_papers else None)
 
 
 def write_page(
@@ -88,7 +88,7 @@ def cards(results: Sequence[Results], answered: Mapping[str, Sequence[Evidence]]
 def _card(result: Results, answers: Sequence[Evidence]) -> str:
     facts = findings.headline(result)
     link = f'<a class="need" href="{_escape(result.experiment)}.html">{_escape(facts["title"])}</a>'
-    shown = [f"{counted(facts['instances'], 'instance')}, d = {number(result.d)}"]
+    shown = [f"{format_count(facts['instances'], 'instance')}, d = {number(result.d)}"]
     if facts["r2"] is not None:
         shown.append(f"model R² {facts['r2']:.2f}")
     elif facts["accuracy"] is not None:
@@ -115,7 +115,7 @@ def papers_section(results: Sequence[Results], pages: Mapping[str, str]) -> HTML
     judged = claims.table([result for result in results if result.dataset_card])  # and not of a game
     tested = judged["verdict"] != UNTESTABLE
     links = "".join(f'<li><a href="{_escape(link)}">{_escape(title)}</a></li>' for link, title in pages.items())
-    return together(
+    return join_parts(
         heading("Claims of the papers", 2),
         table(judged[tested], text=judged.columns) if tested.any() else note("This run cannot test any of the claims."),
         note(
@@ -149,7 +149,7 @@ def models_section(results: Sequence[Results]) -> HTML:
 
 def origins_section(results: Sequence[Results], digests: Mapping[str, str]) -> HTML:
     """Return the provenance of the results; digests: of the settings of each experiment, if known."""
-    return together(
+    return join_parts(
         table(_origins(results, digests), text=["commit", "versions", "device", "frameworks", "configuration"]),
         note(
             "Configuration: a digest of the settings of all jobs of a page; equal digests mean equal settings. "

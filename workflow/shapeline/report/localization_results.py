@@ -32,7 +32,7 @@ def truth_of(results: Results) -> np.ndarray | None:
     return regions_module.truth(results.folder, experiment.ids(results.instances), targets(results))
 
 
-def measured(results: Results) -> pd.DataFrame:
+def select_measured(results: Results) -> pd.DataFrame:
     """The frame of the metric localization, as `compare` made it; empty where it was not computed."""
     frame = results.metrics.get("localization")
     return pd.DataFrame(columns=["method", "statistic", "x", "mean", "low", "high", "n"]) if frame is None else frame
@@ -42,12 +42,12 @@ def parameters(results: Results, label: str) -> dict:
     return dict(results.labels[label].get("parameters") or {})
 
 
-def of_method(results: Results, method: str) -> list[str]:
+def select_method(results: Results, method: str) -> list[str]:
     """The labels of a method that have scores, in their order."""
     return [label for label in results.scores if results.labels[label]["method"] == method]
 
 
-def said(frame: pd.DataFrame, name: str) -> pd.Series:
+def read_details(frame: pd.DataFrame, name: str) -> pd.Series:
     """What a method said of each instance beside its scores, by instance (mean over repeats), where it said it."""
     fine = experiment.good(frame)
     told = [json.loads(details).get(name) if isinstance(details, str) else None for details in fine["details"]]

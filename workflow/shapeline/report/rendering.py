@@ -96,7 +96,7 @@ def render(
     heading = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
     title = markup.unescape(re.sub(r"<[^>]+>", "", heading[1])).strip() if heading else html.stem
     write(executed, nbformat.writes(node) + "\n")
-    write(html, linked(page(title, _with_navigation(body)), html.stem))
+    write(html, linked(page(title, _add_navigation(body)), html.stem))
 
 
 def _execute(notebook: Path, parameters: dict):
@@ -202,15 +202,15 @@ def _exporter():
     )
 
 
-def _with_navigation(body: str) -> str:
+def _add_navigation(body: str) -> str:
     """The body with a place for every section and, after the page's title block, links to them."""
     links: list[str] = []
 
-    def named(heading: re.Match) -> str:
+    def name_heading(heading: re.Match) -> str:
         links.append(f'<a href="#section-{len(links) + 1}">{heading[1]}</a>')
         return f'<h2 id="section-{len(links)}">{heading[1]}</h2>'
 
-    body = re.sub(r"<h2[^>]*>(.*?)</h2>", named, body, flags=re.S)
+    body = re.sub(r"<h2[^>]*>(.*?)</h2>", name_heading, body, flags=re.S)
     return f"<nav>{' '.join(links)}</nav>\n{body}" if links else body
 
 

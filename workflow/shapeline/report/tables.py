@@ -20,7 +20,7 @@ from shapeline.report.experiment import (
     spent,
     stopping,
 )
-from shapeline.report.formatting import interval, listed, merged, number, plain, share
+from shapeline.report.formatting import format_lists, interval, merged, number, plain, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
 from shapeline.versions import differing
@@ -62,7 +62,7 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
     values = [np.concatenate(values)] if len({row.shape for row in values}) == 1 else values
     flagged, failed = flagged_and_failed(frame)
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
-    sums = np.array([total for rows in values for total in rows.sum(1)]) + _of_pairs(fine)
+    sums = np.array([total for rows in values for total in rows.sum(1)]) + _sum_interactions(fine)
     gap = float(np.median(np.abs(sums - total))) if len(fine) else math.nan
     entry = results.labels[label]
     method = METHODS[entry["method"]]
@@ -71,8 +71,8 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
     return {
         "method": label,
         "rows": number(len(frame)),
-        "failures": "⚠ " + listed(failed, first=False) if len(failed) else "none",
-        "warnings": listed(flagged, first=False) if len(flagged) else "none",
+        "failures": "⚠ " + format_lists(failed, first=False) if len(failed) else "none",
+        "warnings": format_lists(flagged, first=False) if len(flagged) else "none",
         f"efficiency gap, median ({results.value_unit})": ("⚠ " if broken else "")
         + number(0.0 if gap < 1e-12 else gap),
         "should be 0": "yes" if promised else "no",
@@ -82,7 +82,7 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
     }
 
 
-def _of_pairs(rows: pd.DataFrame) -> np.ndarray:
+def _sum_interactions(rows: pd.DataFrame) -> np.ndarray:
     """The sum of each row's interactions, 0 where it has none."""
     there = rows["interactions"] if "interactions" in rows else [None] * len(rows)
     return np.array([0.0 if pairs is None else np.sum(pairs, dtype=float) for pairs in there])
@@ -110,7 +110,7 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
     curve = frame[frame["statistic"] == "deletion"].pivot_table(index="method", columns="x", values="mean")
     positive = curve.columns[curve.columns > 0]
     nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
-    ways = {name: _of_the_way(results, f"{name}_auc", better) for name, better in DIRECTIONS.items()}
+    ways = {name: _relative_auc(results, f"{name}_auc", better) for name, better in DIRECTIONS.items()}
     tops = {name: ceiling(frame, f"{name}_auc") for name in DIRECTIONS}
     ends = {name: "the optimal order" if len(top) else "the best method" for name, top in tops.items()}
     order = sorted(curve.index.union(masking.index), key=lambda label: masking["mean"].get(label, math.inf))
@@ -137,22 +137,22 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
     return pd.concat([pd.DataFrame([best]), shown], ignore_index=True).fillna("–")
 
 
-def _of_the_way(results: Results, statistic: str, better: str) -> pd.DataFrame:
+def _relative_auc(results: Results, statistic: str, better: str) -> pd.DataFrame:
     """Return mean, low and high of each AUC between random attribution (0) and the best of each instance (1), which is
     the optimal order, or the best method where that is unknown."""
     random = next((label for label, entry in results.labels.items() if entry["method"] == "random"), None)
     measured = results.measured.get("log_odds")
     if measured is None or random is None:
         return pd.DataFrame()
-    values = paired.by_label(measured, statistic)
+    values = paired.pivot_by_method(measured, statistic)
     if random not in values:
         return pd.DataFrame()
     name = f"best_{statistic}"
-    best = paired.by_label(
+    best = paired.pivot_by_method(
         measured[measured["statistic"] == name], name
     )  # of the labels that know it the first will do
     values = values if best.empty else values.assign(**{CEILING: best.iloc[:, 0]})
-    return intervals(paired.of_the_way(values, random, better).drop(columns=CEILING, errors="ignore"))
+    return intervals(paired.scale_to_range(values, random, better).drop(columns=CEILING, errors="ignore"))
 
 
 def _shares(row: Mapping) -> str:
@@ -180,7 +180,7 @@ def cost(results: Results) -> pd.DataFrame:
                 "method": label,
                 "evaluations per instance": f"{each[label]:,.{0 if float(each[label]).is_integer() else 1}f}",
                 "multiple of d": number(each[label] / d) if d else "–",
-                "budget": _of_budget(above, budget, varied.get(label)),
+                "budget": _format_budget(above, budget, varied.get(label)),
                 "ms per instance": interval(timed.loc[label]) if alone and label in timed.index else number(mean),
                 "seconds, total": number(seconds[label]),
                 "share of time": share(seconds[label] / seconds.sum()) if seconds.sum() > 0 else "–",
@@ -189,7 +189,7 @@ def cost(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _of_budget(above: bool, budget: float | None, until: Mapping | None) -> str:
+def _format_budget(above: bool, budget: float | None, until: Mapping | None) -> str:
     if until:
         return "adaptive stopping"
     return ("⚠ above " if above else "within ") + f"{number(budget)} d" if budget is not None else "–"
@@ -239,7 +239,7 @@ def model_facts(card: Mapping) -> pd.DataFrame:
             "trained on": (card.get("settings") or {}).get("dataset"),
             "trainable parameters": None if parameters is None else number(parameters),
             "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
-            "test accuracy per label": listed({name: share(value) for name, value in by_label.items()}),
+            "test accuracy per label": format_lists({name: share(value) for name, value in by_label.items()}),
             "all labels correct": share(card["test_exact_match"]) if "test_exact_match" in card else None,
             "test R²": None if card.get("test_r2") is None else f"{card['test_r2']:.3f}",
             "test RMSE": None if card.get("test_rmse") is None else number(card["test_rmse"]),
@@ -255,7 +255,7 @@ def model_facts(card: Mapping) -> pd.DataFrame:
 def dataset_facts(card: Mapping) -> pd.DataFrame:
     """The dataset card as facts."""
     counts = {
-        f"rows, {part}": number(part_sizes(card)[part]) + (f" ({listed(classes)})" if card.get("classes") else "")
+        f"rows, {part}": number(part_sizes(card)[part]) + (f" ({format_lists(classes)})" if card.get("classes") else "")
         for part, classes in (card.get("counts") or {}).items()
     }
     records = {name.replace("_", " "): count for name, count in (card.get("records") or {}).items() if count}
@@ -268,7 +268,7 @@ def dataset_facts(card: Mapping) -> pd.DataFrame:
             "labels" if card.get("rows") else "classes": ", ".join(map(str, card.get("classes", []))),
             **counts,
             "groups of columns": len(card.get("groups") or {}) or None,
-            "records": listed(records),
+            "records": format_lists(records),
             "notes": "; ".join(card.get("notes") or []),
             "licence": card.get("licence"),
             "citation": card.get("citation"),

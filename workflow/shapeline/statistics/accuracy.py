@@ -92,7 +92,7 @@ def _rmse(game: Game, estimator: Estimator, budget: int, seeds: Sequence[int]) -
     return float(rmse), spent / (len(seeds) * len(game.exact))
 
 
-def over_games(measured: pd.DataFrame) -> pd.DataFrame:
+def average_over_games(measured: pd.DataFrame) -> pd.DataFrame:
     """Geometric mean over games of each estimator's ratio at each budget, with its 95 % interval: estimator, times,
     ratio, low, high, games."""
     wide = measured.assign(log=np.log(measured["ratio"])).pivot_table(

@@ -41,7 +41,9 @@ def evaluations_at(errors: np.ndarray, spent: np.ndarray, error: np.ndarray) -> 
     return np.where(inside, np.exp(logs), np.nan)
 
 
-def at_equal_error(first: pd.DataFrame, second: pd.DataFrame, spent: tuple[pd.Series, pd.Series]) -> EqualError | None:
+def compare_at_equal_error(
+    first: pd.DataFrame, second: pd.DataFrame, spent: tuple[pd.Series, pd.Series]
+) -> EqualError | None:
     """Evaluations of two methods at the least error that both reach; None where one does not cross it.
 
     first, second: errors (instances, budgets), compared on the instances that both have; spent: evaluations by budget,

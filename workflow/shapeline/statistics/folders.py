@@ -21,7 +21,7 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
     interval, low and high; NaN where fewer than two are shared. Rows that only one folder has stay, with NaN. Raises
     ShapelineError where a folder holds no results.
     """
-    both = {"a": _measured(Path(a)), "b": _measured(Path(b))}
+    both = {"a": _read_measured(Path(a)), "b": _read_measured(Path(b))}
     means = pd.concat({side: measured.groupby(KEYS)["value"].mean() for side, measured in both.items()}, axis=1)
     each = pd.concat(
         {side: measured.groupby([*KEYS, "instance"])["value"].mean() for side, measured in both.items()}, axis=1
@@ -45,7 +45,7 @@ def _better(key: tuple) -> str:
     return METRICS[metric].statistics.get(statistic, "") if metric in METRICS else ""
 
 
-def _measured(folder: Path) -> pd.DataFrame:
+def _read_measured(folder: Path) -> pd.DataFrame:
     """The scalar measurements of all experiments in a folder of results, by instance and repeat."""
     frames = []
     for file in sorted([*folder.glob("*/metrics/measured.parquet"), *folder.glob("*/metrics/measured/*.parquet")]):

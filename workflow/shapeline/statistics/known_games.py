@@ -76,10 +76,10 @@ def from_tables(name: str, tables: np.ndarray, kind: str = "") -> Game:
 
     d = tables.shape[1].bit_length() - 1
     design = shapley(d)
-    return of_tables(name, tables, tables[:, design.masks @ (1 << np.arange(d))] @ design.readout.T, kind)
+    return build_from_tables(name, tables, tables[:, design.masks @ (1 << np.arange(d))] @ design.readout.T, kind)
 
 
-def of_tables(name: str, tables: np.ndarray, exact: np.ndarray, kind: str) -> Game:
+def build_from_tables(name: str, tables: np.ndarray, exact: np.ndarray, kind: str) -> Game:
     """The same of tables whose Shapley values (n, d) are at hand."""
     bits = 1 << np.arange(exact.shape[1])
     return Game(name, len(bits), lambda masks: np.take_along_axis(tables, masks @ bits, axis=1), exact, tables, kind)
@@ -128,6 +128,6 @@ def _game(name: str, rows: pd.DataFrame) -> Game:
     kind, d = rows["kind"].iloc[0], int(rows["d"].iloc[0])
     exact = np.array(rows["exact"].to_list())
     if rows["form"].iloc[0] == "table":
-        return of_tables(name, np.array(rows["values"].to_list(), float), exact, kind)
+        return build_from_tables(name, np.array(rows["values"].to_list(), float), exact, kind)
     parts = zip(rows["weights"], rows["present"], rows["absent"], strict=True)
     return dataclasses.replace(from_terms(name, [Terms.of(d, *part) for part in parts], kind), exact=exact)

@@ -16,7 +16,7 @@ POWER = 0.8
 SURE = 0.05
 
 
-def by_label(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
+def pivot_by_method(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
     """A scalar statistic as (instances, labels), repeats averaged; instances that one label lacks are left out.
 
     measured: label, instance, repeat, statistic, x, value. A label that lacks more than half of the instances that
@@ -29,7 +29,7 @@ def by_label(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
     return wide.loc[:, there >= there.max() / 2].dropna()
 
 
-def by_draw(measured: pd.DataFrame, statistic: str) -> dict[str, pd.DataFrame]:
+def pivot_by_repeat(measured: pd.DataFrame, statistic: str) -> dict[str, pd.DataFrame]:
     """A scalar statistic as (instances, repeats) of each label with two or more repeats; NaN where one failed."""
     rows = _scalar(measured, statistic)
     repeated = {label: own for label, own in rows.groupby("method") if own["repeat"].nunique() > 1}
@@ -140,7 +140,7 @@ def order(values: pd.DataFrame, better: str = "lower") -> list[str]:
     return list(means.sort_values(ascending=better == "lower", kind="stable").index)
 
 
-def of_the_way(values: pd.DataFrame, random: str, better: str = "lower") -> pd.DataFrame:
+def scale_to_range(values: pd.DataFrame, random: str, better: str = "lower") -> pd.DataFrame:
     """Values (instances, labels) between 0, what the label `random` reaches, and 1, the best that any label does.
 
     Both ends are of each instance; one on which nothing beats random is left out.

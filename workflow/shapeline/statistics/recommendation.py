@@ -205,7 +205,7 @@ def behind_best(
     margin = share * max(float(np.mean(end) - np.mean(rows[:, 0])), 0.0)
     low, high = moments(rows - rows[:, :1]).ends(_strict(rows.shape[1], len(rows)))
     status = np.full(rows.shape[1], "plainly worse", dtype=object)
-    low[kept], high[kept] = np.maximum(0.0, _behind(_Compared(rows[:, kept], end, share), margin))
+    low[kept], high[kept] = np.maximum(0.0, _bound_differences(_Compared(rows[:, kept], end, share), margin))
     status[kept] = np.where(high[kept] < margin, "within", np.where(low[kept] > 0, "worse", "open"))
     if len(kept) == 1:  # all others are worse
         status[kept] = "within"
@@ -217,7 +217,7 @@ def _strict(labels: int, count: int) -> np.ndarray:
     return student(SCREEN / max(labels * (labels - 1), 1), count)
 
 
-def _behind(compared: _Compared, margin: float) -> tuple[np.ndarray, np.ndarray]:
+def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of (own - best) of each label that is left (Edwards & Hsu 1983).
 
     Low: the least against any that may be the best, which those are than which none is surely better. High: the most

@@ -56,7 +56,7 @@ def kernel_proof(d: int = 8, games: int = 50, seed: int = 0) -> KernelProof:
     }
     return KernelProof(
         d,
-        [*_of_matrix(gram, inverse), *_of_weights(X, fit), _of_games(tables, fit, exact)],
+        [*_compare_matrix(gram, inverse), *_compare_weights(X, fit), _compare_games(tables, fit, exact)],
         {name: largest(scores(design, tables) - exact) for name, design in built.items()},
         END_WEIGHTS,
         _end_errors(X, weight, tables, exact),
@@ -64,7 +64,7 @@ def kernel_proof(d: int = 8, games: int = 50, seed: int = 0) -> KernelProof:
     )
 
 
-def _of_matrix(gram: np.ndarray, inverse: np.ndarray) -> list[Comparison]:
+def _compare_matrix(gram: np.ndarray, inverse: np.ndarray) -> list[Comparison]:
     """What is printed of XᵀWX = a I + c J, gram (d, d), and of its inverse as c grows."""
     d = len(gram)
     identity = (np.diag(gram)[:, None] - gram)[~np.eye(d, dtype=bool)]  # a, for every entry
@@ -81,7 +81,7 @@ def _of_matrix(gram: np.ndarray, inverse: np.ndarray) -> list[Comparison]:
     ]
 
 
-def _of_weights(X: np.ndarray, fit: np.ndarray) -> list[Comparison]:
+def _compare_weights(X: np.ndarray, fit: np.ndarray) -> list[Comparison]:
     """What is printed of the weight of each v(S) on each score, fit (d, 2^d) of coalitions X (2^d, d)."""
     d, s = X.shape[1], X.sum(axis=1).astype(int)
     size = np.arange(d + 1)
@@ -106,7 +106,7 @@ def _of_weights(X: np.ndarray, fit: np.ndarray) -> list[Comparison]:
     ]
 
 
-def _of_games(tables: np.ndarray, fit: np.ndarray, exact: np.ndarray) -> Comparison:
+def _compare_games(tables: np.ndarray, fit: np.ndarray, exact: np.ndarray) -> Comparison:
     """What is printed of the scores of games, tables (games, 2^d), against their Shapley values (games, d)."""
     return Comparison(
         "(XᵀWX)⁻¹XᵀWy is the Shapley value",

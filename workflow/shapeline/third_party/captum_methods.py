@@ -9,7 +9,7 @@ from captum.attr import KernelShap, ShapleyValueSampling
 from shapeline.games.game import Game
 from shapeline.models.torch_models import seeded
 from shapeline.third_party.budgets import kernel_minimum, permutation_minimum
-from shapeline.third_party.games import BATCH, CountedGame, InstanceGame, explained
+from shapeline.third_party.games import BATCH, CountedGame, InstanceGame, explain_each
 
 Scored = tuple[np.ndarray, np.ndarray]
 
@@ -28,7 +28,7 @@ def kernel_shap(
         return _explain(KernelShap, game, seed, n_samples=budget, perturbations_per_eval=BATCH)
 
     asked = CountedGame(question, inputs, targets, instances, seed, budget)
-    return explained(explain, asked, kernel_minimum)
+    return explain_each(explain, asked, kernel_minimum)
 
 
 def shapley_sampling(
@@ -46,7 +46,7 @@ def shapley_sampling(
         return _explain(ShapleyValueSampling, game, seed, n_samples=permutations, perturbations_per_eval=BATCH)
 
     asked = CountedGame(question, inputs, targets, instances, seed, budget)
-    return explained(explain, asked, permutation_minimum)
+    return explain_each(explain, asked, permutation_minimum)
 
 
 def _explain(explainer: Callable, game: InstanceGame, seed: int, **settings: int) -> np.ndarray:

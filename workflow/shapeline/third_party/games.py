@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.errors import MethodFailure, among
+from shapeline.errors import MethodFailure, locate_input
 from shapeline.games.game import Game
 from shapeline.seeds import seed_of
 
@@ -67,7 +67,7 @@ class CountedGame:
     budget: int
 
 
-def explained(
+def explain_each(
     explain: Callable[[InstanceGame, int], np.ndarray], asked: CountedGame, minimum: Callable[[int], int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores (n, d) that a peer gives each instance, and the evaluations (n,) that it made.
@@ -86,7 +86,7 @@ def explained(
         def evaluate(masks: np.ndarray, part=part) -> np.ndarray:
             return question.values(inputs[part], masks, asked.targets[part])[0]
 
-        with among([i]):
+        with locate_input([i]):
             game = InstanceGame(evaluate, d)
             # Of a single feature there is nothing to explain, and the libraries divide by zero.
             scores[i] = explain(game, seed_of(asked.seed, int(instance)) % 2**32) if d > 1 else game.gained()

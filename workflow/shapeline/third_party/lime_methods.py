@@ -9,7 +9,7 @@ from lime import lime_image, lime_text
 
 from shapeline.games.game import Game
 from shapeline.third_party.budgets import fit_minimum
-from shapeline.third_party.games import BATCH, CountedGame, InstanceGame, explained
+from shapeline.third_party.games import BATCH, CountedGame, InstanceGame, explain_each
 
 Scored = tuple[np.ndarray, np.ndarray]
 ABSENT = "ABSENT"
@@ -33,15 +33,17 @@ def text(
             bow=False, mask_string=ABSENT, feature_selection="none", random_state=np.random.RandomState(seed)
         )
 
-        def of_texts(texts: list[str]) -> np.ndarray:
+        def explain_texts(texts: list[str]) -> np.ndarray:
             return game(np.array([words.split() for words in texts]) != ABSENT)[:, None]
 
         words = " ".join(f"word{place}" for place in range(game.d))
-        explanation = explainer.explain_instance(words, of_texts, labels=(0,), num_features=game.d, num_samples=budget)
+        explanation = explainer.explain_instance(
+            words, explain_texts, labels=(0,), num_features=game.d, num_samples=budget
+        )
         return _scores(explanation.local_exp[0], game.d)
 
     asked = CountedGame(question, inputs, targets, instances, seed, budget)
-    return explained(explain, asked, fit_minimum)
+    return explain_each(explain, asked, fit_minimum)
 
 
 def image(
@@ -59,13 +61,13 @@ def image(
     def explain(game: InstanceGame, seed: int) -> np.ndarray:
         explainer = lime_image.LimeImageExplainer(feature_selection="none", random_state=np.random.RandomState(seed))
 
-        def of_images(images: np.ndarray) -> np.ndarray:
+        def explain_images(images: np.ndarray) -> np.ndarray:
             return game(images[..., 0].reshape(len(images), -1)[:, corners])[:, None]
 
         with contextlib.redirect_stderr(io.StringIO()):  # its progress bar has no switch
             explanation = explainer.explain_instance(
                 np.ones((*segments.shape, 3), np.uint8),
-                of_images,
+                explain_images,
                 labels=(0,),
                 top_labels=None,
                 hide_color=0,
@@ -77,7 +79,7 @@ def image(
         return _scores(explanation.local_exp[0], game.d)
 
     asked = CountedGame(question, inputs, targets, instances, seed, budget)
-    return explained(explain, asked, fit_minimum)
+    return explain_each(explain, asked, fit_minimum)
 
 
 def _scores(weights: list[tuple[int, float]], d: int) -> np.ndarray:

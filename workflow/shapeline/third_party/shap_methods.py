@@ -8,7 +8,7 @@ import shap
 
 from shapeline.games.game import Game
 from shapeline.third_party.budgets import kernel_minimum, pair_minimum, split_minimum
-from shapeline.third_party.games import CountedGame, InstanceGame, explained, numpy_seeded
+from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, numpy_seeded
 
 Scored = tuple[np.ndarray, np.ndarray]
 NODES = 50  # of a tree split at a time: that of the library's examples on images
@@ -30,7 +30,7 @@ def kernel(
             return explainer.shap_values(np.ones((1, game.d)), nsamples=budget - 2, l1_reg=False, silent=True)[0]
 
     asked = CountedGame(question, inputs, targets, instances, seed, budget)
-    return explained(explain, asked, kernel_minimum)
+    return explain_each(explain, asked, kernel_minimum)
 
 
 def permutation(
@@ -51,7 +51,7 @@ def permutation(
             return explainer(np.ones((1, game.d)), max_evals=pairs * (2 * game.d + 1), silent=True).values[0]
 
     asked = CountedGame(question, inputs, targets, instances, seed, budget)
-    return explained(explain, asked, pair_minimum)
+    return explain_each(explain, asked, pair_minimum)
 
 
 def partition(
@@ -86,7 +86,7 @@ def partition(
         return explanation.values[0]
 
     asked = CountedGame(question, inputs, targets, instances, seed, budget)
-    return explained(explain, asked, split_minimum)
+    return explain_each(explain, asked, split_minimum)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games.game import Game
 from shapeline.methods import shapiq_process
 from shapeline.third_party.budgets import kernel_minimum
-from shapeline.third_party.games import CountedGame, InstanceGame, explained, numpy_seeded
+from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, numpy_seeded
 
 Scored = tuple[np.ndarray, np.ndarray]
 
@@ -49,7 +49,7 @@ def approximate(
         raise ShapelineError(f"peer_shapiq: {message}")
 
     asked = CountedGame(question, inputs, targets, instances, seed, budget)
-    return explained(explain, asked, kernel_minimum)
+    return explain_each(explain, asked, kernel_minimum)
 
 
 def names() -> list[str]:

@@ -7,20 +7,20 @@ from shapeline.datasets.sources import expand, is_address
 from shapeline.workflow.paths import datasets_of, raw_files
 
 
-def with_what_is_here(config: Config) -> Config:
+def add_available_experiments(config: Config) -> Config:
     """The configuration with those of `run_if_available` under `run` whose files are placed, in a folder that is the
     mirror, or at their `path`."""
-    more = [name for name in config.run_if_available if name not in config.run and not _lacking(config, name)]
+    more = [name for name in config.run_if_available if name not in config.run and not _find_missing(config, name)]
     return config.model_copy(update={"run": [*config.run, *dict.fromkeys(more)]}) if more else config
 
 
 def not_here(config: Config) -> list[str]:
     """A line for each experiment of `run_if_available` that is not under `run`, with the file that keeps it out."""
-    left = {name: _lacking(config, name) for name in config.run_if_available if name not in config.run}
+    left = {name: _find_missing(config, name) for name in config.run_if_available if name not in config.run}
     return [f"not in this run: {name}, for {problem}" for name, problem in left.items() if problem]
 
 
-def _lacking(config: Config, experiment: str) -> str:
+def _find_missing(config: Config, experiment: str) -> str:
     """What is not here of the files that an experiment's data are read from; "" where all are."""
     mirror = config.data.mirror
     folder = expand(mirror) if mirror and not is_address(mirror) else None

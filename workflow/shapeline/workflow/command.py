@@ -16,7 +16,7 @@ from shapeline import __version__
 from shapeline.config.types import Config
 from shapeline.config.yaml_files import check_files
 from shapeline.errors import ShapelineError
-from shapeline.files import in_bytes
+from shapeline.files import format_bytes
 from shapeline.workflow import init_config
 from shapeline.workflow.dependencies import workflow_root
 
@@ -121,7 +121,7 @@ def _load(asked: argparse.Namespace) -> Config:
     from snakemake.utils import update_config  # as Snakemake merges files
 
     from shapeline.config.validation import load
-    from shapeline.workflow.availability import with_what_is_here
+    from shapeline.workflow.availability import add_available_experiments
 
     named, folder = _named_files(asked), clone()
     os.chdir(folder or Path.cwd())
@@ -130,7 +130,7 @@ def _load(asked: argparse.Namespace) -> Config:
         if not file.is_file():
             raise ShapelineError(f"{file}: there is no such file; give the path of a configuration")
         update_config(raw, yaml.safe_load(file.read_text(encoding="utf-8")) or {})
-    return with_what_is_here(load(raw))
+    return add_available_experiments(load(raw))
 
 
 def _doctor(asked: argparse.Namespace) -> int:
@@ -158,7 +158,7 @@ def _prune(asked: argparse.Namespace) -> int:
         )
     files = prune.stale(config)
     freed = prune.remove(files, config.results)
-    print(f"removed {len(files)} file(s), {in_bytes(freed)}")
+    print(f"removed {len(files)} file(s), {format_bytes(freed)}")
     return 0
 
 

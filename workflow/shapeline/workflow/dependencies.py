@@ -73,7 +73,7 @@ def own(files: list[str]) -> list[str]:
     return as_inputs(file for file in files if not file.startswith(package))
 
 
-def with_code(settings: dict, files: list[str], facts: dict | None = None) -> dict:
+def add_code_digest(settings: dict, files: list[str], facts: dict | None = None) -> dict:
     """The settings of a job and a digest of the package files behind its result, so that an edited method re-runs
     itself alone.
 

@@ -17,7 +17,7 @@ from shapeline.config.types import Config
 from shapeline.datasets import sources
 from shapeline.datasets.registry import SOURCES, RemoteFile
 from shapeline.errors import ShapelineError
-from shapeline.files import in_bytes
+from shapeline.files import format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.threads import processors
 from shapeline.workflow import availability, estimates, job_code, paths, runs
@@ -88,7 +88,7 @@ def versions(requirements: str) -> Iterator[tuple[str, str]]:
 
 def devices(config: Config) -> Iterator[tuple[str, str]]:
     """Processors, GPUs as a job sees them, and whether the frameworks of the run can use these."""
-    yield f"{processors()} cores, {in_bytes(psutil.virtual_memory().total)} memory", ""
+    yield f"{processors()} cores, {format_bytes(psutil.virtual_memory().total)} memory", ""
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
         told = subprocess.run(query, capture_output=True, text=True)
@@ -131,23 +131,23 @@ def _whole(config: Config, dataset: str) -> str:
     arrays = Path(paths.prepared(dataset)["arrays"])
     entry = config.datasets[dataset]
     if arrays.exists():
-        state = f"prepared, {in_bytes(arrays.stat().st_size)}"
+        state = f"prepared, {format_bytes(arrays.stat().st_size)}"
     elif entry.path:
         state = f"to be read from {sources.expand(entry.path)}"
     elif entry.source in SOURCES:
-        state = f"to be prepared, about {in_bytes(estimates.prepared_bytes(config, dataset))}"
+        state = f"to be prepared, about {format_bytes(estimates.prepared_bytes(config, dataset))}"
     else:
         state = f"to be made by {entry.source}"
     return f"{dataset}: {state}"
 
 
 def _file(config: Config, source: str, file: RemoteFile, place: Path) -> tuple[str, str]:
-    size = in_bytes(file.size or file.about)
+    size = format_bytes(file.size or file.about)
     told = f"  {place}: "
     if place.exists():
         problem = _unlike(file, place)
         problem = problem and f"{place} is not the official file ({problem}); delete it, or put the official one there"
-        return f"{told}there, {in_bytes(place.stat().st_size)}", problem
+        return f"{told}there, {format_bytes(place.stat().st_size)}", problem
     mirror = config.data.mirror
     if mirror and not sources.is_address(mirror):
         if (sources.expand(mirror) / source / file.name).is_file():
@@ -178,7 +178,7 @@ def _unlike(file: RemoteFile, place: Path) -> str:
 def space(config: Config) -> Iterator[tuple[str, str]]:
     """Free disk against what the run is going to write, for each disk, and memory against the largest dataset."""
     wanted: dict[int, list] = {}
-    for folder, needed in _written(config).items():
+    for folder, needed in _count_missing_bytes(config).items():
         there = _existing(Path(folder))
         disk = wanted.setdefault(os.stat(there).st_dev, [there, [], 0.0])
         disk[1].append(folder)
@@ -187,18 +187,18 @@ def space(config: Config) -> Iterator[tuple[str, str]]:
             yield f"{folder}: cannot be written", f"{there} cannot be written, and {folder} has to be"
     for there, folders, needed in wanted.values():
         free = shutil.disk_usage(there).free
-        told = f"{' and '.join(folders)}: about {in_bytes(needed)} to be written, {in_bytes(free)} free"
+        told = f"{' and '.join(folders)}: about {format_bytes(needed)} to be written, {format_bytes(free)} free"
         yield told, f"the disk is too small: {told}" if SPARE * needed > free else ""
     memory = psutil.virtual_memory().total
     for dataset in sorted({dataset for name in config.run for dataset in paths.datasets_of(config, name)}):
-        needed = _in_memory(config, dataset)
-        told = f"{dataset}: about {in_bytes(needed)} in memory, in each job that reads it"
-        problem = f"the memory, {in_bytes(memory)}, is too small for {told}; make `size` smaller"
+        needed = _estimate_memory(config, dataset)
+        told = f"{dataset}: about {format_bytes(needed)} in memory, in each job that reads it"
+        problem = f"the memory, {format_bytes(memory)}, is too small for {told}; make `size` smaller"
         if needed > 1e9:
             yield told, problem if needed > memory else ""
 
 
-def _written(config: Config) -> dict[str, float]:
+def _count_missing_bytes(config: Config) -> dict[str, float]:
     """Bytes that are still to come, by folder."""
     names = {dataset for name in config.run for dataset in paths.datasets_of(config, name)}
     lacking = [name for name in names if not os.path.exists(paths.prepared(name)["arrays"])]
@@ -220,7 +220,7 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-def _in_memory(config: Config, dataset: str) -> float:
+def _estimate_memory(config: Config, dataset: str) -> float:
     """Bytes of the inputs as jobs hold them: one a value of pictures, four of others."""
     shape = estimates.input_shape(config, dataset)
     each = 1 if shape and len(shape) == 3 else 4
@@ -231,7 +231,7 @@ def work(config: Config) -> Iterator[tuple[str, str]]:
     """Evaluations and core hours of each experiment, by rates measured in its own score files where there are some."""
     for name in config.run:
         rate = measured_rate(config, name)
-        cost = estimates.of_experiment(config, name, rate)
+        cost = estimates.estimate_experiment(config, name, rate)
         origin = f"at {rate:,.0f} rows/s, measured on this machine" if rate else "by the table of rates"
         limit = config.experiments[name].time_limit
         problem = ""
@@ -242,8 +242,8 @@ def work(config: Config) -> Iterator[tuple[str, str]]:
             )
         yield f"{name}: {amount(cost.evaluations)} evaluations, roughly {core_time(cost.seconds)} {origin}", problem
     for model in sorted({config.experiments[name].model for name in config.run} - {None}):
-        yield f"training {model}: roughly {core_time(estimates.of_training(config, model))}", ""
-    evaluations, seconds = estimates.of_run(config)
+        yield f"training {model}: roughly {core_time(estimates.estimate_training(config, model))}", ""
+    evaluations, seconds = estimates.estimate_run(config)
     yield f"all: {amount(evaluations)} evaluations, roughly {core_time(seconds)} by the table, from the start", ""
 
 

@@ -22,7 +22,7 @@ from shapeline.config.types import Config, Experiment
 from shapeline.datasets import checks, registry
 from shapeline.datasets.registry import SOURCES, WEIGHTS, RemoteFile
 from shapeline.designs.design import MAX_D
-from shapeline.files import document, in_bytes
+from shapeline.files import document, format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import pretrained_kinds
@@ -52,7 +52,7 @@ class Cost:
     slowest_seconds: float
 
 
-def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
+def estimate_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
     """The cost of an experiment's scores, metrics and report; its model and data apart. rate: measured, in
     rows a second that the model is run on, in place of the table's."""
     experiment = config.experiments[name]
@@ -63,9 +63,9 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
     asked, spent = 0.0, REPORT_SECONDS + start  # select_instances
     slowest, slowest_seconds = "", 0.0
     again = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.metric_names(config, name))
-    shares, jobs_per_shard = of_models(config, name), 2 if runs.variants(config, name) else 1
+    shares, jobs_per_shard = count_models(config, name), 2 if runs.variants(config, name) else 1
     for label in runs.labels(config, name):
-        evaluations, passes = of_instance(config, name, label)
+        evaluations, passes = estimate_instance(config, name, label)
         seconds = passes / speed + _points(config, name, label)
         if seconds > slowest_seconds:
             slowest, slowest_seconds = label, seconds
@@ -74,7 +74,7 @@ def of_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
         each += count * again
         asked += each * evaluations
         spent += each * seconds + jobs_per_shard * runs.shards(config, name) * start
-    measured = of_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
+    measured = estimate_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
     jobs = len(paths.measured_files(config, name)) + 1
     return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
 
@@ -90,18 +90,18 @@ def explanations(config: Config, name: str) -> int:
     return count * len((config.datasets[dataset].classes or source.classes) if source else card["classes"])
 
 
-def of_models(config: Config, name: str) -> float:
+def count_models(config: Config, name: str) -> float:
     """Models that an experiment's labels explain: trained, randomised; a training whose instances are fewer counts as
     their share."""
-    return len(runs.variants(config, name)) + of_trainings(config.experiments[name])
+    return len(runs.variants(config, name)) + count_trainings(config.experiments[name])
 
 
-def of_trainings(experiment: Experiment) -> float:
+def count_trainings(experiment: Experiment) -> float:
     count = experiment.instances.number
     return 1 + (experiment.training_seeds - 1) * min(1, (experiment.instances_per_training_seed or count) / count)
 
 
-def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
+def estimate_instance(config: Config, name: str, label: str) -> tuple[float, float]:
     """Evaluations of one instance by a label, all its budgets together, and rows that the model is run on."""
     experiment = config.experiments[name]
     entry = experiment.methods[label]
@@ -112,7 +112,7 @@ def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
     d = math.prod(shape) if shape else _features(config, name, entry)
     if gradients := method.gradients_of(entry):
         return gradients, BACKWARD * gradients
-    if (asked := entry.asked(d, shape)) is not None:
+    if (asked := entry.count_evaluations(d, shape)) is not None:
         evaluations = asked
     elif method.exact:
         evaluations = 2.0**d if d <= MAX_D else 0
@@ -125,11 +125,11 @@ def of_instance(config: Config, name: str, label: str) -> tuple[float, float]:
     return evaluations, evaluations * getattr(experiment.reference, "rows", 1)
 
 
-def of_metrics(config: Config, name: str) -> float:
+def estimate_metrics(config: Config, name: str) -> float:
     """Rows that an experiment's metrics run the model on, for an instance, label and repeat, in all trainings."""
     experiment = config.experiments[name]
     rows = sum(
-        getattr(experiment.metrics, metric).rows() * (of_trainings(experiment) if METRICS[metric].paired else 1)
+        getattr(experiment.metrics, metric).rows() * (count_trainings(experiment) if METRICS[metric].paired else 1)
         for metric in runs.metric_names(config, name)
     )
     return float(rows) * getattr(experiment.reference, "rows", 1)
@@ -146,7 +146,7 @@ def rate_of(config: Config, model: str, dataset: str | None = None) -> float:
     return rate * known.cells / math.prod(shape[-2:]) if shape else rate
 
 
-def of_training(config: Config, model: str) -> float:
+def estimate_training(config: Config, model: str) -> float:
     """Seconds of one core that a model's training takes; of one that is ready, the start of a job."""
     entry = config.models[model]
     if pretrained_kinds.kind_of(entry.source, entry.framework) or entry.training.epochs == 0:
@@ -156,9 +156,9 @@ def of_training(config: Config, model: str) -> float:
     return 0.7 * records(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[framework_of(entry)]
 
 
-def of_run(config: Config) -> tuple[float, float]:
+def estimate_run(config: Config) -> tuple[float, float]:
     """Evaluations, and seconds of one core with training and data, of everything under `run:`, from the start."""
-    costs = [of_experiment(config, name) for name in config.run]
+    costs = [estimate_experiment(config, name) for name in config.run]
     models: dict[str, int] = {}  # how often each is trained
     for entry in (config.experiments[name] for name in config.run):
         if entry.model:
@@ -168,7 +168,7 @@ def of_run(config: Config) -> tuple[float, float]:
     )
     seconds = (
         sum(cost.seconds for cost in costs)
-        + sum(n * of_training(config, model) for model, n in models.items())
+        + sum(n * estimate_training(config, model) for model, n in models.items())
         + prepared
     )
     return sum(cost.evaluations for cost in costs), seconds
@@ -181,7 +181,8 @@ def memory_lines(config: Config) -> list[str]:
         for label in runs.labels(config, name):
             if (needed := design_bytes(config, name, label)) > MUCH_MEMORY:
                 told.append(
-                    f"{name}: each job of {label} takes about {in_bytes(needed)} of memory for its design alone; run "
+                    f"{name}: each job of {label} takes about {format_bytes(needed)} of memory for its design "
+                    "alone; run "
                     "few jobs at a time, or choose coarser features, a smaller budget or sample_shapley"
                 )
     return told
@@ -271,7 +272,7 @@ def result_bytes(config: Config, name: str) -> float:
     """Bytes of an experiment's scores, metrics, cached values and pages."""
     experiment = config.experiments[name]
     count = explanations(config, name)
-    shares = of_models(config, name)
+    shares = count_models(config, name)
     total = REPORT_BYTES
     for label in runs.labels(config, name):
         entry = experiment.methods[label]
@@ -281,7 +282,7 @@ def result_bytes(config: Config, name: str) -> float:
         rows = count * (experiment.repeats * (1 + len(entry.intermediate_budgets or ())) if sampled else 1)
         total += rows * shares * (4 * d + 100)
         if experiment.cache:
-            total += 8 * rows * of_instance(config, name, label)[0]
+            total += 8 * rows * estimate_instance(config, name, label)[0]
     return total
 
 

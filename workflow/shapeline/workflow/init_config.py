@@ -65,7 +65,7 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
         written.append(f"# numbers such as 1,234 are guessed; or write {csv_file.describe_style(styles[1])}")
     guessed = target is None
     target = _target(table) if guessed else target
-    table_file.named(path, names, "target", target)
+    table_file.check_column(path, names, "target", target)
     regression = table[target].dtype.kind in "iuf" and table[target].nunique() > FEW
     labels = {str(value).casefold() for value in table[target].dropna().unique()}
     longest = None if regression else _documents(table, target)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shapeline.config.derived import canonical, dataset_of, framework_of, source_of
 from shapeline.config.types import Config
-from shapeline.datasets.registry import SOURCES, of_task
+from shapeline.datasets.registry import SOURCES, adapt_to_task
 from shapeline.datasets.sources import expand, names_function
 from shapeline.hierarchy.on_device import ON_DEVICE
 from shapeline.methods.parameters import StoppingRule
@@ -160,7 +160,7 @@ def prepare_code(config: Config, dataset: str) -> list[str]:
 def prepare_facts(config: Config, dataset: str) -> dict:
     """What the table of sources says of a dataset, beside what it tells people; none of a user's own function."""
     entry = config.datasets[dataset]
-    return facts(of_task(SOURCES[entry.source], canonical(entry))) if entry.source in SOURCES else {}
+    return facts(adapt_to_task(SOURCES[entry.source], canonical(entry))) if entry.source in SOURCES else {}
 
 
 def train_code(config: Config, model: str) -> list[str]:

@@ -94,7 +94,7 @@ def describe_cause(error: BaseException) -> str:
     return f"{name}: {error}"
 
 
-def by_graph(snakemake) -> bool:
+def uses_graph(snakemake) -> bool:
     """Whether the job's model is run by the graph beside its weights, so that the job starts without the framework: it
     asks values alone, on the CPU, and the form calibrated there is "onnx"."""
     asked, instances, weights = snakemake.resources, *map(snakemake.input.get, ("instances", "weights"))

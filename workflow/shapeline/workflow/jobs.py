@@ -8,9 +8,9 @@ from shapeline.config.types import Config
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.seeds import digest
-from shapeline.versions import of_job
+from shapeline.versions import list_versions
 from shapeline.workflow import job_code, settings
-from shapeline.workflow.dependencies import PACKAGE, sources, with_code
+from shapeline.workflow.dependencies import PACKAGE, add_code_digest, sources
 from shapeline.workflow.paths import (
     compared_files,
     datasets_of,
@@ -37,23 +37,23 @@ READERS = ("pandas", "pillow", "scikit-learn")  # of tables, pictures and the se
 
 def prepare_job(config: Config, dataset: str) -> dict:
     files, facts = job_code.prepare_code(config, dataset), job_code.prepare_facts(config, dataset)
-    job = with_code(settings.prepare_settings(config, dataset), files, facts)
-    return _with_versions(config, job, None, *READERS)
+    job = add_code_digest(settings.prepare_settings(config, dataset), files, facts)
+    return _add_versions(config, job, None, *READERS)
 
 
 def train_job(config: Config, model: str, number: int = 0) -> dict:
-    job = with_code(settings.train_settings(config, model, number), job_code.train_code(config, model))
-    return _with_versions(config, job, model)
+    job = add_code_digest(settings.train_settings(config, model, number), job_code.train_code(config, model))
+    return _add_versions(config, job, model)
 
 
 def randomise_job(config: Config, model: str, variant: str) -> dict:
-    job = with_code(settings.randomise_settings(config, variant), job_code.randomise_code(config, model))
-    return _with_versions(config, job, model)
+    job = add_code_digest(settings.randomise_settings(config, variant), job_code.randomise_code(config, model))
+    return _add_versions(config, job, model)
 
 
 def select_job(config: Config, experiment: str) -> dict:
-    job = with_code(settings.select_settings(config, experiment), job_code.select_code(config, experiment))
-    return _with_versions(config, job, config.experiments[experiment].model)
+    job = add_code_digest(settings.select_settings(config, experiment), job_code.select_code(config, experiment))
+    return _add_versions(config, job, config.experiments[experiment].model)
 
 
 def attribute_job(config: Config, experiment: str, label: str) -> dict:
@@ -61,15 +61,15 @@ def attribute_job(config: Config, experiment: str, label: str) -> dict:
         job_code.attribute_code(config, experiment, label),
         job_code.attribute_facts(config, experiment, label),
     )
-    job = with_code(settings.attribute_settings(config, experiment, label), files, facts)
+    job = add_code_digest(settings.attribute_settings(config, experiment, label), files, facts)
     entry = config.experiments[experiment]
-    return _with_versions(config, job, entry.model, METHODS[entry.methods[split_label(label)[0]].method].package)
+    return _add_versions(config, job, entry.model, METHODS[entry.methods[split_label(label)[0]].method].package)
 
 
 def measure_job(config: Config, experiment: str, metric: str) -> dict:
     files = job_code.measure_code(config, experiment, metric)
-    job = with_code(settings.measure_settings(config, experiment, metric), files, job_code.measure_facts(metric))
-    return _with_versions(config, job, config.experiments[experiment].model if METRICS[metric].asks_model else None)
+    job = add_code_digest(settings.measure_settings(config, experiment, metric), files, job_code.measure_facts(metric))
+    return _add_versions(config, job, config.experiments[experiment].model if METRICS[metric].asks_model else None)
 
 
 def measure_jobs(config: Config, experiment: str, metrics: list[str]) -> dict[str, dict]:
@@ -77,25 +77,25 @@ def measure_jobs(config: Config, experiment: str, metrics: list[str]) -> dict[st
     return {metric: measure_job(config, experiment, metric) for metric in metrics}
 
 
-def _with_versions(config: Config, job: dict, model: str | None, *packages: str | None) -> dict:
+def _add_versions(config: Config, job: dict, model: str | None, *packages: str | None) -> dict:
     """The job, and where the configuration says `versions: strict` the installed packages that it may use."""
     if config.versions != "strict":
         return job
-    return job | {"versions": of_job(framework_of(config.models[model]) if model else None, packages)}
+    return job | {"versions": list_versions(framework_of(config.models[model]) if model else None, packages)}
 
 
 def compare_job(config: Config, experiment: str) -> dict:
     files = sources(*job_code.script_modules("compare"))
-    return with_code(settings.compare_settings(config, experiment), files)
+    return add_code_digest(settings.compare_settings(config, experiment), files)
 
 
 def report_job(config: Config, experiment: str) -> dict:
     files, facts = job_code.report_code(config, experiment), job_code.report_facts(config, experiment)
-    return with_code(settings.report_settings(config, experiment), files, facts)
+    return add_code_digest(settings.report_settings(config, experiment), files, facts)
 
 
 def theory_job(config: Config) -> dict:
-    return with_code({"seed": config.seed}, job_code.page_code("render_standalone", "theory"))
+    return add_code_digest({"seed": config.seed}, job_code.page_code("render_standalone", "theory"))
 
 
 def known_games_job(config: Config) -> dict:
@@ -103,15 +103,17 @@ def known_games_job(config: Config) -> dict:
         *sources(*job_code.script_modules("measure_accuracy")),
         os.path.relpath(PACKAGE / "statistics/games.parquet"),
     ]
-    return with_code({"seed": config.seed, "draws": config.estimator_benchmark}, files)
+    return add_code_digest({"seed": config.seed, "draws": config.estimator_benchmark}, files)
 
 
 def accuracy_job() -> dict:
-    return with_code({}, job_code.page_code("render_standalone", "accuracy"))
+    return add_code_digest({}, job_code.page_code("render_standalone", "accuracy"))
 
 
 def index_job(config: Config) -> dict:
-    return with_code({"digests": digests(config)}, job_code.page_sources(*job_code.script_modules("render_index")))
+    return add_code_digest(
+        {"digests": digests(config)}, job_code.page_sources(*job_code.script_modules("render_index"))
+    )
 
 
 def outputs(config: Config) -> set[str]:
@@ -148,7 +150,7 @@ def expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
 
 def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     """The same of one experiment."""
-    yield from _of_models(config, experiment)
+    yield from _list_model_jobs(config, experiment)
     for label in all_labels(config, experiment):
         job = attribute_job(config, experiment, label)
         yield from ((path, job) for path in value_files(config, experiment, label))
@@ -165,7 +167,7 @@ def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     yield f"{config.results}/reports/{experiment}.ipynb", report_job(config, experiment)
 
 
-def _of_models(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
+def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     """The data, the models and the instances of an experiment."""
     entry = config.experiments[experiment]
     for dataset in datasets_of(config, experiment):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shapeline.config.types import Config
-from shapeline.files import in_bytes
+from shapeline.files import format_bytes
 from shapeline.workflow import jobs
 
 # Files that the workflow makes, below the results folder. Nothing else there is ever touched, nor is what lies a
@@ -49,8 +49,8 @@ def listing(config: Config) -> str:
     folders = defaultdict(list)
     for file in files:
         folders[os.path.dirname(file)].append(os.lstat(file).st_size)
-    total = f"{len(files)} file(s), {in_bytes(sum(map(sum, folders.values())))}"
-    lines = [f"  {folder}: {len(sizes)} file(s), {in_bytes(sum(sizes))}" for folder, sizes in folders.items()]
+    total = f"{len(files)} file(s), {format_bytes(sum(map(sum, folders.values())))}"
+    lines = [f"  {folder}: {len(sizes)} file(s), {format_bytes(sum(sizes))}" for folder, sizes in folders.items()]
     return "\n".join([f"In {config.results} the configuration no longer names {total}", *lines])
 
 

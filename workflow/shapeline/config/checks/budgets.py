@@ -17,7 +17,7 @@ LARGE, FEW = 1000, 50  # features, for what can be said of instances before they
 def budget_in_reach(place: Place) -> Iterator[str]:
     """The experiment's budget is one that a run can make."""
     if (multiple := place.experiment.budget) > MAX_BUDGET:
-        yield f"{place.where}.budget: {_beyond(multiple)}"
+        yield f"{place.where}.budget: {_format_excess(multiple)}"
 
 
 def too_large(label: MethodPlace) -> Iterator[str]:
@@ -39,7 +39,7 @@ def too_large(label: MethodPlace) -> Iterator[str]:
             )
             return
         if multiple > MAX_BUDGET:
-            yield f"{where}: {_beyond(multiple)}"
+            yield f"{where}: {_format_excess(multiple)}"
             return
 
 
@@ -78,7 +78,7 @@ def _row(method: str, d: int) -> float:
     return 2.0 * d + 64 if registry.METHODS[method].holds == "permutations" else 9.0 * d
 
 
-def _beyond(multiple: float) -> str:
+def _format_excess(multiple: float) -> str:
     return f"{multiple:g} x d evaluations are more than any run makes; set {MAX_BUDGET:g} or less"
 
 

@@ -35,7 +35,7 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
 
     names: of each section's entries; mistaken: (section, name) of those that another line is about.
     """
-    yield from _of_run(config, names)
+    yield from _check_run(config, names)
     for name, dataset in config.datasets.items():
         for rule in datasets.RULES:
             yield from rule(f"datasets.{name}", dataset)
@@ -49,7 +49,7 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
             yield from rule(name, model, config)
     for name, experiment in config.experiments.items():
         if experiment.game:
-            yield from _of_experiment(Place(config, name, experiment, None, None, None))
+            yield from _check_experiment(Place(config, name, experiment, None, None, None))
             continue
         if experiment.model is None and experiment.dataset is None and ("experiments", name) not in mistaken:
             yield f"experiments.{name}: give a model, or a dataset, or both"
@@ -57,10 +57,10 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
             if (named := getattr(experiment, key)) and named not in names[f"{key}s"]:
                 yield f"experiments.{name}.{key}: there is no {key} '{named}'.{nearest(named, names[f'{key}s'])}"
         strange = list(datasets.other_data(config, name, experiment))
-        yield from strange or _of_experiment(_place(config, name, experiment))
+        yield from strange or _check_experiment(_place(config, name, experiment))
 
 
-def _of_run(config: Config, names: dict[str, set]) -> Iterator[str]:
+def _check_run(config: Config, names: dict[str, set]) -> Iterator[str]:
     if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", config.results) or config.results.split("/")[0] in ROOT:
         yield (
             f"results: '{config.results}' is not a folder of its own inside the repository; give a relative path "
@@ -69,7 +69,7 @@ def _of_run(config: Config, names: dict[str, set]) -> Iterator[str]:
     elif problem := next(filter(None, map(describe_long_name, config.results.split("/"))), ""):
         yield f"results: {problem}"
     else:
-        yield from _in_the_way(Path(config.results))
+        yield from _find_obstacles(Path(config.results))
     if config.data.mirror:
         try:
             sources.expand(config.data.mirror)
@@ -81,7 +81,7 @@ def _of_run(config: Config, names: dict[str, set]) -> Iterator[str]:
                 yield f"{key}: there is no experiment '{name}'.{nearest(name, names['experiments'])}"
 
 
-def _in_the_way(results: Path) -> Iterator[str]:
+def _find_obstacles(results: Path) -> Iterator[str]:
     """What keeps a folder for results from being made."""
     for path in (results, *results.parents):
         if path.is_file():
@@ -102,7 +102,7 @@ def _place(config: Config, name: str, experiment: Experiment) -> Place:
         return place
 
 
-def _of_experiment(place: Place) -> Iterator[str]:
+def _check_experiment(place: Place) -> Iterator[str]:
     """The lines of all rules; after one of ENDS there is nothing more to say."""
     for rule in GAME_RULES if place.experiment.game else RULES:
         lines = list(rule(place))
@@ -125,7 +125,7 @@ def shards(place: Place) -> Iterator[str]:
 
 
 def texts_have_a_model(place: Place) -> Iterator[str]:
-    if place.without_model and place.kind in TEXT_KINDS:
+    if place.has_no_model and place.kind in TEXT_KINDS:
         yield (
             f"{place.where}.dataset: the tokens of a text are no points, so texts are explained by a model; give model"
         )
@@ -148,7 +148,7 @@ def features_fit(place: Place) -> Iterator[str]:
 
 def value(place: Place) -> Iterator[str]:
     """What a coalition is worth is something that the model says of the dataset."""
-    if place.source is None or place.without_model:
+    if place.source is None or place.has_no_model:
         return
     where, chosen, of = f"{place.where}.value", place.experiment.value, f"datasets.{place.dataset_name}"
     regression, several = place.source.task == "regression", place.source.task == "multilabel"
@@ -162,7 +162,7 @@ def value(place: Place) -> Iterator[str]:
 
 def reference_fits(place: Place) -> Iterator[str]:
     """What stands for an absent feature can stand in the inputs."""
-    if place.source is None or place.without_model:
+    if place.source is None or place.has_no_model:
         return
     reference, _ = references.parse(canonical(place.experiment.reference))
     fitting = references.FITTING[place.source.kind]
@@ -275,15 +275,15 @@ RULES: tuple[Rule, ...] = (
     features_fit,
     value,
     reference_fits,
-    metrics.of_model,
-    metrics.of_drawn_models,
-    metrics.of_logits,
-    metrics.of_ones_own,
-    metrics.of_classes,
-    metrics.of_moved_inputs,
-    metrics.of_regions,
-    metrics.of_trainings,
-    metrics.of_other_references,
+    metrics.check_model,
+    metrics.check_randomisation,
+    metrics.check_logits,
+    metrics.check_custom_metric,
+    metrics.check_classes,
+    metrics.check_moved_inputs,
+    metrics.check_regions,
+    metrics.check_training_seeds,
+    metrics.check_other_references,
     reference_file,
     instances.own_texts,
     instances.near_records,
@@ -296,9 +296,9 @@ RULES: tuple[Rule, ...] = (
     several_features,
     seconds,
     labels,
-    metrics.of_ground_truth_words,
-    metrics.of_a_truth,
-    games.of_models,
+    metrics.check_ground_truth_words,
+    metrics.check_exact_entry,
+    games.check_game_keys,
 )
-GAME_RULES: tuple[Rule, ...] = (*games.RULES, shards, budget_in_reach, labels, metrics.of_a_truth)
+GAME_RULES: tuple[Rule, ...] = (*games.RULES, shards, budget_in_reach, labels, metrics.check_exact_entry)
 ENDS: tuple[Rule, ...] = (texts_have_a_model, features_fit, budget_in_reach, several_features)

@@ -44,7 +44,7 @@ def keys(place: Place) -> Iterator[str]:
         yield f"{place.where}.report.notebook: the page of a game is game; remove the key"
 
 
-def measured(place: Place) -> Iterator[str]:
+def check_metrics(place: Place) -> Iterator[str]:
     """The metrics read scores alone."""
     for name, metric in place.metrics():
         if metric.asks_data:
@@ -65,7 +65,7 @@ def method(label: MethodPlace) -> Iterator[str]:
         yield f"{label.where}: {label.entry.method} needs a model and its inputs; for a game use one of {able}"
 
 
-def of_models(place: Place) -> Iterator[str]:
+def check_game_keys(place: Place) -> Iterator[str]:
     """Keys of games stand beside a game."""
     for key in OF_GAMES:
         if key in place.experiment.model_fields_set:
@@ -76,4 +76,4 @@ def of_models(place: Place) -> Iterator[str]:
         yield f"{place.where}.report.notebook: the page game is of an experiment with a game; remove the key"
 
 
-RULES = (file, keys, measured)
+RULES = (file, keys, check_metrics)

@@ -47,7 +47,7 @@ def near_records(place: Place) -> Iterator[str]:
 
 def predictions(place: Place) -> Iterator[str]:
     """There is a model where instances are chosen by what it predicts."""
-    if place.experiment.instances.correct and place.without_model:
+    if place.experiment.instances.correct and place.has_no_model:
         yield f"{place.where}.instances.correct: without a model nothing is predicted; remove the key"
 
 
@@ -66,7 +66,7 @@ def classes(place: Place) -> Iterator[str]:
     if chosen.objects and not source.truth:
         yield f"{where}.objects: the objects in records of source '{source.name}' are not known; remove the key"
     if chosen.label is not None:
-        yield from _known(place, f"{where}.label", chosen.label)
+        yield from _check_class(place, f"{where}.label", chosen.label)
 
 
 def target(place: Place) -> Iterator[str]:
@@ -74,7 +74,7 @@ def target(place: Place) -> Iterator[str]:
     where, asked, source = f"{place.where}.target", place.experiment.target, place.source
     if asked == "predicted":
         return
-    if place.without_model:
+    if place.has_no_model:
         yield f"{where}: without a model it is the points' own labels that are explained; remove the key"
     elif source and source.task == "regression":
         yield f"{where}: source '{source.name}' is of regression and has no classes; remove the key"
@@ -85,10 +85,10 @@ def target(place: Place) -> Iterator[str]:
     elif asked == "true" and place.experiment.instances.texts:
         yield f"{where}: nobody knows the true class of texts of one's own; name a class, or remove the key"
     elif asked != "true" and source:
-        yield from _known(place, where, asked)
+        yield from _check_class(place, where, asked)
 
 
-def _known(place: Place, where: str, item: int | str) -> Iterator[str]:
+def _check_class(place: Place, where: str, item: int | str) -> Iterator[str]:
     """A class is one of those of the dataset, where these are known before it is read."""
     source = place.source
     try:

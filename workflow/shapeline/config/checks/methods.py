@@ -84,21 +84,23 @@ def pairs(label: MethodPlace) -> Iterator[str]:
 def neighbours(label: MethodPlace) -> Iterator[str]:
     """Features lie on the graph or the grid that the method walks on."""
     entry, needs_grid = label.entry, "grid" in label.method.needs
-    if (needs_grid and not _on_grid(label)) or (getattr(entry, "graph", None) == "features" and not _on_graph(label)):
+    if (needs_grid and not _reads_grid(label)) or (
+        getattr(entry, "graph", None) == "features" and not _reads_graph(label)
+    ):
         remedy = "use a sampled method" if needs_grid else "set graph: chain or graph: complete"
-        needed = "grid" if needs_grid and _on_graph(label) else "graph"
+        needed = "grid" if needs_grid and _reads_graph(label) else "graph"
         yield (
             f"{label.where}: {entry.method} needs features on a {needed} and features of kind '{label.kind}' lack one; "
             f"{remedy}"
         )
 
 
-def _on_graph(label: MethodPlace) -> bool:
+def _reads_graph(label: MethodPlace) -> bool:
     return label.kind not in (*TABLE_KINDS, "player")
 
 
-def _on_grid(label: MethodPlace) -> bool:
-    return _on_graph(label) and label.kind != "superpixel"  # words and runs of characters are a row
+def _reads_grid(label: MethodPlace) -> bool:
+    return _reads_graph(label) and label.kind != "superpixel"  # words and runs of characters are a row
 
 
 def kept_features(label: MethodPlace) -> Iterator[str]:
@@ -114,7 +116,7 @@ def fixed_design(label: MethodPlace) -> Iterator[str]:
     method, entry = label.method, label.entry
     if not method.is_fixed_cost or method.exact or not label.d:
         return
-    if _on_grid(label) or getattr(entry, "graph", "") != "features":
+    if _reads_grid(label) or getattr(entry, "graph", "") != "features":
         try:
             fixed_cost(json.dumps(canonical(entry)), label.shape)
         except ShapelineError as error:
@@ -165,7 +167,7 @@ def tree(label: MethodPlace) -> Iterator[str]:
 
 def asks_a_model(label: MethodPlace) -> Iterator[str]:
     """There is a model where the method asks one."""
-    if label.method.asks_model and label.place.without_model:
+    if label.method.asks_model and label.place.has_no_model:
         free = ", ".join(name for name, other in METHODS.items() if not other.asks_model)
         yield (
             f"{label.where}: {label.entry.method} asks a model and there is none; give model in place of dataset, or "
@@ -233,7 +235,7 @@ def network(label: MethodPlace) -> Iterator[str]:
             f"{label.where}: {name} goes from the reference to the input, and under reference: delete there is no such "
             f"path; use {'mask or pad' if label.place.kind in TEXT_KINDS else 'zero or mean_value'}"
         )
-    elif name == "grad_cam" and label.entry.layer is None and _without_grid(model):
+    elif name == "grad_cam" and label.entry.layer is None and _has_no_grid(model):
         yield (
             f"{label.where}: grad_cam needs maps or tokens on one grid of patches, and {model.source} joins patches "
             "from stage to stage; name a layer of maps, or remove the method"
@@ -243,7 +245,7 @@ def network(label: MethodPlace) -> Iterator[str]:
         yield f"{label.where}: {name} needs the derivative of a network, which {of} has not; remove it"
 
 
-def _without_grid(model: Model) -> bool:
+def _has_no_grid(model: Model) -> bool:
     """Whether a folder holds a transformer whose last tokens are not those of its patches."""
     try:
         return kind_of(model.source, model.framework) == "folder" and folders.changes_its_grid(model.source)

@@ -13,14 +13,14 @@ from shapeline.metrics.registry import OWN_TAKES, PAIRED
 from shapeline.models import pretrained_kinds
 
 
-def of_model(place: Place) -> Iterator[str]:
+def check_model(place: Place) -> Iterator[str]:
     """There is a model where a metric asks what it says."""
     for name, metric in place.metrics():
-        if metric.of_model and place.without_model:
+        if metric.needs_model and place.has_no_model:
             yield f"{place.where}.metrics.{name}: it asks what the model says and there is no model; remove the metric"
 
 
-def of_drawn_models(place: Place) -> Iterator[str]:
+def check_randomisation(place: Place) -> Iterator[str]:
     """The model's layers can be drawn anew."""
     model = place.model
     if model and pretrained_kinds.kind_of(model.source, model.framework) not in (None, "folder"):
@@ -31,7 +31,7 @@ def of_drawn_models(place: Place) -> Iterator[str]:
                 )
 
 
-def of_logits(place: Place) -> Iterator[str]:
+def check_logits(place: Place) -> Iterator[str]:
     """The model gives a logit where the value or a metric is one."""
     if not place.function:
         return
@@ -47,7 +47,7 @@ def of_logits(place: Place) -> Iterator[str]:
             )
 
 
-def of_ones_own(place: Place) -> Iterator[str]:
+def check_custom_metric(place: Place) -> Iterator[str]:
     """The function of a metric of one's own is there, and asks for what it can be given."""
     own = place.experiment.metrics.own
     for name, reference in (own.functions if own else {}).items():
@@ -62,15 +62,15 @@ def of_ones_own(place: Place) -> Iterator[str]:
                 yield f"{where}: {reference} asks for '{argument}'.{nearest(argument, OWN_TAKES)}"
 
 
-def of_classes(place: Place) -> Iterator[str]:
+def check_classes(place: Place) -> Iterator[str]:
     """The model has classes where a metric asks for what only they have."""
     regression = place.source.task == "regression" if place.source else place.experiment.value == "prediction"
     for name, metric in place.metrics():
-        if metric.lacks and regression and not place.without_model:
+        if metric.lacks and regression and not place.has_no_model:
             yield f"{place.where}.metrics.{name}: a regression model gives no {metric.lacks}; remove the metric"
 
 
-def of_moved_inputs(place: Place) -> Iterator[str]:
+def check_moved_inputs(place: Place) -> Iterator[str]:
     """Inputs can move a little."""
     if place.kind not in TEXT_KINDS and not features.varies(canonical(place.experiment.features)):
         return
@@ -81,7 +81,7 @@ def of_moved_inputs(place: Place) -> Iterator[str]:
             )
 
 
-def of_regions(place: Place) -> Iterator[str]:
+def check_regions(place: Place) -> Iterator[str]:
     """Where in a picture its class is, is known; and the page of that shows pictures."""
     source, where = place.source, place.where
     if source is None:
@@ -99,7 +99,7 @@ def of_regions(place: Place) -> Iterator[str]:
             )
 
 
-def of_other_references(place: Place) -> Iterator[str]:
+def check_other_references(place: Place) -> Iterator[str]:
     """The references beside the experiment's own fit the data."""
     judged = place.experiment.metrics.log_odds
     if judged and place.source:
@@ -111,7 +111,7 @@ def of_other_references(place: Place) -> Iterator[str]:
                 )
 
 
-def of_ground_truth_words(place: Place) -> Iterator[str]:
+def check_ground_truth_words(place: Place) -> Iterator[str]:
     """The words that decide a document's class are known."""
     for name, metric in place.metrics():
         where = f"{place.where}.metrics.{name}"
@@ -125,7 +125,7 @@ def of_ground_truth_words(place: Place) -> Iterator[str]:
             yield f"{where}: the ground-truth words of source '{place.source.name}' are not known; remove the metric"
 
 
-def of_a_truth(place: Place) -> Iterator[str]:
+def check_exact_entry(place: Place) -> Iterator[str]:
     """The label that others are compared with is there, and is not alone."""
     asked, methods = place.experiment.metrics.error, place.experiment.methods
     if asked is None:
@@ -142,12 +142,12 @@ def of_a_truth(place: Place) -> Iterator[str]:
         )
 
 
-def of_trainings(place: Place) -> Iterator[str]:
+def check_training_seeds(place: Place) -> Iterator[str]:
     """The model can be trained again by other seeds, and a metric compares its trainings."""
     where, experiment, model = place.where, place.experiment, place.model
     if experiment.training_seeds == 1:
         return
-    if place.without_model:
+    if place.has_no_model:
         yield f"{where}.training_seeds: without a model nothing is trained; remove the key"
     elif model and (pretrained_kinds.kind_of(model.source, model.framework) or model.training.epochs == 0):
         yield f"{where}.training_seeds: models.{experiment.model} is ready and not trained here; remove the key"

@@ -81,7 +81,7 @@ def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
         yield f"{where}.trusted_types: only the types of a .skops file are checked; remove the key"
     if model.outputs and (function or not model.source or suffix not in (None, ".keras", ".onnx")):
         yield f"{where}.outputs: only a network of your own, or in a .keras or .onnx file, may need it; remove the key"
-    yield from _without_training(where, model)
+    yield from _check_no_training(where, model)
     if not suffix and not function:
         return
     for key in ("sizes", "weights", "training") if function else ("framework", "sizes", "weights", "training"):
@@ -91,7 +91,7 @@ def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
         yield from _taken_by_file(where, model, config)
 
 
-def _without_training(where: str, model: Model) -> Iterator[str]:
+def _check_no_training(where: str, model: Model) -> Iterator[str]:
     if model.training.epochs == 0 and model.architecture and not model.weights:
         yield f"{where}.training.epochs: with 0 nothing is trained and {model.architecture} knows nothing; give weights"
     elif model.training.epochs == 0 and model.weights in WEIGHTS:

@@ -43,7 +43,7 @@ class Place:
         return self.experiment.features.kind
 
     @property
-    def without_model(self) -> bool:
+    def has_no_model(self) -> bool:
         return self.experiment.model is None and not self.experiment.game
 
     @property

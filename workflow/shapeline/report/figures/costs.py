@@ -15,7 +15,7 @@ from shapeline.report.formatting import number
 from shapeline.report.styling import PLATE, WIDTH, Style, styled
 
 
-def by_cost(rows: pd.DataFrame, **costs: pd.Series) -> pd.DataFrame:
+def tabulate_costs(rows: pd.DataFrame, **costs: pd.Series) -> pd.DataFrame:
     """What a figure of a statistic against costs draws: label, each cost, mean, low, high; rows as of `scalars`."""
     each = {name: cost.reindex(rows.index) for name, cost in costs.items()}
     return (
@@ -77,7 +77,7 @@ def error_by_cost(
         marks.append((evaluations[exact], f"{exact} (error 0)"))
     for place, (across, text) in enumerate(marks):
         _marker_line(axes, across, text, place)
-    without_small_ticks(axes)
+    hide_small_ticks(axes)
     axes.set_ylabel(f"RMSE to {exact or 'the exact values'} ({unit})")
     name_points(axes, spent, rows, styles)
     return drawing
@@ -100,7 +100,7 @@ def evaluations_axis(axes: Axes, top: float) -> None:
     axes.set_xlabel("model evaluations per instance (0, then logarithmic)")
 
 
-def without_small_ticks(axes: Axes) -> None:
+def hide_small_ticks(axes: Axes) -> None:
     """Leave out the ticks between powers of ten where three of these tell that an axis is logarithmic: each of a dozen
     takes as long as a point."""
     for axis in (axes.xaxis, axes.yaxis):

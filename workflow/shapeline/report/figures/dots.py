@@ -57,7 +57,7 @@ def _dots(
         return None
     labels = best_first(frame, styles, present[0], highest=SCALARS[present[0]].higher)
     drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(labels)))
-    panels = beside_names(drawing, labels, len(present), above=0.3, between=0.75)
+    panels = place_axes(drawing, labels, len(present), above=0.3, between=0.75)
     for axes, statistic in zip(panels, present, strict=True):
         dot_panel(axes, scalars(frame, statistic), styles, labels, SCALARS[statistic], unit)
         for row in ceiling(frame, statistic).itertuples():
@@ -67,7 +67,7 @@ def _dots(
     return drawing
 
 
-def beside_names(
+def place_axes(
     drawing: Figure, names: Sequence[str], columns: int = 1, above: float = 0.1, between: float = 0.25
 ) -> np.ndarray:
     """Axes side by side to the right of the names of their rows, with so many inches above and to the right of each.

@@ -25,7 +25,7 @@ def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, St
     """A row a label, the best mean first, and on it a point a training; means (trainings, labels)."""
     labels = paired.order(means, answer.question.better)
     drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(labels)))
-    [axes] = dots.beside_names(drawing, labels)
+    [axes] = dots.place_axes(drawing, labels)
     for place, label in enumerate(labels):
         style = styles[label]
         drawn = axes.plot(means[label].agg(["min", "max"]), [place, place], color=style.colour, linewidth=1.2)
@@ -80,7 +80,7 @@ def cost_plane(
         axes.plot(spent[leads], means[leads], color=PALE, linewidth=1.2, zorder=0)
         for across, (label, row) in zip(spent, drawn.iterrows(), strict=True):
             costs.draw_point(axes, across, row, styles[label])
-        costs.without_small_ticks(axes)
+        costs.hide_small_ticks(axes)
         axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.question.better} is better")
     for axes, place in zip(every, there, strict=True):  # when all is drawn, for names are placed in the final layout
         costs.name_points(axes, spent_on[place].reindex(panels[place].index).to_numpy(float), panels[place], styles)

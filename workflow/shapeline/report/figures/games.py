@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK
-from shapeline.report.figures.dots import beside_names, name_rows
+from shapeline.report.figures.dots import name_rows, place_axes
 from shapeline.report.styling import PAPER, WIDTH, Style, styled
 
 LEVEL = 1.96  # half-widths of 95 % intervals to a standard error
@@ -27,7 +27,7 @@ def scores(
     columns: scores (d,) and standard errors (d,) or None of each method, in the order of the names.
     """
     drawing = Figure(figsize=(WIDTH, 1.2 + (0.2 + 0.06 * len(columns)) * len(names)))
-    [axes] = beside_names(drawing, names, above=0.55)
+    [axes] = place_axes(drawing, names, above=0.55)
     places = np.linspace(-SPREAD / 2, SPREAD / 2, len(columns)) if len(columns) > 1 else [0.0]
     for shift, (label, (values, spread)) in zip(places, columns.items(), strict=True):
         style, rows = styles[label], np.arange(len(names)) + shift

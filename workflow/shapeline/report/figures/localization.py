@@ -12,7 +12,7 @@ from scipy import ndimage
 from shapeline.games import references
 from shapeline.report import experiment
 from shapeline.report.colours import FIRST, MIDDLE, QUIET, SECOND
-from shapeline.report.elements import figure, heading, together
+from shapeline.report.elements import figure, heading, join_parts
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.costs import name_points
@@ -27,10 +27,10 @@ from shapeline.report.localization_results import (
     LARGEST,
     MARGIN,
     OUTPUTS,
-    measured,
-    of_method,
     parameters,
-    said,
+    read_details,
+    select_measured,
+    select_method,
     shown_pictures,
 )
 from shapeline.report.styling import FEW, WIDTH, Style, styled
@@ -159,7 +159,7 @@ def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2)
     metadata = next((files[0] for files in results.metadata.values() if files), {})
     if not results.model_card:
         return None
-    picked = _with_truth(results, truth).head(count)
+    picked = _select_with_truth(results, truth).head(count)
     reference = references.build(results.settings.get("reference", "mean"), results.dataset, metadata.get("seed", 0))
     images, regions, cells = shown_pictures(results, truth, picked)
     fill = reference.of(images)
@@ -183,15 +183,15 @@ def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2)
         "removes what lies in the boxes and nothing else."
     )
     drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
-    return together(
+    return join_parts(
         heading("Images without their positive features"),
         figure(drawing, "Images whose positive features are removed, one column a method", caption, vector=False),
     )
 
 
-def _with_truth(results: Results, truth: np.ndarray | None) -> pd.DataFrame:
+def _select_with_truth(results: Results, truth: np.ndarray | None) -> pd.DataFrame:
     """The instances shown first that have a true region, in their order; all of them where none has."""
-    order = experiment.chosen(results.instances, len(results.instances))
+    order = experiment.choose_instances(results.instances, len(results.instances))
     if truth is None or not truth.any():
         return order
     having = set(results.instances["instance"][truth.any(axis=(1, 2))])
@@ -230,7 +230,7 @@ def runtime_plane(
 def size_groups(results: Results) -> list[dict[int, str]]:
     """Labels that differ in min_size alone: for each such group, size -> label, largest first."""
     groups: dict[str, dict[int, str]] = {}
-    for label in of_method(results, "h_shap"):
+    for label in select_method(results, "h_shap"):
         own = parameters(results, label)
         size = own.pop("min_size", 1)
         groups.setdefault(json.dumps(own, sort_keys=True), {}).setdefault(size, label)
@@ -239,7 +239,7 @@ def size_groups(results: Results) -> list[dict[int, str]]:
 
 def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, str]) -> Figure:
     """The first image with a true region and its maps, above an enlarged part of each."""
-    picked = _with_truth(results, truth).head(1)
+    picked = _select_with_truth(results, truth).head(1)
     images, regions, cells = shown_pictures(results, truth, picked)
     image, region = images[0], regions[0]
     (top, bottom), (left, right) = zoomed(region if region is not None else np.ones(image.shape[1:], bool))
@@ -274,7 +274,7 @@ def zoomed(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
 @styled
 def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     """F1 in two ways with the ceilings, and the nodes visited, against min_size."""
-    frame, labels = measured(results), list(sizes.values())
+    frame, labels = select_measured(results), list(sizes.values())
     pictures = dict(zip(results.instances["instance"], experiment.ids(results.instances), strict=True))
     across = np.array(list(sizes))
     drawing = Figure(figsize=(WIDTH, 3.5), layout="constrained")
@@ -295,7 +295,7 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     left.set(title="F1", xlabel="min_size s (pixels)", ylim=(0, None))
     left.legend(fontsize=8.5)
     for name, get, colour, marker in (
-        ("nodes visited", lambda label: said(results.scores[label], "visited_nodes"), FIRST, "o"),
+        ("nodes visited", lambda label: read_details(results.scores[label], "visited_nodes"), FIRST, "o"),
         (
             "evaluations",
             lambda label: experiment.good(results.scores[label]).set_index("instance")["evaluations"],

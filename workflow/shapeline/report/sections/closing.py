@@ -1,7 +1,7 @@
 """The folded parts at the end of a page."""
 
 from shapeline.papers import claim_sections
-from shapeline.report.elements import part, together
+from shapeline.report.elements import join_parts, part
 from shapeline.report.experiment import Results
 from shapeline.report.html import HTML
 from shapeline.report.sections import common
@@ -9,7 +9,7 @@ from shapeline.report.sections import common
 
 def section(results: Results) -> HTML:
     """Return diagnostics, claims of the papers, model and data, and provenance, each of them folded."""
-    return together(
+    return join_parts(
         part("Diagnostics", common.health(results)),
         claim_sections.section(results),
         part("Model and data", common.model_and_data(results)),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from shapeline.report import experiment, styling
-from shapeline.report.elements import heading, note, together
+from shapeline.report.elements import heading, join_parts, note
 from shapeline.report.experiment import Results
 from shapeline.report.formatting import number
 from shapeline.report.html import HTML
@@ -32,11 +32,11 @@ def comparisons(results: Results) -> HTML:
             heading("Ground-truth words"),
             ground_truth_section(results.metrics["ground_truth_words"], styling.styles_of(results), len(ids)),
         ]
-    return together(*parts)
+    return join_parts(*parts)
 
 
 def explanations(results: Results, label: str | None) -> HTML:
     """Return the explorer of instances, a method and the exact values first; without JavaScript figures of a few."""
     still = texts.explanations if results.dataset_card["kind"] == "text" else examples.explanations
     first = [name for name in (label, results.exact) if name is not None]
-    return together(heading("Instances"), explorer.explorer(results, first, still(results)))
+    return join_parts(heading("Instances"), explorer.explorer(results, first, still(results)))

@@ -8,9 +8,9 @@ import pandas as pd
 from shapeline.designs.orders import MOST
 from shapeline.report import experiment, findings, tables
 from shapeline.report.criteria import ENOUGH
-from shapeline.report.elements import FOLD, Answers, figure, folded, heading, missing, note, pair, table, together
+from shapeline.report.elements import FOLD, Answers, figure, folded, heading, join_parts, missing, note, pair, table
 from shapeline.report.experiment import Results, ceiling, scalars
-from shapeline.report.figures.costs import by_cost, error_by_cost
+from shapeline.report.figures.costs import error_by_cost, tabulate_costs
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves
 from shapeline.report.formatting import number, share
@@ -65,7 +65,7 @@ def health(results: Results) -> HTML:
     shown = tables.health(results)
     columns = ("method", "rows", "failures", "warnings", "packages", "zero scores", "ties at top-20 %")
     kept = [name for name in columns if name in shown]
-    return together(
+    return join_parts(
         table(shown[kept], text=["failures", "warnings", "packages"]),
         note(
             f"Ties at top-{share(CUT)}: share of instances whose top features are not unique, because influences are "
@@ -89,7 +89,7 @@ def health_note(results: Results) -> HTML:
 def full_health(results: Results) -> HTML:
     """Return the diagnostics with every column."""
     shown = table(tables.health(results), text=["failures", "warnings", "packages"])
-    return together(shown, health_note(results), why_failed(results))
+    return join_parts(shown, health_note(results), why_failed(results))
 
 
 def why_failed(results: Results) -> HTML | None:
@@ -98,7 +98,7 @@ def why_failed(results: Results) -> HTML | None:
         label: frame.loc[frame["status"] != "ok", "error"].dropna().mode() for label, frame in results.scores.items()
     }
     notes = [note(f"{label}: {own.iloc[0].removeprefix(f'{label}: ')}") for label, own in reasons.items() if len(own)]
-    return together(*notes) if notes else None
+    return join_parts(*notes) if notes else None
 
 
 TIMED = {
@@ -124,7 +124,7 @@ def cost_note(results: Results) -> HTML:
 
 def cost(results: Results) -> HTML:
     """Return the cost table, with heading."""
-    return together(heading("Cost"), table(tables.cost(results), text=["budget"]), cost_note(results))
+    return join_parts(heading("Cost"), table(tables.cost(results), text=["budget"]), cost_note(results))
 
 
 def model_and_data(results: Results) -> HTML:
@@ -137,17 +137,17 @@ def provenance(results: Results) -> HTML:
     """Return the provenance of the scores: what all score files share, and a row per method."""
     shared, by_label = tables.provenance(results)
     named = ["class", "parameters", "execution backend", "settings digest"]
-    return together(table(shared, header=False), table(by_label, text=named))
+    return join_parts(table(shared, header=False), table(by_label, text=named))
 
 
 def masking_section(results: Results) -> HTML:
     """Return deletion and insertion curves, AUCs and a table; one line where the metric is missing."""
     frame, drawn = results.metrics.get("log_odds"), styles_of(results)
     if frame is None or frame.empty:
-        return together(heading("Deletion and insertion"), missing("log_odds"))
+        return join_parts(heading("Deletion and insertion"), missing("log_odds"))
     few = sum(label in set(frame["method"]) for label in results.labels) <= FEW
     bands = "bands are 95 % intervals" if few else "the panels below have the intervals"
-    return together(
+    return join_parts(
         heading("Deletion and insertion"),
         note(
             "Deletion masks the features with the highest signed scores; insertion keeps only these. Both record the "
@@ -228,10 +228,10 @@ def error_section(results: Results) -> HTML:
         return HTML("")
     title = heading(f"Error to {results.truth}")
     if frame is None or frame.empty:
-        return together(title, missing("error"))
+        return join_parts(title, missing("error"))
     drawn, budget = styles_of(results), results.settings.get("budget")
     spent = None if budget is None else budget * results.d
-    return together(
+    return join_parts(
         title,
         figure(
             errors(frame, drawn, exact, unit),
@@ -242,7 +242,7 @@ def error_section(results: Results) -> HTML:
             error_by_cost(frame, drawn, experiment.evaluations(results), exact, unit, spent),
             "RMSE against evaluations per instance",
             "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals.",
-            numbers=by_cost(scalars(frame, "rmse"), evaluations=experiment.evaluations(results)),
+            numbers=tabulate_costs(scalars(frame, "rmse"), evaluations=experiment.evaluations(results)),
         ),
         _other_units(results, frame),
         convergence_section(results, frame),
@@ -261,9 +261,9 @@ def _other_units(results: Results, frame: pd.DataFrame) -> HTML | None:
     )
 
 
-def _at_equal_error(results: Results) -> list[HTML]:
+def _show_equal_error(results: Results) -> list[HTML]:
     """Return evaluations at equal error; empty where fewer than two methods have intermediate budgets."""
-    shown = findings.at_equal_error_table(results)
+    shown = findings.tabulate_equal_error(results)
     if shown.empty:
         return []
     title = "Evaluations at equal error: the method with the smallest final error, and each other method"
@@ -287,7 +287,7 @@ def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
         "error is squared bias plus variance. The bias needs repeats, and is drawn where its estimated square is "
         "above 0."
     )
-    return together(
+    return join_parts(
         heading("Convergence", 4),
         figure(drawing, f"Error to {results.truth} against the budget, with bias and standard deviation", caption),
         figure(
@@ -299,5 +299,5 @@ def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
         table(
             findings.best_by_budget(results), "Best method by budget", text=["smallest error", "next", "significant"]
         ),
-        *_at_equal_error(results),
+        *_show_equal_error(results),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.report.elements import note, table, together
+from shapeline.report.elements import join_parts, note, table
 from shapeline.report.formatting import interval, number, two_digit_interval
 from shapeline.report.html import HTML
 from shapeline.report.sections.method_agreement import agreements
@@ -85,7 +85,7 @@ def context_section(frame: pd.DataFrame) -> HTML:
         }
         for row in frame.to_dict("records")
     )
-    return together(
+    return join_parts(
         table(shown, text=["context kept", "lower (better)"]),
         note(
             "Features outside the window of a method are masked (set to the baseline) or kept. Differences are paired "

@@ -8,17 +8,17 @@ import pandas as pd
 
 from shapeline.errors import NO_RULE
 from shapeline.report import styling
-from shapeline.report.criteria import ANY, LEGEND, PASSES, Evidence, at_budgets, name_verdict
-from shapeline.report.elements import FOLD, figure, folded, heading, note, table, together
+from shapeline.report.criteria import ANY, LEGEND, PASSES, Evidence, name_budgets, name_verdict
+from shapeline.report.elements import FOLD, figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
 from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram
 from shapeline.report.formatting import (
-    counted,
     ends,
     enumerated,
+    format_count,
+    format_lists,
     interval,
-    listed,
     number,
     probability,
     share,
@@ -94,7 +94,7 @@ def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) 
     }.get(advice.outcome)
     if advice.outcome == "undecided":
         use = f"{advice.label} is non-inferior to the best and can be used. " if advice.safe else ""
-        compared = f"{use}{counted(len(answer.values), 'instance')} do not suffice to decide."
+        compared = f"{use}{format_count(len(answer.values), 'instance')} do not suffice to decide."
     lines = [f"{what} {_mean(answer, advice.label, results)}, {answer.question.better} is better."] * bool(advice.label)
     lines += [compared] * bool(compared)
     if answer.truth is not None and answer.truth != advice.label:
@@ -114,7 +114,7 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     short = f"{subject}, {scope}. {decision}." if scope != ANY else f"{subject}. {decision}."
     if within is None:
         short = f"{subject}: no method fits the budget. {_capital(scope)}: {_shorten(decision)}."
-    last = answer.beyond(results) if within else None
+    last = answer.recommend_beyond(results) if within else None
     stays = last is None or (last.label == taken.label and "undecided" not in (last.outcome, taken.outcome))
     mean = f"{_capital(what)} of {taken.label}: {_mean(answer, taken.label, results)}"
     more = [f"{_capital(why)}."] if why else []
@@ -142,8 +142,8 @@ def _warn(results: Results, label: str | None) -> str:
     warnings = pd.concat(flagged_and_failed(frame)) if frame is not None else ()
     if not len(warnings):
         return ""
-    counts = listed(warnings.sort_values(ascending=False, kind="stable"), first=False)
-    return f"⚠ {label}: {counts} of {counted(len(frame), 'explanation')} (see Diagnostics)."
+    counts = format_lists(warnings.sort_values(ascending=False, kind="stable"), first=False)
+    return f"⚠ {label}: {counts} of {format_count(len(frame), 'explanation')} (see Diagnostics)."
 
 
 def _recommend_exact(answer: Evidence, taken: str | None) -> str:
@@ -156,7 +156,7 @@ def _recommend_exact(answer: Evidence, taken: str | None) -> str:
 
 def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
     """Return decision and reason within the budget, at any cost, and with time as the cost, by scope."""
-    within, last, quick = answer.within(results), answer.beyond(results), answer.by_seconds
+    within, last, quick = answer.within(results), answer.recommend_beyond(results), answer.recommend_by_time
     limited = results.settings.get("budget") is not None
     parts = {}
     if within is not None:
@@ -183,9 +183,9 @@ def _parts(answer: Evidence, advice: Recommendation, among: str = "", seconds: b
 
 def _cost(answer: Evidence, label: str, seconds: bool = False) -> str:
     count = answer.evaluations.get(label, np.nan)
-    text = counted(count, "evaluation")
+    text = format_count(count, "evaluation")
     if label in answer.gradients:
-        text = f"{counted(count / PASSES, 'gradient')} (counted as {text})"
+        text = f"{format_count(count / PASSES, 'gradient')} (counted as {text})"
     took = answer.seconds.get(label, np.nan)
     time = f"{number(1000 * took)} ms" if np.isfinite(took) else "–"
     return time if seconds else f"{text}, {time}" if np.isfinite(took) else text
@@ -195,7 +195,7 @@ def _mean(answer: Evidence, label: str | None, results: Results) -> str:
     """Return the mean of a method with its interval and unit."""
     frame = results.metrics.get(answer.question.metric)
     if answer.question.metric == "error" and frame is not None:
-        frame = pd.concat([frame, at_budgets(frame)])
+        frame = pd.concat([frame, name_budgets(frame)])
     means = scalars(frame, answer.question.statistic)
     if label is None:
         return "–"
@@ -225,7 +225,7 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     for answer in evidence:
         parts += [heading(answer.question.title), recommendation(answer, results), absence(answer, results)]
         parts += [costs_and_ranks(answer, results), against_best(answer, results), choices_table(answer)]
-    return together(*parts, over_questions(evidence))
+    return join_parts(*parts, rank_over_criteria(evidence))
 
 
 def robustness_section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
@@ -234,11 +234,11 @@ def robustness_section(evidence: Sequence[Evidence], results: Results) -> HTML |
         return None
     parts = []
     for answer in evidence:
-        references = robustness.over_references(answer, results)
-        seeds = robustness.over_trainings(answer, results, styling.styles_of(results))
+        references = robustness.compare_baselines(answer, results)
+        seeds = robustness.compare_training_seeds(answer, results, styling.styles_of(results))
         if references is not None or seeds is not None:
             parts += [heading(answer.question.title), references, seeds]
-    return together(*parts, robustness.variances(results))
+    return join_parts(*parts, robustness.variances(results))
 
 
 def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
@@ -253,7 +253,7 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
         details += (
             f" A gradient counts as {number(PASSES)} evaluations: one forward pass, and two for the backward pass."
         )
-    return together(
+    return join_parts(
         note(
             "The recommended method is the cheapest that is non-inferior to the best, by a margin of "
             f"{share(evidence[0].margin)} of the range between the best method and random attribution."
@@ -265,7 +265,7 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
 def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
     """Return two figures of a criterion: means against costs, and average ranks."""
     named = f"{results.experiment}, {answer.question.short}:"
-    return together(
+    return join_parts(
         _costs(answer, results, f"{named} means against evaluations and seconds per instance"),
         _ranks(answer, results, f"{named} average ranks of the methods with the critical difference"),
     )
@@ -279,7 +279,7 @@ def _costs(answer: Evidence, results: Results, alt: str) -> HTML | None:
         f"{answer.question.title}. Means with 95 % intervals against their cost; "
         f"{'lower' if answer.question.better == 'lower' else 'upper'} left is better. The line joins the methods that "
         "no cheaper method beats. A gradient counts as three evaluations. Seconds are means over instances.",
-        numbers=costs.by_cost(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
+        numbers=costs.tabulate_costs(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
     )
 
 
@@ -293,7 +293,7 @@ def _ranks(answer: Evidence, results: Results, alt: str) -> HTML | None:
     )
 
 
-def over_questions(evidence: Sequence[Evidence]) -> HTML | None:
+def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
     """Return the ranks of the methods per criterion and Kendall's W; None where fewer than two criteria rank the same
     three methods."""
     common = (
@@ -316,7 +316,7 @@ def over_questions(evidence: Sequence[Evidence]) -> HTML | None:
         for label, row in ranks.iterrows()
     )
     left = sorted({label for answer in evidence for label in answer.values} - set(common))
-    return together(
+    return join_parts(
         heading("Agreement of the criteria"),
         table(shown, "Rank by the mean (mean), per criterion"),
         note(
@@ -342,7 +342,7 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
                     "criterion": answer.question.short,
                     "within the budget": "⚠ model near chance" if chance else _short(answer, within),
                     "at any cost": "–" if chance else _short(answer, answer.last),
-                    SECONDS: "–" if chance else _short(answer, answer.by_seconds, seconds=True),
+                    SECONDS: "–" if chance else _short(answer, answer.recommend_by_time, seconds=True),
                 }
             )
     if not rows:
@@ -350,7 +350,7 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
     wrapped = ["criterion", "within the budget", "at any cost", SECONDS]
     return folded(
         "Recommendations within the budget, at any cost, and by time",
-        together(
+        join_parts(
             table(pd.DataFrame(rows), text=wrapped),
             note(f"{LEGEND} Errors are compared below the cost of the exact values. Controls are included."),
         ),
@@ -447,7 +447,7 @@ def against_best(answer: Evidence, results: Results) -> HTML:
             }
         )
     rates = equal_methods_note(answer, results)
-    return together(
+    return join_parts(
         table(pd.DataFrame(rows), f"Difference from {best}, the best mean", text=["method"]),
         note(
             "CI of (own − best), simultaneous over comparisons with the best. p: Wilcoxon's signed-rank test per pair "
@@ -469,5 +469,5 @@ def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
             "docs/statistics.md has the rates of other experiments."
         )
     label = repeats.idxmax()
-    samples = paired.by_draw(measured[scalar & (measured["method"] == label)], statistic)[label]
+    samples = paired.pivot_by_repeat(measured[scalar & (measured["method"] == label)], statistic)[label]
     return note(f"False-positive rate (A/A test), {label}: {rate_of_equal_methods(samples.to_numpy()).sentence}")

@@ -8,7 +8,7 @@ from shapeline.designs.stopping import settled_places
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
 from shapeline.report.colours import signs
-from shapeline.report.elements import figure, note, together
+from shapeline.report.elements import figure, join_parts, note
 from shapeline.report.experiment import Results
 from shapeline.report.figures.score_maps import LEVEL, heat_maps, instance_table, tone_of
 from shapeline.report.formatting import number, share
@@ -33,7 +33,7 @@ def signless(results: Results) -> str:
 
 def explanations(results: Results) -> HTML:
     """The scores of a few instances by all labels side by side: maps for an image, a table of features otherwise."""
-    picked = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
+    picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
     values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     if results.dataset_card["kind"] == "image":
@@ -50,7 +50,7 @@ def explanations(results: Results) -> HTML:
         caption += " No colour: the 95 % interval of a sampled score holds 0." * bool(half)
         drawing = heat_maps(images, names, values, cells, tone=tone_of(results.dataset_card), half=half)
         maps = figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)
-        return together(maps, order_note(results))
+        return join_parts(maps, order_note(results))
     ends = {
         label: experiment.scores_of(each, picked["instance"], "standard_error")
         for label, each in results.scores.items()
@@ -66,7 +66,7 @@ def explanations(results: Results) -> HTML:
         )
         for place, (row, name) in enumerate(zip(rows, names, strict=True))
     ]
-    return together(HTML("".join(tables)), order_note(results))
+    return join_parts(HTML("".join(tables)), order_note(results))
 
 
 def intervals(results: Results, instances: Sequence[int]) -> dict[str, list[np.ndarray | None]]:

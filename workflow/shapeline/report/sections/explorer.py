@@ -12,7 +12,7 @@ from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown
 from shapeline.report.figures.score_maps import LEVEL, tone_of
 from shapeline.report.formatting import number, spent
 from shapeline.report.html import HTML
-from shapeline.report.sections.images import in_colour
+from shapeline.report.sections.images import colour_image
 from shapeline.report.tables import record_values
 
 MAX_BYTES = 400_000  # of the scores of all methods, from which the number of instances follows
@@ -25,7 +25,7 @@ def explorer(results: Results, recommended: Sequence[str] = (), fallback: HTML |
 
 def explorer_data(results: Results, recommended: Sequence[str] = ()) -> ExplorerData:
     """Return the explained instances, those of the static figures first, with the scores of all methods."""
-    first = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
+    first = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
     others = results.instances[~results.instances["instance"].isin(first["instance"])]
     rows = pd.concat([first, others], ignore_index=True)
     entries = _entries(results, rows["instance"])
@@ -100,7 +100,7 @@ def _inputs(results: Results, rows: pd.DataFrame):
             yield {"values": record_values(one, features, results.dataset_card)}
         else:
             own = {"cells": features.cells[0]} if results.features is None else {}
-            yield {"image": to_data_uri(in_colour(one, tone_of(results.dataset_card))), **own}
+            yield {"image": to_data_uri(colour_image(one, tone_of(results.dataset_card))), **own}
 
 
 def list_words(results: Results, rows: pd.DataFrame) -> list[Sequence[str]]:

@@ -9,10 +9,10 @@ import pandas as pd
 from shapeline.designs.interactions import pairs_of
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
-from shapeline.report.elements import FOLD, figure, folded, heading, note, table, together
+from shapeline.report.elements import FOLD, figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars
 from shapeline.report.figures import games, pairs
-from shapeline.report.formatting import counted, number, share
+from shapeline.report.formatting import format_count, number, share
 from shapeline.report.html import HTML
 from shapeline.report.sections import common
 from shapeline.report.styling import styles_of
@@ -71,7 +71,7 @@ def header(results: Results) -> HTML:
 
 
 def _answer(results: Results, label: str, error: float, kind: str) -> tuple[str, str]:
-    spent = counted(float(good(results.scores[label])["evaluations"].mean()), "evaluation")
+    spent = format_count(float(good(results.scores[label])["evaluations"].mean()), "evaluation")
     if kind == "exact":
         return f"Exact Shapley values by {label}", f"({spent})."
     reason = f"its {kind} is the smallest, {number(error)}, with {spent} per output."
@@ -107,8 +107,8 @@ def scores_section(results: Results) -> HTML:
     shown = results.instances.head(count)
     parts = [part for row in shown.to_dict("records") for part in _scores_of(results, row)]
     rest = len(results.instances) - len(shown)
-    more = note(f"{counted(rest, 'further output')} in the score files.") if rest else None
-    return together(*parts, more)
+    more = note(f"{format_count(rest, 'further output')} in the score files.") if rest else None
+    return join_parts(*parts, more)
 
 
 def _scores_of(results: Results, row: dict) -> Iterator[HTML]:
@@ -174,7 +174,7 @@ def convergence_section(results: Results) -> HTML:
     rows = [
         _errors(results, label, budget, part)
         for label, frame in results.scores.items()
-        for budget, part in _by_budget(results, label, frame)
+        for budget, part in _split_budgets(results, label, frame)
         if _has_values(results, label) and label != results.exact
     ]
     frame = pd.DataFrame([row for row in rows if row], columns=["method", "evaluations", "predicted", "actual"])
@@ -182,7 +182,7 @@ def convergence_section(results: Results) -> HTML:
     exact = (
         f"the actual one is to {results.truth}" if results.exact else "the actual one is not known without exact values"
     )
-    return together(
+    return join_parts(
         heading("Convergence", 2),
         figure(
             drawing,
@@ -195,7 +195,7 @@ def convergence_section(results: Results) -> HTML:
     )
 
 
-def _by_budget(results: Results, label: str, frame: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:
+def _split_budgets(results: Results, label: str, frame: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:
     earlier = results.intermediate_budgets.get(label)
     if earlier is not None and len(earlier):
         yield from earlier.groupby("budget")
@@ -235,7 +235,7 @@ def interactions_section(results: Results) -> HTML:
             ),
             table(_pairs_table(names, found, spread), text=["second"]),
         ]
-    return together(heading("Interactions", 2), *parts) if parts else HTML("")
+    return join_parts(heading("Interactions", 2), *parts) if parts else HTML("")
 
 
 def _pairs_table(names: list[str], found: np.ndarray, spread: np.ndarray | None) -> pd.DataFrame:
@@ -283,4 +283,4 @@ def cost_section(results: Results) -> HTML:
         "evaluations took when they were made, one after another; a coalition that several methods use is evaluated "
         "once and counts for each."
     )
-    return together(table(pd.DataFrame(rows)), folded(FOLD, note(text)))
+    return join_parts(table(pd.DataFrame(rows)), folded(FOLD, note(text)))

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline.report import elements
-from shapeline.report.elements import figure, note, table, together
+from shapeline.report.elements import figure, join_parts, note, table
 from shapeline.report.experiment import scalars
 from shapeline.report.figures import dots
 from shapeline.report.formatting import number, two_digit_interval
@@ -51,7 +51,7 @@ def ground_truth_section(frame: pd.DataFrame | None, styles: Mapping[str, Style]
     )
     counted = int(rows["n"].max())
     left = f"{number(explained - counted)} of {number(explained)} documents are excluded"
-    return together(
+    return join_parts(
         figure(
             drawing,
             "F1 of the top words of each method against the ground-truth words, with 95 % intervals",

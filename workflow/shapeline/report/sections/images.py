@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 
 from shapeline.report import experiment
 from shapeline.report.colours import BRIGHT, DARK, signs
-from shapeline.report.elements import figure, heading, note, together
+from shapeline.report.elements import figure, heading, join_parts, note
 from shapeline.report.experiment import Results
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.score_maps import Tile
-from shapeline.report.formatting import counted, number, share
+from shapeline.report.formatting import format_count, number, share
 from shapeline.report.html import HTML
 from shapeline.report.sections import examples
 
@@ -26,7 +26,7 @@ def sections(results: Results) -> HTML:
     """All sections on images; empty where the inputs are none."""
     if results.dataset_card["kind"] != "image":
         return HTML("")
-    return together(
+    return join_parts(
         heading("Masked images"),
         masked_section(results),
         heading("Images that the model gets wrong") if _classified(results) else None,
@@ -45,7 +45,7 @@ def _classified(results: Results) -> bool:
 
 def masked_section(results: Results) -> HTML:
     """The shown instances with the top features of every method masked (Chen et al. 2018, figures 4 and 5)."""
-    picked = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
+    picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
     return figure(
         masked_grid(results, picked),
         "Images with the top features of each method masked, two rows an instance, a column a method",
@@ -72,7 +72,7 @@ def mistakes_section(results: Results) -> HTML:
         return note(f"The model gets none of the {number(len(rows))} explained {things} wrong.")
     shown = wrong.head(WRONG)
     first = "" if len(shown) == len(wrong) else f" The first {len(shown)} are shown."
-    return together(
+    return join_parts(
         note(f"The model gets {of_all} wrong.{first} The scores explain {explained}."),
         figure(
             masked_grid(results, shown, MASKED[-1:]),
@@ -94,7 +94,7 @@ def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[floa
         names = [f"{name}\n{share(part)} masked" for name, part in zip(names, of_row, strict=True)]
     values = {label: experiment.scores_of(frame, instances["instance"]) for label, frame in results.scores.items()}
     cells = [results.features_of(image).cells[0] for image in images]
-    pictures = [in_colour(image, score_maps.tone_of(results.dataset_card)) for image in images]
+    pictures = [colour_image(image, score_maps.tone_of(results.dataset_card)) for image in images]
 
     def tile(row: int, label: str | None) -> Tile:
         if label is None:
@@ -122,7 +122,7 @@ def masked(
     return painted
 
 
-def in_colour(image: np.ndarray, tone: str) -> np.ndarray:
+def colour_image(image: np.ndarray, tone: str) -> np.ndarray:
     """An image (channels, height, width) in [0, 1] as (height, width, 3); tone: of grey ones, "gray" or "gray_r"."""
     colours = score_maps.picture(image).clip(0, 1)
     if colours.ndim == 3:
@@ -146,7 +146,7 @@ def mean_section(results: Results) -> HTML:
     kind = "predicted " if results.model_card and "target" not in results.instances else ""
     classes = results.dataset_card.get("classes")
     names = [
-        ("all" if regression else f"{kind}{classes[group]}") + f"\n{counted(count, 'instance')}"
+        ("all" if regression else f"{kind}{classes[group]}") + f"\n{format_count(count, 'instance')}"
         for group, (_, _, count) in means.items()
     ]
     some = next(iter(means.values()))[0]

@@ -9,15 +9,15 @@ import pandas as pd
 from shapeline.report import experiment
 from shapeline.report.colours import signs
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import figure, folded, heading, note, table, together
+from shapeline.report.elements import figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures import explanations as figures
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.score_maps import Tile
-from shapeline.report.formatting import counted, interval, number
+from shapeline.report.formatting import format_count, interval, number
 from shapeline.report.html import HTML
 from shapeline.report.sections.explorer import list_words, to_data_uri
-from shapeline.report.sections.images import in_colour, mean_map
+from shapeline.report.sections.images import colour_image, mean_map
 from shapeline.statistics.bounds import student
 
 NAMED = 3  # features at the top of the page
@@ -40,8 +40,10 @@ def section(results: Results, label: str | None) -> HTML | None:
     if label is None:
         return None
     kind = results.dataset_card["kind"]
-    parts = {"image": _of_images, "text": _of_words}.get(kind, _of_columns)(results, label)
-    return together(heading(f"Importance over {counted(len(results.instances), 'instance')}, by {label}"), *parts)
+    parts = {"image": _show_images, "text": _show_words}.get(kind, _show_columns)(results, label)
+    return join_parts(
+        heading(f"Importance over {format_count(len(results.instances), 'instance')}, by {label}"), *parts
+    )
 
 
 def top_features(results: Results, label: str | None) -> str:
@@ -53,7 +55,7 @@ def top_features(results: Results, label: str | None) -> str:
         named = [f"“{row.word}” for {row.group} {interval(row._asdict())}" for row in words.head(NAMED).itertuples()]
         what = "Most important words"
     else:
-        names, scores = by_size(results, label)
+        names, scores = sort_by_size(results, label)
         means, low, high = figures.mean_intervals(np.abs(scores[:, :NAMED])) if names else ([], [], [])
         ends = [{"mean": one, "low": max(down, 0), "high": up} for one, down, up in zip(means, low, high, strict=True)]
         named = [f"{name} {interval(row)}" for name, row in zip(names, ends, strict=False)]
@@ -81,7 +83,7 @@ def thumbnail(results: Results, label: str | None) -> str:
         rows = mean_words(results, label).head(5)
         names, sizes = list(rows["word"]), rows["mean"].to_numpy()
     else:
-        names, scores = by_size(results, label)
+        names, scores = sort_by_size(results, label)
         names, sizes = names[:5], np.nanmean(np.abs(scores[:, :5]), axis=0) if names else []
     if not len(names):
         return ""
@@ -115,7 +117,7 @@ def groups(results: Results) -> dict[str, np.ndarray]:
 # ------------------------------------------------------------------------------------------------------- columns
 
 
-def by_size(results: Results, label: str) -> tuple[list[str], np.ndarray]:
+def sort_by_size(results: Results, label: str) -> tuple[list[str], np.ndarray]:
     """Return names of the features, the largest mean |score| first, and scores (n, d), NaN where the method failed;
     nothing where each instance has features of its own."""
     if results.features is None:
@@ -138,8 +140,8 @@ def _names(results: Results) -> list[str]:
     return experiment.feature_names(results)
 
 
-def _of_columns(results: Results, label: str) -> Iterator[HTML | None]:
-    names, scores = by_size(results, label)
+def _show_columns(results: Results, label: str) -> Iterator[HTML | None]:
+    names, scores = sort_by_size(results, label)
     across = f"score ({experiment.unit_of(results, label) or 'no unit'})"
     size, low, high = figures.mean_intervals(np.abs(scores))
     numbers = pd.DataFrame({"feature": names, "mean": size, "low": low, "high": high})
@@ -190,7 +192,7 @@ def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
 # -------------------------------------------------------------------------------------------------------- images
 
 
-def _of_images(results: Results, label: str) -> Iterator[HTML | None]:
+def _show_images(results: Results, label: str) -> Iterator[HTML | None]:
     images, rows = _inputs(results), results.instances
     scores = experiment.scores_of(results.scores[label], rows["instance"])
     sizes = [None if row is None else np.abs(row) for row in scores]
@@ -201,7 +203,7 @@ def _of_images(results: Results, label: str) -> Iterator[HTML | None]:
     def tile(row: int, group: str | None) -> Tile:
         places = np.flatnonzero(every[group or "all"])
         if row == 2:
-            return Tile(in_colour(images[places].mean(0), tone))
+            return Tile(colour_image(images[places].mean(0), tone))
         found = mean_map(results, images, (sizes, scores)[row], places)
         if found is None:
             return Tile(None)
@@ -212,7 +214,7 @@ def _of_images(results: Results, label: str) -> Iterator[HTML | None]:
     yield figure(
         score_maps.picture_grid(names, list(titled.values()), lambda row, title: tile(row, back.get(title))),
         f"Mean maps by {label}: all instances, classes, correct and wrong predictions",
-        f"First column: all {counted(len(rows), 'instance')}. {signs('the class')}; each map has its own scale, "
+        f"First column: all {format_count(len(rows), 'instance')}. {signs('the class')}; each map has its own scale, "
         "below it.",
         vector=False,
     )
@@ -244,7 +246,7 @@ def mean_words(results: Results, label: str) -> pd.DataFrame:
     return found.drop(columns=["sem", "size"]).sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
 
-def _of_words(results: Results, label: str) -> Iterator[HTML | None]:
+def _show_words(results: Results, label: str) -> Iterator[HTML | None]:
     found, unit = mean_words(results, label), experiment.unit_of(results, label)
     for group, rows in found.groupby("group", sort=True):
         shown = pd.DataFrame(

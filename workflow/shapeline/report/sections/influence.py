@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from shapeline.methods.registry import METHODS
 from shapeline.report import elements, experiment, findings, formatting
 from shapeline.report.colours import AGAINST, BARS, INK, QUIET
-from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.elements import figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.formatting import number, share
 from shapeline.report.html import HTML
@@ -139,7 +139,7 @@ def sparse_section(results: Results) -> HTML:
         return note(
             "No instance has an empty neighbourhood: no measure warns of one, and no influence is 0 everywhere."
         )
-    return together(
+    return join_parts(
         HTML(
             '<p class="sparse">⚠ At the instances below no labelled row is near enough to count. '
             "An influence of 0 there carries no information.</p>"
@@ -173,7 +173,7 @@ def alike_section(results: Results) -> HTML:
             caption,
             numbers=pd.DataFrame({"cosine": pairs[main]}),
         ),
-        together(
+        join_parts(
             table(cosine_table(pairs), "Cosine of every pair of measures", text=["other"]),
             note("Between the vectors of all features of an instance; 0 where one of them is zero."),
         ),
@@ -233,7 +233,7 @@ def model_section(results: Results) -> HTML:
     ids = results.instances["instance"].head(ALIKE)
     scores = {label: experiment.scores_of(frame, ids) for label, frame in results.scores.items()}
     few = f"The first {number(ALIKE)} of {number(len(results.instances))} instances." if len(ids) == ALIKE else ""
-    return together(
+    return join_parts(
         heading("Comparison with methods that evaluate the model"),
         note(BESIDE),
         elements.folded(elements.FOLD, note(DIFFERENCES)),

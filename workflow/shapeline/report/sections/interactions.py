@@ -9,7 +9,7 @@ from shapeline.designs.interactions import pairs_of, square
 from shapeline.games.features import IMAGE_KINDS
 from shapeline.report import experiment
 from shapeline.report.colours import signs
-from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.elements import figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures import pairs as figures
 from shapeline.report.figures.score_maps import tone_of
@@ -30,7 +30,7 @@ def section(results: Results) -> HTML:
     if not found:
         return HTML("")
     label = next(iter(found))
-    return together(
+    return join_parts(
         heading("Interactions"),
         table(pd.DataFrame([_shares(results, *one) for one in found.items()]), text=["strongest pair on average"]),
         note(
@@ -38,7 +38,7 @@ def section(results: Results) -> HTML:
             "Σ|main effects|, mean over instances and quartiles."
         ),
         heading(f"Pairs of a few instances, by {label}"),
-        *_drawn(results, label),
+        *_draw_pairs(results, label),
         *_disagreement(results, found),
     )
 
@@ -63,12 +63,12 @@ def _shares(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, 
         f"sum of pairs, mean ({unit})": number(sums[:, 1].mean(), whole=False),
         "v(N) − v(∅), mean": number(sums.sum(axis=1).mean(), whole=False),
         "strongest pair on average": _strongest(results, parts),
-        "pairs different from 0": _told(results, label, parts),
+        "pairs different from 0": _format_share(results, label, parts),
         "evaluations": number(experiment.evaluations(results)[label]),
     }
 
 
-def _told(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
+def _format_share(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
     """The share of pairs whose 95 % interval leaves out 0, over the instances where one is known."""
     spread = experiment.scores_of(results.scores[label], results.instances["instance"], "interactions_standard_error")
     told = [
@@ -101,10 +101,10 @@ def _names(results: Results) -> list[str]:
 # ------------------------------------------------------------------------------------------------ a few instances
 
 
-def _drawn(results: Results, label: str) -> Iterator[HTML]:
+def _draw_pairs(results: Results, label: str) -> Iterator[HTML]:
     """The pairs of the instances that the page shows, as their kind of data asks."""
     count = min(int(results.settings.get("n_shown") or SHOWN), SHOWN)
-    picked = experiment.chosen(results.instances, count)
+    picked = experiment.choose_instances(results.instances, count)
     parts = _parts(results.scores[label], picked["instance"])
     if not parts:
         yield note("The method failed on all shown instances.")
@@ -131,7 +131,7 @@ def _drawn(results: Results, label: str) -> Iterator[HTML]:
             drawing, "Main effects and pairs over images", caption, numbers=_as_rows(titles, features, own, pairs)
         )
         return
-    words = [document.words for document in texts.documents_of(results, picked)] if _of_text(results) else None
+    words = [document.words for document in texts.documents_of(results, picked)] if _is_text(results) else None
     for place, (title, row, both, sure) in enumerate(zip(titles, own, pairs, surely, strict=True)):
         names = words[place] if words else _names(results)
         if words:
@@ -150,7 +150,7 @@ def _two_a_line(name: str) -> str:
     return "\n".join(", ".join(lines[place : place + 2]) for place in range(0, len(lines), 2))
 
 
-def _of_text(results: Results) -> bool:
+def _is_text(results: Results) -> bool:
     return results.dataset_card["kind"] == "text"
 
 
@@ -202,7 +202,9 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
     label = next(iter(found))
     place = next((place for place in found[label] if removed[place] is not None), None)
     if place is not None:
-        yield _of_one(results, label, place, taken_apart(removed[place], *found[label][place]), found[label][place][1])
+        yield _describe_instance(
+            results, label, place, taken_apart(removed[place], *found[label][place]), found[label][place][1]
+        )
 
 
 def taken_apart(occlusion: np.ndarray, own: np.ndarray, pairs: np.ndarray) -> pd.DataFrame:
@@ -226,10 +228,10 @@ def _sizes(split: pd.DataFrame, unit: str) -> dict[str, str]:
     }
 
 
-def _of_one(results: Results, label: str, place: int, split: pd.DataFrame, pairs: np.ndarray) -> HTML:
+def _describe_instance(results: Results, label: str, place: int, split: pd.DataFrame, pairs: np.ndarray) -> HTML:
     """The features of an instance on which the two disagree most, with whom they interact most."""
     row = results.instances.iloc[[place]]
-    if _of_text(results):
+    if _is_text(results):
         names = texts.documents_of(results, row)[0].words
     else:
         names = [f"feature {one}" for one in range(len(split))] if results.features is None else _names(results)

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from shapeline.report import experiment, findings
 from shapeline.report.colours import signs
-from shapeline.report.elements import FOLD, figure, folded, heading, missing, note, table, together
+from shapeline.report.elements import FOLD, figure, folded, heading, join_parts, missing, note, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
-from shapeline.report.figures.costs import by_cost
+from shapeline.report.figures.costs import tabulate_costs
 from shapeline.report.figures.dots import Panel, dot_panel, name_rows
 from shapeline.report.figures.localization import (
     PANELS,
@@ -38,9 +38,9 @@ from shapeline.report.localization_results import (
     CEILINGS,
     COLUMNS,
     OUTPUTS,
-    measured,
-    of_method,
     parameters,
+    select_measured,
+    select_method,
     shown_pictures,
 )
 from shapeline.report.sections import common, examples
@@ -49,7 +49,7 @@ from shapeline.statistics import paired
 from shapeline.statistics.comparison import compare
 
 
-def on_quadrants(results: Results, label: str) -> bool:
+def is_quadrant_h_shap(results: Results, label: str) -> bool:
     """Whether a label is h-Shap on quadrants of the pixels, whose leaves are known from the size of the image."""
     special = {"shifts", "features"} & set(parameters(results, label))
     kind = results.settings["features"]
@@ -97,7 +97,7 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
         results.dataset_card.get("synthetic")
     )
     start += findings.headlines(results, advised)
-    frame = measured(results)
+    frame = select_measured(results)
     for statistic, text in (
         ("f1", "F1 as published (map above 1e-6)"),
         ("f1_best", "F1 at the best threshold of each image"),
@@ -110,7 +110,7 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
                 f"Highest mean {text}: {first}, {two_digit_interval(rows.loc[first])}, followed by {second}, "
                 f"{two_digit_interval(rows.loc[second])}."
             )
-    best = _best(scalars(frame, "f1"), of_method(results, "h_shap"))
+    best = _best(scalars(frame, "f1"), select_method(results, "h_shap"))
     if best:
         tops = {name: scalars(frame, name)["mean"].get(best) for name in CEILINGS}
         if None not in tops.values():
@@ -130,7 +130,7 @@ def _best(rows: pd.DataFrame, labels: Sequence[str]) -> str | None:
 
 def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Return the maps of a few images by all methods side by side, with boxes around the true regions."""
-    picked = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
+    picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
     images, regions, cells = shown_pictures(results, truth, picked)
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
@@ -152,7 +152,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     """F1 in three ways, AUPRC, IoU and pointing, as dots and as a table, with the ceilings; then paired differences."""
-    frame, drawn = measured(results), styles_of(results)
+    frame, drawn = select_measured(results), styles_of(results)
     if frame.empty:
         return missing("localization")
     counted = int(frame.loc[frame["statistic"] == "f1", "n"].max())
@@ -165,7 +165,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
         " Upper bounds of h-Shap: a bar for the F1 of all leaves that touch a true pixel, a triangle for the best set "
         "of leaves." * any((frame["statistic"] == name).any() for name in CEILINGS)
     )
-    return together(
+    return join_parts(
         figure(
             dots(frame, drawn),
             "F1 in three ways, average precision, IoU and pointing game of every method with 95 % intervals",
@@ -236,10 +236,10 @@ def paired_section(results: Results) -> HTML | None:
     parts = [heading("Paired differences per image", 4)]
     for statistic in ("f1", "f1_best"):
         frame = results.measured["localization"]
-        values = paired.by_label(frame, statistic)
+        values = paired.pivot_by_method(frame, statistic)
         if values.shape[1] < 2 or len(values) < 2:
             return None
-        own = [label for label in of_method(results, "h_shap") if label in values]
+        own = [label for label in select_method(results, "h_shap") if label in values]
         champion = paired.order(values[own] if own else values, "higher")[0]
         pairs = paired.pairs(values, "higher")
         rows = []
@@ -259,7 +259,7 @@ def paired_section(results: Results) -> HTML | None:
             )
         title = f"{PANELS[statistic][0]}: {champion} − other method"
         parts.append(table(pd.DataFrame(rows), title))
-    return together(
+    return join_parts(
         *parts,
         note(
             "Differences are paired within images, with 95 % intervals over images; Wilcoxon's signed-rank test with "
@@ -273,7 +273,7 @@ def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
     frame, drawn = results.metrics.get("ablation"), styles_of(results)
     if frame is None or frame.empty:
         return missing("ablation")
-    return together(
+    return join_parts(
         figure(
             ablation_curves(frame, drawn),
             "Logit and probability against the number of features removed, one curve a method",
@@ -309,7 +309,7 @@ def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure |
 
 def runtime_section(results: Results) -> HTML:
     """F1 against seconds an instance, as published and at the best threshold (figures 4 and C.1)."""
-    frame, drawn, time = measured(results), styles_of(results), seconds_per_picture(results)
+    frame, drawn, time = select_measured(results), styles_of(results), seconds_per_picture(results)
     if frame.empty:
         return missing("localization")
     alone = time["low"].notna().any()
@@ -323,13 +323,13 @@ def runtime_section(results: Results) -> HTML:
                 runtime_plane(frame, time, drawn, statistic, title),
                 f"{title} against seconds an instance, every method named",
                 f"{title}. Upper left is better: accurate and fast. {bars}.",
-                numbers=by_cost(scalars(frame, statistic), seconds=time["mean"]),
+                numbers=tabulate_costs(scalars(frame, statistic), seconds=time["mean"]),
             )
         )
     excluded = sorted({entry["seconds_exclude"] for files in results.metadata.values() for entry in files
                        if entry.get("seconds_exclude")})  # fmt: skip
     told = f" Left out of the time: {'; '.join(excluded)}." if excluded else ""
-    return together(*parts, note(f"Device: {', '.join(devices)}.{told}"))
+    return join_parts(*parts, note(f"Device: {', '.join(devices)}.{told}"))
 
 
 def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
@@ -355,7 +355,7 @@ def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
                 "Means over images with 95 % intervals. Grey: the two ceilings of F1 for leaves of that size.",
             ),
         ]
-    return together(*parts)
+    return join_parts(*parts)
 
 
 def masking_section(results: Results) -> HTML:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import FAINT, INK, PAPER
-from shapeline.report.elements import figure, note, table, together
+from shapeline.report.elements import figure, join_parts, note, table
 from shapeline.report.formatting import number, two_digit_interval, two_digits
 from shapeline.report.html import HTML
 from shapeline.report.styling import SIGNS, WIDTH, styled
@@ -117,7 +117,7 @@ def agreement_section(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]
         "Unsigned scores, such as those of saliency, rank by magnitude and cannot fully agree with signed ones."
     )
     pairs = agreement_table(frame)
-    return together(
+    return join_parts(
         figure(
             drawing,
             "Matrix of rank correlation and cosine between the scores of all methods",

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from shapeline.report.criteria import LEGEND, Evidence, name_verdict
-from shapeline.report.elements import folded, heading, note, together
+from shapeline.report.elements import folded, heading, join_parts, note
 from shapeline.report.experiment import Results, near_chance
-from shapeline.report.formatting import counted
+from shapeline.report.formatting import format_count
 from shapeline.report.html import HTML
 from shapeline.report.sections.robustness import changes
 from shapeline.statistics.recommendation import Recommendation
@@ -46,7 +46,7 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     table = table.loc[order.sort_values(["in", "mean"], ascending=False, kind="stable").index]
     head = "".join(_head(column) for column in columns)
     body = "".join(_row(label, row, columns) for label, row in table.iterrows())
-    return together(
+    return join_parts(
         heading("Methods by experiment and criterion", 2),
         note(
             "100 % is the best mean of the column and 0 % is random attribution; below 0 % a method is worse than "
@@ -94,7 +94,10 @@ def _row(label: str, row: pd.Series, columns: Sequence[Column]) -> str:
         result, answer, advice = column
         taken = advice is not None and (advice.label == label or str(advice.label).startswith(f"{label} at "))
         mark = f"{'⚠ ' * bool(changes(answer, result))}{name_verdict(advice)[0]} " if taken else ""
-        hint = f"{label}, {_title(column)}: {counted(answer.evaluations.get(label, np.nan), 'evaluation')} per instance"
+        hint = (
+            f"{label}, {_title(column)}: {format_count(answer.evaluations.get(label, np.nan), 'evaluation')} per "
+            "instance"
+        )
         if taken and advice.label != label:
             hint += f"; at {advice.label.partition(' at ')[2]}"
         hint += "; worse than random attribution" if value < 0 else ""

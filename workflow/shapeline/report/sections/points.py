@@ -13,7 +13,7 @@ from matplotlib.image import imsave
 from shapeline import influence
 from shapeline.games.features import Features
 from shapeline.report import experiment, formatting
-from shapeline.report.elements import heading, note, together
+from shapeline.report.elements import heading, join_parts, note
 from shapeline.report.experiment import Results
 from shapeline.report.formatting import number
 from shapeline.report.html import HTML
@@ -35,7 +35,7 @@ class Shown:
 
 def points_section(results: Results) -> HTML:
     """The points shown, with the influence of their features: images, or tables of values and bars."""
-    picked = experiment.chosen(results.instances, int(results.settings.get("n_shown") or 4))
+    picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
     if results.dataset_card["kind"] == "image":
         return faces(results, picked)
     if results.dataset_card["kind"] == "table":
@@ -61,7 +61,7 @@ def faces(results: Results, picked: pd.DataFrame) -> HTML:
             for label in labels
         ]
         rows.append(picture_row(image, experiment.instance_name(results, point), shown))
-    return together(*rows, note(READING))
+    return join_parts(*rows, note(READING))
 
 
 READING = (
@@ -77,11 +77,11 @@ def picture_row(image: np.ndarray, name: str, shown: Sequence[Shown], sweep: boo
     told = html.escape(", ".join(name.split("\n")), quote=True)
     first = f"{_img(_grey(image), f'Image: {told}')}<span><b>{html.escape(title)}</b></span>"
     first += "".join(f"<span>{html.escape(line)}</span>" for line in rest)
-    cells = "".join(f'<div class="measure">{_shown(image, measure, told)}</div>' for measure in shown)
+    cells = "".join(f'<div class="measure">{_draw_measure(image, measure, told)}</div>' for measure in shown)
     return HTML(f'<div class="face{" sweep" if sweep else ""}"><div>{first}</div><div>{cells}</div></div>')
 
 
-def _shown(image: np.ndarray, measure: Shown, name: str) -> str:
+def _draw_measure(image: np.ndarray, measure: Shown, name: str) -> str:
     caption = f"<b>{html.escape(measure.caption)}</b>"
     if measure.phi is None:
         return f'<span>{caption}</span><span class="flag">⚠ failed</span>'
@@ -138,7 +138,7 @@ def records(results: Results, picked: pd.DataFrame) -> HTML:
             ),
         ]
     said = [REMARKS[method] for method in REMARKS if method in {results.labels[label]["method"] for label in labels}]
-    return together(*parts, note(" ".join([RECORD_READING, *said])))
+    return join_parts(*parts, note(" ".join([RECORD_READING, *said])))
 
 
 RECORD_READING = (
@@ -181,7 +181,7 @@ def record_table(
         f'<div class="wide"><table class="record"><thead><tr><th>feature</th><th class="number">value</th>{head}</tr>'
         f"</thead><tbody>{''.join(body)}</tbody></table></div>"
     )
-    return together(listed, more)
+    return join_parts(listed, more)
 
 
 def _bar(value: float, limit: float) -> str:

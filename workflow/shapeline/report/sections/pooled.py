@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.report.criteria import Evidence, training_means
-from shapeline.report.elements import heading, note, table, together
+from shapeline.report.elements import heading, join_parts, note, table
 from shapeline.report.experiment import Results, near_chance
 from shapeline.report.formatting import ends, enumerated, number
 from shapeline.report.html import HTML
@@ -29,7 +29,7 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     parts = [part for members in groups.values() if (part := _ranked(members)) is not None]
     if not parts:
         return None
-    return together(
+    return join_parts(
         heading("Ranks over the experiments", 2),
         *parts,
         note(
@@ -57,15 +57,15 @@ def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
             "method": label,
             "mean rank": number(row["mean"], 2, whole=False),
             "simultaneous 95 % CI": ends(row["low"], row["high"]),
-            **{pair: _listed(each.loc[np.array(cluster) == pair, label]) for pair in dict.fromkeys(pairs)},
+            **{pair: _format_list(each.loc[np.array(cluster) == pair, label]) for pair in dict.fromkeys(pairs)},
         }
         for label, row in pooled.iterrows()
     )
     budget = members[0][0].settings.get("budget")
     at = "" if budget is None else f", budget {number(budget)} d"
-    return together(
+    return join_parts(
         table(shown, f"{first.question.title.split(': ')[0]}{at}: ranks of {number(len(labels))} methods"),
-        note(_said(pooled, len(set(pairs)))),
+        note(_format_ranks(pooled, len(set(pairs)))),
     )
 
 
@@ -94,11 +94,11 @@ def _means(answer: Evidence, result: Results, labels: list[str]) -> pd.DataFrame
     return pd.concat([answer.values[labels].mean().to_frame().T, others.astype(float)], ignore_index=True)
 
 
-def _listed(ranks: pd.Series) -> str:
+def _format_list(ranks: pd.Series) -> str:
     return ", ".join(number(rank) for rank in ranks)
 
 
-def _said(pooled: pd.DataFrame, pairs: int) -> str:
+def _format_ranks(pooled: pd.DataFrame, pairs: int) -> str:
     """Return in a sentence which methods rank significantly differently."""
     apart = [
         f"{better} before {worse}"

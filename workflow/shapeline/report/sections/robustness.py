@@ -5,18 +5,25 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from shapeline.report.criteria import Evidence, asked, by_references, reference_name, training_means, training_values
-from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.criteria import (
+    Evidence,
+    compare_references,
+    list_criteria,
+    reference_name,
+    training_means,
+    training_values,
+)
+from shapeline.report.elements import figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures.evidence import training_plot
-from shapeline.report.formatting import counted, ends, enumerated, number, share, within
+from shapeline.report.formatting import ends, enumerated, format_count, number, share, within
 from shapeline.report.html import HTML
 from shapeline.report.styling import Style
 from shapeline.statistics import paired, ranking, variance
 from shapeline.statistics.recommendation import Recommendation, recommend
 
 
-def over_trainings(answer: Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
+def compare_training_seeds(answer: Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
     """Return means per training seed, the recommendation and the agreement of the rankings; None for one seed."""
     trainings = results.settings.get("training_seeds") or 1
     if trainings < 2:
@@ -32,7 +39,7 @@ def over_trainings(answer: Evidence, results: Results, styles: Mapping[str, Styl
     agreement = ranking.kendall_w((means if answer.question.better == "lower" else -means).to_numpy())
     best = {paired.order(means.loc[[training]], answer.question.better)[0] for training in means.index}
     leaders = f"{best.pop()} is best in all" if len(best) == 1 else f"the best differs: {enumerated(sorted(best))}"
-    return together(
+    return join_parts(
         figure(
             training_plot(answer, means, styles),
             "Means of each method per training seed",
@@ -43,13 +50,13 @@ def over_trainings(answer: Evidence, results: Results, styles: Mapping[str, Styl
         _compare_seeds(answer, results, values[list(means)]),
         note(
             f"Agreement of the training seeds: Kendall's W {agreement:.2f} (1: identical rankings); {leaders}."
-            + (f" Left out, without a measurement: {counted(lost, 'training seed')}." if lost else "")
+            + (f" Left out, without a measurement: {format_count(lost, 'training seed')}." if lost else "")
             + (f" Not ranked, since a training seed lacks them: {enumerated(partly)}." if partly else "")
         ),
     )
 
 
-def by_seeds(answer: Evidence, results: Results, values: pd.DataFrame) -> dict[str, Recommendation]:
+def recommend_by_seed(answer: Evidence, results: Results, values: pd.DataFrame) -> dict[str, Recommendation]:
     """Return the recommendation of each training seed; values: (instances, (method, seed))."""
     affordable = _recommendation(answer, results).bounds.index
 
@@ -63,18 +70,20 @@ def by_seeds(answer: Evidence, results: Results, values: pd.DataFrame) -> dict[s
 
 def _compare_seeds(answer: Evidence, results: Results, values: pd.DataFrame) -> HTML | None:
     """Return the recommended method against the best mean per training seed; values: (instances, (method, seed))."""
-    each = by_seeds(answer, results, values)
-    return _confirm(answer, results, each, "training seed", f"per training seed, on {counted(len(values), 'instance')}")
+    each = recommend_by_seed(answer, results, values)
+    return _confirm(
+        answer, results, each, "training seed", f"per training seed, on {format_count(len(values), 'instance')}"
+    )
 
 
 def changes(answer: Evidence, results: Results) -> list[str]:
     """Return in which baselines and training seeds another method is significantly better than the recommended one."""
     taken, found = _recommendation(answer, results).label, []
-    for name, other in by_references(answer, results).items():
+    for name, other in compare_references(answer, results).items():
         found += _change(_recommendation(other, results), taken, f"with the baseline {name}")
     means = training_means(answer, results)
     if len(means) > 1 and means.shape[1] > 1:
-        seeds = by_seeds(answer, results, training_values(answer, results)[list(means)])
+        seeds = recommend_by_seed(answer, results, training_values(answer, results)[list(means)])
         found += [one for seed, other in seeds.items() for one in _change(other, taken, f"for training seed {seed}")]
     return found
 
@@ -114,14 +123,14 @@ def _confirm(
     return table(pd.DataFrame(rows), f"Is {taken} non-inferior {scope}?", text=[best])
 
 
-def over_references(answer: Evidence, results: Results) -> HTML | None:
+def compare_baselines(answer: Evidence, results: Results) -> HTML | None:
     """Return whether the recommendation holds with other baselines; None where there is no other."""
-    others = by_references(answer, results)
+    others = compare_references(answer, results)
     if not others:
         return None
     judged = {reference_name(results): answer, **others}
     each = {name: _recommendation(other, results) for name, other in judged.items()}
-    return together(
+    return join_parts(
         heading("Sensitivity to the baseline", 4),
         _confirm(answer, results, each, "baseline", "for every baseline"),
         note(
@@ -134,14 +143,14 @@ def over_references(answer: Evidence, results: Results) -> HTML | None:
 def reference_change(answer: Evidence, results: Results) -> str | None:
     """Return in a sentence whether the recommendation changes with the baseline; None where there is no other."""
     taken = _recommendation(answer, results).label
-    others = {name: _recommendation(other, results) for name, other in by_references(answer, results).items()}
+    others = {name: _recommendation(other, results) for name, other in compare_references(answer, results).items()}
     status = {name: advice.bounds["status"].get(taken) for name, advice in others.items()}
     if not others or None in status.values():
         return None
     own = reference_name(results)
     worse = [name for name in status if status[name] in ("worse", "plainly worse")]
     if worse:
-        ahead = enumerated([_behind(others[name], taken, answer.unit, name) for name in worse])
+        ahead = enumerated([_format_difference(others[name], taken, answer.unit, name) for name in worse])
         return f"⚠ The recommendation changes with the baseline: {taken} is significantly worse than {ahead}."
     if unsure := [name for name in status if status[name] == "open"]:
         return f"Sensitivity to the baseline: with {enumerated(unsure)} in place of {own}, {taken} is undecided."
@@ -150,7 +159,7 @@ def reference_change(answer: Evidence, results: Results) -> str | None:
     )
 
 
-def _behind(advice: Recommendation, taken: str, unit: str, name: str) -> str:
+def _format_difference(advice: Recommendation, taken: str, unit: str, name: str) -> str:
     """Return the best mean with another baseline, and the difference of a method from it."""
     row = advice.bounds.loc[taken]
     return f"{advice.bounds.index[0]} by {ends(row['low'], row['high'])} {unit} (with {name})".replace("  ", " ")
@@ -159,7 +168,7 @@ def _behind(advice: Recommendation, taken: str, unit: str, name: str) -> str:
 def variances(results: Results) -> HTML | None:
     """Return the shares of the variance between instances, sampling repetitions and training seeds per method."""
     rows = []
-    for question in asked(results.trainings):
+    for question in list_criteria(results.trainings):
         measured = results.trainings.get(question.metric)
         if measured is None:
             continue
@@ -189,7 +198,7 @@ def variances(results: Results) -> HTML | None:
     shown = pd.DataFrame(rows)
     if (shown["training seeds"] == "1").all():
         shown = shown.drop(columns=["training seeds", "between training seeds"])
-    return together(
+    return join_parts(
         table(shown, "Components of the variance", text=["method"]),
         note(
             "Analysis of variance: sampling repetitions are nested in instances, and training seeds are crossed with "

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from shapeline.report import styling
 from shapeline.report.colours import QUIET
 from shapeline.report.criteria import reference_name
-from shapeline.report.elements import FOLD, figure, folded, heading, note, table, together
+from shapeline.report.elements import FOLD, figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
 from shapeline.report.formatting import number, two_digit_interval, two_digits
@@ -36,7 +36,7 @@ def sections(results: Results) -> HTML:
         parts += [heading("Sensitivity to the baseline"), reference_section(areas, drawn)]
     if frame is not None:
         parts += [heading("Sensitivity to the model (randomisation test)"), randomisation_section(frame, drawn)]
-    return together(*parts)
+    return join_parts(*parts)
 
 
 # ------------------------------------------------------------------------------------------------------ references
@@ -65,7 +65,7 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
     leads = {name: known[name].idxmin() for name in known}
     agreement = two_digits(ranking.kendall_w(known.to_numpy().T))
     finding = f"{_leaders(leads)} Kendall's W = {agreement} over {len(known)} methods and "
-    return together(
+    return join_parts(
         figure(
             rank_lines(ranks, styles),
             "Rank of every method by deletion AUC, one column per baseline",
@@ -143,7 +143,7 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
     silent = [label for label in styles if label not in labels]
     if silent:
         remarks += f" {', '.join(silent)}: not compared; failed or constant on every instance."
-    return together(
+    return join_parts(
         figure(
             drawing,
             "Similarity of the scores of trained and randomised models, one panel per measure",

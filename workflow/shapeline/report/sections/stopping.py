@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.designs.stopping import AT_THE_CAP, predicted_error
-from shapeline.report.elements import figure, heading, note, table, together
+from shapeline.report.elements import figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars, stopping
 from shapeline.report.figures.costs import done_by_evaluations
 from shapeline.report.formatting import number, share
@@ -23,7 +23,7 @@ def section(results: Results) -> HTML:
     if not spent:
         return HTML("")
     shown = pd.concat([pd.DataFrame({"method": label, "evaluations": row}) for label, row in spent.items()])
-    return together(
+    return join_parts(
         heading("Adaptive stopping"),
         figure(
             done_by_evaluations(spent, results.d, styles_of(results)),

@@ -9,7 +9,7 @@ import numpy as np
 
 from shapeline import influence
 from shapeline.report import experiment
-from shapeline.report.elements import heading, note, together
+from shapeline.report.elements import heading, join_parts, note
 from shapeline.report.experiment import Results
 from shapeline.report.formatting import number
 from shapeline.report.html import HTML
@@ -69,7 +69,7 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
     methods = {results.labels[label]["method"]: None for label in data_labels(results, SWEEPS)}
     if results.dataset_card["kind"] != "image" or not methods or results.dataset_card.get("task") == "regression":
         return HTML("")
-    picked = experiment.chosen(results.instances, count)
+    picked = experiment.choose_instances(results.instances, count)
     places = experiment.positions(results.dataset, picked)
     images, own = results.dataset.inputs[places], results.dataset.labels[places]
     known = results.dataset.part("train") if results.model_card else results.dataset
@@ -77,7 +77,7 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
     flat = known.inputs[rows].reshape(len(rows), -1)
     sweeps = sweep(images.reshape(len(images), -1), flat, known.labels[rows], own, methods)
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
-    return together(
+    return join_parts(
         heading("Parameter sweeps"),
         note(READING),
         *(sweep_rows(swept, images, names) for swept in sweeps),
@@ -95,7 +95,9 @@ def sweep_rows(swept: Sweep, images: np.ndarray, names: Sequence[str]) -> HTML:
             for value, phi, warned in zip(swept.values, maps, swept.warned, strict=True)
         ]
         rows.append(picture_row(image, name, shown, sweep=True))
-    return together(heading(f"{swept.method}, {swept.symbol} from {swept.values[0]:g} to {swept.values[-1]:g}"), *rows)
+    return join_parts(
+        heading(f"{swept.method}, {swept.symbol} from {swept.values[0]:g} to {swept.values[-1]:g}"), *rows
+    )
 
 
 def sweep_times(sweeps: Sequence[Sweep], rows: int) -> str:

@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterable, Mapping
 
 from shapeline.report import experiment
-from shapeline.report.elements import note, together
+from shapeline.report.elements import join_parts, note
 from shapeline.report.experiment import Results
 from shapeline.report.formatting import number
 from shapeline.report.html import HTML
@@ -70,7 +70,7 @@ def experiments_table(rows: Iterable[Mapping]) -> HTML:
     head = "".join(
         f'<th class="{"text" if name == "model" else "number"}">{title}</th>' for name, title in COLUMNS.items()
     )
-    return together(
+    return join_parts(
         HTML(
             '<div class="wide"><table class="experiments"><thead><tr><th class="text">data set</th><th class="text">'
             f"</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"

@@ -16,8 +16,8 @@ from shapeline.datasets import document_files, text
 from shapeline.datasets.tokenizer import PAIR
 from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
-from shapeline.report.elements import note, together
-from shapeline.report.experiment import Results, chosen, scalars, scores_of
+from shapeline.report.elements import join_parts, note
+from shapeline.report.experiment import Results, choose_instances, scalars, scores_of
 from shapeline.report.formatting import number, spent, two_digits
 from shapeline.report.html import HTML
 from shapeline.report.sections.examples import intervals, order_note, signless
@@ -84,16 +84,16 @@ def words(
     """
     kind = "words long" if len(text_words) > LONG else "words"
     if scores is None:
-        plain = " ".join(_apart([html.escape(word) for word in text_words], second))
+        plain = " ".join(_mark_sentences([html.escape(word) for word in text_words], second))
         return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {plain}</p>')
     scale = _limit(scores, limit)
-    text = " ".join(_apart(_spans(text_words, scores, scale, unknown), second))
+    text = " ".join(_mark_sentences(_spans(text_words, scores, scale, unknown), second))
     none = "the interval of every score holds 0" if unsure else "every score is 0"
     legend = _scale(scale, unit) if np.any(scores) else f'<div class="scale">{none}</div>'
     return HTML(f'<p class="{kind}">{text}</p>{legend}')
 
 
-def _apart(spans: list[str], second: int | None) -> list[str]:
+def _mark_sentences(spans: list[str], second: int | None) -> list[str]:
     """The words with a line's end between the sentences of a pair."""
     return spans if second is None else [*spans[:second], '<br class="pair">', *spans[second:]]
 
@@ -289,11 +289,11 @@ def explanations(results: Results) -> HTML:
             for document, row in zip(documents_of(results, own), own.to_dict("records"), strict=True)
         ]
         read = reading_note(experiment.explained_class(results), signless(results))
-        return together(read, *tables, order_note(results))
+        return join_parts(read, *tables, order_note(results))
     picked = documents_shown(results.instances, int(results.settings.get("n_shown") or 4) + 2)
     labels = _few(results)
     more = note(f"Shown are {', '.join(labels)}: the best masking areas, and the best control.") if labels else None
-    return together(
+    return join_parts(
         reading_note(experiment.explained_class(results), signless(results)),
         more,
         document_page(documents_of(results, picked), results.value_unit, labels),
@@ -323,4 +323,4 @@ def documents_shown(instances: pd.DataFrame, count: int = 6, wrong: int = 2) -> 
     """
     errs = (instances["label"] != instances["prediction"]) & (instances["label"] >= 0)
     mistakes = instances[errs].head(wrong)
-    return pd.concat([chosen(instances[~errs], count - len(mistakes)), mistakes])
+    return pd.concat([choose_instances(instances[~errs], count - len(mistakes)), mistakes])
