@@ -87,7 +87,9 @@ def test_every_page_has_the_claims_that_its_experiment_judges(rendered, monkeypa
     kept = nbformat.read("reports/image.ipynb", as_version=4).metadata["papermill"]["parameters"]
     results = experiment.load(**kept)
     assert claim_sections.section(results).data == ""
-    judged = claims.Claim("A paper", "1", "It is cheap", (results.experiment,), claims.at_most("lime", abs, "d"))
+    judged = claims.Claim(
+        "A paper", "1", "It is cheap", (results.experiment,), claims.check_cost_bound("lime", abs, "d")
+    )
     monkeypatch.setattr(claims, "CLAIMS", (judged,))
     page = claim_sections.section(results).data
     assert "Claims of the papers" in page and "It is cheap" in page
@@ -264,7 +266,7 @@ def test_the_index_names_other_pages_where_the_run_has_experiments_of_the_papers
     pages = {"theory.html": "Theory: <what> holds"}
     index.write_index(["reports/table.ipynb"], tmp_path / "index.html", pages)
     assert "theory.html" not in (tmp_path / "index.html").read_text()
-    judged = claims.Claim("A paper", "1", "It is cheap", ("cancer_groups",), claims.at_most("lime", abs, "d"))
+    judged = claims.Claim("A paper", "1", "It is cheap", ("cancer_groups",), claims.check_cost_bound("lime", abs, "d"))
     monkeypatch.setattr(claims, "CLAIMS", (judged,))
     index.write_index(["reports/table.ipynb"], tmp_path / "index.html", pages)
     page = (tmp_path / "index.html").read_text()
