@@ -37,8 +37,8 @@ FIXED = ("leave_one_out", "h_shap", "random")
 OF_TOKENS = ("gradient_x_input", "attn_lrp", "attention_rollout")  # stored with the values: they need the model
 BUDGETS, SHOWN, REPEATS = (16, 32, 64, 128), 32, 5
 COLUMNS = {
-    "masking_area": "deletion AUC",
-    "insertion_area": "insertion AUC",
+    "deletion_auc": "deletion AUC",
+    "insertion_auc": "insertion AUC",
     "top_1_drop": "top-1 drop",
     "datamodeling": "datamodeling score",
     "precision": "precision",
@@ -124,14 +124,14 @@ def measure_all(games: list[tuple[PromptGame, dict, dict]]) -> pd.DataFrame:
                     own |= {"top_1_drop": measures.top_k_drop(played, found.totals, 1), "seconds": found.seconds}
                     own["evaluations"] = found.evaluations
                     rows += [(f"{method}, {budget}", place, repeat, key, np.nan, value) for key, value in own.items()]
-    return pd.DataFrame(rows, columns=["label", "instance", "repeat", "quantity", "x", "value"])
+    return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 
 def report(measured: pd.DataFrame) -> str:
     """Return the tables in Markdown and the recommendation at each number of evaluations."""
     errors, coverage = pivot_by_method(measured, "rmse"), pivot_by_method(measured, "coverage")
     ends, inside = intervals(errors), intervals(coverage)
-    means = measured.groupby(["label", "quantity"])["value"].mean().unstack()
+    means = measured.groupby(["method", "statistic"])["value"].mean().unstack()
     lines = ["| method | " + " | ".join(map(str, BUDGETS)) + f" | coverage at {BUDGETS} | seconds at {SHOWN} |"]
     lines.append("|---" * (len(BUDGETS) + 3) + "|")
     for method in (*SAMPLED, "leave_one_out", "random", "gradient_x_input"):
