@@ -376,7 +376,7 @@ def test_a_prepared_table_keeps_the_types_of_its_file(prepared, tmp_path, suffix
         *(columns, reference, "probability"),
     )[0]
     np.testing.assert_allclose(found.value_full, 0.1 + 0.5 * AMOUNT[:2], atol=0)
-    absent = AMOUNT[[int(np.flatnonzero(AMOUNT == row[0])[0]) for row in reference.rows]].mean()
+    absent = AMOUNT[[int(np.abs(AMOUNT - row[0]).argmin()) for row in reference.rows]].mean()
     np.testing.assert_allclose(found.scores[:, 0], 0.5 * (AMOUNT[:2] - absent), atol=1e-12)
 
 
@@ -507,7 +507,7 @@ def test_columns_of_lists_of_arrow():
     ("inputs", "line"),
     [
         (np.ma.masked_array(np.ones((3, 2)), mask=[[0, 1], [0, 0], [0, 0]]), r"lose its mask; give inputs.filled"),
-        ({"a": [1, 2], "b": [3, 4]}, r"a dict is no data frame of pandas; give pandas.DataFrame\(inputs\)"),
+        ({"a": [1, 2], "b": [3, 4]}, r"a dict of named columns is no frame; give pandas.DataFrame\(inputs\)"),
     ],
 )
 def test_containers_that_would_lose_something(inputs, line):

@@ -138,7 +138,7 @@ def read(
     inputs, background = _plain("inputs", inputs), _plain("background", background)
     if isinstance(inputs, pd.Series):
         inputs = _row_of(inputs, model, background)
-    if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSmM":
+    if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSTmM":
         names = _names(feature_names, inputs.shape[1]) or [f"column {place}" for place in range(inputs.shape[1])]
         beside = background, _rows_of(reference)
         return _table(None, _framed("inputs", inputs, names), *beside, _type_of_all(inputs, *beside))
@@ -170,8 +170,15 @@ def _plain(what: str, given: object) -> Any:
         return given
     if isinstance(given, np.ma.MaskedArray) and (what != "inputs" or list_texts(given) is None):
         raise ShapelineError(f"explain: {what}: a masked array would lose its mask; give {what}.filled(np.nan)")
-    if isinstance(given, dict) or (hasattr(given, "to_pandas") and hasattr(given, "columns")):
-        remedy = f"pandas.DataFrame({what})" if isinstance(given, dict) else f"{what}.to_pandas()"
+    of_dicts = isinstance(given, dict) or (
+        isinstance(given, list | tuple) and any(isinstance(one, dict) for one in given)
+    )
+    if of_dicts or getattr(getattr(given, "dtype", None), "names", None):  # or a structured array
+        raise ShapelineError(
+            f"explain: {what}: a {type(given).__name__} of named columns is no frame; give pandas.DataFrame({what})"
+        )
+    if hasattr(given, "columns") and (hasattr(given, "to_pandas") or hasattr(given, "collect")):
+        remedy = f"{what}{'' if hasattr(given, 'to_pandas') else '.collect()'}.to_pandas()"
         raise ShapelineError(f"explain: {what}: a {type(given).__name__} is no data frame of pandas; give {remedy}")
     if hasattr(given, "toarray"):
         raise ShapelineError(f"explain: {what}: a {type(given).__name__} is sparse; give {what}.toarray()")
