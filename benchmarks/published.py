@@ -1,11 +1,12 @@
 """Our estimators on the stored games of PolySHAP (ICLR 2026), beside the mean squared errors that it publishes.
 
-    python -m benchmarks.published FOLDER [--draws N] [--games N] [--largest EVALUATIONS]
+    python -m benchmarks.published FOLDER [--draws N] [--games N] [--largest EVALUATIONS] [--rivals [ENVIRONMENT]]
 
 FOLDER: `published_mse.csv`, and the games as .npz files of shapiq in any folders below it. A line per family of games
 and published budget: the mean squared error (mean over features, then games) of RegressionMSR, of the best and of
 LeverageSHAP as published, and of our leverage_shap, kernel_shap and gp_shapley. Then the geometric means from 2.5 d on:
 gp_shapley over RegressionMSR, and our leverage_shap over the published one, which shows that the two are comparable.
+With --rivals columns of the newest shapiq, named "shapiq …", at the same budgets (see `benchmarks.rivals`).
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from benchmarks import rivals
 from shapeline import designs
 from shapeline.designs.gaussian_process import MOST_COALITIONS, draw_pairs, read_out
 from shapeline.games.stored import StoredGame
@@ -34,13 +36,15 @@ Estimate = Callable[[Callable[[np.ndarray], np.ndarray], int, int, Sequence[int]
 def tables(folder: Path, family: str, most: int) -> np.ndarray:
     """Return the values (n, 2^d) of the games of a family; column c is the coalition whose bits are set in c."""
     paths = sorted(path for path in folder.rglob("*.npz") if FAMILIES[family] in str(path.relative_to(folder)))
-    found = []
-    for path in paths[:most]:
-        game = StoredGame.read(path)
-        table = np.empty(len(game.values))
-        table[game.masks @ (1 << np.arange(game.n_players))] = game.values
-        found.append(table)
-    return np.array(found)
+    return np.array([read_table(path) for path in paths[:most]])
+
+
+def read_table(path: Path) -> np.ndarray:
+    """Return the values (2^d,) of a stored game; column c is the coalition whose bits are set in c."""
+    game = StoredGame.read(path)
+    table = np.empty(len(game.values))
+    table[game.masks @ (1 << np.arange(game.n_players))] = game.values
+    return table
 
 
 def linear(method: Callable) -> Estimate:
@@ -86,27 +90,40 @@ def errors(games: np.ndarray, budget: int, draws: int) -> dict[str, float]:
     return found
 
 
-def measure(folder: Path, draws: int, most: int, largest: int) -> pd.DataFrame:
-    """Return a row per family and budget: the published errors by estimator, and ours."""
+def rival_errors(environment: Path, games: np.ndarray, budgets: Sequence[int], draws: int) -> dict[int, dict]:
+    """Return by budget the mean squared error of each approximator of shapiq on games (n, 2^d)."""
+    exact = designs.shapley(games.shape[1].bit_length() - 1).attribute(games)
+    scored = rivals.score_games(environment, games, budgets, draws)
+    return {
+        budget: {f"shapiq {name}": float(np.mean((scores - exact) ** 2)) for name, scores in of_budget.items()}
+        for budget, of_budget in scored.items()
+    }
+
+
+def measure(folder: Path, draws: int, most: int, largest: int, environment: Path | None = None) -> pd.DataFrame:
+    """Return a row per family and budget: the published errors by estimator, ours, and those of rivals."""
     published = pd.read_csv(folder / "published_mse.csv")
     rows = []
     for family, of_family in published.groupby("game_id", sort=False):
         games = tables(folder, family, most) if family in FAMILIES else np.empty((0, 1))
         if not len(games):
             continue
+        d = int(of_family["n_players"].iloc[0])
+        of_family = of_family[of_family["used_budget"] < min(2**d, largest + 1)]
+        budgets = sorted(of_family["used_budget"].unique().tolist())
+        of_rivals = rival_errors(environment, games, budgets, draws) if environment else {}
         for budget, cells in of_family.groupby("used_budget"):
-            d = int(cells["n_players"].iloc[0])
-            if budget < min(2**d, largest + 1):
-                theirs = cells.set_index("approximator")["MSE_mean"]
-                of_us = errors(games, int(budget), draws)
-                rows.append({"family": family, "d": d, "budget": budget, "best": theirs.min(), **theirs, **of_us})
-                print(line(rows[-1]), flush=True)
+            theirs = cells.set_index("approximator")["MSE_mean"]
+            of_us = errors(games, int(budget), draws) | of_rivals.get(budget, {})
+            rows.append({"family": family, "d": d, "budget": budget, "best": theirs.min(), **theirs, **of_us})
+            print(line(rows[-1]), flush=True)
     return pd.DataFrame(rows)
 
 
 def line(row: dict) -> str:
     """Return a row as a line of the table."""
-    numbers = (f"{row[name]:>13.3e}" if name in row else f"{'–':>13}" for name in SHOWN)
+    shown = (*SHOWN, *(name for name in row if name.startswith("shapiq ")))
+    numbers = (f"{row[name]:>13.3e}" if name in row else f"{'–':>13}" for name in shown)
     return f"{row['family']:<20} {row['budget']:>6} {' '.join(numbers)}"
 
 
@@ -115,7 +132,9 @@ def summarise(measured: pd.DataFrame) -> dict[str, float]:
     cells = measured[(measured["budget"] >= FROM * measured["d"]) & measured["gp_shapley"].notna()]
     ratio = cells["gp_shapley"] / cells["RegressionMSR"]
     harness = cells["leverage_shap"] / cells["LeverageSHAP"]
-    return {
+    newest = cells[[name for name in cells if name.startswith("shapiq ")]].min(axis=1).dropna()
+    means = {"gp_shapley / best of shapiq": np.exp(np.log(cells["gp_shapley"] / newest).mean())} if len(newest) else {}
+    return means | {
         "gp_shapley / RegressionMSR, published": float(np.exp(np.log(ratio).mean())),
         "the same in the worst cell": float(ratio.max()),
         "leverage_shap / LeverageSHAP, published": float(np.exp(np.log(harness).mean())),
@@ -129,9 +148,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1, help="samples per game")
     parser.add_argument("--games", type=int, default=30, help="games per family, at most")
     parser.add_argument("--largest", type=int, default=2**14, help="evaluations, at most")
+    rivals.add_option(parser)
     given = parser.parse_args()
-    print(f"{'family':<20} {'budget':>6} {' '.join(f'{name:>13}' for name in SHOWN)}")
-    measured = measure(given.folder, given.draws, given.games, given.largest)
+    environment = rivals.prepare(given.rivals)
+    shown = (*SHOWN, *(f"shapiq {name}"[:13] for name in rivals.NAMES if environment))
+    print(f"{'family':<20} {'budget':>6} {' '.join(f'{name:>13}' for name in shown)}")
+    measured = measure(given.folder, given.draws, given.games, given.largest, environment)
     for name, number in summarise(measured).items() if len(measured) else ():
         print(f"{name}: {number:.2f}")
 

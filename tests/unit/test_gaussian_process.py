@@ -362,7 +362,7 @@ def test_many_features_neither_overflow_nor_underflow():
     assert np.isfinite(found.scores).all() and np.isnan(found.standard_error).all()
 
 
-def test_many_pairs_share_two_factorisations(monkeypatch):
+def test_many_pairs_share_three_factorisations(monkeypatch):
     from shapeline.designs import gaussian_process as process
 
     tables = [smooth_game(11, seed) for seed in range(2)]

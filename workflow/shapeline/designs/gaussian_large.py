@@ -26,13 +26,16 @@ SUBSET = 256
 
 def explain_large(data: Data) -> Fit:
     """Posterior of the scores: the mixture of equal relevances, of those in proportion to scores, and of learned ones,
-    which are chosen on some of the pairs, as is the factor on the variances."""
+    which are chosen on some of the pairs, as is the factor on the variances; both where these are three per feature."""
     n, m, d = data.shape
     some = data.only(np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET - 1, replace=False))])
     even = best_of(fit_reaches(some, lambda reach: np.full((n, d), even_relevance(d, reach))))
     fitted = [_posterior(data, *even)]
     sized = best_of(fit_reaches(some, lambda reach: relevance_of(fitted[0].scores, reach)))
-    fitted += [_posterior(data, *found).penalised(LEARNED * d) for found in (sized, ascend(some, *sized, STEPS))]
+    fitted.append(_posterior(data, *sized).penalised(LEARNED * d))
+    if SUBSET < 3 * d:
+        return mixture(fitted)
+    fitted.append(_posterior(data, *ascend(some, *sized, STEPS)).penalised(LEARNED * d))
     return mixture(fitted).widened(held_out(some, *even))
 
 
