@@ -84,8 +84,14 @@ def runs_of(model, data, instances: int, few: int) -> dict[str, Run]:
     except ImportError:
         return runs
 
+    def predict(rows: np.ndarray) -> np.ndarray:
+        """The explainer makes arrays of data frames, and fails to ask a pipeline with names."""
+        return model.predict_proba(pd.DataFrame(rows, columns=data.columns) if is_frame else rows)
+
+    is_frame = isinstance(data, pd.DataFrame)
+
     def peer() -> int:
-        explainer = shap.KernelExplainer(model.predict_proba, background)
+        explainer = shap.KernelExplainer(predict, background)
         explainer.shap_values(data[:few], nsamples=BUDGET * COLUMNS, l1_reg=False, silent=True)
         return few * BUDGET * COLUMNS * BACKGROUND
 

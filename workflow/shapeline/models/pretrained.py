@@ -83,7 +83,7 @@ def arrays_of(classifier: Classifier) -> dict[str, np.ndarray]:
 
 
 def _load(source: str, kind: str, content: bytes, known: dict[str, Any], task: str) -> Classifier:
-    module = importlib.import_module(READERS[kind]).opened(source, content, known, task)
+    module = importlib.import_module(READERS[kind]).load_model(source, content, known, task)
     classes = 1 if task == "regression" else len(known["classes"])
     outputs = "logits" if getattr(module, "stripped", False) else known.get("outputs")
     return Classifier(FRAMEWORKS[kind], source, module, classes, known, task=task, outputs=outputs)
