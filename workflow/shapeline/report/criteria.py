@@ -129,6 +129,10 @@ class Evidence:
     def _references(self) -> list[tuple[pd.DataFrame, dict[str, "Evidence"]]]:
         return []  # what `by_references` found in a table of measurements
 
+    @functools.cached_property
+    def _trainings(self) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+        return []  # what `training_values` found in a table of measurements
+
     def advice(self, most: float = np.inf) -> Recommendation | None:
         """What to take of what costs at most so many evaluations an instance; None where nothing does."""
         spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)  # unknown: of scores made elsewhere
@@ -332,6 +336,14 @@ def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
     measured = results.trainings.get(answer.question.metric)
     if measured is None or not len(measured):
         return pd.DataFrame()
+    for known, found in answer._trainings:
+        if known is measured:
+            return found
+    answer._trainings.append((measured, found := _training_values(answer, measured)))
+    return found
+
+
+def _training_values(answer: Evidence, measured: pd.DataFrame) -> pd.DataFrame:
     measured = measured[measured["method"].isin(list(answer.values))]
     common = set.intersection(*(set(own) for _, own in measured.groupby("training")["instance"]))
     measured = measured[measured["instance"].isin(common)]
