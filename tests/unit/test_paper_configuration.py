@@ -1,4 +1,11 @@
-"""config.paper.yaml says what the papers say: computed from the file, without a run."""
+"""config.paper.yaml says what the papers say: computed from the file, without a run.
+
+`python -m tests.unit.test_paper_configuration` writes the cost of each experiment into the file.
+"""
+
+import contextlib
+import re
+import tempfile
 
 import numpy as np
 import pytest
@@ -8,24 +15,55 @@ from shapeline.config import validation
 from shapeline.datasets import preparation
 from shapeline.hierarchy import exploration
 from shapeline.papers import claims
+from shapeline.workflow import estimates
+from tests.conftest import ROOT
 from tests.fixtures import annotated_files, failures
 
+FILE = ROOT / "config.paper.yaml"
+
+
+def load_paper() -> dict:
+    return yaml.safe_load(FILE.read_text())
+
+
+def load_both(paper: dict):
+    """The configuration with the experiments of config.paper.yaml on top of those of config.yaml."""
+    default = yaml.safe_load((ROOT / "config.yaml").read_text())
+    merged = {key: {**default.get(key, {}), **paper[key]} for key in ("datasets", "models", "experiments")}
+    return validation.load({**merged, "run": paper["run"]})
+
+
+def write_costs(text: str, config) -> str:
+    """The text of config.paper.yaml with the estimated cost of each experiment on its line."""
+    start, experiments = re.split(r"(?<=\nexperiments:\n)", text)
+
+    def describe(line: re.Match) -> str:
+        name = line[1]
+        cost, model = estimates.of_experiment(config, name), config.experiments[name].model
+        told = f"{estimates.amount(cost.evaluations)} evaluations, {estimates.core_time(cost.seconds)}"
+        if model:
+            told += f"; training {model}: {estimates.core_time(estimates.of_training(config, model))}"
+        return f"  {name}:  # {told}\n"
+
+    return start + re.sub(r"^  (\w+):(?:  #.*)?\n", describe, experiments, flags=re.M)
+
 
 @pytest.fixture(scope="module")
-def paper(root):
-    return yaml.safe_load((root / "config.paper.yaml").read_text())
+def paper():
+    return load_paper()
 
 
 @pytest.fixture(scope="module")
-def config(root, paper):
-    default = yaml.safe_load((root / "config.yaml").read_text())
-    return validation.load(
-        {key: {**default.get(key, {}), **paper[key]} for key in ("datasets", "models")}
-        | {
-            "experiments": {**default["experiments"], **paper["experiments"]},
-            "run": paper["run"],
-        }
-    )
+def config(paper):
+    return load_both(paper)
+
+
+def test_the_file_shows_the_cost_of_each_experiment(paper, config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # without prepared data, whose sizes would be used
+    text = FILE.read_text()
+    assert text == write_costs(text, config), "write it: python -m tests.unit.test_paper_configuration"
+    for name in paper["experiments"]:
+        assert re.search(rf"^  {name}:  # .+ evaluations, .+ core (minutes|hours)", text, re.M), name
 
 
 def leaves(sides: tuple[int, int], min_size: int) -> set[tuple[int, int]]:
@@ -124,3 +162,8 @@ def test_the_claims_of_c_shapley_judge_the_printed_form_and_the_named_fit(config
     for name in ("imdb", "agnews", "yahoo", "mnist38", "mnist_small", "cifar10dh"):
         methods = config.experiments[name].methods
         assert [methods[label].fit for label in claims.FITS] == ["printed", "kernel"], name
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        FILE.write_text(write_costs(FILE.read_text(), load_both(load_paper())))

@@ -1,8 +1,12 @@
-"""docs/papers.md is whole, and names nothing that does not exist: experiments, labels, sections, files, commands."""
+"""docs/papers.md is complete, and names nothing that does not exist: experiments, labels, sections, files, commands.
+
+`python -m tests.unit.test_papers_page` writes the table of verdicts into the page.
+"""
 
 import json
 import re
 import shlex
+from collections import Counter
 
 import pytest
 import yaml
@@ -13,7 +17,16 @@ from shapeline.methods import registry as methods
 from tests.conftest import ROOT
 
 COLUMNS = ["item", "where", "how", "paper", "ours", "verdict", "remark"]
-VERDICTS = {"holds", "fails", "partly", "open", "shown", "corrected"}
+PAGE = ROOT / "docs/papers.md"
+VERDICTS = {
+    "holds": "the result agrees with the paper, or the computation confirms the statement",
+    "corrected": "the statement fails as printed, and a corrected form holds",
+    "partly": "it holds for some of the methods, data or thresholds that the remark names",
+    "fails": "the result contradicts the paper",
+    "open": "not decided",
+    "shown": "a definition or a figure, nothing to decide",
+}
+MARKS = "<!-- verdicts: written by `python -m tests.unit.test_papers_page` -->\n", "<!-- end of verdicts -->\n"
 # What the sources number: every one has a row.
 NUMBERED = {
     "Chen": [
@@ -39,16 +52,41 @@ NUMBERED = {
 
 
 def rows() -> list[tuple[str, dict]]:
-    """(paper, row) of every table of the page."""
+    """(paper, row) of the table of each paper."""
     found, paper = [], ""
-    for line in (ROOT / "docs/papers.md").read_text().splitlines():
+    for line in PAGE.read_text().splitlines():
         if line.startswith("## "):
             paper = line.removeprefix("## ").split()[0].strip(",")
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and cells != COLUMNS and not set(line) <= set("|-"):
+        if paper in NUMBERED and line.startswith("|") and cells != COLUMNS and not set(line) <= set("|-"):
             assert len(cells) == len(COLUMNS), line
             found.append((paper, dict(zip(COLUMNS, cells, strict=True))))
     return found
+
+
+def summarise(found: list[tuple[str, dict]]) -> str:
+    """The table of verdicts: rows of each paper and of all, and why."""
+    lines = ["", f"| verdict | {' | '.join(NUMBERED)} | all | why |", f"|---|{'---:|' * len(NUMBERED)}---:|---|"]
+    for verdict, why in VERDICTS.items():
+        counts = Counter(paper for paper, row in found if row["verdict"] == verdict)
+        if verdict == "open":
+            why = f"{why}: {'; '.join(describe_missing(row for _, row in found if row['verdict'] == verdict))}"
+        numbers = " | ".join(str(counts[paper] or "–") for paper in NUMBERED)
+        lines.append(f"| {verdict} | {numbers} | {counts.total()} | {why} |")
+    counts = Counter(paper for paper, _ in found)
+    numbers = " | ".join(str(counts[paper]) for paper in NUMBERED)
+    return "\n".join([*lines, f"| all | {numbers} | {counts.total()} | |", "", ""])
+
+
+def describe_missing(undecided) -> list[str]:
+    """Of the files that open rows need, how many rows need each, and how many rows need none."""
+    counts = Counter()
+    for row in undecided:
+        needs = re.search(r"not run: needs ([^;]+);", " ".join(row.values()))
+        counts.update(re.findall(r"`[^`]+`", needs[1]) if needs else ["more instances"])
+    return [
+        f"{count} row{'s' * (count > 1)} {'need' if count > 1 else 'needs'} {what}" for what, count in counts.items()
+    ]
 
 
 ROWS = rows()
@@ -67,9 +105,8 @@ def sections() -> set[str]:
     for file in (ROOT / "notebooks").glob("*.ipynb"):
         for cell in json.loads(file.read_text())["cells"]:
             found |= set(re.findall(r"^##+ (.+)$", "".join(cell["source"]), re.M))
-    for folder in ("report", "papers"):
-        for file in (ROOT / "workflow/shapeline" / folder).rglob("*.py"):
-            found |= set(re.findall(r'(?:heading|part)\(\s*"([^"]+)"', file.read_text()))
+    for file in (ROOT / "workflow/shapeline/report").rglob("*.py"):
+        found |= set(re.findall(r'(?:heading|part|folded)\(\s*"([^"]+)"', file.read_text()))
     return found
 
 
@@ -78,7 +115,16 @@ def test_every_numbered_item_has_a_row_with_a_verdict():
         told = [row["item"] for name, row in ROWS if name.startswith(paper)]
         for item in items:
             assert any(item.lower() in one.lower() for one in told), (paper, item)
-    assert {row["verdict"] for _, row in ROWS} <= VERDICTS and len(ROWS) > 90
+    assert {row["verdict"] for _, row in ROWS} <= {*VERDICTS} and len(ROWS) > 90
+
+
+def test_the_summary_counts_the_rows():
+    summary = PAGE.read_text().split(MARKS[0])[1].split(MARKS[1])[0]
+    assert summary == summarise(ROWS), "write it: python -m tests.unit.test_papers_page"
+    assert (
+        f"| all | {' | '.join(str(sum(name == paper for name, _ in ROWS)) for paper in NUMBERED)} | {len(ROWS)} |"
+        in summary
+    )
 
 
 def test_pages_and_sections_exist(experiments, sections):
@@ -123,3 +169,8 @@ def test_what_is_not_run_says_what_is_missing_and_how_to_run_it(experiments):
         if re.search(r"\bnot run\b", told):
             assert "needs" in told or "nobody can" in told, row  # a file, a device, an hour; never code
             assert commands or "no command" in told, row
+
+
+if __name__ == "__main__":
+    before, _, rest = PAGE.read_text().partition(MARKS[0])
+    PAGE.write_text(before + MARKS[0] + summarise(ROWS) + MARKS[1] + rest.partition(MARKS[1])[2])
