@@ -229,7 +229,8 @@ def test_the_keys_of_limits_are_checked(default):
 def test_every_source_of_an_archive_takes_the_limits(root):
     takes = {name for name, one in registry.SOURCES.items() if "archive.open_files" in text_of(root, one.module)}
     takes |= {name for name, one in registry.SOURCES.items() if "annotated.read(" in text_of(root, one.module)}
-    assert takes == {"cifar10", "fer", "image_folder", "imdb", "lisa", "malaria", "polarity", "yahoo"}
+    takes |= {name for name, one in registry.SOURCES.items() if "archive.read_file" in text_of(root, one.module)}
+    assert takes == {"agnews", "cifar10", "fer", "image_folder", "imdb", "lisa", "malaria", "polarity", "yahoo"}
     for name in takes:
         settings = {"source": name, "path": "x", "limits": {"member": 5}}
         checks.check(name, settings)

@@ -103,6 +103,66 @@ def test_damaged_cifar10_is_refused(tmp_path):
     assert "holds neither cifar-10-binary.tar.gz nor data_batch_1.bin" in message
 
 
+def test_cifar10_from_files_of_some_of_its_records(tmp_path):
+    files = {name.split("/")[-1]: content for name, content in picture_files.cifar10(20).items()}
+    folder = text_files.write_folder(
+        tmp_path / "some",
+        {
+            "own_train.bin.xz": lzma.compress(files["data_batch_2.bin"] + files["data_batch_3.bin"]),
+            "own_test.bin": files["test_batch.bin"],
+            "notes.txt": b"",
+        },
+    )
+    card, data = prepared(tmp_path, "cifar10", folder, classes=["deer", "horse"])
+    told = "subset: own_train.bin.xz, 40 rows, and own_test.bin, 20 rows, in place of cifar-10-binary.tar.gz"
+    assert card["subset"] == told and card["records"]["read"] == 60
+    assert "cifar-10" not in card["name"] and card["counts"]["test"] == {"deer": 2, "horse": 2}
+    bytes_ = np.rint(255 * data.inputs).astype(int)
+    np.testing.assert_array_equal(bytes_[:, 0, 5, 5], np.array([4, 7])[data.labels])
+    # Green is the number of the record in its batch, blue the batch; the test part is the sixth.
+    np.testing.assert_array_equal(bytes_[:, 1, 5, 5], np.tile([4, 7, 14, 17], 3))
+    np.testing.assert_array_equal(bytes_[:, 2, 5, 5], np.repeat([1, 2, 5], 4))
+    np.testing.assert_array_equal(data.split == sources.TEST, bytes_[:, 2, 5, 5] == 5)
+    whole = (folder / "own_train.bin.xz").read_bytes()
+    for content, said in (
+        (whole[:-40], "own_train.bin.xz: truncated or damaged"),
+        (lzma.compress(bytes(3072)), "own_train.bin.xz has 3,072 bytes, not records of 3,073 bytes"),
+        (lzma.compress(bytes([10]) + bytes(3072)), "record 0 has the label 10, expected 0 to 9"),
+    ):
+        (folder / "own_train.bin.xz").write_bytes(content)
+        assert said in failure("cifar10", {"path": str(folder)}, [], tmp_path / "out")
+    (folder / "own_test.bin").unlink()
+    assert "holds neither cifar-10-binary.tar.gz" in failure("cifar10", {"path": str(folder)}, [], tmp_path / "out")
+
+
+def test_files_of_some_rows_are_inputs_of_the_job(tmp_path, default):
+    for name in ("own_train.bin.xz", "own_test.bin", "some.csv.gz", "test.csv"):
+        (tmp_path / name).write_bytes(b"")
+    for name, path in (("cifar10", tmp_path), ("agnews", tmp_path / "some.csv.gz")):
+        default["datasets"][name] = {"source": name, "path": str(path)}
+    loaded = validation.load(default)
+    assert {*paths.raw_files(loaded, "agnews")} == {str(tmp_path / name) for name in ("some.csv.gz", "test.csv")}
+    assert paths.raw_files(loaded, "cifar10") == [str(tmp_path)]
+
+
+def test_the_official_files_have_no_subset(tmp_path):
+    files = picture_files.cifar10(20)
+    folder = text_files.write_folder(tmp_path / "a", {**files, f"{picture_files.CIFAR10}/own_train.bin": b"damaged"})
+    card, _ = prepared(tmp_path, "cifar10", folder)
+    assert "subset" not in card and card["records"]["read"] == 120
+
+
+def test_real_deer_and_horses_in_the_record_layout(real_data, tmp_path):
+    folder = real_data("cifar10", "deer_horse_train.bin.xz").parent
+    card, data = prepared(tmp_path, "cifar10", folder, classes=["deer", "horse"])
+    assert "deer_horse_train.bin.xz, 10,000 rows" in card["subset"]
+    assert card["counts"]["test"] == {"deer": 90, "horse": 102} and len(data.labels) == 10_192
+    pieces = np.load(folder / "data_batch_4_prefix.npz")
+    original = pieces["data"][np.isin(pieces["labels"], (4, 7))]
+    ours = {row.tobytes() for row in np.rint(255 * data.inputs).astype(np.uint8).reshape(-1, 3072)}
+    assert len(original) > 200 and all(row.tobytes() in ours for row in original)
+
+
 def test_the_official_archive_is_verified(tmp_path):
     (file,) = registry.SOURCES["cifar10"].files
     path = text_files.write_archive(tmp_path / file.name, picture_files.cifar10(1))

@@ -190,6 +190,13 @@ def test_a_figure_is_drawn_once(monkeypatch, layout):
     assert len(drawn) == 1
 
 
+def test_the_title_names_a_subset(results):
+    plain = findings.headline(results)["title"]
+    card = results.dataset_card | {"subset": "subset: part.csv, 40 rows, in place of train.csv"}
+    named = dataclasses.replace(results, dataset_card=card)
+    assert findings.headline(named)["title"] == f"{plain} (subset: part.csv, 40 rows, in place of train.csv)"
+
+
 def test_headline_says_when_a_control_wins(results):
     frame = areas_of(exact=-10, kernel_shap=-9, occlusion=-14, random=-2)
     found = findings.headline(with_metrics(results, log_odds=frame))

@@ -295,6 +295,21 @@ def test_the_kernel_is_this_interpreter_whatever_is_installed(tmp_path, monkeypa
     assert os.environ["JUPYTER_PATH"] == str(tmp_path / "share") and "JUPYTER_RUNTIME_DIR" not in os.environ
 
 
+def test_a_remark_is_shown_under_each_figure_and_is_in_its_file(tmp_path):
+    lines = ["from matplotlib.figure import Figure", "from shapeline.report.elements import figure, join_parts"]
+    lines += ["drawn = [Figure(figsize=(1, 1)) for _ in range(3)]"]
+    lines += ["join_parts(*(figure(each, f'plot {i}', 'caption', vector=i < 2) for i, each in enumerate(drawn)))"]
+    source = notebook(tmp_path / "tiny.ipynb", new_code_cell("\n".join(lines)))
+    page, told = tmp_path / "tiny.html", "subset: part.csv, 40 rows, in place of a & b"
+    rendering.render(source, {}, page, tmp_path / "out.ipynb", remark=told)
+    assert page.read_text().count('<p class="note">Data: subset: part.csv, 40 rows, in place of a &amp; b.</p>') == 3
+    drawings = [file.read_text() for file in rendering.write_parts(page, tmp_path / "files") if file.suffix == ".svg"]
+    assert len(drawings) == 2
+    assert all("<desc>subset: part.csv, 40 rows, in place of a &amp; b</desc>" in drawing for drawing in drawings)
+    rendering.render(source, {}, page, tmp_path / "out.ipynb")
+    assert "<desc>" not in page.read_text() and "Data:" not in page.read_text()
+
+
 def test_the_kernel_keeps_the_memory_that_it_freed(tmp_path):
     """The system would clear it again for each figure in pixels and each fit."""
     lines = ["import numpy, psutil", "size = lambda: psutil.Process().memory_info().rss", "before = size()"]

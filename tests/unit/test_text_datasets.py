@@ -1,5 +1,6 @@
 """Text datasets: the right tokens of the right documents, and one clear line for bad files."""
 
+import gzip
 import json
 import tarfile
 from functools import partial
@@ -390,6 +391,37 @@ def test_agnews(tmp_path):
     assert "returns its own split" in failure("agnews", {"path": str(tmp_path), "test": 0.5}, [], tmp_path / "out")
 
 
+def test_agnews_from_a_file_of_some_training_rows(tmp_path):
+    some = tmp_path / "train_subset.csv.gz"
+    some.write_bytes(gzip.compress(text_files.agnews(40)))
+    message = failure("agnews", {"path": str(some)}, [], tmp_path / "out")
+    assert "holds no test.csv, which agnews needs" in message
+    (tmp_path / "test.csv").write_bytes(text_files.agnews(12))
+    card = preparation.prepare("agnews", {"path": str(some)}, [], tmp_path / "out")
+    assert card["subset"] == "subset: train_subset.csv.gz, 40 rows, in place of train.csv"
+    assert sum(card["counts"]["test"].values()) == 12 and card["records"]["read"] == 52
+    assert document_files.documents(tmp_path / "out", [41]) == [
+        'The "home" team won Report number 1, the "home" team won.'
+    ]
+    # Its folder is not the subset: a file is taken in place of the official one only where path: names it.
+    assert "subset" not in preparation.prepare("agnews", {"path": str(tmp_path)}, [], tmp_path / "out")
+    message = failure("agnews", {"path": str(tmp_path / "test.csv")}, [], tmp_path / "out")
+    assert "is not a folder; agnews wants one with train.csv, test.csv" in message
+    (tmp_path / "train.csv").write_bytes(text_files.agnews(8))
+    card = preparation.prepare("agnews", {"path": str(tmp_path)}, [], tmp_path / "out")
+    assert "subset" not in card and card["records"]["read"] == 20
+    some.write_bytes(some.read_bytes()[:-20])
+    assert "train_subset.csv.gz: truncated or damaged" in failure("agnews", {"path": str(some)}, [], tmp_path / "out")
+
+
+def test_a_subset_is_no_official_file(tmp_path):
+    """Without path: the official checksum decides, under whatever name."""
+    (tmp_path / "train.csv").write_bytes(text_files.agnews(40))
+    (tmp_path / "test.csv").write_bytes(text_files.agnews(12))
+    message = failure("agnews", {}, [tmp_path / "train.csv", tmp_path / "test.csv"], tmp_path / "out")
+    assert "expected b1a00f826fdfbd249f79597b59e1dc12" in message
+
+
 def test_agnews_without_its_training_file(tmp_path):
     text_files.write_folder(tmp_path, {"test.csv": text_files.agnews(40)})
     card = preparation.prepare("agnews", {"path": str(tmp_path), "test": 0.2}, [], tmp_path / "out")
@@ -576,6 +608,13 @@ def test_a_small_cnn_tells_the_class(made):
 
 
 # ---- real data
+
+
+def test_real_agnews_subset(real_data, tmp_path):
+    card = preparation.prepare("agnews", {"path": str(real_data("ag_news", "train_subset.csv.gz"))}, [], tmp_path)
+    assert card["subset"] == "subset: train_subset.csv.gz, 54,600 rows, in place of train.csv"
+    assert card["records"]["read"] == 62_200 and card["counts"]["test"]["World"] == 1900
+    assert sum(sum(card["counts"][part].values()) for part in ("train", "validation")) == 54_600
 
 
 def test_real_agnews(real_data, tmp_path):

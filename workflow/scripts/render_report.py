@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from shapeline import files
 from shapeline.metrics import provenance
 from shapeline.report import rendering
 from shapeline.seeds import digest
@@ -28,5 +29,7 @@ parameters = {
     "measured": [*given.measured],
 }
 pages = snakemake.output.html, snakemake.output.notebook
-rendering.render(given.notebook, parameters, *pages, metadata={"settings_digest": settings["settings_digest"]})
+subset = files.document(given.dataset_card).get("subset", "") if given.dataset_card else ""
+kept = {"settings_digest": settings["settings_digest"]}
+rendering.render(given.notebook, parameters, *pages, metadata=kept, remark=subset)
 rendering.write_parts(snakemake.output.html, snakemake.output.parts, parameters["metrics"])

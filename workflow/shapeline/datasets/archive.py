@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from shapeline.datasets.limits import USUAL, Limits
+from shapeline.datasets.limits import MEGA, USUAL, Limits
 from shapeline.errors import ShapelineError, shorten_name
 
 ZIP = b"PK\x03\x04", b"PK\x05\x06"  # a tar may begin with PK, the name of its first member
+GZIP, XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 END = 1024  # zero bytes, with which a tar ends
 CHUNK = 1 << 20
 HEADERS = 1 << 20  # bytes that the headers of one member of a tar may take
@@ -61,6 +62,21 @@ def open_files(
         raise ShapelineError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from error
 
 
+def read_file(path: Path, limits: Limits = USUAL) -> bytes:
+    """Return the content of one file, unpacked where it is compressed by gzip or xz; raise ShapelineError."""
+    try:
+        start, _ = _ends(path)
+        opener = lzma.open if start == XZ else gzip.open if start[:2] == GZIP else open
+        with opener(path, "rb") as stream:
+            content = stream.read(int(limits.member * MEGA) + 1)
+    except DAMAGES as error:
+        raise ShapelineError(f"{path}: truncated or damaged ({shorten_name(error)}); get it again.") from error
+    except OSError as error:
+        raise ShapelineError(f"{path}: cannot be read ({error.strerror or error}).") from error
+    limits.refuse_member(str(path), len(content))
+    return content
+
+
 def _ends(path: Path) -> tuple[bytes, bytes]:
     with open(path, "rb") as stream:
         start = stream.read(6)
@@ -69,9 +85,9 @@ def _ends(path: Path) -> tuple[bytes, bytes]:
 
 
 def _unzipped(path: Path, start: bytes, end: bytes) -> BinaryIO:
-    if start == b"\xfd7zXZ\x00":
+    if start == XZ:
         return lzma.open(path)
-    if start[:2] == b"\x1f\x8b":
+    if start[:2] == GZIP:
         return gzip.open(path)
     if end != bytes(END):  # a plain tar has no checksum, and tarfile takes one that is cut between members for whole
         raise tarfile.ReadError("neither a zip nor a tar with its end")

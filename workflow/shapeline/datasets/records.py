@@ -83,7 +83,8 @@ def local_files(entry: Source, folder: Path) -> dict[str, Path]:
     """Official name -> path of the files in a local folder, with or without .gz; a missing one is a ShapelineError.
 
     Where the source is one file, a path may name it, whatever it is called; where that is an archive, a folder may be
-    what it unpacks to: then the archive's name has that folder. A user's own has the source's name.
+    what it unpacks to: then the archive's name has that folder. A user's own has the source's name. A path may also
+    name a file of some rows of the official file that `subsets` has; the other files are those beside it.
     """
     if entry.local:
         if not folder.exists():
@@ -91,11 +92,15 @@ def local_files(entry: Source, folder: Path) -> dict[str, Path]:
         return {entry.name: folder}
     if entry.unpacked:
         return {entry.files[0].name: _archive_or_folder(entry, folder)}
+    paths, others = {}, {file.name for file in entry.files} - set(entry.subsets)
+    if entry.subsets and folder.is_file() and folder.name not in others:
+        paths, folder = {next(iter(entry.subsets)): folder}, folder.parent
     if not folder.is_dir():
         wanted = ", ".join(file.name for file in entry.files)
         raise ShapelineError(f"dataset key 'path': {folder} is not a folder; {entry.name} wants one with {wanted}.")
-    paths = {}
     for file in entry.files:
+        if file.name in paths:
+            continue
         candidates = [folder / file.name, folder / file.name.removesuffix(".gz")]
         present = [path for path in candidates if path.is_file()]
         if present:
@@ -117,6 +122,8 @@ def _archive_or_folder(entry: Source, path: Path) -> Path:
     for folder in (path, *sorted(child for child in path.iterdir() if child.is_dir())):
         if all((folder / part).exists() for part in entry.unpacked):
             return folder
+    if entry.subsets and all(any(path.glob(pattern)) for pattern in entry.subsets.values()):
+        return path
     needed = " and ".join(part for part in entry.unpacked if part != name)
     absent = f"neither {name} nor {needed}" if needed else f"no {name}"
     raise ShapelineError(f"dataset key 'path': {path} holds {absent}, which {entry.name} needs.")
@@ -157,6 +164,7 @@ def checked(where: str, records: dict, entry: Source | None) -> dict:
         "truth": regions.checked(where, records, labels, class_names, inputs.shape[2:]) if kind == "image" else None,
         "odd": {"odd_outside_unit_range": odd, **skipped, **records.get("odd", {})},
         "notes": list(records.get("notes", [])),
+        "subset": records.get("subset"),
         "categorical": [feature_names.index(name) for name in categories],
         "categories": categories,
         "columns": records.get("columns"),
@@ -265,6 +273,7 @@ def checked_texts(where: str, records: dict, entry: Source | None, settings: dic
         "scale": 1,
         "odd": {"empty": int(tokens.empty.sum()), "undecodable": n_undecodable},
         "notes": records.get("notes", []),
+        "subset": records.get("subset"),
     }
 
 

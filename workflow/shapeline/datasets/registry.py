@@ -72,7 +72,9 @@ class Source:
     """Where a dataset comes from and what is in it, known before anything is read.
 
     official_test: the split is the source's own. optional: files that a local copy may lack. unpacked: what a folder
-    holds that is the unpacked archive, or the name of the only file, which a path may then name. synthetic: made here.
+    holds that is the unpacked archive, or the name of the only file, which a path may then name. subsets: patterns of
+    names of files with some of the rows, which a path may name in place of the official ones, or the folder that it
+    names hold; synthetic: made here.
     unit, vocabulary: of a text, unless its entry says else. task: "regression" where the labels are numbers, and then
     there are no classes; "multilabel" where a record may have several. labels: those that it then has, of a source
     whose entry may ask for that. balanced: of each part as many records of every chosen class as of its rarest are
@@ -95,6 +97,7 @@ class Source:
     official_test: bool = False
     optional: tuple[str, ...] = ()
     unpacked: tuple[str, ...] = ()
+    subsets: dict[str, str] = field(default_factory=dict)
     synthetic: bool = False
     unit: str | None = None
     vocabulary: int = text.VOCABULARY
@@ -265,6 +268,7 @@ SOURCES: dict[str, Source] = {
         citation="A. Krizhevsky (2009). Learning Multiple Layers of Features from Tiny Images. University of Toronto.",
         official_test=True,
         unpacked=(*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
+        subsets={"training": "*train*.bin*", "test": "*test*.bin*"},
     ),
     "image_folder": Source(
         name="image_folder",
@@ -412,6 +416,7 @@ SOURCES: dict[str, Source] = {
         citation=f"{_ZHANG} The corpus: A. Gulli (2004), AG's corpus of news articles.",
         official_test=True,
         optional=("train.csv",),
+        subsets={"train.csv": "*.csv*"},
         unit="character",
     ),
     "yahoo": Source(

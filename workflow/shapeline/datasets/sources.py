@@ -20,6 +20,12 @@ TRAIN, VALIDATION, TEST = range(3)
 LONGEST_PART, LONGEST_PATH = 255, 4000  # bytes of a name and of a path that Linux takes
 
 
+def describe_subset(rows: dict[str, int], official: str) -> str:
+    """Return what a page says of data read from files of some of the official rows; rows: by the name of the file."""
+    files = " and ".join(f"{name}, {count:,} rows," for name, count in rows.items())
+    return f"subset: {files} in place of {official}"
+
+
 def is_own(source: str) -> bool:
     """Whether the text names a user's own function (path/to/file.py:function) and not an entry of SOURCES."""
     return ".py" in source

@@ -30,7 +30,7 @@ def headline(results: Results) -> dict:
     sampled = _closest_sampled(results)
     return {
         "experiment": results.experiment,
-        "title": results.settings.get("title") or results.experiment,
+        "title": _format_title(results),
         "accuracy": results.model_card.get("test_accuracy"),
         "r2": results.model_card.get("test_r2"),  # in its place where the model is of regression
         "instances": int(ids(results.instances).nunique()),
@@ -45,6 +45,12 @@ def headline(results: Results) -> dict:
         "rows": int(sum(len(frame) for frame in results.scores.values())),
         "failures": int(sum((frame["status"] != "ok").sum() for frame in results.scores.values())),
     }
+
+
+def _format_title(results: Results) -> str:
+    """Return the title of an experiment, with the name and rows of the files where they are a subset."""
+    title, subset = results.settings.get("title") or results.experiment, results.dataset_card.get("subset")
+    return f"{title} ({subset})" if subset else title
 
 
 def _find_entry(results: Results, metric: str, statistic: str, label: str | None) -> dict | None:

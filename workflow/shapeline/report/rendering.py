@@ -78,12 +78,13 @@ def render(
     html: Path | str,
     executed: Path | str,
     metadata: Mapping[str, object] | None = None,
+    remark: str = "",
 ) -> None:
     """Run a parameterised notebook in this interpreter and keep it (`executed`) and its page without code (`html`).
 
     The working folder of the notebook is the caller's. `metadata` (the settings digest, say) is kept in the executed
-    notebook under metadata.shapeline. Both files appear whole or not at all. A cell that fails raises ShapelineError:
-    notebook, cell, last line of the error.
+    notebook under metadata.shapeline. `remark` is shown under each figure. Both files appear whole or not at all. A
+    cell that fails raises ShapelineError: notebook, cell, last line of the error.
     """
     import nbformat  # here, as papermill and nbconvert below, so that the index does not wait for them
 
@@ -92,7 +93,7 @@ def render(
         raise ShapelineError(f"notebook {notebook}: no such file; restore it, for example from version control.")
     node = _execute(notebook, dict(parameters))
     _tidy(node, notebook, dict(metadata or {}))
-    body = _body(node)
+    body = _add_remark(_body(node), remark)
     heading = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
     title = markup.unescape(re.sub(r"<[^>]+>", "", heading[1])).strip() if heading else html.stem
     write(executed, nbformat.writes(node) + "\n")
@@ -212,6 +213,15 @@ def _add_navigation(body: str) -> str:
 
     body = re.sub(r"<h2[^>]*>(.*?)</h2>", name_heading, body, flags=re.S)
     return f"<nav>{' '.join(links)}</nav>\n{body}" if links else body
+
+
+def _add_remark(body: str, remark: str) -> str:
+    """Return the body with a remark under each figure, and in the description of its image."""
+    if not remark:
+        return body
+    told = markup.escape(remark, quote=True)
+    body = re.sub(r'(<svg role="img" aria-label="[^"]*"[^>]*>)', rf"\1<desc>{told}</desc>", body)
+    return body.replace("</figure>", f'<p class="note">Data: {told}.</p></figure>')
 
 
 def linked(text: str, stem: str) -> str:

@@ -269,6 +269,7 @@ def dataset_facts(card: Mapping) -> pd.DataFrame:
             **counts,
             "groups of columns": len(card.get("groups") or {}) or None,
             "records": format_lists(records),
+            "subset": card.get("subset"),
             "notes": "; ".join(card.get("notes") or []),
             "licence": card.get("licence"),
             "citation": card.get("citation"),

@@ -48,7 +48,7 @@ def row_of(result: Results) -> dict:
         "model": result.model_card.get("architecture", "none"),
         "parameters": result.model_card.get("parameters"),
         "accuracy": result.model_card.get("test_accuracy"),
-        "note": "; ".join([*told, *(card.get("notes") or [])]),
+        "note": "; ".join([*told, *filter(None, [card.get("subset")]), *(card.get("notes") or [])]),
     }
 
 
