@@ -224,7 +224,7 @@ def test_explorers_of_one_page_do_not_collide(visit):
     assert second.locator(".explorer-facts dd").first.inner_text() == "1" and "#" not in page.url
 
 
-@pytest.mark.parametrize("name", ["table"])
+@pytest.mark.parametrize("name", ["table", "tiny"])
 def test_without_scripts_static_figures_stand_in_place(name, visit):
     page = visit(name, java_script_enabled=False)
     assert page.locator(".explorer-static svg, .explorer-static img").first.is_visible()
@@ -235,6 +235,18 @@ def test_without_scripts_static_figures_stand_in_place(name, visit):
     assert (
         live.locator(".explorer-panels").first.is_visible() and not live.locator(".explorer-steps").first.is_visible()
     )
+
+
+def test_the_address_opens_an_instance_of_a_report(visit):
+    ids = visit("tiny").evaluate(
+        "JSON.parse(document.querySelector('.explorer-data').textContent).instances.map(i => i.id)"
+    )
+    page = visit("tiny", f"#instance={ids[5]}&method=kernel")
+    assert facts(page)["instance"] == ids[5] and page.locator(".explorer-panel h4").all_inner_texts() == [
+        "Image",
+        "kernel",
+    ]
+    assert page.locator(".shapeline-explorer").evaluate("one => Math.abs(one.getBoundingClientRect().top)") < 450
 
 
 def test_tables_of_a_report_are_sorted(visit):

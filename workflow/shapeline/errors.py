@@ -19,6 +19,7 @@ EXTRAS = {
     "workflow": ("snakemake", "papermill", "nbconvert", "ipykernel", "filelock", "yaml", "skops", "skimage"),
     "peers": ("shap", "lime", "shapiq"),
     "boosted": ("lightgbm", "xgboost", "catboost"),
+    "mlflow": ("mlflow",),
 }
 
 
