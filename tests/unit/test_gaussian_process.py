@@ -474,6 +474,18 @@ def test_a_value_of_the_empty_coalition_by_convention_spoils_no_other_score():
     assert (np.abs(error) <= 1.96 * found.standard_error).mean() > 0.9
 
 
+@pytest.mark.parametrize(("pairs_per_feature", "freed"), [(1.2, False), (3.0, True)])
+def test_few_pairs_keep_the_ends(pairs_per_feature, freed):
+    d = 10
+    masks = draw_pairs(d, 2 * round(pairs_per_feature * d))
+    pairs = find_pairs(masks[None])
+    odd = np.tanh(pairs.rows @ np.linspace(-0.3, 0.5, d))
+    odd[:, 0] += 5
+    data = fit.Data.of(pairs.rows, odd, np.zeros(odd.shape))
+    _, rest = fit.best_of(fit.fit_reaches(data, lambda reach: np.full((1, d), fit.even_relevance(d, reach))))
+    assert (rest[0, 2] > 0) == freed
+
+
 def test_variances_move_towards_those_of_the_linear_fit():
     d = 9
     masks, values = drawn([smooth_game(d, 1)], 40)

@@ -141,20 +141,23 @@ def add_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def free_ends(own: np.ndarray, pull: np.ndarray, power: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
+def free_ends(
+    own: np.ndarray, pull: np.ndarray, power: np.ndarray, m: int, gain: float = ENDS_GAIN
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the variance (n,) of the ends of highest likelihood, and v own / (1 + v own) of that variance v.
 
     own: the entry of the inverse matrix at the pair of the ends; pull: that of the inverse times the data; power: the
-    data's quadratic form. The scale is profiled out, so the likelihood has its maximum in closed form.
+    data's quadratic form; gain: of the criterion, below which the variance is 0. The scale is profiled out, so the
+    likelihood has its maximum in closed form.
     """
     ratio = np.clip(pull**2 / (own * power + 1e-300), 1e-12, 1 - 1e-9)
     share = np.clip((m * ratio - 1) / (ratio * max(m - 1, 1)), 0, 1 - 1e-12)
-    share[np.log1p(-share) - m * np.log1p(-share * ratio) <= ENDS_GAIN] = 0
+    share[np.log1p(-share) - m * np.log1p(-share * ratio) <= gain] = 0
     variance = np.minimum(share / (own * (1 - share)), MOST_ENDS)
     return variance, variance * own / (1 + variance * own)
 
 
-def criterion(matrix: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def criterion(matrix: np.ndarray, odd: np.ndarray, gain: float = ENDS_GAIN) -> tuple[np.ndarray, np.ndarray]:
     """-2 log likelihood (n,) up to a constant, the scale and a variance of the ends profiled out; this variance."""
     n, m = odd.shape
     first = np.zeros((n, m, 1))
@@ -162,7 +165,7 @@ def criterion(matrix: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarr
     white, of_first, log_determinant = whitened(matrix, odd, first)
     of_first = of_first[:, 0]
     power, own, pull = (white**2).sum(axis=1), (of_first**2).sum(axis=1), (of_first * white).sum(axis=1)
-    ends, share = free_ends(own, pull, power, m)
+    ends, share = free_ends(own, pull, power, m, gain)
     left = np.maximum(power - share * pull**2 / own, 0)
     return m * np.log(left / m + 1e-300) + log_determinant - np.log1p(-share), ends
 
@@ -253,6 +256,8 @@ def relevance_of(scores: np.ndarray, reach: np.ndarray) -> np.ndarray:
 
 def fit_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each reach: the relevances `make(reach)`, the rest (n, 3) of highest likelihood and its criterion (n,)."""
+    _, m, d = data.shape
+    gain = ENDS_GAIN if m > FEW * d else np.inf  # few pairs cannot spare what the ends tell
     fitted = []
     for reach in REACH:
         relevance = make(reach)
@@ -261,7 +266,7 @@ def fit_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarr
         rests[:, :, 0] = np.array(REST)[:, None]
         value = np.empty(rests.shape[:2])
         for own, rest in zip(value, rests, strict=True):
-            own[:], rest[:, 2] = criterion(add_rest(base, data, rest), data.odd)
+            own[:], rest[:, 2] = criterion(add_rest(base, data, rest), data.odd, gain)
         fitted.append((relevance, rests[value.argmin(axis=0), np.arange(len(base))], value.min(axis=0)))
     return fitted
 
