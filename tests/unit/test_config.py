@@ -34,9 +34,9 @@ def set_at(raw: dict, path: str, value: object) -> dict:
     ("path", "value", "words"),
     [
         ("sead", 1, ["sead: unknown key", "'seed'"]),
-        ("training_seeds", 3, ["training_seeds: unknown key. 'training_seeds' stands under experiments.<name>."]),
-        ("margin", 0.1, ["margin: unknown key. 'margin' stands under experiments.<name>.report."]),
-        ("experiments.digits.versions", "tell", ["versions: unknown key. 'versions' stands at the top."]),
+        ("training_seeds", 3, ["training_seeds: unknown key. 'training_seeds' belongs under experiments.<name>."]),
+        ("margin", 0.1, ["margin: unknown key. 'margin' belongs under experiments.<name>.report."]),
+        ("experiments.digits.versions", "tell", ["versions: unknown key. 'versions' belongs at the top."]),
         ("run", ["digit"], ["run: there is no experiment 'digit'", "'digits'"]),
         ("datasets", None, ["datasets: the section is empty"]),
         ("datasets.digits38.clases", [3, 8], ["datasets.digits38.clases: unknown key", "'classes'"]),
@@ -180,7 +180,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             ["experiments.cancer.reference: 'blur' does not fit a dataset of kind table"],
         ),
         ("experiments.digits.metrics.eror", {}, ["metrics.eror: unknown key", "'error'"]),
-        ("experiments.digits.metrics.error", {"reference": "exakt"}, ["there is no label 'exakt'", "'exact'"]),
+        ("experiments.digits.metrics.error", {"reference": "exakt"}, ["there is no method 'exakt'", "'exact'"]),
         ("experiments.digits.shards", "many", ["unknown value 'many'. Allowed: auto. Or write a whole number."]),
         (
             "experiments.digits.instances",

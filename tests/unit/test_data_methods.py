@@ -313,11 +313,11 @@ def lines(raw: dict) -> list[str]:
         ({"dataset": None}, ["experiments.faces: give a model, or a dataset, or both"]),
         ({"dataset": "digit38"}, ["experiments.faces.dataset: there is no dataset 'digit38'", "'digits38'"]),
         ({"dataset": "reviews", "features": {"kind": "word"}}, ["experiments.faces.dataset", "give model"]),
-        ({"metrics": {"log_odds": {}}}, ["faces.metrics.log_odds", "there is no model; remove the metric"]),
-        ({"metrics": {"efficiency": {}}}, ["faces.metrics.efficiency", "there is no model; remove the metric"]),
-        ({"methods": {"k": {"method": "kernel_shap"}}}, ["faces.methods.k: kernel_shap asks a model", "mim, parzen"]),
-        ({"methods": {"q": {"method": "qii"}}}, ["faces.methods.q: qii asks a model"]),
-        ({"methods": {"q": {"method": "augmented_mim"}}}, ["faces.methods.q: augmented_mim asks a model"]),
+        ({"metrics": {"log_odds": {}}}, ["faces.metrics.log_odds", "there is none; remove the metric"]),
+        ({"metrics": {"efficiency": {}}}, ["faces.metrics.efficiency", "there is none; remove the metric"]),
+        ({"methods": {"k": {"method": "kernel_shap"}}}, ["faces.methods.k: kernel_shap needs a model", "mim, parzen"]),
+        ({"methods": {"q": {"method": "qii"}}}, ["faces.methods.q: qii needs a model"]),
+        ({"methods": {"q": {"method": "augmented_mim"}}}, ["faces.methods.q: augmented_mim needs a model"]),
         (
             {
                 "dataset": "diabetes",
@@ -328,7 +328,7 @@ def lines(raw: dict) -> list[str]:
         ),
         ({"methods": {"p": {"method": "parzen"}}}, ["experiments.faces.methods.p.sigma: is missing"]),
         ({"methods": {"p": {"method": "mim", "alpha": "cubic"}}}, ["faces.methods.p.alpha: unknown value 'cubic'"]),
-        ({"instances": {"near": [{"a": 1.0}]}}, ["faces.instances.near: records are sought by columns"]),
+        ({"instances": {"near": [{"a": 1.0}]}}, ["faces.instances.near: records are selected by columns"]),
         (
             {
                 "instances": {"near": [{"mean radius": 1.0}], "fewer_ok": True},
@@ -336,7 +336,7 @@ def lines(raw: dict) -> list[str]:
                 "features": {"kind": "column"},
                 "methods": {"m": {"method": "mim"}},
             },
-            ["faces.instances.fewer_ok: the records that near seeks"],
+            ["faces.instances.fewer_ok: the records that near selects"],
         ),
         (
             {"methods": {"p": {"method": "data_lime", "mu": 0.1, "categorical": [0]}}},

@@ -204,5 +204,5 @@ def test_impossible_experiments_are_told_before_any_job(metric):
             }
         },
     }
-    with pytest.raises(Exception, match=f"metrics.{metric}: it asks what the model says"):
+    with pytest.raises(Exception, match=f"metrics.{metric}: it needs a model"):
         validation.load({**raw, "models": {"m": {"dataset": "cancer", "architecture": "mlp"}}})

@@ -168,7 +168,7 @@ def lines_of(file, **entry) -> list[str]:
         ({"metrics": {"log_odds": {}}}, "experiments.x.metrics.log_odds: it measures a model on data"),
         ({"methods": {"x": {"method": "integrated_gradients"}}}, "needs a model and its inputs; for a game use one of"),
         ({"methods": {"x": {"method": "l_shapley"}}}, "lack one; set graph: chain or graph: complete"),
-        ({"metrics": {"error": {"reference": "exakt"}}}, "there is no label 'exakt'"),
+        ({"metrics": {"error": {"reference": "exakt"}}}, "there is no method 'exakt'"),
         ({"shards": 100_000}, "experiments.x.shards: 100,000 jobs a label are more than 10,000"),
     ],
 )

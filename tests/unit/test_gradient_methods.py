@@ -461,7 +461,7 @@ def test_every_method_runs_on_every_architecture_of_pictures(architecture):
 @pytest.mark.parametrize("name", METHODS)
 def test_memory_is_flat_over_two_hundred_explanations(digits, name, framework):
     if framework and registry.METHODS[name].torch_only:
-        pytest.skip(f"{name} is for torch alone")
+        pytest.skip(f"{name} needs torch")
     inputs = np.repeat(IMAGES, 4, axis=0)
     targets, ids, process = np.tile(TARGETS, 4), np.arange(20), psutil.Process()
     reference, settings = Reference(RNG.random((2, 1, 8, 8), dtype=np.float32)), {"method": name, **CHEAP.get(name, {})}

@@ -180,7 +180,7 @@ def test_the_card_of_a_dataset_gives_the_sizes(tmp_path):
             "a side of at least 22, not 20; use mnist_cnn or digits_cnn",
         ),
         (lambda: architectures.build("crosses_cnn", width=19), "a width of at least 20, not 19"),
-        (lambda: architectures.build("resnet18", "tensorflow"), "'resnet18' is for torch alone"),
+        (lambda: architectures.build("resnet18", "tensorflow"), "'resnet18' needs torch"),
         (lambda: architectures.build("resnet18", side=20), "'resnet18' has no size 'side'"),
         (lambda: training.settings_for("cifar_cnn", {"augment": ["flip"]}), "unknown augment 'flip'"),
         (lambda: training.settings_for("cifar_cnn", {"patience": 0}), "patience is 0"),
@@ -435,7 +435,7 @@ def entry(**model):
 @pytest.mark.parametrize(
     "model, words",
     [
-        ({"framework": "tensorflow"}, "models.net.framework: resnet18 is for torch alone"),
+        ({"framework": "tensorflow"}, "models.net.framework: resnet18 needs torch"),
         (
             {"weights": "imagnet"},
             "models.net.weights: 'imagnet' is no .pth or .safetensors file. Did you mean 'imagenet'",

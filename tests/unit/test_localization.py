@@ -372,6 +372,6 @@ def test_ablation_needs_a_model_with_classes(default):
         load(changed(default, {"source": "diabetes"}, "ablation"))
     raw = changed(default, {"source": "digits"}, "ablation")
     raw["experiments"]["some"] |= {"model": None, "dataset": "some", "methods": {"mim": {"method": "mim"}}}
-    with pytest.raises(ShapelineError, match=r"metrics.ablation: it asks what the model says"):
+    with pytest.raises(ShapelineError, match=r"metrics.ablation: it needs a model"):
         load(raw)
     assert load(changed(default, {"source": "digits"}, "ablation"))

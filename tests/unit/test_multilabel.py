@@ -250,7 +250,7 @@ def test_a_model_of_other_outputs_or_framework_is_told(prepared):
     with pytest.raises(ShapelineError, match=r"gives 3 output.s. and the dataset has 2 labels; give one logit a label"):
         training.fit(model, data, {"epochs": 1})
     for settings in ({"architecture": "mnist_cnn", "framework": "tensorflow"}, {"source": "model.keras"}):
-        with pytest.raises(ShapelineError, match="several labels a record are for torch alone"):
+        with pytest.raises(ShapelineError, match="several labels per record need torch"):
             architectures.for_dataset(settings, data.card)
     with pytest.raises(ShapelineError, match="cannot be used as 'multilabel'"):
         adapters.wrap(lambda rows: rows, "multilabel")
@@ -557,7 +557,7 @@ def test_scores_made_elsewhere_are_of_their_label(subject, tmp_path):
     with pytest.raises(ShapelineError, match="has several rows"):
         score_rows(subject, method)
     rows[rows["target"] == 0][["instance", "scores"]].to_parquet(path)
-    with pytest.raises(ShapelineError, match="several labels a record: add a column 'target'"):
+    with pytest.raises(ShapelineError, match="several labels per record: add a column 'target'"):
         score_rows(subject, method)
 
 
@@ -687,7 +687,7 @@ def test_several_labels_are_configured_by_one_key_and_counted():
         ("experiments.slides.instances.label", "no trophozoite", ["instances.label", "trophozoite"]),
         ("experiments.slides.instances.objects", 2, ["instances.objects", "of several labels", "label"]),
         ("experiments.slides.methods.mim", {"method": "mim"}, ["methods.mim", "points of one label each", "remove it"]),
-        ("models.net", {"dataset": "slides", "architecture": "mnist_cnn", "framework": "tensorflow"}, ["torch alone"]),
+        ("models.net", {"dataset": "slides", "architecture": "mnist_cnn", "framework": "tensorflow"}, ["needs torch"]),
         ("datasets.slides.task", "multilabels", ["datasets.slides.task", "multilabel"]),
         ("datasets.slides.classes", ["ring"], ["datasets.slides", "at least"]),
         ("datasets.slides", {"source": "crosses", "task": "multilabel"}, ["'task'", "does not take it"]),

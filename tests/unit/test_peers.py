@@ -303,8 +303,8 @@ def test_impossible_entries_are_told(entries, monkeypatch):
     where = f"experiments.{name}.methods"
     assert refused(raw) == [
         f"{where}.text: peer_lime_text explains data of kind text, not of kind image; remove it",
-        f"{where}.steps.intermediate_budgets: peer_shap_permutation tells only its last estimate; "
-        "give labels with budgets of their own",
+        f"{where}.steps.intermediate_budgets: peer_shap_permutation returns only its last estimate; "
+        "define an entry per budget",
         f"{where}.few.budget: 1 x d is {d} evaluations and peer_shap_kernel needs at least {2 * d} at d = {d}: "
         "set 2 or more",
     ]

@@ -368,7 +368,7 @@ def test_texts_of_ones_own_are_what_is_sharded(default):
     del experiment["metrics"]["ground_truth_words"]
     assert runs.shards(validation.load(default), "reviews") == 2
     experiment["instances"]["count"] = 3
-    with pytest.raises(ShapelineError, match=r"reviews\.instances\.count: texts of one's own are all explained"):
+    with pytest.raises(ShapelineError, match=r"reviews\.instances\.count: custom texts are all explained"):
         validation.load(default)
 
 

@@ -186,7 +186,11 @@ def test_the_metric_derives_models_and_scores_and_changes_no_other_settings(defa
 @pytest.mark.parametrize(
     ("experiment", "metrics", "message"),
     [
-        ("cancer_influence", {"randomisation": {}}, r"metrics\.randomisation: .* there is no model; remove"),
+        (
+            "cancer_influence",
+            {"randomisation": {}},
+            r"metrics\.randomisation: it needs a model, and there is none; remove",
+        ),
         ("digits", {"randomisation": {"layers": ["all"]}}, r"layers\.0: unknown value 'all'"),
         ("digits", {"randomisation": {"layers": [0]}}, r"layers\.0: .*greater than or equal to 1"),
         ("digits", {"log_odds": {"references": ["blurr"]}}, r"references\.0: unknown value 'blurr'.*blur"),

@@ -257,7 +257,7 @@ def test_keys_that_would_make_other_numbers_are_refused(prepared):
         ("x;y\n" + "2,5;a\n3,25;b\n" * 9, {"thousands": ","}),
         ("x;y\n" + "1.2.3;a\n3.2.5;b\n" * 9, {"decimal": ",", "thousands": "."}),
     ):
-        with pytest.raises(ShapelineError, match="stands not before three digits; correct the keys"):
+        with pytest.raises(ShapelineError, match="does not precede three digits; correct the keys"):
             prepared(content, separator=";", **entry)
     with pytest.raises(ShapelineError, match=r"such as '0\.5'; write the numbers of all columns alike"):
         prepared("x;y\n" + "0.5;a\n1.5;b\n" * 9, separator=";", decimal=",")

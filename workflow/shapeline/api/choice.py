@@ -51,7 +51,7 @@ def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
 def checked_settings(method: str, parameters: dict, budget: float | dict, where: str = "explain") -> dict:
     """The settings of a method that a call names. Raises ShapelineError."""
     if not isinstance(method, str) or method not in METHODS:
-        raise ShapelineError(f"unknown method '{method}'.{nearest(method, METHODS)}")
+        raise ShapelineError(f"{where}: unknown method '{method}'.{nearest(method, METHODS)}")
     for key in PLANNED:
         if key in parameters:
             raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")

@@ -81,7 +81,7 @@ def _targets(subject: ExplanationContext, selected: pd.DataFrame, wanted: Select
         number = checks.class_index("target", wanted.target, subject.dataset.card["classes"])
         return np.full(len(selected), number, np.int32)
     if (selected["label"] < 0).any():
-        raise ShapelineError("target: nobody knows the true class of texts of one's own; name a class, or predicted")
+        raise ShapelineError("target: the true class is unknown for custom texts; name a class, or predicted")
     return selected["label"].to_numpy(np.int32)
 
 
@@ -110,7 +110,7 @@ def _expand_labels(subject: ExplanationContext, rows: np.ndarray, label: int | s
     """A row an instance (rows in the prepared arrays) and label, or for one label alone."""
     dataset, names = subject.dataset, subject.dataset.card["classes"]
     if subject.model is None:
-        raise ShapelineError(f"dataset '{dataset.card['name']}': several labels a record need a model; give one")
+        raise ShapelineError(f"dataset '{dataset.card['name']}': several labels per record need a model; give one")
     targets = np.arange(len(names))
     if label is not None:
         targets = targets[[checks.class_index("instances.label", label, names)]]

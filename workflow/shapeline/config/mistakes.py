@@ -118,7 +118,7 @@ def _stands_elsewhere(path: tuple) -> str:
     here = [place for place in places if _is_at(path[:-1], place)]
     if here or not 0 < len(places) <= FEW_PLACES:
         return ""
-    return f" '{path[-1]}' stands {' or '.join(f'under {place}' if place else 'at the top' for place in places)}."
+    return f" '{path[-1]}' belongs {' or '.join(f'under {place}' if place else 'at the top' for place in places)}."
 
 
 def _is_at(path: tuple, place: str) -> bool:

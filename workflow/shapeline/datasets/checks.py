@@ -112,7 +112,7 @@ def _check_columns(entry: Source, settings: dict) -> None:
         columns_of(settings)
         if settings.get("task") == "multilabel":
             raise ShapelineError(
-                f"dataset key 'task': source '{entry.name}' has one target; for several labels a record give a "
+                f"dataset key 'task': source '{entry.name}' has one target; for several labels per record give a "
                 "function of your own, path/to/file.py:function."
             )
         if settings.get("task") == "regression":

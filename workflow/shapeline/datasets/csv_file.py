@@ -77,7 +77,7 @@ def form_of(settings: dict) -> CsvFormat:
         and f"is unknown.{nearest(encoding, ENCODINGS)}",
         "header": _header_problem(header),
         "na_values": (not isinstance(words, list | tuple) or any(type(word) not in (str, int, float) for word in words))
-        and "is no list of what stands for a missing cell",
+        and "is no list of values of missing cells",
         "trim": not isinstance(given.get("trim", False), bool) and "is neither true nor false",
         "decimal": decimal not in DECIMALS and "is neither '.' nor ','",
         "thousands": (thousands is not None and thousands not in THOUSANDS and "is none of ',', '.', ' ' and \"'\"")
@@ -341,7 +341,7 @@ def _check_groups(path: Path, form: CsvFormat, table: "pd.DataFrame", names: lis
         if len(odd):
             raise ShapelineError(
                 f"{path}, column '{name}' holds {odd.iloc[0]!r} in row {odd.index[0]} (from 0), where "
-                f"{form.thousands!r} stands not before three digits; correct the keys 'decimal' and 'thousands'."
+                f"{form.thousands!r} does not precede three digits; correct the keys 'decimal' and 'thousands'."
             )
 
 

@@ -284,7 +284,7 @@ def _counts(
 ) -> dict[str, dict[str, int]]:
     """Records per part and class; a class without training records and an empty test part are errors.
 
-    Of several labels a record (n, labels): those that have each. Without classes, which a regression has none of, all
+    Of several labels per record (n, labels): those that have each. Without classes, which a regression has none of, all
     records count as one. own_split: a user's function says which records are for training; it may have none of a class,
     for a model that is trained on other data.
     """

@@ -135,7 +135,7 @@ def source_for(settings: dict) -> Source | None:
 
 
 def adapt_to_task(entry: Source, settings: dict) -> Source:
-    """The source with its labels in place of its classes, where a dataset entry asks for several labels a record."""
+    """The source with its labels in place of its classes, where a dataset entry asks for several labels per record."""
     if entry.labels and settings.get("task") == "multilabel":
         return dataclasses.replace(entry, task="multilabel", classes=entry.labels)
     return entry

@@ -32,7 +32,7 @@ def read(
     column of each feature, by name or in the order of the features; perhaps `target` (class index), `evaluations` and
     `seconds`. Without evaluations they are 0 and flagged; without seconds these are NaN. Raises MethodFailure where the
     first instance that has no row, or none that can be used, is alone; ShapelineError where the file itself is wrong,
-    or has no `target` and the dataset several labels a record.
+    or has no `target` and the dataset several labels per record.
     """
     file = expand(path)
     if not file.is_file():
@@ -40,7 +40,7 @@ def read(
     table = _table(str(file), os.stat(file).st_mtime_ns)
     keyed = table.index.nlevels > 1
     if not keyed and dataset is not None and dataset.labels.ndim == 2:
-        raise ShapelineError(f"{path}: the dataset has several labels a record: add a column 'target'.")
+        raise ShapelineError(f"{path}: the dataset has several labels per record: add a column 'target'.")
     asked = pd.MultiIndex.from_arrays([instances, targets]) if keyed else np.asarray(instances)
     place, known = table.index.get_indexer(asked), table.index.get_level_values(0)
     for row, instance, target in zip(place, instances, targets, strict=True):

@@ -87,7 +87,7 @@ def _check_several(settings: dict[str, Any], card: dict[str, Any]) -> None:
         return
     if suffix_of(settings.get("source")) or settings.get("framework", "torch") != "torch":
         raise ShapelineError(
-            f"models: several labels a record are for torch alone, and '{card.get('name')}' has them; set "
+            f"models: several labels per record need torch, and '{card.get('name')}' has them; set "
             "framework: torch, with an architecture or a function of your own"
         )
 
@@ -151,7 +151,7 @@ def _builder(architecture: str, framework: str) -> Callable[..., Any]:
     if not is_named(architecture):
         raise ShapelineError(f"models: unknown architecture '{architecture}'.{nearest(architecture, ARCHITECTURES)}")
     if architecture in ARCHITECTURES and ARCHITECTURES[architecture].torch_only and framework != "torch":
-        raise ShapelineError(f"models: '{architecture}' is for torch alone; leave the framework out")
+        raise ShapelineError(f"models: '{architecture}' needs torch; leave the framework out")
     if architecture in ARCHITECTURES:
         return getattr(backend(framework), architecture)
     return sources.user_function(architecture)

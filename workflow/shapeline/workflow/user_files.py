@@ -37,7 +37,7 @@ def tokenizer_file(config: Config, experiment: str) -> list[str]:
 
 
 def user_files(config: Config, experiment: str) -> list[str]:
-    """The user's own files behind the values of an experiment's model: its own, and what cuts texts of one's own."""
+    """The user's own files behind the values of an experiment's model: its own, and what cuts custom texts."""
     entry = config.experiments[experiment]
     cutting = tokenizer_file(config, experiment) if entry.instances.texts else []
     return as_inputs(dict.fromkeys([*user_file(config.models[entry.model].source), *cutting]))

@@ -155,7 +155,7 @@ def value(place: Place) -> Iterator[str]:
     if regression and chosen != "prediction":
         yield f"{where}: {of} is of regression and has no {chosen}; set value: prediction"
     if several and chosen == "expected_log_probability":
-        yield f"{where}: {of} has several labels a record, over which nothing sums to 1; use log_probability"
+        yield f"{where}: {of} has several labels per record, over which nothing sums to 1; use log_probability"
     if not regression and chosen == "prediction":
         yield f"{where}: prediction is for regression and {of} has classes; remove the key"
 

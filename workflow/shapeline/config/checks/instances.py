@@ -14,7 +14,7 @@ def own_texts(place: Place) -> Iterator[str]:
     if not chosen.texts:
         return
     if "count" in chosen.model_fields_set:
-        yield f"{where}.count: texts of one's own are all explained; remove the count"
+        yield f"{where}.count: custom texts are all explained; remove the count"
     if source and source.kind != "text":
         yield f"{where}.texts: only a dataset of kind text takes them, not one of kind {source.kind}"
     of_pairs = bool(place.dataset and place.dataset.text_pair)
@@ -26,7 +26,7 @@ def own_texts(place: Place) -> Iterator[str]:
             yield f"{where}.texts.{number}: a sentence of it is empty or holds the sign U+001E; mend it"
     for key in ("label", "correct", "objects", "fewer_ok"):
         if key in chosen.model_fields_set:
-            yield f"{where}.{key}: texts of one's own are all explained and have no class; remove the key"
+            yield f"{where}.{key}: custom texts are all explained and have no class; remove the key"
 
 
 def near_records(place: Place) -> Iterator[str]:
@@ -36,9 +36,9 @@ def near_records(place: Place) -> Iterator[str]:
         return
     for key in ("count", "texts", "label", "correct", "objects", "fewer_ok"):
         if key in chosen.model_fields_set:
-            yield f"{where}.{key}: the records that near seeks are all explained; remove the key"
+            yield f"{where}.{key}: the records that near selects are all explained; remove the key"
     if source and source.kind != "table":
-        yield f"{where}.near: records are sought by columns, and source '{source.name}' is no table; remove the key"
+        yield f"{where}.near: records are selected by columns, and source '{source.name}' is no table; remove the key"
     elif source and source.feature_names:
         for column in dict.fromkeys(name for values in chosen.near for name in values):
             if column not in source.feature_names:
@@ -83,7 +83,7 @@ def target(place: Place) -> Iterator[str]:
     elif place.experiment.value == "expected_log_probability":
         yield f"{where}: expected_log_probability is of all classes together; remove the key, or set another value"
     elif asked == "true" and place.experiment.instances.texts:
-        yield f"{where}: nobody knows the true class of texts of one's own; name a class, or remove the key"
+        yield f"{where}: the true class is unknown for custom texts; name a class, or remove the key"
     elif asked != "true" and source:
         yield from _check_class(place, where, asked)
 

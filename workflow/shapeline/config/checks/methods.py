@@ -54,7 +54,7 @@ def own_file(place: Place, entry: Any) -> str | None:
         if metric.asks_randomised:
             return f"method: scores made elsewhere are of one model; remove metrics.{name}, or the label"
         if metric.moves_inputs:
-            return f"method: scores made elsewhere cannot be made anew for moved inputs; remove metrics.{name}"
+            return f"method: scores computed elsewhere cannot be re-computed for moved inputs; remove metrics.{name}"
     problem = absent(entry.path)
     return problem and f"path: {problem}"
 
@@ -132,7 +132,7 @@ def rival(label: MethodPlace) -> Iterator[str]:
     if entry.budget or entry.intermediate_budgets:
         yield f"{label.where}: match_budget_of sets the budget; remove budget and intermediate_budgets"
     if rival not in others:
-        yield f"{label.where}.match_budget_of: there is no label '{rival}' among the methods.{nearest(rival, others)}"
+        yield f"{label.where}.match_budget_of: there is no method '{rival}' among the methods.{nearest(rival, others)}"
     elif not METHODS[others[rival].method].is_fixed_cost:
         yield f"{label.where}.match_budget_of: '{rival}' has no fixed number of evaluations; give a budget instead"
     elif getattr(others[rival], "features", None):
@@ -170,7 +170,7 @@ def asks_a_model(label: MethodPlace) -> Iterator[str]:
     if label.method.asks_model and label.place.has_no_model:
         free = ", ".join(name for name, other in METHODS.items() if not other.asks_model)
         yield (
-            f"{label.where}: {label.entry.method} asks a model and there is none; give model in place of dataset, or "
+            f"{label.where}: {label.entry.method} needs a model, and there is none; give model in place of dataset, or "
             f"use {free}"
         )
 
@@ -257,9 +257,8 @@ def last_estimate(label: MethodPlace) -> Iterator[str]:
     """Another library's estimator has no intermediate budgets."""
     if label.method.family == "peers" and getattr(label.entry, "intermediate_budgets", None):
         yield (
-            f"{label.where}.intermediate_budgets: {label.entry.method} tells only its last estimate; give "
-            "labels with budgets of "
-            "their own"
+            f"{label.where}.intermediate_budgets: {label.entry.method} returns only its last estimate; define an entry "
+            "per budget"
         )
 
 

@@ -17,7 +17,7 @@ def check_model(place: Place) -> Iterator[str]:
     """There is a model where a metric asks what it says."""
     for name, metric in place.metrics():
         if metric.needs_model and place.has_no_model:
-            yield f"{place.where}.metrics.{name}: it asks what the model says and there is no model; remove the metric"
+            yield f"{place.where}.metrics.{name}: it needs a model, and there is none; remove the metric"
 
 
 def check_randomisation(place: Place) -> Iterator[str]:
@@ -27,7 +27,7 @@ def check_randomisation(place: Place) -> Iterator[str]:
         for name, metric in place.metrics():
             if metric.asks_randomised:
                 yield (
-                    f"{place.where}.metrics.{name}: the model in {model.source} cannot be drawn anew; remove the metric"
+                    f"{place.where}.metrics.{name}: the model in {model.source} cannot be randomised; remove the metric"
                 )
 
 
@@ -42,9 +42,7 @@ def check_logits(place: Place) -> Iterator[str]:
         )
     for name, metric in place.metrics():
         if metric.asks_logit:
-            yield (
-                f"{place.where}.metrics.{name}: it asks for a logit, which {place.function} has not; remove the metric"
-            )
+            yield (f"{place.where}.metrics.{name}: it needs a logit, which {place.function} has not; remove the metric")
 
 
 def check_custom_metric(place: Place) -> Iterator[str]:
@@ -118,7 +116,7 @@ def check_ground_truth_words(place: Place) -> Iterator[str]:
         if not metric.asks_documents:
             continue
         if place.experiment.instances.texts:
-            yield f"{where}: the ground-truth words of one's own texts are not known; remove the metric"
+            yield f"{where}: the ground-truth words of custom texts are not known; remove the metric"
         elif place.dataset and place.dataset.tokenizer:
             yield f"{where}: which words of the tokenizer's decide is not known; remove the metric"
         elif place.source and not place.source.ground_truth_words:
@@ -137,7 +135,7 @@ def check_exact_entry(place: Place) -> Iterator[str]:
         )
     if asked.reference not in methods:
         yield (
-            f"{place.where}.metrics.error.reference: there is no label '{asked.reference}' among the methods."
+            f"{place.where}.metrics.error.reference: there is no method '{asked.reference}' among the methods."
             f"{nearest(asked.reference, methods)}"
         )
 

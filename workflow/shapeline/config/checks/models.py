@@ -25,7 +25,7 @@ def kind_taken(name: str, model: Model, config: Config) -> Iterator[str]:
         remedy = (
             "give a function that builds one" if pretrained_kinds.suffix_of(model.source) else "set framework: torch"
         )
-        yield f"{where}: datasets.{model.dataset} has several labels a record, for torch alone; {remedy}"
+        yield f"{where}: datasets.{model.dataset} has several labels per record, which needs torch; {remedy}"
 
 
 def training(name: str, model: Model, config: Config) -> Iterator[str]:
@@ -33,7 +33,7 @@ def training(name: str, model: Model, config: Config) -> Iterator[str]:
     where, source = f"models.{name}", source_of(config.datasets.get(model.dataset))
     torch, known = framework_of(model) == "torch", ARCHITECTURES.get(model.architecture)
     if known and known.torch_only and not torch:
-        yield f"{where}.framework: {model.architecture} is for torch alone; remove the key"
+        yield f"{where}.framework: {model.architecture} needs torch; remove the key"
     if model.training.augment and ((source and source.kind != "image") or not torch):
         of = f"a dataset of kind {source.kind} has none" if torch else "in torch alone"
         yield f"{where}.training.augment: it flips pictures, {of}; remove the key"
@@ -45,7 +45,7 @@ def weights(name: str, model: Model, config: Config) -> Iterator[str]:
     if model.weights is None:
         return
     if framework_of(model) != "torch":
-        yield f"{where}: training starts from a file in torch alone; remove the key"
+        yield f"{where}: training starts from a file in torch only; remove the key"
     if model.weights in WEIGHTS:
         if known is None or model.weights not in known.weights:
             of = " or ".join(name for name, other in ARCHITECTURES.items() if model.weights in other.weights)

@@ -276,7 +276,7 @@ def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
 
 
 def explanations(results: Results) -> HTML:
-    """A few documents as coloured words, misclassified ones among them; texts of one's own each with every label."""
+    """A few documents as coloured words, misclassified ones among them; custom texts each with every label."""
     own = results.instances[results.instances["instance"] < 0]
     if len(own):
         tables = [
