@@ -127,28 +127,33 @@ def measure_all(games: list[tuple[PromptGame, dict, dict]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 
-def report(measured: pd.DataFrame) -> str:
-    """Return the tables in Markdown and the recommendation at each number of evaluations."""
+def report(measured: pd.DataFrame, most: int) -> str:
+    """Return the tables in Markdown, and the recommendation at each number of evaluations below `most` coalitions."""
+    budgets = [budget for budget in BUDGETS if budget < most]
     errors, coverage = pivot_by_method(measured, "rmse"), pivot_by_method(measured, "coverage")
     ends, inside = intervals(errors), intervals(coverage)
     means = measured.groupby(["method", "statistic"])["value"].mean().unstack()
-    lines = ["| method | " + " | ".join(map(str, BUDGETS)) + f" | coverage at {BUDGETS} | seconds at {SHOWN} |"]
-    lines.append("|---" * (len(BUDGETS) + 3) + "|")
-    for method in (*SAMPLED, "leave_one_out", "random", "gradient_x_input"):
-        labels = [f"{method}, {budget}" for budget in BUDGETS]
+    columns = [*map(str, budgets), "coverage", f"seconds at {SHOWN}"]
+    lines = [f"| RMSE (nats) at | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for method in (*SAMPLED, "leave_one_out", "gradient_x_input", "random"):
+        labels = [f"{method}, {budget}" for budget in budgets]
         known = ends.reindex(labels)[["mean", "low", "high"]].to_numpy()
-        cells = ["" if np.isnan(row[0]) else "{:.3f} ({:.3f}–{:.3f})".format(*row) for row in known]
+        cells = ["" if np.isnan(row[0]) else "{:.2f} ({:.2f}–{:.2f})".format(*row) for row in known]
         held = ["–" if np.isnan(share) else f"{share:.2f}" for share in inside["mean"].reindex(labels)]
-        seconds = f"{means['seconds'][f'{method}, {SHOWN}']:.2f}"
         inside_of = "" if set(held) == {"–"} else ", ".join(held)
-        lines.append(f"| `{method}` | {' | '.join(cells)} | {inside_of} | {seconds} |")
-    shown = means[[name for name in COLUMNS if name in means]].rename(columns=COLUMNS)
-    shown = shown[shown.index.str.endswith(f", {SHOWN}")].round(3)
-    lines += ["", shown.to_string(), ""]
-    for budget in BUDGETS:
+        seconds = means["seconds"][f"{method}, {SHOWN}"]
+        lines.append(f"| `{method}` | {' | '.join(cells)} | {inside_of} | {seconds:.2f} |")
+    shown = [name for name in COLUMNS if name in means]
+    lines += ["", f"| at {SHOWN} evaluations | {' | '.join(COLUMNS[name] for name in shown)} |"]
+    lines.append("|---" * (len(shown) + 1) + "|")
+    for method in (*SAMPLED, *FIXED, *OF_TOKENS):
+        cells = [f"{means[name][f'{method}, {SHOWN}']:.2f}" for name in shown]
+        lines.append(f"| `{method}` | {' | '.join(cells)} |")
+    for budget in budgets:
         labels = {label: label.split(",")[0] for label in errors if label.endswith(f", {budget}")}
         within = errors[list(labels)].rename(columns=labels).assign(random=errors[f"random, {SHOWN}"])
-        lines.append(f"{budget}: " + recommend(within, dict.fromkeys(within, budget), random="random").sentence("nats"))
+        advice = recommend(within, dict.fromkeys(within, budget), random="random")
+        lines += ["", f"{budget} evaluations: {advice.sentence('nats')}"]
     return "\n".join(lines)
 
 
@@ -172,7 +177,7 @@ def main() -> None:
                 print(file.name, flush=True)
     games = [(*read_table(file, item), item) for file, item in zip(files, items, strict=True) if file.exists()]
     print(f"{len(games)} prompts")
-    print(report(measure_all(games)))
+    print(report(measure_all(games), 2 ** max(played.d for played, _, _ in games)))
 
 
 if __name__ == "__main__":
