@@ -66,10 +66,11 @@ def test_text_of_a_dataset_cannot_end_the_element():
 
 
 def test_a_large_page_has_all_methods_for_some_instances_and_a_summary_for_the_rest():
-    data = explorer(1000, 40, 30, n_shown=20, recommended=["method_7"])
+    data = explorer(1000, 40, 30, n_shown=20, recommended=["method_7", "method_7"])
     page = explorer_html(data, "<p>static</p>")
     stored = content(page)
     assert len(page) < 1_000_000 and len(stored["scores"]) == 20 and len(stored["instances"]) == 1000
+    assert stored["chosen"] == [7]
     summary, scores = stored["instances"][500]["summary"], data.entries[7].scores[500]
     assert summary["features"] == np.argsort(-np.abs(scores))[:5].tolist() and summary["method"] == 7
     assert np.allclose(summary["scores"], scores[summary["features"]], rtol=5e-4)

@@ -162,7 +162,8 @@ def _content(data: ExplorerData) -> dict:
             raise ShapelineError(f"explorer: '{entry.name}' has {counts}; give one per instance, or None.")
     shown = len(data.instances) if data.n_shown is None else min(data.n_shown, len(data.instances))
     names = [entry.name for entry in data.entries]
-    chosen = [names.index(name) for name in data.recommended if name in names] or [*range(min(CHOSEN, len(names)))]
+    chosen = [names.index(name) for name in dict.fromkeys(data.recommended) if name in names]
+    chosen = chosen or [*range(min(CHOSEN, len(names)))]
     return {
         "kind": data.kind,
         "names": list(data.names),
