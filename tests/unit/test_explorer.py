@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import shapeline
 from shapeline.errors import ShapelineError
 from shapeline.report import experiment
 from shapeline.report.explorer import Entry, ExplorerData, Instance, explorer_html
@@ -117,3 +118,20 @@ def test_the_explorer_of_an_experiment_has_its_files_scores(kind, tmp_path, monk
             frame = results.scores[label].set_index("instance")
             assert np.allclose(given, frame["scores"][int(one["id"])], rtol=5e-4)
         assert one["image"].startswith("data:image/png;base64,") if kind == "image" else len(one["values"]) == 10
+
+
+def test_parts_of_a_prompt_are_explored_for_the_answer_and_each_token(tmp_path):
+    def log_probabilities(prompts):
+        return np.array([[float("<b>tower" in prompt), 2.0 * ("hill" in prompt)] for prompt in prompts]) - 3
+
+    found = shapeline.explain_generation(
+        log_probabilities, "Where?", context=["The <b>tower is old.", "It stands on a hill."], target="on a hill"
+    )
+    found.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    stored = content(page)
+    assert stored["instances"][0]["id"] == "answer" and len(stored["instances"]) == 3
+    scores = [row[0][0] for row in stored["scores"]]
+    assert np.allclose(scores, [[1, 2], [1, 0], [0, 2]]) and stored["signs"].startswith("Blue speaks for the answer")
+    assert stored["instances"][0]["names"] == list(found.parts) and "<b>tower" not in page
+    assert content(found._repr_html_())["links"] is False

@@ -73,11 +73,16 @@ def _explored(found: Mapping, fallback: str, recommended: str | None = None) -> 
 def write_page(title: str, head: str, found: Mapping, recommended: str | None, path: str | Path | None) -> str | None:
     """Return a page with the explorer of some explanations, or write it to a file."""
     from shapeline.api import exploring
-    from shapeline.report import rendering
 
     first = found[recommended] if recommended in found else next(iter(found.values()))
-    body = exploring.explore(found, recommended, static(first))
-    text = rendering.page(title, f"<h1>{html.escape(title)}</h1>{head}{body}")
+    return save_page(title, head + exploring.explore(found, recommended, static(first)), path)
+
+
+def save_page(title: str, body: str, path: str | Path | None) -> str | None:
+    """Return a page of HTML, or write it to a file."""
+    from shapeline.report import rendering
+
+    text = rendering.page(title, f"<h1>{html.escape(title)}</h1>{body}")
     if path is None:
         return text
     rendering.write(Path(path), text)
@@ -100,7 +105,8 @@ def comparison(found):
 def comparison_head(found) -> str:
     """Return the table and the recommendation of a comparison as HTML."""
     sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in found.list_findings())
-    table = found.titled_table.to_html(float_format="{:.4g}".format, na_rep="–")
+    table = found.titled_table.rename_axis("method").reset_index()
+    table = table.to_html(float_format="{:.4g}".format, na_rep="–", index=False, border=0)
     return f'<div class="wide">{table}</div>{sentences}'
 
 

@@ -25,6 +25,27 @@ def explore(found: Mapping, recommended: str | None = None, fallback: str = "", 
     return note + explorer_html(_data(found, recommended, links), fallback)
 
 
+def explore_prompt(explanation, unit: str, fallback: str = "", links: bool = True) -> str:
+    """Return the explorer of a prompt's parts for the whole answer, then for each of its tokens where known."""
+    columns, names = [explanation.totals], ["answer"]
+    if explanation.tokens is not None:
+        columns += list(explanation.tokens.T)
+        names += [f"token {place}: {token}" for place, token in enumerate(explanation.answer_tokens, 1)]
+    listed = [Instance(name, names=explanation.parts) for name in names]
+    whole = {"prediction": explanation.answer, "base": explanation.value_empty, "full": explanation.value_full}
+    listed[0] = Instance("answer", names=explanation.parts, **whole)
+    half = explanation.half_widths
+    entry = Entry(
+        name=explanation.method,
+        scores=columns,
+        half=None if half is None else [half, *[None] * (len(names) - 1)],
+        note=f"{explanation.evaluations:,} evaluations",
+    )
+    n_shown = max(1, count_shown([entry], MAX_BYTES))
+    data = ExplorerData("text", listed, [entry], explained="the answer", unit=unit, n_shown=n_shown, links=links)
+    return explorer_html(data, fallback)
+
+
 def _data(found: Mapping, recommended: str | None, links: bool) -> ExplorerData:
     first = next(iter(found.values()))
     about, entries = first.about, [_entry(name, each) for name, each in found.items()]

@@ -3,6 +3,7 @@
 import html
 import textwrap
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -135,8 +136,17 @@ class PromptExplanation:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        text = self.plot("text")._repr_html_()
-        return f"<div><pre>{html.escape(repr(self).partition(chr(10) + '  ')[0])}</pre>{text}</div>"
+        return f"<div>{self._explore(links=False)}</div>"
+
+    def to_html(self, path: str | Path | None = None) -> str | None:
+        """Return a page with the interactive explorer of parts by answer tokens, or write it to a file."""
+        return drawing.save_page("Explanation of an answer", self._explore(links=True), path)
+
+    def _explore(self, links: bool) -> str:
+        from shapeline.api import exploring
+
+        head = f"<pre>{html.escape(repr(self).partition(chr(10) + '  ')[0])}</pre>"
+        return head + exploring.explore_prompt(self, self._unit(), self.plot("text")._repr_html_(), links)
 
     def _list_token_scores(self) -> np.ndarray:
         if self.tokens is None:
