@@ -105,8 +105,9 @@ def sections() -> set[str]:
     for file in (ROOT / "notebooks").glob("*.ipynb"):
         for cell in json.loads(file.read_text())["cells"]:
             found |= set(re.findall(r"^##+ (.+)$", "".join(cell["source"]), re.M))
-    for file in (ROOT / "workflow/shapeline/report").rglob("*.py"):
-        found |= set(re.findall(r'(?:heading|part|folded)\(\s*"([^"]+)"', file.read_text()))
+    for folder in ("report", "papers"):
+        for file in (ROOT / "workflow/shapeline" / folder).rglob("*.py"):
+            found |= set(re.findall(r'(?:heading|part)\(\s*"([^"]+)"', file.read_text()))
     return found
 
 
