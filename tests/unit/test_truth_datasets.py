@@ -21,6 +21,7 @@ from shapeline.datasets import (
     sources,
 )
 from shapeline.datasets.records import local_files
+from shapeline.datasets.sources import TEST, TRAIN
 from shapeline.errors import ShapelineError
 from shapeline.models.classifier import Classifier
 from shapeline.workflow.settings import prepare_settings, select_settings
@@ -633,3 +634,24 @@ def test_real_boxes_of_lights(real_data, tmp_path):
         lights[name.split("/")[1]].append(tag)
     expected = [int(any(tag == "go" for tag in lights[name])) for name in shown]
     assert records["labels"][3:-1].tolist() == expected and {0, 1} == set(expected)
+
+
+def test_real_frames_at_their_full_size(real_data, tmp_path):
+    """Six frames, with the lights that a person counts in them; of dayClip1 only a file of boxes is made here."""
+    frames = {path.name: path.read_bytes() for path in real_data("lisa", "dayClip1--00000.jpg").parent.glob("*.jpg")}
+    rows = real_data("lisa", "frameAnnotationsBOX.csv").read_bytes()
+    content = {f"frames/{name}": picture for name, picture in frames.items()}
+    content["Annotations/daySequence1/frameAnnotationsBOX.csv"] = rows
+    made = b"\ndayTraining/dayClip1--00001.jpg;stop;1;1;9;9;video;1;video;1\n"
+    content["Annotations/dayClip1/frameAnnotationsBOX.csv"] = rows.splitlines()[0] + made
+    records = read(tmp_path, "lisa", content, size=None, on_decode_error="skip")
+    assert records["inputs"].shape == (6, 3, 960, 1280) and records["labels"].tolist() == [0, 0, 0, 0, 1, 1]
+    assert records["split"].tolist() == [TRAIN, *[TEST] * 5]
+    names = [[lisa.BOX_NAMES[box[0]] for box in boxes] for boxes in records["boxes"]]
+    green = "green light"
+    assert [sorted(one) for one in names] == [
+        *([], ["stop"], [], ["stop"] * 3),
+        *([green] * 3, [green] * 2 + ["stop"] * 2),
+    ]
+    corners = {tuple(map(int, line.split(";")[2:6])) for line in rows.decode().splitlines() if "--01010" in line}
+    assert {(left, top, right, bottom) for _, top, left, bottom, right in records["boxes"][4].tolist()} == corners
