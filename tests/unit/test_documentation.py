@@ -6,6 +6,8 @@ or which test runs it; their number is printed.
 """
 
 import copy
+import doctest
+import importlib
 import importlib.util
 import os
 import re
@@ -20,6 +22,7 @@ import numpy as np
 import pytest
 import yaml
 
+from shapeline.api import reference as api_reference
 from shapeline.config import mistakes, reference, types, validation
 from shapeline.errors import ShapelineError
 from shapeline.methods import dispatch, registry
@@ -285,3 +288,17 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "site/configuration/index.html").exists()
+
+
+def test_the_python_reference_is_that_of_the_docstrings():
+    assert (ROOT / "docs/api.md").read_text() == api_reference.format_page()
+    for names in api_reference.PUBLIC.values():
+        for name in names:
+            module, function = name.rsplit(".", 1)
+            assert getattr(importlib.import_module(module), function).__doc__, name
+
+
+@pytest.mark.parametrize("name", ["call", "comparison"])
+def test_examples_of_calls_run(name):
+    found = doctest.testmod(importlib.import_module(f"shapeline.api.{name}"))
+    assert found.attempted and not found.failed

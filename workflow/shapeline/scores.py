@@ -127,10 +127,22 @@ def _name_file(path: str | Path) -> Iterator[None]:
 
 
 def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
-    """The rows of a score file, of a list of shards, or of a folder that holds exactly one complete set of shards.
+    """Return the rows of a score file, of a list of shards, or of a folder with exactly one complete set of shards.
 
-    `scores` holds one float32 array of d values a row (None where the method failed). Raises ShapelineError, naming
-    what is there, when a folder holds no complete set or several.
+    Parameters
+    ----------
+    path : str, Path or iterable of them
+        Files of schemas 1 and 2 are read under the present column names.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The columns of `SCHEMA`; `scores` holds one float32 array of d values per row, None where the method failed.
+
+    Raises
+    ------
+    ShapelineError
+        Where a file is damaged or newer, and where a folder holds no complete set or several.
     """
     if isinstance(path, str | Path):
         path = _shards(Path(path)) if Path(path).is_dir() else [path]

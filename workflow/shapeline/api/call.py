@@ -39,37 +39,75 @@ def explain(
     evaluations: int | None = None,
     **parameters: object,
 ) -> Explanation:
-    """Explain what a model makes of its inputs, in one call.
+    """Explain predictions of a model.
 
-    model: a torch module, a Keras model, a predict_proba object or a function -> probabilities. One fitted on a data
-    frame is given data frames, a function as well where the inputs are one; of texts it takes a list of them.
-    inputs: a data frame or one row of it (a Series), an array (n, columns) or (n, channels, height, width) or one row
-    or picture of it, a text or several.
-    method: a name of the registry, or path/to/file.py:function. "auto" is exact where all 2^d coalitions are within the
-    budget, or at most 256, and else gp_shapley.
-    reference: what stands for an absent feature: a kind as in the configuration ("zero", "mean", {"kind": "background",
-    "rows": 16}, "blur", "pad", ...), one row of the inputs' kind or several to average over, or for texts a word.
-    By default the background's rows, at most 100 of them drawn by seed (each evaluation then is so many rows of the
-    model); without a background the inputs' mean, of a single picture its blur, and of texts the word is deleted
-    ("delete"; with a tokenizer also "mask", "pad", which is not attended to, or one of its tokens).
-    features: "pixel", "column", "word" (texts, or token ids, 0 is padding), "superpixel", {"kind": "patch", "size": 2}
-    or a Features. By default columns, words, pixels of pictures of up to 1,024 and 16 x 16 patches of larger ones.
-    budget: multiple of d, for sampled methods, 4 by default; or until it is good enough: {"error": 0.05},
-    {"error": "5%"} or {"top": 5}, with "max_budget" beside it.
-    target: "predicted" (default), "true" (of y), "each" (a row each), a class by name or number, a set of them (a row
-    each), or a list, one an input.
-    seed: of all draws; an instance's own depend on its row too, and on how many equal ones stand before it.
-    background: rows that a reference is made from, else the inputs.
-    value: log-probability for networks of logits, probability for functions and networks of probabilities by default;
-    a regression model is explained with "prediction", which is the default of an object with `predict` alone.
-    y: the true classes. feature_names: of an array's columns. class_names: those of the model's `classes_` by default.
-    outputs: "logits" or "probabilities", what a network gives; by default detected.
-    tokenizer: the fast tokenizer of a model of transformers, whose inputs are texts; its pipeline has both.
-    random_state: the seed, by scikit-learn's name. evaluations: in place of the budget, a number for each input.
-    parameters: the method's own.
+    Parameters
+    ----------
+    model : object
+        A torch module, a Keras model, an object with `predict_proba` or `predict`, or a function from rows to
+        probabilities or predictions. A model fitted on a data frame receives data frames; a text model a list of texts.
+    inputs : data frame, Series, array, str or list
+        A data frame or one row of it, an array ``(n, columns)`` or ``(n, channels, height, width)`` or one row or image
+        of it, one text or several.
+    method : str
+        A method of the registry, or ``path/to/file.py:function``. "auto" is exact where all 2^d coalitions are within
+        the budget, or at most 256, and otherwise `gp_shapley`.
+    reference : object
+        The baseline: a kind of the configuration ("zero", "mean", ``{"kind": "background", "rows": 16}``, "blur",
+        "pad"), one row of the inputs' kind or several to average over, or for texts a word. Default: at most 100 rows
+        of the background, sampled by seed (an evaluation is then so many model rows); without a background the mean of
+        the inputs, the blur of a single image, and deletion of words ("delete"; with a tokenizer also "mask", "pad" or
+        one of its tokens).
+    features : str, dict or Features
+        "pixel", "column", "word", "superpixel", ``{"kind": "patch", "size": 2}`` or a Features. Default: columns,
+        words, pixels of images of up to 1,024, and 16 x 16 patches of larger images.
+    budget : float or dict
+        Evaluations of sampled methods as a multiple of d, 4 by default; or an error target: ``{"error": 0.05}``,
+        ``{"error": "5%"}`` or ``{"top": 5}``, with "max_budget" beside it.
+    target : str, int or list
+        "predicted" (default), "true" (of y), "each" (a row per class), a class by name or number, a set of classes (a
+        row per class), or a list with one per input.
+    seed : int
+        Seed of all samples; those of an instance also depend on its row and on the equal rows before it.
+    background : object
+        Rows for the reference; by default the inputs.
+    value : str
+        Default: log-probability for networks of logits, probability for functions and networks of probabilities,
+        prediction for a regression.
+    y : sequence
+        The true classes.
+    feature_names, class_names : sequence of str
+        Names of an array's columns; of the classes, by default the model's `classes_`.
+    tokenizer : object
+        The fast tokenizer of a transformers model whose inputs are texts; a pipeline has both.
+    outputs : {"logits", "probabilities"}
+        Outputs of a network; detected by default.
+    random_state : int
+        The seed, by scikit-learn's name.
+    evaluations : int
+        Number of evaluations per input, instead of a budget.
+    **parameters
+        Parameters of the method.
 
-    Returns an Explanation; where d differs by instance, `scores` is (n, largest d), NaN beyond an instance's own
-    features.
+    Returns
+    -------
+    Explanation
+        Scores ``(n, *feature shape)`` with standard errors and metadata; where d differs by instance, scores are ``(n,
+        largest d)``, NaN beyond an instance's own features.
+
+    Raises
+    ------
+    ShapelineError
+        In one line, for a model, input or argument that does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, shapeline
+    >>> def predict(rows):
+    ...     return 2 * rows[:, 0] + rows[:, 1] * rows[:, 2]
+    >>> found = shapeline.explain(predict, np.array([[1.0, 2.0, 3.0]]), reference="zero", value="prediction")
+    >>> found.scores.round(6).tolist()
+    [[2.0, 3.0, 3.0]]
     """
     spend = check_spending("explain", budget, evaluations)
     settings = checked_settings("gp_shapley" if method == AUTO else method, parameters, spend)

@@ -109,20 +109,47 @@ def compare(
     random_state: int | None = None,
     **asked: object,
 ) -> Comparison:
-    """Explain the same inputs by several methods, measure them, and recommend one.
+    """Explain the same inputs by several methods, measure the methods, and recommend one.
 
-    model, inputs: as in `explain`, and so is what else is asked: reference, features, target, background, value, y,
-    feature_names, class_names, tokenizer, outputs.
-    methods: names, or a mapping of them to a method or {"method": name, ...parameters}; `random` is always added.
-    budget: evaluations per feature of sampled methods whose parameters have no budget.
-    margin: share of the range between the best method and random attribution, within which the cheapest is recommended.
+    Parameters
+    ----------
+    model, inputs : object
+        As of `explain`.
+    methods : sequence or mapping
+        Names, or name -> method or ``{"method": name, ...parameters}``; `random` is always added.
+    budget : float
+        Evaluations per feature of sampled methods whose parameters have no budget.
+    margin : float
+        Non-inferiority margin, as a fraction of the range between the best method and random attribution.
+    seed, random_state : int
+        Seed of all samples, by either name.
+    **asked
+        Further arguments of `explain`: reference, features, target, background, value, y, feature_names, class_names,
+        tokenizer, outputs.
 
-    The table has a row per method: evaluations and seconds per instance; error (RMSE) to and rank correlation with the
-    exact Shapley values where these cost at most a million model rows; masking (deletion AUC, lower is better) and
-    insertion (insertion AUC, higher is better) of the log-odds curves in nats, not of a regression; agreement, the mean
-    rank correlation with the other methods except random. The criterion is the error, else the deletion AUC, by the
-    rule of the workflow's reports (statistics/recommendation.py). A method that fails is a note; ShapelineError where
-    all do.
+    Returns
+    -------
+    Comparison
+        `table` has a row per method: evaluations and seconds per instance; error (RMSE) to and rank correlation with
+        the exact Shapley values where these cost at most a million model rows; deletion AUC (lower is better) and
+        insertion AUC (higher is better) of the log-odds curves in nats, not of a regression; agreement, the mean rank
+        correlation with the other methods except random. The criterion is the error, else the deletion AUC. A method
+        that fails is a note.
+
+    Raises
+    ------
+    ShapelineError
+        Where all methods fail, and for arguments that do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, shapeline
+    >>> def predict(rows):
+    ...     return rows @ [3.0, 2.0, 1.0, 0.5]
+    >>> rows = np.random.default_rng(0).normal(size=(8, 4))
+    >>> found = shapeline.compare(predict, rows, ["shapley", "occlusion"], reference="zero", value="prediction")
+    >>> sorted(found.table.index)
+    ['occlusion', 'random', 'shapley']
     """
     wrong = sorted(set(asked) - set(CallOptions.__dataclass_fields__))
     if wrong:
