@@ -10,7 +10,12 @@ import torch
 from torch import nn
 
 import shapeline
+from shapeline.attribution.run import Options, attribute
 from shapeline.errors import ShapelineError
+from shapeline.games.features import Features
+from shapeline.games.game import Game
+from shapeline.games.references import Reference
+from shapeline.methods.settings import parse
 from shapeline.models import adapters, architectures, storage
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
@@ -288,6 +293,15 @@ class Coupled(nn.Module):
 def test_a_network_whose_rows_hang_on_each_other_is_refused():
     with pytest.raises(ShapelineError, match=r"it says .* of the input and .* of the same cells among masked rows"):
         shapeline.explain(Coupled(), X[:5], "shapley", background=BACKGROUND)
+
+
+def test_a_job_checks_the_value_of_the_whole_input():
+    """As shapeline.explain does: the instance is named by its id."""
+    network = adapters.wrap(Coupled(), "logits", 2)
+    question = Game(network, Reference(BACKGROUND), Features("column", (3,), np.arange(3)))
+    options = Options(instances=range(10, 15))
+    with pytest.raises(ShapelineError, match=r"instance 1\d: it says .* of the input and .* among masked rows"):
+        attribute(question, X[:5], np.ones(5, int), parse({"method": "shapley"}), options)
 
 
 def test_several_labels_and_classes_do_not_mix_in_the_workflow(tmp_path):

@@ -40,7 +40,6 @@ from shapeline.models.outputs import KINDS as OUTPUTS
 from shapeline.models.outputs import ROWS as PROBES
 from shapeline.seeds import seed_of
 
-UNEQUAL = 1e-3  # by which a network may differ between batches and forms, relative above 1
 MOST_ROWS = 100  # of a background that is taken as it is
 MOST_PIXELS = 1024  # of images that are explained pixel by pixel; larger ones by patches,
 PATCHES = 16  # so many along the longer side
@@ -67,7 +66,7 @@ class CallOptions:
 class Case:
     """A question on the inputs of a person. positions: the input of each explanation, (m,), of which several classes
     may be explained; targets, draws: (m,) class, and what seeds its draws. buckets: features, and the explanations that
-    have them. reference: in words; classes: names. said: (n, classes) what the model says of the inputs themselves."""
+    have them. reference: in words; classes: names."""
 
     given: Inputs
     question: Game
@@ -78,7 +77,6 @@ class Case:
     reference: str
     classes: tuple[str, ...]
     seed: int
-    said: np.ndarray
 
     @property
     def inputs(self) -> np.ndarray:
@@ -106,26 +104,8 @@ class Case:
                 parsed = parse(settings, [until or each])
                 parts += attribute(asked, inputs[places], self.targets[places], parsed, few)
         record = parts[0] if len(parts) == 1 else _join_groups(parts, [places for _, places in self.buckets])
-        self._check_whole(record)
         told = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
         return Explanation(**vars(record), about=self._about(settings | told))
-
-    def _check_whole(self, record: Record) -> None:
-        """ShapelineError where a network says something else of an input among masked rows than of the inputs alone; a
-        function is checked at every call."""
-        value = self.question.value
-        if self.question.model.framework == "function" or value not in ("log_probability", "probability", PREDICTION):
-            return
-        own = self.said[self.positions, self.targets]
-        own = np.exp(own) if value == "probability" else own
-        apart = np.abs(record.value_full - own) > UNEQUAL * (1 + np.abs(own))  # NaN of what failed is not
-        if apart.any():
-            place = int(np.argmax(apart))
-            raise ShapelineError(
-                f"explain: model '{self.question.model.architecture}', input {self.positions[place]}: it says "
-                f"{own[place]:.6g} of the input and {record.value_full[place]:.6g} of the same cells among masked "
-                "rows; give a model that answers row by row"
-            )
 
     def _check_data(self, method: str) -> None:
         """Refuses inputs that the method does not explain."""
@@ -187,7 +167,7 @@ def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
     question = Game(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
     draws = _row_names(given)[positions]
-    return Case(given, question, positions, targets, draws, buckets, told, classes.names, wanted.seed, said)
+    return Case(given, question, positions, targets, draws, buckets, told, classes.names, wanted.seed)
 
 
 def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) -> None:

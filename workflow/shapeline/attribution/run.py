@@ -22,6 +22,7 @@ from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.errors import MethodFailure, ShapelineError, about, first_line, locate_input, unsupported
 from shapeline.games import features as feature_kinds
 from shapeline.games.game import Game
+from shapeline.games.output_values import PREDICTION
 from shapeline.games.references import Reference
 from shapeline.memory import ran_out
 from shapeline.methods import dispatch, registry
@@ -29,6 +30,7 @@ from shapeline.methods.dispatch import Call
 from shapeline.methods.settings import MethodSettings, Size
 
 NO_FEATURES = MethodFailure("no features", "the instance is nothing but padding, so there is nothing to score")
+UNEQUAL = 1e-3  # by which a network may differ between batches and backends, relative above 1
 # What a library or a framework raises for a model that it cannot take.
 CANNOT = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError)
 
@@ -271,9 +273,28 @@ def _explain_together(run: _Run, places: np.ndarray, asked: Batch | Rounds, bega
         for result, answer in zip(run.results, answers, strict=True):
             _store(run, places, result, answer, asked)
             result.value_full[places], result.value_empty[places] = full, empty
+        _check_own_answers(run.question, run.inputs[places], run.targets[places], np.asarray(full))
     if asked.several:
         for place, number in zip(places, np.broadcast_to(asked.distinct, len(values)), strict=True):
             run.results[-1].details[place]["evaluated"] = int(number)  # coalitions of all budgets together
+
+
+def _check_own_answers(game: Game, inputs: np.ndarray, targets: np.ndarray, full: np.ndarray) -> None:
+    """ShapelineError where a network says something else of an input among masked rows (n,) than of the input alone; a
+    function is checked at every call."""
+    model, value = game.model, game.value
+    if model is None or model.framework == "function" or value not in ("log_probability", "probability", PREDICTION):
+        return
+    own = model.predict(inputs) if value == PREDICTION else model.log_probs(inputs)[np.arange(len(inputs)), targets]
+    own = np.exp(own) if value == "probability" else own
+    apart = np.abs(full - own) > UNEQUAL * (1 + np.abs(own))  # NaN of what failed is not
+    if apart.any():
+        place = int(np.argmax(apart))
+        raise ShapelineError(
+            f"model '{model.architecture}', instance {{instance}}: it says {own[place]:.6g} of the input and "
+            f"{full[place]:.6g} of the same cells among masked rows; give a model that answers row by row",
+            place,
+        )
 
 
 def _evaluate_among(run: _Run, places: np.ndarray, rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
