@@ -1,4 +1,4 @@
-"""Pictures in files whose objects are boxes in files of annotations: what malaria and lisa share."""
+"""Images in files whose objects are boxes in files of annotations: what malaria and lisa share."""
 
 import io
 import logging
@@ -16,15 +16,15 @@ from shapeline.errors import ShapelineError
 log = logging.getLogger(__name__)
 
 MISSING, UNREADABLE, CROPPED = "left_out_missing", "left_out_unreadable", "boxes_cropped_away"
-NAMED = 10  # of the pictures left out, in the card
-FARTHEST = 2**31  # pixels: what no picture has, and what integers of 64 bits hold
+NAMED = 10  # of the images left out, in the card
+FARTHEST = 2**31  # pixels: what no image has, and what integers of 64 bits hold
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """What is known of one picture before it is read.
+    """What is known of one image before it is read.
 
-    where: the file that names it, for messages. boxes: category, top, left, bottom, right in the picture's own pixels,
+    where: the file that names it, for messages. boxes: category, top, left, bottom, right in the image's own pixels,
     half-open. part: of the official split, an index of PARTS, or None. sides: height and width, where they are told.
     """
 
@@ -43,13 +43,13 @@ def read(
     on_decode_error: str,
     limits: Limits = USUAL,
 ) -> dict:
-    """A reader's dictionary of pictures, (n, 3, height, width) uint8, and boxes in the pixels that they then have.
+    """A reader's dictionary of images, (n, 3, height, width) uint8, and boxes in the pixels that they then have.
 
     path, limits: folder or archive, and how much it may make this process read.
     asked: name -> annotation, in the order of the records; the dictionary has `kept`, positions in it, and no labels.
-    key: the name of a file in `path`, "" for what is no picture.
-    size, resize: see pictures.decode; boxes go with their picture, and cover each pixel that they touch.
-    on_decode_error: pictures missing or not decodable: "skip" leaves out, names, counts; "stop" is a ShapelineError."""
+    key: the name of a file in `path`, "" for what is no image.
+    size, resize: see images.decode; boxes go with their image, and cover each pixel that they touch.
+    on_decode_error: images missing or not decodable: "skip" leaves out, names, counts; "stop" is a ShapelineError."""
     rows = {name: row for row, name in enumerate(asked)}
     inputs = np.zeros((len(asked), 3, *size), np.uint8)
     boxes: list[np.ndarray | None] = [None] * len(asked)
@@ -97,14 +97,14 @@ def read(
 
 
 def _near(annotation: Annotation, where: str) -> list:
-    """The boxes of a picture, whose corners an array can hold."""
+    """The boxes of an image, whose corners an array can hold."""
     if any(abs(corner) >= FARTHEST for box in annotation.boxes for corner in box[1:]):
         raise ShapelineError(f"{where}: {annotation.where} has a box beyond {FARTHEST:,} pixels; get it again.")
     return annotation.boxes
 
 
 def _left_out(path: Path, what: str, names: list[str]) -> list[str]:
-    """A warning and a note of the pictures that are left out, none where there are none."""
+    """A warning and a note of the images that are left out, none where there are none."""
     if not names:
         return []
     log.warning("%s: %d picture(s) left out: %s", path, len(names), what)
@@ -113,15 +113,15 @@ def _left_out(path: Path, what: str, names: list[str]) -> list[str]:
 
 
 def fitted(boxes: list, sides: tuple[int, int], size: list[int], resize: str) -> tuple[np.ndarray, Counter]:
-    """Boxes (k, 5) of a picture of `sides` in the pixels of one of `size`, and how many were clipped or left out.
+    """Boxes (k, 5) of an image of `sides` in the pixels of one of `size`, and how many were clipped or left out.
 
-    Each covers all pixels that it touches. resize: as the picture, see pictures.decode.
+    Each covers all pixels that it touches. resize: as the image, see images.decode.
     """
     inside, counts = regions.clip(np.array(boxes, np.int64).reshape(-1, 5), *sides)
     scale = np.array(size) / sides
     if resize == "crop":
         scale = np.full(2, scale.max())
-    start = (np.array(sides) - np.array(size) / scale) / 2  # of the part of the picture that stays
+    start = (np.array(sides) - np.array(size) / scale) / 2  # of the part of the image that stays
     corners = (inside[:, 1:].reshape(-1, 2, 2) - start) * scale
     # A corner that falls on the edge of a pixel must not move to the next by rounding of the last digit.
     corners[:, 0], corners[:, 1] = np.floor(corners[:, 0] + 1e-6), np.ceil(corners[:, 1] - 1e-6)
@@ -133,7 +133,7 @@ def fitted(boxes: list, sides: tuple[int, int], size: list[int], resize: str) ->
 
 
 def file_name(path: str) -> str:
-    """The name of a picture's file without folders; "" for what is none."""
+    """The name of an image's file without folders; "" for what is none."""
     file = PurePosixPath(path)
     return file.name if file.suffix.lower() in images.SUFFIXES else ""
 

@@ -12,7 +12,7 @@ from shapeline.datasets.sources import is_own
 from shapeline.errors import ShapelineError, nearest
 
 TEXT_SETTINGS = ("unit", "length", "vocabulary", "tokenizer")
-COLUMN_SETTINGS = ("target", "text", "text_pair", "task", "columns", "categorical")  # of a file of one's own
+COLUMN_SETTINGS = ("target", "text", "text_pair", "task", "columns", "categorical")  # of a file defined by the user
 SETTINGS = (
     *("source", "classes", "path", "validation", "split", "test", "seed", "count"),
     *(*TEXT_SETTINGS, *COLUMN_SETTINGS, *images.KEYS, *csv_file.KEYS, "limits"),
@@ -26,7 +26,7 @@ def check(source: str, settings: dict) -> None:
 
     settings: any of source, classes, path, validation, test, seed and, for a text, unit ("word" or "character"),
     length (tokens a document) and vocabulary (words known, padding and unknown counted), and for a source that takes
-    them the keys of pictures (see pictures.decode); tokenizer, a text's own (see tokenizer.py). Raises ShapelineError.
+    them the keys of images (see images.decode); tokenizer, a text's own (see tokenizer.py). Raises ShapelineError.
     """
     for key in settings:
         if key not in (*SETTINGS, "code"):  # a job's settings say by which code they are read
@@ -127,7 +127,7 @@ def _check_columns(entry: Source, settings: dict) -> None:
 
 
 def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:
-    """The shape of one input of a dataset entry; None where only the pictures themselves tell."""
+    """The shape of one input of a dataset entry; None where only the images themselves tell."""
     return images.shape_of(settings) or entry.input_shape or None
 
 
@@ -143,7 +143,7 @@ def text_settings(entry: Source | None, settings: dict) -> text.Settings:
 def unit_of(settings: dict) -> str | None:
     """The unit of the tokens, "word" or "character", of a dataset entry (source, unit); None where it is no text.
 
-    Of a user's own source it is what the entry says, None where it says nothing; of a tokenizer of one's own "word".
+    Of a user's source it is what the entry says, None where it says nothing; of a tokenizer defined by the user "word".
     """
     if settings.get("tokenizer"):
         return "word"

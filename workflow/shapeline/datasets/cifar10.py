@@ -17,7 +17,7 @@ RECORD = 1 + 3 * 32 * 32  # bytes: the label, then red, green and blue, each row
 
 
 def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
-    """Pictures (n, 3, 32, 32) uint8, labels 0..9, and the official split: the five training batches first, then test.
+    """Images (n, 3, 32, 32) uint8, labels 0..9, and the official split: the five training batches first, then test.
 
     paths: official file name -> .tar.gz, folder with the six .bin files, or folder with other files of such records,
     whose names have "train" or "test". Raises ShapelineError.

@@ -7,13 +7,13 @@ from shapeline.datasets.registry import Source
 from shapeline.errors import ShapelineError
 
 PAIRS = "pairs of sentences"
-FIXED_SIZES = ("side", "height", "width", "input_shape")  # of a model that takes pictures of one size
+FIXED_SIZES = ("side", "height", "width", "input_shape")  # of a model that takes images of one size
 
 
 def told_by(source: Source | None, settings: dict) -> dict:
     """What an entry of the configuration tells of its data before they are read, as `difference` compares it.
 
-    Nothing of a user's own function. Raises ShapelineError for classes that the source does not have.
+    Nothing of a user's function. Raises ShapelineError for classes that the source does not have.
     """
     if source is None:
         return {}
@@ -52,7 +52,7 @@ def told_by_card(card: Mapping) -> dict:
 def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
     """What keeps a model of some data from explaining others, in words; None where nothing that is known does.
 
-    any_size: whether the model takes pictures of any size.
+    any_size: whether the model takes images of any size.
     """
     for name in [key for key in trained if key in explained and not (any_size and key == "size")]:
         own, other = trained[name], explained[name]

@@ -1,7 +1,7 @@
-"""Crosses (Teneggi et al. 2021, §4.1): pictures of small shapes, positive where at least one of them is a cross.
+"""Crosses (Teneggi et al. 2021, §4.1): images of small shapes, positive where at least one of them is a cross.
 
-Made, not fetched: white RGB pictures of 100x120 pixels in cells of 10x10, about 14 of which hold a filled square, a
-triangle, a disc or a thin cross, each in a random colour. What makes a picture positive is known to the pixel.
+Made, not fetched: white RGB images of 100x120 pixels in cells of 10x10, about 14 of which hold a filled square, a
+triangle, a disc or a thin cross, each in a random colour. What makes an image positive is known to the pixel.
 """
 
 from pathlib import Path
@@ -14,21 +14,21 @@ from shapeline.seeds import seed_of
 
 CELL = 10  # pixels; a shape fills the first nine, so that two beside each other do not touch
 HEIGHT, WIDTH = 100, 120
-SHAPES = 10, 18  # fewest and most in a picture, 14 on average, whatever its class: their number tells nothing
-CROSSES = 1, 6  # fewest and most in a positive picture
+SHAPES = 10, 18  # fewest and most in an image, 14 on average, whatever its class: their number tells nothing
+CROSSES = 1, 6  # fewest and most in a positive image
 BRIGHTEST = 200  # colours stay below it in each channel: a white cross on white would be a wrong label
 COUNT = 8000
-PARTS = 5 / 8, 1 / 8  # of the pictures for training and validation: 5,000 and 1,000 of 8,000
+PARTS = 5 / 8, 1 / 8  # of the images for training and validation: 5,000 and 1,000 of 8,000
 CROSS = 3  # its place among the stencils
-# Crosses of a positive picture of the test part, 1 to 6: those with 1 and those with 6 are explained.
+# Crosses of a positive image of the test part, 1 to 6: those with 1 and those with 6 are explained.
 TEST_SHARES = 0.35, 0.075, 0.075, 0.075, 0.075, 0.35
 
 
 def read(paths: dict[str, Path], count: int = COUNT, seed: int = 0) -> dict:
-    """`count` pictures (n, 3, 100, 120) uint8, half of them positive, their labels, split and masks; `paths` is empty.
+    """`count` images (n, 3, 100, 120) uint8, half of them positive, their labels, split and masks; `paths` is empty.
 
     masks: (n, 100, 120) bool, the pixels of the crosses. The first 5/8 are for training, the next 1/8 for validation;
-    in the rest, for the test, a positive picture holds 1 or 6 crosses more often (35 % each) than another number.
+    in the rest, for the test, a positive image holds 1 or 6 crosses more often (35 % each) than another number.
     """
     ends = [round(count * sum(PARTS[: part + 1])) for part in range(2)]
     random, n_test = np.random.default_rng(seed_of("crosses", seed, "test")), count - ends[1]
@@ -48,10 +48,10 @@ def generate(
     width: int = WIDTH,
     first: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures (count, 3, height, width) uint8 and the pixels of their crosses (count, height, width) bool.
+    """Images (count, 3, height, width) uint8 and the pixels of their crosses (count, height, width) bool.
 
-    crosses: how many each picture holds, one number or (count,); None draws: none in half of the pictures, 1 to 6 in
-    the others. Picture i has the random numbers of `seed` and first + i alone. height, width: pixels, multiples of 10.
+    crosses: how many each image holds, one number or (count,); None draws: none in half of the images, 1 to 6 in
+    the others. Image i has the random numbers of `seed` and first + i alone. height, width: pixels, multiples of 10.
     Raises ShapelineError.
     """
     count, first = whole("crosses", "count", count, 0), whole("crosses", "first", first, 0)
@@ -84,12 +84,12 @@ def generate(
 
 
 def _draw(seed: int, crosses: int, n_cells: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cells (k,), kinds (k,) and colours (k, 3) uint8 of one picture's shapes; crosses: how many, -1 to draw it."""
+    """Cells (k,), kinds (k,) and colours (k, 3) uint8 of one image's shapes; crosses: how many, -1 to draw it."""
     random = np.random.default_rng(seed)
     total = int(random.integers(*SHAPES, endpoint=True))
     if crosses < 0:
         crosses = int(random.integers(2) * random.integers(*CROSSES, endpoint=True))
-    # A small picture keeps some cells white; crosses that were asked for all find room.
+    # A small image keeps some cells white; crosses that were asked for all find room.
     total = max(min(total, n_cells // 2), crosses)
     cells = random.permutation(n_cells)[:total]
     kinds = random.integers(CROSS, size=total)

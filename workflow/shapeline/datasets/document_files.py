@@ -38,7 +38,7 @@ def encode(documents: list[str], card: dict) -> np.ndarray:
 
 
 def tokenized(documents: list[str], card: dict) -> tokenizer.Documents:
-    """New documents by the tokenizer of one's own that a dataset's card names."""
+    """New documents by the tokenizer defined by the user that a dataset's card names."""
     return tokenizer.tokenize(documents, fast_tokenizer.load_tokenizer(card["tokenizer"]), card["input_shape"][0])
 
 

@@ -1,4 +1,4 @@
-"""A fast tokenizer of transformers as one of one's own: what word each piece is of, by the text itself."""
+"""A fast tokenizer of transformers as one defined by the user: what word each piece is of, by the text itself."""
 
 import functools
 import re
@@ -18,7 +18,7 @@ SPACE = re.compile(r"\s")
 
 
 def load_tokenizer(source: str) -> Tokenizer:
-    """The tokenizer of a folder, or of a function of one's own; ShapelineError where it cannot be read."""
+    """The tokenizer of a folder, or of a function defined by the user; ShapelineError where it cannot be read."""
     return _load_folder(source) if folders.names_folder(source) else tokenizer.call_tokenizer(source)
 
 

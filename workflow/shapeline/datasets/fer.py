@@ -1,4 +1,4 @@
-"""Facial expressions (FER2013, Goodfellow et al. 2013), happy and sad: class folders of pictures, or fer2013.csv."""
+"""Facial expressions (FER2013, Goodfellow et al. 2013), happy and sad: class folders of images, or fer2013.csv."""
 
 import logging
 from collections import Counter
@@ -28,7 +28,7 @@ OTHER, UNREADABLE = "left_out_other_expressions", "left_out_unreadable"
 def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     """Happy and sad faces (n, 1, 48, 48) uint8, labels 0 happy and 1 sad, and the official split.
 
-    Order: training first; of folders then happy first and by file name, of the csv by row. A picture that cannot be
+    Order: training first; of folders then happy first and by file name, of the csv by row. An image that cannot be
     decoded is named in a warning, left out and counted. paths: official file name -> csv, folder with
     {train,test}/{happy,sad}, or a tar of either. Raises ShapelineError.
     """
@@ -71,14 +71,14 @@ def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
 
 
 def _place(name: str) -> tuple[int, str, str] | None:
-    """Part, class and file name of a picture; None for all else."""
+    """Part, class and file name of an image; None for all else."""
     part, folder, file = ([""] * 3 + name.split("/"))[-3:]
     known = part in FOLDERS and file.lower().endswith(PICTURES)
     return (FOLDERS[part], folder, file) if known else None
 
 
 def _read_image(path: Path, name: str, content: bytes, skipped: Counter, limits: Limits) -> Iterator[tuple]:
-    """(order, label, pixels) of one picture; nothing of another class, or where it cannot be decoded."""
+    """(order, label, pixels) of one image; nothing of another class, or where it cannot be decoded."""
     part, folder, file = _place(name)
     if folder not in CLASSES:
         skipped[OTHER] += 1

@@ -16,7 +16,7 @@ from shapeline.errors import ShapelineError, describe_missing, is_installed
 
 HEADS = {"text": "ForSequenceClassification", "image": "ForImageClassification"}  # by the kind of a dataset
 GENERATORS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-# Models of pictures that give each patch its place before anything else, and read the class from a token of its own:
+# Models of images that give each patch its place before anything else, and read the class from a token of its own:
 # those whose patches can be left out.
 LEAVING_OUT = ("vit", "deit", "vit_msn")
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -96,7 +96,7 @@ def _check_weights(folder: Path) -> None:
 
 
 def normalisation(source: str) -> dict[str, float | list[float]]:
-    """What the image processor of a folder does to pictures in [0, 1]: `scale` · picture, less `mean`, by `deviation`.
+    """What the image processor of a folder does to images in [0, 1]: `scale` · image, less `mean`, by `deviation`.
 
     Raises ShapelineError where it is not told."""
     file = expand(source) / PROCESSOR
@@ -122,7 +122,7 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
 
 
 def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
-    """Why pictures (channels, height, width) are none for the model of a folder; None where they are."""
+    """Why images (channels, height, width) are none for the model of a folder; None where they are."""
     channels, sides = _channels(source), _sides(source)
     if shape[0] != channels:
         color = {1: "grey", 3: "rgb"}.get(channels, "")
@@ -149,7 +149,7 @@ def changes_its_grid(source: str) -> bool:
 
 
 def picture_shape(source: str) -> tuple[int, int, int] | None:
-    """(channels, height, width) of the pictures that the model of a folder takes; None of any."""
+    """(channels, height, width) of the images that the model of a folder takes; None of any."""
     sides = _sides(source)
     return (_channels(source), *sides) if sides else None
 
@@ -159,7 +159,7 @@ def _channels(source: str) -> int:
 
 
 def _sides(source: str) -> list[int] | None:
-    """[height, width] of the pictures that a model takes; None of any.
+    """[height, width] of the images that a model takes; None of any.
 
     A model with a place for each patch takes its own alone, any other what its processor makes.
     """

@@ -1,4 +1,4 @@
-"""One's own pictures: a folder, or an archive of one, with a folder for each class."""
+"""One's own images: a folder, or an archive of one, with a folder for each class."""
 
 import functools
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 SPLITS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 LAYOUT = "<class>/<picture>, or train|validation|test/<class>/<picture>, all at one depth"
 UNREADABLE = "left_out_unreadable"
-NAMED = 10  # of the pictures left out, in the card
+NAMED = 10  # of the images left out, in the card
 
 
 def read(
@@ -29,11 +29,11 @@ def read(
     on_decode_error: str = "stop",
     limits: dict | None = None,
 ) -> dict:
-    """Pictures (n, channels, height, width) uint8, labels and class names (the folders' in alphabetical order).
+    """Images (n, channels, height, width) uint8, labels and class names (the folders' in alphabetical order).
 
     Also the split, where train, validation and test folders stand above the classes. Order: by part, class and file
-    name, however they are stored. paths: any name -> folder or archive. size, resize, color: see pictures.decode;
-    without a size all pictures must have the same. on_decode_error: "skip" leaves out, names and counts what cannot be
+    name, however they are stored. paths: any name -> folder or archive. size, resize, color: see images.decode;
+    without a size all images must have the same. on_decode_error: "skip" leaves out, names and counts what cannot be
     decoded. Raises ShapelineError.
     """
     (path,) = paths.values()
@@ -74,7 +74,7 @@ def read(
 def _decoded(
     path: Path, decode: Callable[[str, bytes], np.ndarray], on_decode_error: str, limits: Limits
 ) -> tuple[dict[PurePosixPath, np.ndarray], set[tuple[str, ...]], set[PurePosixPath], list[str]]:
-    """The pictures below a folder or in an archive, all folders, the files that are no pictures, and the names of
+    """The images below a folder or in an archive, all folders, the files that are no images, and the names of
     those that cannot be decoded."""
     kept: dict[PurePosixPath, np.ndarray] = {}
     folders: set[tuple[str, ...]] = set()
@@ -122,9 +122,9 @@ def _place(folder: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
 
 
 def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]) -> dict[PurePosixPath, str]:
-    """The split folder of each picture, "" where there are none.
+    """The split folder of each image, "" where there are none.
 
-    folders: all, with pictures or not. Raises ShapelineError for pictures at several depths, and for a class folder or
+    folders: all, with images or not. Raises ShapelineError for images at several depths, and for a class folder or
     a split folder without any.
     """
     layouts: dict[tuple, PurePosixPath] = {}
@@ -152,7 +152,7 @@ def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]
 
 
 def _absent(path: Path, parts: dict[PurePosixPath, str], names: list[str]) -> list[str]:
-    """A note for each part that has no picture of some class; of the training part the counts are an error."""
+    """A note for each part that has no image of some class; of the training part the counts are an error."""
     filled, notes = {(SPLITS[part], file.parent.name) for file, part in parts.items()}, []
     for index in sorted({index for index, _ in filled} - {TRAIN}):
         if absent := [name for name in names if (index, name) not in filled]:

@@ -1,4 +1,4 @@
-"""Pictures in files: decoded as they are seen, in colour or grey, and brought to one size."""
+"""Images in files: decoded as they are seen, in colour or grey, and brought to one size."""
 
 import io
 import struct
@@ -10,18 +10,18 @@ from shapeline.datasets.limits import USUAL, Limits
 from shapeline.errors import ShapelineError, nearest
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
-KEYS = ("size", "resize", "color", "on_decode_error")  # of a dataset's entry, where its source is pictures in files
+KEYS = ("size", "resize", "color", "on_decode_error")  # of a dataset's entry, where its source is images in files
 WORDS = {"resize": ("resize", "crop"), "color": ("rgb", "grey"), "on_decode_error": ("stop", "skip")}
 MODES = {"rgb": "RGB", "grey": "L"}
 GREY, COLOUR, ALPHA = ("L", "1", "LA"), ("RGB", "P", "PA", "RGBA"), ("LA", "PA", "RGBA")
 
 
 class Undecodable(ShapelineError):
-    """The content of a file is no whole picture."""
+    """The content of a file is no whole image."""
 
 
 def check(settings: dict) -> None:
-    """Check the keys of KEYS in a dataset's settings, without reading any picture; raises ShapelineError."""
+    """Check the keys of KEYS in a dataset's settings, without reading any image; raises ShapelineError."""
     for key, words in WORDS.items():
         if settings.get(key) is not None and settings[key] not in words:
             raise ShapelineError(f"dataset key '{key}': {settings[key]!r} is unknown.{nearest(settings[key], words)}")
@@ -37,7 +37,7 @@ def check(settings: dict) -> None:
 
 
 def shape_of(settings: dict) -> tuple[int, int, int] | None:
-    """Channels, height and width that the settings give to every picture; None without `size`."""
+    """Channels, height and width that the settings give to every image; None without `size`."""
     size = settings.get("size")
     return size and (1 if settings.get("color") == "grey" else 3, *size)
 
@@ -54,9 +54,9 @@ def decode(
 
     where: the file, for messages. size: height and width it is brought to, by area-weighted bilinear interpolation;
     None leaves it. resize: "resize" changes the ratio of its sides, "crop" cuts off what is too long, half of it at
-    either end. color: "rgb", where a grey picture is refused, or "grey", which turns colours to luma. limits: a picture
+    either end. color: "rgb", where a grey image is refused, or "grey", which turns colours to luma. limits: an image
     of more pixels is refused before it is decoded. Raises ShapelineError, and Undecodable (which is one) where the
-    content is no whole picture.
+    content is no whole image.
     """
     from PIL import Image, ImageOps
 

@@ -1,6 +1,6 @@
-"""Limits of what is read from a file of others: a member of an archive, all of it, the pixels of a picture.
+"""Limits of what is read from a file of others: a member of an archive, all of it, the pixels of an image.
 
-An archive of a megabyte can unpack to a gigabyte, and a picture of a kilobyte to a hundred million pixels. The limits
+An archive of a megabyte can unpack to a gigabyte, and an image of a kilobyte to a hundred million pixels. The limits
 are checked by the headers, before anything is read, and while reading, because headers can be wrong.
 """
 
@@ -18,7 +18,7 @@ MOST_PIXELS = 178.0  # that Pillow decodes
 
 @dataclass(frozen=True)
 class Limits:
-    """Megabytes of a member and of all of an archive (None: by the archive's own size), megapixels of a picture."""
+    """Megabytes of a member and of all of an archive (None: by the archive's own size), megapixels of an image."""
 
     member: float = MEMBER
     total: float | None = None
@@ -45,7 +45,7 @@ class Limits:
             )
 
     def refuse_pixels(self, where: str, width: int, height: int) -> None:
-        """ShapelineError for a picture of more pixels than allowed."""
+        """ShapelineError for an image of more pixels than allowed."""
         if width * height > self.pixels * MEGA:
             raise ShapelineError(
                 f"{where} has {width:,} x {height:,} pixels and the limit is {self.pixels:g} million; make it smaller, "

@@ -27,7 +27,7 @@ AGAIN = "delete the folder and run again"
 class Dataset:
     """A prepared dataset in memory.
 
-    inputs: (n, *input_shape) float32, of tables float64, images in [0, 1] once their rows are taken (see Pictures); of
+    inputs: (n, *input_shape) float32, of tables float64, images in [0, 1] once their rows are taken (see Images); of
     texts int32 token ids, right-padded with 0, or the tokenizer's pad. labels: (n,) int64, of a regression float64, of
     several labels per record (n, labels) uint8, 1 where it has them; split: (n,) uint8, 0 train, 1 validation, 2 test;
     ids: (n,) int64, position in the source; card: the dictionary of card.json. owners: of texts with a tokenizer of

@@ -12,8 +12,8 @@ from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import seed_of
 
-HEIGHT, WIDTH = 1200, 1600  # of the training pictures; those of the official test are 1383x1944
-# Files of annotations: the part that their pictures are for. annotations.json is that of a sample, without parts.
+HEIGHT, WIDTH = 1200, 1600  # of the training images; those of the official test are 1383x1944
+# Files of annotations: the part that their images are for. annotations.json is that of a sample, without parts.
 PARTS = {"training.json": TRAIN, "test.json": TEST, "annotations.json": None}
 CLASSES = ("no trophozoite", "trophozoite")
 LABELS = ("trophozoite", "ring")  # of task multilabel (Teneggi et al. 2021, figure 6)
@@ -34,7 +34,7 @@ def read(
     """Slides (n, 3, 1200, 1600) uint8 or of `size`, labels 1 with a trophozoite, the official split and all boxes.
 
     Order: training first, then as annotated. boxes: of each slide (k, 5), category (of BOX_NAMES), top, left, bottom,
-    right. paths: official file name -> malaria.zip, or its folder with training.json, test.json and the pictures
+    right. paths: official file name -> malaria.zip, or its folder with training.json, test.json and the images
     anywhere below; or a sample's, annotations.json in their place, without a split. size, resize, on_decode_error: see
     annotated.read. task: multilabel gives labels (n, 2), with a trophozoite and with a ring. Raises ShapelineError.
     """
@@ -117,7 +117,7 @@ def _sample_corners(boxes: np.ndarray, highest: np.ndarray, random: np.random.Ge
 
 
 def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annotation]]:
-    """(picture, annotation) of each entry of a file of annotations."""
+    """(image, annotation) of each entry of a file of annotations."""
     where = f"{path}: {name}"
     try:
         entries = json.loads(content)

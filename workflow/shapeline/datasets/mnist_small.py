@@ -40,7 +40,7 @@ def read(paths: dict[str, Path]) -> dict:
 
 
 def sheet_of(records: dict) -> np.ndarray:
-    """The digits of the sheet as one picture (rows of 28, 20 times 28) uint8. records: what datasets.mnist reads."""
+    """The digits of the sheet as one image (rows of 28, 20 times 28) uint8. records: what datasets.mnist reads."""
     chosen = [
         np.flatnonzero((records["split"] == part) & (records["labels"] == label))[:count]
         for part, count in PARTS

@@ -35,9 +35,9 @@ RARE = 4  # records with the same labels, of which too few could be in every par
 def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike], folder: str | os.PathLike) -> dict:
     """Read a source, choose its classes, split it, and write arrays.npz and card.json into `folder`.
 
-    Of a table of one's own also table.parquet, its rows with their own types. Of a text also documents.parquet: id,
-    text, and where they are known the ground-truth words; its vocabulary is that of the training part of the chosen
-    classes. Where the reader says where in a picture its class is, also truth.npz.
+    Of a table defined by the user also table.parquet, its rows with their own types. Of a text also documents.parquet:
+    id, text, and where they are known the ground-truth words; its vocabulary is that of the training part of the chosen
+    classes. Where the reader says where in an image its class is, also truth.npz.
 
     source: a name of SOURCES or path/to/file.py:function. raw_files: the official files, in any order, verified by
     checksum (ignored where settings["path"] names a local copy, which is not). Returns the card. The same arguments
@@ -111,7 +111,7 @@ def _select_classes(
     """The names of the chosen classes, the records kept, and all labels as numbers of these classes, -1 of another.
 
     source: as a message names it; content: the records, whose counts and notes tell what was left out; split: of every
-    record; entry: None of a user's own function.
+    record; entry: None of a user's function.
     """
     labels = content["labels"]
     every = np.arange(len(labels))
@@ -143,7 +143,7 @@ def _described(
         described["documents_digest"] = _documents_digest(documents)
         content["odd"]["truncated"] = int((content["tokens"].sizes[content["ids"][kept]] > inputs.shape[1]).sum())
         return inputs, described, documents
-    # Not copied where all are kept: large pictures fill the memory.
+    # Not copied where all are kept: large images fill the memory.
     inputs = content["inputs"] if len(kept) == len(content["inputs"]) else content["inputs"][kept]
     told = content["task"] == "regression" or content["labels"].ndim == 2
     described = {"task": content["task"]} if told else {}
@@ -230,7 +230,7 @@ def _texts(content: dict, rows: np.ndarray) -> dict:
 
 
 def _own_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dict) -> dict:
-    """What the card says of documents by a tokenizer of one's own."""
+    """What the card says of documents by a tokenizer defined by the user."""
     own = tokens.tokenizer
     if (tokens.n_words[rows] <= 1).all() and any(len(content["texts"][row].split()) > 1 for row in rows):
         raise ShapelineError(

@@ -1,4 +1,4 @@
-"""Where in a picture its class is, masks or boxes of objects, as truth.npz beside the arrays has it."""
+"""Where in an image its class is, masks or boxes of objects, as truth.npz beside the arrays has it."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def objects(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]
 
 
 def clip(boxes: np.ndarray, height: int, width: int) -> tuple[np.ndarray, Counter]:
-    """Boxes (k, 5) cut to a picture, without those that nothing is left of, and how many were cut or left out."""
+    """Boxes (k, 5) cut to an image, without those that nothing is left of, and how many were cut or left out."""
     boxes = np.asarray(boxes, np.int64).reshape(-1, 5)
     cut = boxes.copy()
     cut[:, [1, 3]] = cut[:, [1, 3]].clip(0, height)

@@ -1,4 +1,4 @@
-"""Where data comes from: the table of sources, their official files, and a user's own function in their place."""
+"""Where data comes from: the table of sources, their official files, and a user's function in their place."""
 
 import contextlib
 import dataclasses
@@ -78,10 +78,10 @@ class Source:
     unit, vocabulary: of a text, unless its entry says else. task: "regression" where the labels are numbers, and then
     there are no classes; "multilabel" where a record may have several. labels: those that it then has, of a source
     whose entry may ask for that. balanced: of each part as many records of every chosen class as of its rarest are
-    kept, drawn by seed. truth: "masks" or "boxes" where it is known where in a picture its class is. count: how many
+    kept, drawn by seed. truth: "masks" or "boxes" where it is known where in an image its class is. count: how many
     records are made where an entry does not say; None where an entry cannot say. records: as published. words: of a
     document on average, that its length keeps. ground_truth_words: whether the words that decide a class are known.
-    local: the records are a user's own, at the entry's path; input_shape and classes are empty where only they tell.
+    local: the records are a user's, at the entry's path; input_shape and classes are empty where only they tell.
     """
 
     name: str
@@ -122,7 +122,7 @@ def source_named(name: str) -> Source:
 
 
 def source_for(settings: dict) -> Source | None:
-    """The source of a dataset entry as its keys and its file's header tell; None for a user's own function."""
+    """The source of a dataset entry as its keys and its file's header tell; None for a user's function."""
     entry = SOURCES.get(settings["source"])
     if entry is None or not (entry.local and entry.kind == "table"):
         return entry and adapt_to_task(entry, settings)

@@ -1,4 +1,4 @@
-"""The parts of a dataset, the paths that name them, and a user's own function in place of a source."""
+"""The parts of a dataset, the paths that name them, and a user's function in place of a source."""
 
 import hashlib
 import importlib.util
@@ -27,7 +27,7 @@ def describe_subset(rows: dict[str, int], official: str) -> str:
 
 
 def is_own(source: str) -> bool:
-    """Whether the text names a user's own function (path/to/file.py:function) and not an entry of SOURCES."""
+    """Whether the text names a user's function (path/to/file.py:function) and not an entry of SOURCES."""
     return ".py" in source
 
 

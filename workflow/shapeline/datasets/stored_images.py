@@ -1,4 +1,4 @@
-"""Pictures as they are stored: mapped from their file, and float32 only where they are asked for."""
+"""Images as they are stored: mapped from their file, and float32 only where they are asked for."""
 
 import zipfile
 import zlib
@@ -16,7 +16,7 @@ CHECKED_BYTES = 1 << 20
 class Pictures(np.lib.mixins.NDArrayOperatorsMixin):
     """Stored pixels (n, channels, height, width) that come out as float32, divided by `scale`, when rows are taken.
 
-    A job takes the few pictures it explains; all of them as float32 would be four times the file. Whatever else an
+    A job takes the few images it explains; all of them as float32 would be four times the file. Whatever else an
     array can do is done by all of them.
     """
 
@@ -51,17 +51,17 @@ class Pictures(np.lib.mixins.NDArrayOperatorsMixin):
         return getattr(self[:], name)
 
     def only(self, rows: np.ndarray) -> "Pictures":
-        """These pictures alone, as they are stored."""
+        """These images alone, as they are stored."""
         return Pictures(self.stored[rows], self.scale)
 
     def blocks(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        """These pictures, a few at a time."""
+        """These images, a few at a time."""
         step = max(1, BLOCK_BYTES // (4 * self.stored[0].size))
         return (self[rows[start : start + step]] for start in range(0, len(rows), step))
 
 
 def blocks(inputs: np.ndarray | Pictures, rows: np.ndarray) -> Iterable[np.ndarray]:
-    """These rows of a dataset's inputs as arrays: pictures a few at a time, all others at once."""
+    """These rows of a dataset's inputs as arrays: images a few at a time, all others at once."""
     return inputs.blocks(rows) if isinstance(inputs, Pictures) else [inputs[rows]]
 
 

@@ -1,4 +1,5 @@
-"""A tokenizer of one's own, "path/to/file.py:function": documents as its ids, and of each token the word it is of.
+"""A tokenizer defined by the user, "path/to/file.py:function": documents as its ids, and of each token the word it is
+of.
 
 The function returns a mapping with `encode`, `pad` and `vocabulary`, or an object like a tokenizers.Tokenizer, with
 `encode`, `token_to_id` and `get_vocab`. `encode(text)` gives `(ids, word_of_token)`, `(ids, word_of_token, words)` or

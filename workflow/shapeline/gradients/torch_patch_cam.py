@@ -15,7 +15,7 @@ SPECIAL = 16  # tokens before those of the patches, at most: of the class, a tea
 
 
 def patch_grid(module: nn.Module, sides: Sequence[int]) -> tuple[int, int] | None:
-    """Rows and columns of the patches that a transformer cuts pictures of these sides into; None of another network.
+    """Rows and columns of the patches that a transformer cuts images of these sides into; None of another network.
 
     Either the module says their side (`patch`), or its last convolution has no overlap and there is a LayerNorm.
     """

@@ -1,6 +1,6 @@
 """Hierarchical Shapley values (h-Shap; Teneggi, Luster & Sulam 2021): only what is relevant is split further.
 
-A node of a partition tree is split into its children (halves of a vector, quadrants of a picture, groups of
+A node of a partition tree is split into its children (halves of a vector, quadrants of an image, groups of
 superpixels), which play a game of their own while everything outside the node is absent. `explore` runs the trees of
 many instances side by side, level by level, and never holds a mask: a coalition is a handful of rectangles. It sees no
 model; `torch_evaluator` and `methods` have the evaluators for models, and `h_shap` is the form for any game on one
@@ -35,7 +35,7 @@ class HShap:
 
     saliency: float64 of the input's shape, 1/|L| on the cells of the relevant leaves (eq. 5), so it sums to 1, or `raw`
     scaled to sum to 1 (leaf_score "product"). raw: the product of the coefficients on the path to a cell's leaf.
-    leaves: (L, 4) top, bottom, left, right of pictures, (L, 2) start, stop of vectors, (L,) labels of a tree; half
+    leaves: (L, 4) top, bottom, left, right of images, (L, 2) start, stop of vectors, (L,) labels of a tree; half
     open, and running past the border where cycle spinning wraps them. visited_nodes: root and every child found
     relevant; evaluations: distinct values asked for. warning: "" or "no relevant node", where both maps are zero.
     """
@@ -103,7 +103,7 @@ def explore(
     leaf_score: str = "uniform",
     tolerance: float = TOLERANCE,
 ) -> Exploration:
-    """h-Shap on quadrants of pictures (height, width), or halves of vectors (length,), of one shape.
+    """h-Shap on quadrants of images (height, width), or halves of vectors (length,), of one shape.
 
     evaluate: called once a level, with the pairs of all instances; 14 new ones a node of four.
     n_instances: whose trees are grown side by side.
@@ -138,7 +138,7 @@ def h_shap(
     shifts: Sequence[Sequence[int]] | None = None,
     tolerance: float = TOLERANCE,
 ) -> HShap:
-    """h-Shap of one input, a picture (height, width) or a vector (length,) (Teneggi et al. 2021, algorithms 1 and 2).
+    """h-Shap of one input, an image (height, width) or a vector (length,) (Teneggi et al. 2021, algorithms 1 and 2).
 
     game: masks (K, *shape) bool, True = present -> values (K,).
     shifts: cycle spinning (§6.1), the mean over partitions moved round the border by so many cells along each axis;
@@ -211,7 +211,7 @@ def checked_shifts(shifts: Sequence[Sequence[int]] | None, axes: int) -> np.ndar
 def halves_of(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rectangles (m, 4) cut across the longer side, the height of a square: the first and the second halves.
 
-    Of an odd side the first half has the middle cell, as in the library, whose tree is laid over the picture reversed.
+    Of an odd side the first half has the middle cell, as in the library, whose tree is laid over the image reversed.
     """
     top, bottom, left, right = nodes.T
     tall = bottom - top >= right - left

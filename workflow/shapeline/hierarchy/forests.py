@@ -1,4 +1,4 @@
-"""h-Shap on trees of one's own: superpixels, groups, any partition."""
+"""h-Shap on trees defined by the user: superpixels, groups, any partition."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from shapeline.hierarchy.exploration import (
     inside,
 )
 
-MOST_CHILDREN = 10  # of a node of one's own tree: a node costs 2^children evaluations
+MOST_CHILDREN = 10  # of a node defined by the user tree: a node costs 2^children evaluations
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ def forest(trees: Sequence) -> Forest:
 
 
 def superpixel_tree(labels: np.ndarray):
-    """A binary tree over the segments of a picture, for `forest`: halves of the segments by place, again and again.
+    """A binary tree over the segments of an image, for `forest`: halves of the segments by place, again and again.
 
     labels (height, width) int. Each half is cut across the side on which its segments' centres lie further apart.
     """
@@ -108,7 +108,8 @@ def explore_forest(
     leaf_score: str = "uniform",
     tolerance: float = TOLERANCE,
 ) -> Exploration:
-    """h-Shap on partition trees of one's own; the rectangles have one row, and the forest's leaf order as columns."""
+    """h-Shap on partition trees defined by the user; the rectangles have one row, and the forest's leaf order as
+    columns."""
     sides = 1, max((len(order) for order in trees.labels), default=0)
 
     def split(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from shapeline.hierarchy import exploration, forests, owen
 from shapeline.hierarchy.exploration import NOTHING, Evaluate, HShap
 from shapeline.hierarchy.on_device import ON_DEVICE
 
-# Of the range of v. A float32 model gives one picture values that differ by 1e-7 with its place in a batch, so that
+# Of the range of v. A float32 model gives one image values that differ by 1e-7 with its place in a batch, so that
 # exploration.TOLERANCE, for exact games, would let the batch decide which empty quadrants are explored.
 TOLERANCE = 1e-6
 BLOCK_BYTES = 1 << 26  # of inputs and masks that the engine is given at a time

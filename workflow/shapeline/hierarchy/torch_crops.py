@@ -22,7 +22,7 @@ _TRUNKS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 log = logging.getLogger(__name__)
 CODE_BYTES = 1 << 27  # of the codes of pairs at a time
 # Multiplications that take as long as a call on crops of one size does before it computes anything; what it saves of
-# the whole pictures has to be more.
+# the whole images has to be more.
 CALL_WORK = {"cpu": 1 << 24, "cuda": 1 << 30}
 VALUES = ("probability", "log_probability", "logit", "log_odds")
 
@@ -31,8 +31,8 @@ VALUES = ("probability", "log_probability", "logit", "log_odds")
 class Trunk:
     """The convolutions and pools a model begins with, and the rest of it.
 
-    Output (i, j) of `layers` sees `window` rows and columns of the picture, from (i, j) times `stride`; `size`: rows
-    and columns of the output; work: multiplications that the convolutions make of a picture.
+    Output (i, j) of `layers` sees `window` rows and columns of the image, from (i, j) times `stride`; `size`: rows
+    and columns of the output; work: multiplications that the convolutions make of an image.
     """
 
     layers: nn.Sequential
@@ -46,7 +46,7 @@ class Trunk:
 def trunk_of(model: Classifier, shape: Sequence[int]) -> Trunk | None:
     """The trunk of a model that is a sequence of layers, none of them padded before its Flatten; else None.
 
-    Padding would tell a crop's border from the picture's.
+    Padding would tell a crop's border from the image's.
     """
     module = model.module
     if not isinstance(module, nn.Sequential):
@@ -90,7 +90,7 @@ def trunk_of(model: Classifier, shape: Sequence[int]) -> Trunk | None:
 class LocalCrops:
     """Logits of pairs from the trunk's output on the reference, renewed where it sees a cell that is present.
 
-    pictures (n, channels, height, width); absent (1 or n, M, channels, height, width), base (1 or n, M, channels,
+    images (n, channels, height, width); absent (1 or n, M, channels, height, width), base (1 or n, M, channels,
     *trunk.size) its output; sizes: for each axis, the crop that is computed for so many outputs, one of a few.
     """
 
@@ -105,7 +105,7 @@ class LocalCrops:
     @classmethod
     def of(cls, trunk: Trunk, form: ExecutionBackend, inputs: np.ndarray, absent: np.ndarray, device) -> "LocalCrops":
         forward, name = trunk.layers, form.name
-        if name == "onnx":  # whose graph takes pictures of one size
+        if name == "onnx":  # whose graph takes images of one size
             form = dataclasses.replace(form, name="onnx_any_side")
         if name != "plain":
             layers = Classifier("torch", "the model's convolutions", trunk.layers)
@@ -162,7 +162,7 @@ class LocalCrops:
             inside.append(torch.from_numpy(np.take_along_axis(code, cells, axis=1)).to(owner.device))
         bits = ((inside[0][:, :, None] & inside[1][:, None, :]) != 0).to(torch.int32).neg_()[:, None, None]
         row, column = torch.from_numpy(starts).to(owner.device)
-        # Windows of a picture as a view, so that a crop is copied by rows and not cell by cell.
+        # Windows of an image as a view, so that a crop is copied by rows and not cell by cell.
         crops = _windows(self.pictures, sides, self.trunk.stride)[owner, :, row, column]
         own = owner if len(self.absent) > 1 else torch.zeros_like(owner)
         filled = _windows(self.absent, sides, self.trunk.stride)[own, :, :, row, column]
@@ -181,5 +181,5 @@ class LocalCrops:
 
 
 def _windows(pictures: torch.Tensor, sides: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
-    """All windows (..., rows, columns, *sides) of pictures (..., height, width), as a view."""
+    """All windows (..., rows, columns, *sides) of images (..., height, width), as a view."""
     return pictures.unfold(-2, sides[0], stride[0]).unfold(-2, sides[1], stride[1])

@@ -1,10 +1,10 @@
 """Hierarchical Shapley values of torch models: the evaluator that `explore` asks, on the model's device.
 
-A pair's picture is filled from two codes, one a row and one a column, so that neither a mask nor a picture crosses to
+A pair's image is filled from two codes, one a row and one a column, so that neither a mask nor an image crosses to
 the device for it. Rows go to the model in the engine's form and batch, whichever instances and nodes they come from.
 
-Outside its node a picture is the reference. Where the model begins with convolutions and pools without padding, only
-the part of their output that sees the node is computed anew (`trunk_of`), from a crop of the picture; the rest is the
+Outside its node an image is the reference. Where the model begins with convolutions and pools without padding, only
+the part of their output that sees the node is computed anew (`trunk_of`), from a crop of the image; the rest is the
 reference's. The values are the same, and most nodes are small."""
 
 import logging
@@ -31,7 +31,7 @@ Codes = Sequence[np.ndarray]  # of pairs: which rectangles hold a row (pairs, he
 class Evaluator:
     """What `explore` asks: values of ragged (instance, coalition) pairs, the coalitions as rectangles.
 
-    question: its features are the cells of a picture, or of a vector; its value probability, log_probability, logit or
+    question: its features are the cells of an image, or of a vector; its value probability, log_probability, logit or
     log_odds. inputs (n, channels, height, width) or (n, length). Instance j of the exploration explains class
     targets[j] of inputs[owners[j]] (by default input j), on a partition moved by shifts[j] (rows, columns). Raises
     ShapelineError, when called also for a NaN or infinite output (`.instance` is the input's position).
@@ -69,7 +69,8 @@ class Evaluator:
         self.block = max(self.pairs, CODE_BYTES // (16 * (self.height + self.width)))
 
     def _prepare(self, inputs: np.ndarray, form: ExecutionBackend) -> np.ndarray:
-        """Bring inputs and reference rows to the device; these as (1, M, *shape), or (n, M, *shape) of one's own."""
+        """Bring inputs and reference rows to the device; these as (1, M, *shape), or (n, M, *shape) defined by the
+        user."""
         reference = self.question.reference
         shared = input_checks.shared_reference(reference, inputs)
         if shared.rows.shape[1:] != inputs.shape[1:] or len(shared.rows) == 0:
@@ -91,7 +92,7 @@ class Evaluator:
         return rows
 
     def _crops_of(self, inputs: np.ndarray, reference_rows: np.ndarray, form: ExecutionBackend) -> LocalCrops | None:
-        """The crops of a model that is local, where they give the same log-probabilities as whole pictures."""
+        """The crops of a model that is local, where they give the same log-probabilities as whole images."""
         trunk = trunk_of(self.model, inputs.shape[1:])
         if trunk is None:
             return None
@@ -190,7 +191,7 @@ def _checked(model: Classifier, inputs: np.ndarray, targets: np.ndarray, n: int)
     return targets.astype(np.int64)
 
 
-# Corners as shares of a picture: nothing, all of it, a quarter, a small part at the end, a bit in the middle.
+# Corners as shares of an image: nothing, all of it, a quarter, a small part at the end, a bit in the middle.
 _SOME = ((0, 0, 0, 0), (0, 1, 0, 1), (0, 0.5, 0, 0.5), (0.9, 1, 0.9, 1), (0.4, 0.6, 0.3, 0.5))
 
 

@@ -8,8 +8,8 @@ from shapeline.errors import ShapelineError
 def shifted_picture(x, phi, amount: float = 0.3, low: float = 0.0, high: float = 1.0) -> np.ndarray:
     """x + t phi, clipped to [low, high] (Sliwinski et al. 2019, §8, Tables 1 to 3).
 
-    x, phi (..., n), one picture a row, same shape out, float64. t > 0 is such that the 95th percentile of the change,
-    before clipping, is `amount` of the range; where phi is 0 the picture stays.
+    x, phi (..., n), one image a row, same shape out, float64. t > 0 is such that the 95th percentile of the change,
+    before clipping, is `amount` of the range; where phi is 0 the image stays.
     """
     x, phi = np.asarray(x, np.float64), np.asarray(phi, np.float64)
     if x.shape != phi.shape or not high > low:

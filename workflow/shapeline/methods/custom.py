@@ -1,4 +1,4 @@
-"""A method of one's own: the arguments of path/to/file.py:function, read without running the file."""
+"""A method defined by the user: the arguments of path/to/file.py:function, read without running the file."""
 
 import ast
 

@@ -316,4 +316,4 @@ class CustomFixedMethod(MethodFeatures):
 
 
 class CustomMethod(Sampled, CustomFixedMethod):
-    """An entry of a function of one's own; one that takes no budget is a CustomFixedMethod."""
+    """An entry of a function defined by the user; one that takes no budget is a CustomFixedMethod."""

@@ -97,7 +97,7 @@ class Method:
     data: tuple[str, ...] = ()  # kinds of dataset that it explains; all by default
     refuses: tuple[str, ...] = ()  # architectures that it cannot explain
     package: str | None = None  # what it runs, where that is not always installed
-    takes: tuple[str, ...] | None = None  # arguments of a function of one's own; None of one in the package
+    takes: tuple[str, ...] | None = None  # arguments of a function defined by the user; None of one in the package
 
     @property
     def sampled(self) -> bool:
@@ -145,7 +145,7 @@ class Method:
 
 
 class Registry(dict[str, Method]):
-    """The methods by name; a name path/to/file.py:function is that of a design of one's own."""
+    """The methods by name; a name path/to/file.py:function is that of a design defined by the user."""
 
     def __init__(self, methods: dict[str, Method]):
         super().__init__(
@@ -600,7 +600,7 @@ METHODS = Registry(
 
 
 def own_problem(entry: CustomMethod) -> str | None:
-    """What is wrong with an entry of one's own function, in a line; None where nothing is."""
+    """What is wrong with an entry defined by the user function, in a line; None where nothing is."""
     try:
         takes = own_arguments(entry.method)
     except ShapelineError as error:

@@ -1,4 +1,4 @@
-"""A model of one's own as a classifier: torch module, Keras model, predict_proba object or function."""
+"""A model defined by the user as a classifier: torch module, Keras model, predict_proba object or function."""
 
 import inspect
 import sys

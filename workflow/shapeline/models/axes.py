@@ -1,4 +1,4 @@
-"""The order of the axes in which a model takes pictures, and a network that is given them in this order."""
+"""The order of the axes in which a model takes images, and a network that is given them in this order."""
 
 from dataclasses import replace
 
@@ -45,7 +45,8 @@ def arranged(classifier: Classifier, order: str | None) -> Classifier:
 
 
 def fitted(classifier: Classifier, shape: tuple[int, ...]) -> Classifier:
-    """Return a network of one's own that takes rows of a dataset's shape, pictures in whatever order it wants them."""
+    """Return a network defined by the user that takes rows of a dataset's shape, images in whatever order it wants
+    them."""
     if classifier.framework not in FRAMEWORKS or len(shape) != 3:
         return classifier
     rows = np.random.default_rng(0).random((1, *shape), dtype=np.float32)

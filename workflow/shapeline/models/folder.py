@@ -1,4 +1,4 @@
-"""A classifier in a folder of transformers, of texts or of pictures: config.json, safetensors, and what goes before."""
+"""A classifier in a folder of transformers, of texts or of images: config.json, safetensors, and what goes before."""
 
 import json
 import re
@@ -21,7 +21,7 @@ UNNAMED = re.compile(r"LABEL_\d+")
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
-    """The classifier in the folder that settings name (source), for the texts or pictures that a card describes.
+    """The classifier in the folder that settings name (source), for the texts or images that a card describes.
 
     Raises ShapelineError where it cannot be read, or does not fit them.
     """
@@ -91,7 +91,7 @@ def _read_text_sizes(source: str, model: Any, card: dict[str, Any]) -> dict[str,
 
 
 def _read_image_sizes(source: str, card: dict[str, Any]) -> dict[str, Any]:
-    """The sizes of a network of pictures; ShapelineError where the pictures are not of its sides and channels."""
+    """The sizes of a network of images; ShapelineError where the images are not of its sides and channels."""
     if problem := folders.unfit_pictures(source, card["input_shape"]):
         raise ShapelineError(f"models: {problem}")
     return folders.normalisation(source)

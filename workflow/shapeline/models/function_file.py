@@ -1,4 +1,5 @@
-"""A model that is a function in a file of one's own: rows to probabilities, or to predictions. It is taken as it is."""
+"""A model that is a function in a file defined by the user: rows to probabilities, or to predictions. It is taken as it
+is."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -63,7 +63,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
 
 
 def _channels_last(source: str, inner: keras.Model, shape: tuple[int, ...]) -> bool:
-    """Whether the model takes pictures with their channels last; the dataset's have them first."""
+    """Whether the model takes images with their channels last; the dataset's have them first."""
     wanted = inner.input_shape[1:]
 
     def fits(sides: tuple[int, ...]) -> bool:

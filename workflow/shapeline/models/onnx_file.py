@@ -27,7 +27,7 @@ SCALES = (0.1, 3.0, 1e3, 1e6)
 class Network:
     """Rows (n, *input shape) to probabilities (n, classes), or of the second of two (n,), or predictions (n,).
 
-    content: the bytes of its file; channels_last: it wants pictures so; last: "softmax" or "sigmoid" where its outputs
+    content: the bytes of its file; channels_last: it wants images so; last: "softmax" or "sigmoid" where its outputs
     are logits, else "".
     """
 

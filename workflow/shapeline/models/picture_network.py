@@ -1,4 +1,4 @@
-"""A picture classifier of transformers as a network of pictures in [0, 1], which gives logits."""
+"""An image classifier of transformers as a network of images in [0, 1], which gives logits."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from shapeline.datasets.folders import LEAVING_OUT
 
 
 class PictureNetwork(nn.Module):
-    """forward(pictures) gives logits (n, classes) of pictures (n, channels, height, width) in [0, 1].
+    """forward(images) gives logits (n, classes) of images (n, channels, height, width) in [0, 1].
 
-    The model is given (scale · pictures - mean) / deviation, by channel, as its image processor makes them of pixels 0
+    The model is given (scale · images - mean) / deviation, by channel, as its image processor makes them of pixels 0
     to 255. order: of the outputs, those that are given. kept (n, k): patches by number in reading order; the others are
     left out of the sequence once each token has its place. patch: their side, None where the model cannot do that.
     """

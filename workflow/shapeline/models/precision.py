@@ -10,7 +10,7 @@ LARGEST_SHARE = 1e-4  # of a column's range, that rounding may move a cell
 
 
 def report_lost_digits(where: str, rows: np.ndarray, names: Sequence[str] = ()) -> None:
-    """Log a warning where cells of rows (n, columns), or of pictures and series together, are others as float32.
+    """Log a warning where cells of rows (n, columns), or of images and series together, are others as float32.
 
     Whole numbers are where any changes, such as seconds since 1970; other numbers where rounding moves one by more than
     a ten-thousandth of the range of its column. where: how the line begins; names: of the columns.

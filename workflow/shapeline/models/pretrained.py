@@ -46,7 +46,9 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         "columns": card.get("columns") or (None if function else _numbers(card["feature_names"])),
         "input_shape": list(card["input_shape"]),
         "kind": card["kind"],
-        **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),  # of a tokenizer of one's own
+        **(
+            {"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}
+        ),  # of a tokenizer defined by the user
         "trusted": sorted(settings.get("trusted_types", ())),
         **({"outputs": settings["outputs"]} if settings.get("outputs") else {}),
     }

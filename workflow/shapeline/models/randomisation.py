@@ -1,4 +1,4 @@
-"""A trained model whose last layers, or all, are drawn anew: what an explanation of it ought to notice."""
+"""A trained model whose last layers, or all, are sampled anew: what an explanation of it ought to notice."""
 
 import importlib
 import re

@@ -25,7 +25,7 @@ class Architecture:
     windows: int = 1  # times as many evaluations from a table of the windows that it reads
     unit: Literal["word", "character"] | None = None  # of the tokens that it reads
     torch_only: bool = False
-    any_size: bool = False  # takes pictures of any size
+    any_size: bool = False  # takes images of any size
     regression: bool = False  # predicts a number too
     weights: tuple[str, ...] = ()  # published ones that its training may start from
     # Sizes below which no output is left, and what to use instead; every other whole number is at least 1.

@@ -1,4 +1,4 @@
-"""The larger torch architectures of pictures, which torch_models lists with its own.
+"""The larger torch architectures of images, which torch_models lists with its own.
 
 Every activation is a module of its own and is called once: DeepLIFT, Grad-CAM and hooks on layers need that.
 """
@@ -6,13 +6,13 @@ Every activation is a module of its own and is called once: DeepLIFT, Grad-CAM a
 import torch
 from torch import nn
 
-# Of the pictures that torchvision's weights were trained on, in [0, 1]: red, green, blue.
+# Of the images that torchvision's weights were trained on, in [0, 1]: red, green, blue.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 class Standard(nn.Module):
-    """Pictures in [0, 1] as torchvision's weights expect them, around 0; without three channels by the means."""
+    """Images in [0, 1] as torchvision's weights expect them, around 0; without three channels by the means."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -43,7 +43,7 @@ def cifar_cnn(classes: int = 2, channels: int = 3, side: int = 32) -> nn.Module:
 
     (n, channels, side, side) -> (n, classes) logits; 48, 96 and 192 filters, max-pool 2 and dropout 0.25 after
     each pair, dropout 0.5 after the dense layers. The paper names no padding, and without any nothing is left of 32
-    pixels: the first of each pair is padded, so 32 -> 15 -> 6 -> 2 and 1,170,354 parameters. Pictures in [0, 1] are
+    pixels: the first of each pair is padded, so 32 -> 15 -> 6 -> 2 and 1,170,354 parameters. Images in [0, 1] are
     standardised first.
     """
     layers: list[nn.Module] = [Standard(channels)]
@@ -139,7 +139,7 @@ class ResNet18(nn.Module):
 def resnet18(classes: int = 1000, channels: int = 3) -> nn.Module:
     """ResNet-18 (He et al. 2016): (n, channels, height, width) of any size -> (n, classes) logits.
 
-    11,689,512 parameters at 1,000 classes of colour pictures. Pictures in [0, 1] are standardised by ImageNet's mean
+    11,689,512 parameters at 1,000 classes of colour images. Images in [0, 1] are standardised by ImageNet's mean
     and deviation first.
     """
     return ResNet18(classes, channels)

@@ -24,7 +24,7 @@ from shapeline.models.classifier import not_predictions
 from shapeline.models.torch_image_models import cifar_cnn, crosses_cnn, resnet18  # noqa: F401 (found here by name)
 
 # Of the inputs of one pass without gradients: what the layers make of them is tens of times that. On a CPU large
-# pictures take half the time where that is little.
+# images take half the time where that is little.
 PASS_BYTES = {"cpu": 1 << 22, "cuda": 1 << 26}
 
 

@@ -15,7 +15,7 @@ from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier, r_squared
 from shapeline.models.training import MOMENTUM, Settings, variance
 
-AXES = {"flip_horizontal": 3, "flip_vertical": 2}  # of pictures (n, channels, height, width)
+AXES = {"flip_horizontal": 3, "flip_vertical": 2}  # of images (n, channels, height, width)
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ class Trainer:
     def __init__(self, classifier: Classifier, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
         self.classifier, self.device = classifier, torch_models.device_of(classifier.module)
         self.module = module = classifier.module
-        # Pictures stay as they are stored until a step takes some: as float32 they are four times as large.
+        # Images stay as they are stored until a step takes some: as float32 they are four times as large.
         self.scale = torch.tensor(inputs.scale, device=self.device) if isinstance(inputs, Pictures) else None
         self.inputs, self.labels = self._tensors(inputs, labels)
         self.flipped_axes = [AXES[name] for name in settings.augment]
@@ -88,7 +88,7 @@ class Trainer:
         return torch.cat([self.module(self._floats(part)) for part in inputs.split(rows)]).double()
 
     def _augmented(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The pictures, each flipped or not by a coin's toss of its own along every axis of `augment`."""
+        """The images, each flipped or not by a coin's toss of its own along every axis of `augment`."""
         for axis in self.flipped_axes:
             flipped = torch.rand((len(inputs), 1, 1, 1), device=self.device) < 0.5
             inputs = torch.where(flipped, inputs.flip(axis), inputs)

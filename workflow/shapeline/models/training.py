@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 HALVING_EPOCHS = 3
 MOMENTUM = 0.9  # of sgd
-PREDICTED = 64  # pictures in memory at a time
+PREDICTED = 64  # images in memory at a time
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone.
 TRAINERS = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 
@@ -38,7 +38,7 @@ class Settings:
     3 epochs (Zhang et al. 2015), "step" multiplies it by `step` every `step_epochs` (Teneggi et al. 2021), "none"
     keeps it.
     `optimizer`: adam, rmsprop, or sgd with momentum 0.9. `weight_decay` adds that multiple of every weight to its
-    gradient. `augment`: the flips of pictures, each made or not at random for every training row in every epoch.
+    gradient. `augment`: the flips of images, each made or not at random for every training row in every epoch.
     `patience`: training ends after so many epochs that are not better than the best.
     """
 
@@ -136,7 +136,7 @@ def fit(
     settings: what differs from the architecture's own.
     seed: draws the initial weights, the order of the rows, flips and dropout.
     device: where it is trained.
-    initialise: whether the weights are drawn anew first.
+    initialise: whether the weights are sampled anew first.
     key: what a message calls the settings.
     Raises ShapelineError for an empty split, labels outside the classes, a loss that is no number, too little memory.
     """
