@@ -66,9 +66,9 @@ def test_what_an_entry_asks_for_is_counted():
 
 
 def test_metrics_that_rank_methods_are_told_in_order():
-    assert PAIRED == ("error", "ground_truth_words", "localization", "log_odds", "own")
+    assert PAIRED == ("error", "ground_truth_words", "localization", "log_odds", "own", "prompts")
     assert {name for name, metric in METRICS.items() if not metric.needs_model} == {
-        *("error", "ground_truth_words", "localization", "cost")
+        *("error", "ground_truth_words", "localization", "prompts", "cost")
     }
 
 

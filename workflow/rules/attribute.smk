@@ -19,9 +19,9 @@ rule select_instances:
         framework=lambda w: job_code.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
-        gpu=lambda w: GPU if CONFIG.experiments[w.experiment].game else 0,
+        gpu=lambda w: GPU if CONFIG.experiments[w.experiment].has_no_data else 0,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
-        device=lambda w: "auto" if not CONFIG.experiments[w.experiment].game else CONFIG.device,
+        device=lambda w: CONFIG.device if CONFIG.experiments[w.experiment].has_no_data else "auto",
         store=STORE,
     params:
         settings=lambda w: jobs.select_job(CONFIG, w.experiment),

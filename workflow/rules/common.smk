@@ -139,8 +139,8 @@ def script_file(name):
 
 
 def dataset_files(experiment):
-    """The prepared data of an experiment; none of a game."""
-    if CONFIG.experiments[experiment].game:
+    """The prepared data of an experiment; none of a game or of prompts."""
+    if CONFIG.experiments[experiment].has_no_data:
         return {}
     files = paths.prepared(paths.dataset_of(CONFIG, experiment))
     return {"arrays": files["arrays"], "dataset_card": files["card"]}

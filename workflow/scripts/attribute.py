@@ -15,8 +15,9 @@ from shapeline.workflow import job_code, runs
 settings, wildcards, options = snakemake.params.settings, snakemake.wildcards, snakemake.resources
 label = runs.split_label(wildcards.label)[0]  # a randomised model gets the very samples of the trained one
 given = parse(settings), label, snakemake.input, device
-if settings.get("game"):  # by name, so that an edit of its code runs nothing else again
-    job = dispatch.resolve("shapeline.attribution.game_job:GameJob").function(*given, options.store)
+if settings.get("game") or settings.get("prompts"):  # by name, so that an edit of its code runs nothing else again
+    module = "attribution.game_job:GameJob" if settings.get("game") else "generation.prompt_job:PromptJob"
+    job = dispatch.resolve(f"shapeline.{module}").function(*given, options.store)
 else:
     job = AttributionJob(*given, by_graph, options.store, job_code.value_code if options.values else None)
 found = job.explain_shard(int(wildcards.shard), int(wildcards.shards), options.on_error, job_environment.progress)

@@ -11,8 +11,9 @@ from shapeline.methods import dispatch
 
 settings = snakemake.params.settings
 given, forms = snakemake.input, {}
-if settings.get("game"):
-    select = dispatch.resolve("shapeline.attribution.game_job:select_outputs").function
+if settings.get("game") or settings.get("prompts"):
+    names = ("attribution.game_job:select_outputs", "generation.prompt_job:select_prompts")
+    select = dispatch.resolve(f"shapeline.{names[not settings.get('game')]}").function
     selected = select(settings, snakemake.resources.store, device)
 else:
     subject = context.load_subject(given.get("weights"), given.arrays, parse(settings), device, *given.trained_on)

@@ -11,9 +11,9 @@ from shapeline.api.choice import AUTO, automatic, checked_settings
 from shapeline.api.prompt_explanation import PromptExplanation
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest, reported_extras
-from shapeline.generation import estimates, game, part_scores
+from shapeline.generation import estimates, game, opening, part_scores
 from shapeline.generation.encoding import Encoder
-from shapeline.generation.game import ModelSource, PromptGame, Removal
+from shapeline.generation.game import PromptGame, Removal
 from shapeline.generation.prompts import WHERE, Prompt, as_list, build_prompt
 
 PLACEHOLDER = "..."
@@ -216,31 +216,17 @@ def method_settings(name: str, parameters: Mapping[str, object], evaluations: in
 
 
 def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
-    model, encoder = call.model, Encoder(call.tokenizer, call.chat, call.model.seq2seq)
-    model.check_causal()
-    encoder.check_texts(built.user_texts() if built.roles else built.parts)
-    everything = built.render(np.ones(built.d, bool))
-    encoder.check_vocabulary(everything, model.embeddings)
-    if target is None:
-        game.check_window(encoder, built, (), model.window, call.removal)
-        ids = encoder.encode([everything])[0]
-        room = call.max_tokens if model.window is None or model.seq2seq else model.window - len(ids)
-        answers = [encoder.answer_of(model.generate([ids], max(1, min(call.max_tokens, room)))[0])]
-    else:
-        answers = [encoder.encode_answer(target, everything)]
+    encoder = opening.open_encoder(call.model, call.tokenizer, call.chat, built)
+    answers = [opening.answer_of(call.model, encoder, built, target, call.removal, call.max_tokens)]
     if callable(call.value):
         if target is not None or contrast is not None:
             raise ShapelineError(
                 f"{WHERE}: a function of generated texts has no target; leave target and contrast out."
             )
-        source = game.text_source(model, encoder, built, call.value, call.removal, call.max_tokens)
+        source = game.text_source(call.model, encoder, built, call.value, call.removal, call.max_tokens)
         return PromptGame(built, ("value",), np.ones(1), source), answers[0].text
-    answers += [] if contrast is None else [encoder.encode_answer(contrast, everything)]
-    game.check_window(encoder, built, answers, model.window, call.removal)
-    signs = np.concatenate([np.full(len(one.ids), sign) for one, sign in zip(answers, (1.0, -1.0), strict=False)])
-    tokens = tuple(token for one in answers for token in one.tokens)
-    source = ModelSource(model, encoder, built, answers, call.removal, call.reuse)
-    return PromptGame(built, tokens, signs, source), answers[0].text
+    answers += [] if contrast is None else [encoder.encode_answer(contrast, built.render(np.ones(built.d, bool)))]
+    return opening.build_game(call.model, encoder, built, answers, call.removal, call.reuse), answers[0].text
 
 
 def _game_of_function(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:

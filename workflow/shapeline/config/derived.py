@@ -44,9 +44,27 @@ def source_of(dataset: Dataset | None) -> Source | None:
     return registry.source_for(canonical(dataset)) if dataset else None
 
 
+def settle_prompts(config: Config) -> Config:
+    """Return the configuration whose experiments on prompts name these and the language model themselves: no job
+    prepares or trains them."""
+    experiments = {}
+    for name, entry in config.experiments.items():
+        model = config.models.get(entry.model)
+        if model and model.task == "generation":
+            count = entry.instances.count
+            removal = entry.reference if isinstance(entry.reference, str) and entry.reference == "mask" else "delete"
+            prompts = {"model": model.source, "path": config.datasets[entry.dataset].path, "removal": removal}
+            prompts |= {"features": entry.features.kind, "max_tokens": model.max_tokens, "count": count}
+            entry = entry.with_prompts(prompts | {"measures": entry.metrics.prompts is not None})
+        experiments[name] = entry
+    models = {name: model for name, model in config.models.items() if model.task is None}
+    datasets = {name: dataset for name, dataset in config.datasets.items() if dataset.source != "prompts"}
+    return config.model_copy(update={"experiments": experiments, "models": models, "datasets": datasets})
+
+
 def dataset_of(config: Config, experiment: Experiment) -> str | None:
-    """The name of the experiment's dataset: its own, or its model's; None of a game."""
-    return None if experiment.game else experiment.dataset or config.models[experiment.model].dataset
+    """The name of the experiment's dataset: its own, or its model's; None of a game and of prompts."""
+    return None if experiment.has_no_data else experiment.dataset or config.models[experiment.model].dataset
 
 
 def shards_of(config: Config, experiment: Experiment) -> int:
@@ -55,6 +73,8 @@ def shards_of(config: Config, experiment: Experiment) -> int:
         return 1
     number, chosen = experiment.shards or config.shards, experiment.instances
     count = chosen.number
+    if experiment.prompts:
+        return 1 if number == "auto" else min(number, count)
     return math.ceil(count / INSTANCES_A_SHARD) if number == "auto" else min(number, count)
 
 

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, create_model
 
 from shapeline.datasets.limits import MOST_PIXELS
 from shapeline.datasets.registry import SOURCES
@@ -57,7 +57,9 @@ class Limits(Strict):
 
 
 class Dataset(Strict):
-    source: str = Field(description=f"One of {', '.join(SOURCES)}, or path/to/file.py:function.")
+    source: str = Field(
+        description=f"One of {', '.join(SOURCES)}; prompts, a .jsonl or .csv file; or path/to/file.py:function."
+    )
     path: str | None = Field(
         None, description="Local file or folder instead of the official source; $VARIABLES expand."
     )
@@ -165,7 +167,13 @@ class Training(Strict):
 
 
 class Model(Strict):
-    dataset: str = Field(description="Name of the dataset that the model is trained on.")
+    dataset: str | None = Field(
+        None, description="Name of the dataset that the model is trained on; needed but for task: generation."
+    )
+    task: Literal["generation"] | None = Field(
+        None, description="generation: the source is path/to/folder of a language model, whose answers are explained."
+    )
+    max_tokens: Positive = Field(64, description="task: generation: tokens of the model's own answer at most.")
     architecture: Literal[*ARCHITECTURES] | None = Field(
         None, description="A network of the package; not together with source."
     )
@@ -223,12 +231,25 @@ class CharacterRun(Strict):
     kind: Literal["character_run"]
 
 
+class Sentence(Strict):
+    kind: Literal["sentence"]
+
+
+class Passage(Strict):
+    kind: Literal["passage"]
+
+
+class Message(Strict):
+    kind: Literal["message"]
+
+
 class Player(Strict):
     kind: Literal["player"]
 
 
 Features = Annotated[
-    Pixel | Patch | Superpixel | Column | Group | Word | CharacterRun | Player, Field(discriminator="kind")
+    Pixel | Patch | Superpixel | Column | Group | Word | CharacterRun | Sentence | Passage | Message | Player,
+    Field(discriminator="kind"),
 ]
 
 
@@ -320,10 +341,10 @@ class Instances(Strict):
 
 
 class Report(Strict):
-    notebook: Literal["report", "influence", "localization", "game"] = Field(
+    notebook: Literal["report", "influence", "localization", "game", "generation"] = Field(
         "report",
         description="The page: influence for measures on labelled data, localization for images with known "
-        "ground-truth pixels, game (its default) for an experiment with a game.",
+        "ground-truth pixels, game and generation (their defaults) for games and for prompts.",
     )
     title: str | None = Field(None, description="Heading of the page; by default the experiment's name.")
     margin: float = Field(
@@ -435,11 +456,29 @@ class Experiment(Strict):
         description="Score files per method; the run-wide `shards` by default. game: jobs that share the evaluations "
         "of a method, 1 by default.",
     )
+    _prompts: dict[str, Any] | None = PrivateAttr(None)
     on_error: Literal["record", "fail"] = Field(
         "record",
         description="Whether a failure of a method, on an instance or on an unsupported model, becomes a row with"
         " its reason or stops the run.",
     )
+
+    @property
+    def prompts(self) -> dict[str, Any] | None:
+        """The language model and the prompts that the experiment explains, None where it explains something else."""
+        return self._prompts
+
+    @property
+    def has_no_data(self) -> bool:
+        """Whether there is no prepared dataset: of a game, and of prompts."""
+        return bool(self.game or self._prompts)
+
+    def with_prompts(self, prompts: dict[str, Any]) -> "Experiment":
+        """Return the experiment on prompts, which are in the place of a model and a dataset."""
+        report = self.report.model_copy(update={"notebook": "generation"})
+        settled = self.model_copy(update={"model": None, "dataset": None, "report": report})
+        settled._prompts = prompts
+        return settled
 
 
 class Config(Strict):

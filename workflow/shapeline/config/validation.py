@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from shapeline.config.checks.experiment import problems
 from shapeline.config.checks.models import find_missing_frameworks
+from shapeline.config.derived import settle_prompts
 from shapeline.config.limits import find_extremes
 from shapeline.config.mistakes import SECTIONS, explain_failure, get_value, name_errors
 from shapeline.config.renamed_keys import rename_keys
@@ -43,7 +44,7 @@ def load(raw: dict) -> Config:
         lines += problems(config, names, {path[:2] for path in mistakes})
     if lines:
         raise ShapelineError("\n".join(_first_lines([*dict.fromkeys(lines)])))
-    return SCALES[config.scale](config)
+    return settle_prompts(SCALES[config.scale](config))
 
 
 def _first_lines(lines: list[str]) -> list[str]:

@@ -26,6 +26,9 @@ KINDS = {
     "group": ("kind", "groups"),
     "word": ("kind",),
     "character_run": ("kind",),
+    "sentence": ("kind",),
+    "passage": ("kind",),
+    "message": ("kind",),
     "player": ("kind",),
 }
 # By the kind of a dataset, as its card states it.
@@ -35,7 +38,7 @@ FITTING = {
     "text": ("word", "character_run"),
 }
 IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS = ("pixel", "patch"), FITTING["table"], FITTING["text"]  # superpixels have no grid
-VARYING_KINDS = ("superpixel", "player", *TEXT_KINDS)
+VARYING_KINDS = ("superpixel", "sentence", "passage", "message", "player", *TEXT_KINDS)
 PADDING = 0  # the token id that fills up a short document
 
 

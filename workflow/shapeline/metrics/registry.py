@@ -209,6 +209,19 @@ METRICS: dict[str, Metric] = {
         reads_all_rows=True,
         paired=True,
     ),
+    "prompts": Metric(
+        "shapeline.metrics.prompts:measure",
+        "faithfulness",
+        {
+            "deletion_auc": "lower",
+            "insertion_auc": "higher",
+            "top_k_drop": "higher",
+            "datamodeling": "higher",
+            "precision": "higher",
+            "recall": "higher",
+        },
+        paired=True,
+    ),
     "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", "axiom", {"gap": "lower"}, of_values=True),
     "cost": Metric("shapeline.metrics.bookkeeping:cost", "cost", {"evaluations": "lower", "seconds": "lower"}),
 }

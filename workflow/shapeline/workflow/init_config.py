@@ -13,7 +13,7 @@ from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
 from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.models import pretrained_kinds
-from shapeline.workflow import init_models
+from shapeline.workflow import init_models, init_prompts
 from shapeline.workflow.dependencies import workflow_root
 from shapeline.workflow.init_models import PICTURES, Ready
 
@@ -35,6 +35,8 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
     Raises ShapelineError for anything else.
     """
     ready = None
+    if init_prompts.is_prompts(path, model):
+        return init_prompts.write_prompts(path, model, _name(path))
     if init_models.is_model(path):
         if model:
             raise ShapelineError(f"{path} is a model, and --model names another; name the data in place of the first")
@@ -47,7 +49,7 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
         return _pictures(path, model, ready)
     if path.suffix.lower() not in SUFFIXES:
         raise ShapelineError(
-            f"{path} is no {', '.join(SUFFIXES)} or .onnx file and no folder of images or of a model; give one of these"
+            f"{path} is no {', '.join(SUFFIXES)}, .jsonl or .onnx file and no folder of images or of a model; give one"
         )
     if not path.is_file():
         raise ShapelineError(f"{path}: file not found; check the path")

@@ -34,7 +34,7 @@ ENGINE_CODE = {
     "tensorflow": ("shapeline.games.tf_backend", "shapeline.games.tf_windows", "shapeline.games.numpy_backend"),
     "function": ("shapeline.games.numpy_backend",),
 }
-GAME_CODE = "shapeline.attribution.game_job"
+GAME_CODE, PROMPT_CODE = "shapeline.attribution.game_job", "shapeline.generation.prompt_job"
 OF_VALUES = ("coalitions", "data", "external")  # families that ask a model for values of coalitions alone
 TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 # Every job imports what reads each kind of data; an edit of how documents are cut runs no job on pictures again.
@@ -292,8 +292,9 @@ def notebook_modules(notebook: Path) -> tuple[str, ...]:
 
 
 def _game_code(config: Config, experiment: str) -> list[str]:
-    """Modules of jobs on a game; none without one."""
-    return [GAME_CODE] if config.experiments[experiment].game else []
+    """Modules of jobs on a game, or on prompts; none without these."""
+    entry = config.experiments[experiment]
+    return [PROMPT_CODE] if entry.prompts else [GAME_CODE] if entry.game else []
 
 
 def _other_kinds_of(config: Config, experiment: str) -> tuple[str, ...]:

@@ -80,7 +80,9 @@ def attribute_settings(config: Config, experiment: str, label: str) -> dict:
 
 
 def _game_settings(entry: Experiment) -> dict:
-    """The game of an experiment and the files that it reads."""
+    """The game of an experiment and the files that it reads, or the prompts that it explains."""
+    if entry.prompts:
+        return {"prompts": entry.prompts}
     return {"game": entry.game, "game_files": entry.game_files or None} if entry.game else {}
 
 
@@ -122,7 +124,8 @@ def report_settings(config: Config, experiment: str) -> dict:
                 else {}
             ),
             "dataset": entry.dataset,
-            **({"game": entry.game, "budget": float(entry.budget)} if entry.game else {}),
+            **({**_game_settings(entry), "budget": float(entry.budget)} if entry.has_no_data else {}),
+            **({"value": "log_probability"} if entry.prompts else {}),
             "target": None if entry.target == "predicted" else entry.target,
             "features": entry.features,
             "timing": None if entry.timing == "batch" else entry.timing,

@@ -25,8 +25,10 @@ def cut_by(tokenizer: str | None) -> list[str]:
 
 
 def game_files(config: Config, experiment: str) -> list[str]:
-    """The user's own files behind the values of an experiment's game, as inputs; none without a game."""
+    """The user's own files behind the values of an experiment's game or prompts, as inputs; none without these."""
     entry = config.experiments[experiment]
+    if entry.prompts:
+        return [*folders.files_of(entry.prompts["model"], weights=True), str(expand(entry.prompts["path"]))]
     return [*user_file(entry.game), *(str(expand(path)) for path in entry.game_files)]
 
 

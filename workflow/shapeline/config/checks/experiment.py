@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from shapeline.config.checks import datasets, games, instances, methods, metrics, models
+from shapeline.config.checks import datasets, games, generation, instances, methods, metrics, models
 from shapeline.config.checks.budgets import budget, budget_in_reach, good_enough, too_large
 from shapeline.config.checks.place import MethodPlace, Place, Rule
 from shapeline.config.derived import (
@@ -37,9 +37,21 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
     """
     yield from _check_run(config, names)
     for name, dataset in config.datasets.items():
+        if dataset.source == generation.PROMPTS:
+            yield from generation.dataset_problems(name, config)
+            continue
         for rule in datasets.RULES:
             yield from rule(f"datasets.{name}", dataset)
     for name, model in config.models.items():
+        yield from generation.model_problems(name, config)
+        if model.task:
+            continue
+        if model.dataset is None:
+            yield f"models.{name}.dataset: is missing"
+            continue
+        if config.datasets.get(model.dataset) and config.datasets[model.dataset].source == generation.PROMPTS:
+            yield f"models.{name}.dataset: prompts are explained and not trained on; set task: generation"
+            continue
         if model.dataset not in names["datasets"]:
             hint = nearest(model.dataset, names["datasets"])
             yield f"models.{name}.dataset: there is no dataset '{model.dataset}'.{hint}"
@@ -48,8 +60,9 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
         for rule in models.RULES:
             yield from rule(name, model, config)
     for name, experiment in config.experiments.items():
-        if experiment.game:
-            yield from _check_experiment(Place(config, name, experiment, None, None, None))
+        model = config.models.get(experiment.model)
+        if experiment.game or (model and model.task):
+            yield from _check_experiment(Place(config, name, experiment, model, None, None))
             continue
         if experiment.model is None and experiment.dataset is None and ("experiments", name) not in mistaken:
             yield f"experiments.{name}: give a model, or a dataset, or both"
@@ -104,7 +117,8 @@ def _place(config: Config, name: str, experiment: Experiment) -> Place:
 
 def _check_experiment(place: Place) -> Iterator[str]:
     """The lines of all rules; after one of ENDS there is nothing more to say."""
-    for rule in GAME_RULES if place.experiment.game else RULES:
+    of_prompts = place.model and place.model.task
+    for rule in generation.RULES if of_prompts else GAME_RULES if place.experiment.game else RULES:
         lines = list(rule(place))
         yield from lines
         if lines and rule in ENDS:
@@ -299,6 +313,7 @@ RULES: tuple[Rule, ...] = (
     metrics.check_ground_truth_words,
     metrics.check_exact_entry,
     games.check_game_keys,
+    generation.of_others,
 )
 GAME_RULES: tuple[Rule, ...] = (*games.RULES, shards, budget_in_reach, labels, metrics.check_exact_entry)
 ENDS: tuple[Rule, ...] = (texts_have_a_model, features_fit, budget_in_reach, several_features)

@@ -105,13 +105,14 @@ def scores_section(results: Results) -> HTML:
     """Return the scores of the players of the outputs that the page shows: a figure, and a table behind a fold."""
     count = int(results.settings.get("n_shown") or 4)
     shown = results.instances.head(count)
-    parts = [part for row in shown.to_dict("records") for part in _scores_of(results, row)]
+    parts = [part for row in shown.to_dict("records") for part in show_scores(results, row)]
     rest = len(results.instances) - len(shown)
     more = note(f"{format_count(rest, 'further output')} in the score files.") if rest else None
     return join_parts(*parts, more)
 
 
-def _scores_of(results: Results, row: dict) -> Iterator[HTML]:
+def show_scores(results: Results, row: dict) -> Iterator[HTML]:
+    """Return the figure and the table of the scores of an output's players, a row of the instances."""
     best = best_method(results)
     columns = {
         label: (
@@ -149,7 +150,8 @@ def _scores_of(results: Results, row: dict) -> Iterator[HTML]:
 
 def _has_values(results: Results, label: str) -> bool:
     """Return whether a method's scores are values of players, and no main effects beside pairs or random numbers."""
-    return not (results.labels[label].get("is_control") or METHODS[results.labels[label]["method"]].pairs)
+    method = METHODS[results.labels[label]["method"]]
+    return not (results.labels[label].get("is_control") or method.pairs) and method.unit == "value"
 
 
 def _as_frame(players: list[str], columns: dict) -> pd.DataFrame:

@@ -1,0 +1,175 @@
+"""Jobs on prompts of an experiment: answers, scores beside the Python call and the definition, stored values, init."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+import shapeline
+from shapeline import scores
+from shapeline.attribution.settings import parse
+from shapeline.config.validation import load
+from shapeline.errors import ShapelineError
+from tests.fixtures import language_model
+from tests.fixtures.games_of_files import by_definition
+from tests.unit.test_game_jobs import Files
+
+pytest.importorskip("transformers", reason="language models need the extra shapeline[text]")
+PROMPTS = [
+    {"question": "Who designed the tower?", "context": "The tower stands. Mara Velling designed it. A ferry runs.",
+     "support": [1]},
+    {"question": "What runs?", "context": ["A ferry runs every hour.", "Tickets cost four."], "answer": "A ferry."},
+    {"question": "What runs?", "context": ["A ferry runs.", "It is red."], "answer": "A ferry.", "contrast": "A car."},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    language_model.llama().save_pretrained(path)
+    language_model.tokenizer(pad=True).save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(map(json.dumps, PROMPTS)))
+    return path
+
+
+def settings_of(folder, file, method: dict, **others) -> dict:
+    prompts = {"model": str(folder), "path": str(file), "features": "sentence", "removal": "delete"}
+    prompts |= {"max_tokens": 6, "count": 100, "measures": True}
+    return {"prompts": prompts, "features": {"kind": "sentence"}, "method": method, "seed": 0, **others}
+
+
+def job_of(tmp_path, settings: dict, label: str, store: str = ""):
+    from shapeline.attribution import selection
+    from shapeline.generation import prompt_job
+
+    path = str(tmp_path / "instances.parquet")
+    selection.write(path, prompt_job.select_prompts(settings, store, "cpu"), {}, {})
+    return prompt_job.PromptJob(parse(settings), label, Files(instances=path), "cpu", store)
+
+
+def quietly(total):
+    return lambda done, evaluations: None
+
+
+def test_scores_are_those_of_the_definition_and_of_a_call(tmp_path, folder, file):
+    job = job_of(tmp_path, settings_of(folder, file, {"method": "shapley"}), "exact", str(tmp_path / "rows"))
+    told = scores.read_table(job.files.instances)
+    rows = job.explain_shard(0, 1, "fail", quietly).rows
+    for row, entry, instance in zip(rows.itertuples(), PROMPTS, told.itertuples(), strict=True):
+        found = shapeline.explain_generation(
+            str(folder), entry["question"], context=entry["context"], target=entry.get("answer"),
+            contrast=entry.get("contrast"), max_tokens=6, evaluations=64, method="exact",
+        )  # fmt: skip
+        masks = np.array([[c >> i & 1 for i in range(len(found))] for c in range(2 ** len(found))], bool)
+        np.testing.assert_allclose(row.scores, by_definition(found.game.totals(masks), len(found)), atol=1e-4)
+        np.testing.assert_allclose(row.scores, found.scores, atol=1e-4)
+        np.testing.assert_allclose(json.loads(row.details)["tokens"], found.tokens, atol=1e-4)
+        assert instance.answer == found.answer and [*instance.parts] == [*found.parts]
+        assert [*instance.tokens] == [*found.answer_tokens] and np.isclose(row.value_full, found.value_full, atol=1e-4)
+    assert told["answer_ids"].notna().tolist() == [True, False, False] and [*told["support"][0]] == [1]
+    measures = json.loads(rows["details"][0])["measures"]
+    assert {"deletion_auc", "insertion_auc", "top_k_drop", "datamodeling", "precision", "recall"} == set(measures)
+    assert "precision" not in json.loads(rows["details"][1])["measures"]
+
+
+def test_shards_and_stored_values_change_no_score(tmp_path, folder, file, monkeypatch):
+    store = str(tmp_path / "rows")
+    settings = settings_of(folder, file, {"method": "gp_shapley"}, budget=2.0, repeats=2)
+    whole = job_of(tmp_path, settings, "gp").explain_shard(0, 1, "fail", quietly).rows
+    job = job_of(tmp_path, settings, "gp", store)
+    parts = [job.explain_shard(index, 2, "fail", quietly).rows for index in range(2)]
+    assert [len(part) for part in parts] == [4, 2]
+    both = np.concatenate([*parts[0]["scores"], *parts[1]["scores"]])
+    np.testing.assert_allclose(both, np.concatenate(whole["scores"]), atol=1e-3)  # of other batches
+    from shapeline.generation.game import ModelSource
+
+    def refuse(self, masks):
+        raise AssertionError("a coalition is evaluated once more")
+
+    monkeypatch.setattr(ModelSource, "__call__", refuse)
+    again = job.explain_shard(0, 1, "fail", quietly).rows
+    np.testing.assert_array_equal(np.concatenate(again["scores"]), both)
+
+
+def test_a_method_that_fails_is_a_row_with_its_reason(tmp_path, folder, file):
+    settings = settings_of(folder, file, {"method": "gp_shapley"}, budget=0.4)
+    rows = job_of(tmp_path, settings, "gp").explain_shard(0, 1, "record", quietly).rows
+    assert (rows["status"] == "no design").all() and rows["error"].notna().all() and rows["scores"].isna().all()
+
+
+def config_of(folder, file, **entry) -> dict:
+    experiment = {"model": "lm", "dataset": "asked", "features": {"kind": "sentence"}, "metrics": {"prompts": {}}}
+    experiment |= {"methods": {"exact": {"method": "shapley"}, "gp": {"method": "gp_shapley"}}, **entry}
+    return {
+        "run": ["x"],
+        "datasets": {"asked": {"source": "prompts", "path": str(file)}},
+        "models": {"lm": {"source": str(folder), "task": "generation"}},
+        "experiments": {"x": experiment},
+    }
+
+
+@pytest.mark.parametrize(
+    "change, line",
+    [
+        ({"features": {"kind": "column"}}, "experiments.x.features.kind: 'column' does not fit prompts. Allowed: "),
+        ({"dataset": None}, "experiments.x.dataset: a language model explains prompts; name a dataset"),
+        ({"reference": "zero"}, "experiments.x.reference: parts of prompts are removed by delete or mask"),
+        ({"value": "probability"}, "experiments.x.value: the value is the log_probability of the answer"),
+        ({"metrics": {"log_odds": {}}}, "experiments.x.metrics.log_odds: it is not of prompts"),
+        ({"methods": {"x": {"method": "tree_shap"}}}, "experiments.x.methods.x: tree_shap does not explain prompts"),
+        ({"methods": {"x": {"method": "gp_shapley", "budget": {"error": 1.0}}}}, "prompts have a fixed budget"),
+        ({"instances": {"label": 1}}, "experiments.x.instances.label: prompts are taken in the order of the file"),
+    ],
+)
+def test_mistakes_are_one_line(folder, file, change, line):
+    with pytest.raises(ShapelineError) as told:
+        load(config_of(folder, file, **change))
+    assert len([one for one in str(told.value).splitlines() if line in one]) == 1, told.value
+    load(config_of(folder, file))
+
+
+@pytest.mark.parametrize(
+    "section, entry, line",
+    [
+        ("models", {"source": "./none", "task": "generation"}, "models.lm.source: "),
+        (
+            "models",
+            {"source": "m.onnx", "task": "generation"},
+            "models.lm.source: task: generation needs path/to/folder",
+        ),
+        ("models", {"source": "./m", "task": "generation", "weights": "x"}, "models.lm.weights: a model with task"),
+        ("datasets", {"source": "prompts"}, "datasets.asked.path: is missing"),
+        ("datasets", {"source": "prompts", "path": "none.jsonl"}, "datasets.asked.path: there is no file none.jsonl"),
+        (
+            "datasets",
+            {"source": "prompts", "path": "x.jsonl", "length": 3},
+            "datasets.asked.length: a dataset of prompts",
+        ),
+    ],
+)
+def test_entries_of_models_and_prompts_are_checked(folder, file, section, entry, line):
+    raw = config_of(folder, file)
+    raw[section] = {next(iter(raw[section])): entry}
+    with pytest.raises(ShapelineError) as told:
+        load(raw)
+    assert any(one.startswith(line) for one in str(told.value).splitlines()), told.value
+
+
+def test_init_writes_a_configuration_that_is_valid(folder, file):
+    from shapeline.workflow import init_config
+
+    text = init_config.configuration(file, None, str(folder))
+    raw = yaml.safe_load(text)
+    config = load(raw)
+    entry = config.experiments[config.run[0]]
+    assert entry.prompts["features"] == "sentence" and entry.report.notebook == "generation"
+    assert raw["experiments"][config.run[0]]["metrics"]["error"] == {"reference": "exact"}
+    with pytest.raises(ShapelineError, match="holds prompts; add --model path/to/folder of a language model"):
+        init_config.configuration(file)

@@ -1,0 +1,223 @@
+"""Jobs of an experiment that explains answers of a language model: its prompts with their answers, and their scores."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from shapeline import scores
+from shapeline.attribution import game_values
+from shapeline.attribution.attribution_job import Result
+from shapeline.attribution.context import ExplanationContext
+from shapeline.attribution.row_store import ADDRESS, Table, digest_file, digest_of
+from shapeline.attribution.rows import shard
+from shapeline.attribution.settings import AttributionSettings
+from shapeline.datasets import folders
+from shapeline.datasets.sources import expand
+from shapeline.designs.design import evaluations as evaluations_of
+from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.generation import estimates, language_models, measures, opening
+from shapeline.generation.encoding import Answer, Encoder
+from shapeline.generation.game import PromptGame, Removal
+from shapeline.generation.prompt_files import PromptRow, read_prompts
+from shapeline.generation.prompts import WHERE, build_prompt
+from shapeline.metrics.prompts import KEY
+from shapeline.seeds import seed_of
+from shapeline.versions import list_versions
+
+log = logging.getLogger("shapeline")
+STORED = pa.schema([("coalition", pa.string()), *game_values.SCHEMA])
+MOST_TOKENS = 12  # prompts whose scores of answer tokens are stored; a page shows no more
+LARGEST = 20_000  # scores of parts by tokens that are stored of a prompt
+
+
+@dataclass
+class Reader:
+    """A language model on its device, and the prompts of an experiment. settings: of `prompts`."""
+
+    settings: Mapping[str, Any]
+    device: str
+
+    @cached_property
+    def opened(self) -> tuple[language_models.LanguageModel, Any]:
+        """The model and its tokenizer, read when they are first needed."""
+        model, tokenizer = language_models.load(str(expand(self.settings["model"])))
+        model.model.to(self.device)
+        return model, tokenizer
+
+    @cached_property
+    def rows(self) -> list[PromptRow]:
+        """The prompts of the file that are explained."""
+        return read_prompts(expand(self.settings["path"]))[: self.settings["count"]]
+
+    @property
+    def removal(self) -> Removal:
+        """How parts are removed."""
+        return Removal(self.settings["removal"])
+
+    def play(self, row: PromptRow, own_ids: list[int] | None = None) -> tuple[PromptGame, Answer]:
+        """Return the game of a prompt and its answer; own_ids: of the model's own answer, where it is known."""
+        try:
+            model, tokenizer = self.opened
+            chat = bool(getattr(tokenizer, "chat_template", None))
+            built = build_prompt(row.question, row.context, self.settings["features"], None, chat)
+            encoder = opening.open_encoder(model, tokenizer, chat, built)
+            answer = self._answer(encoder, built, row, own_ids)
+            answers = [answer]
+            if row.contrast is not None:
+                answers.append(encoder.encode_answer(row.contrast, built.render(np.ones(built.d, bool))))
+            return opening.build_game(model, encoder, built, answers, self.removal), answer
+        except ShapelineError as error:
+            raise type(error)(str(error).replace(f"{WHERE}: ", f"{row.where}: ", 1)) from error
+
+    def _answer(self, encoder: Encoder, built, row: PromptRow, own_ids: list[int] | None) -> Answer:
+        if own_ids is not None:
+            return encoder.answer_of(own_ids)
+        most = self.settings["max_tokens"]
+        return opening.answer_of(self.opened[0], encoder, built, row.answer, self.removal, most)
+
+
+def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
+    """Return a row per prompt with its answer and the values of both ends.
+
+    Columns: instance, question, parts, answer, answer_ids (of the model's own answer, else null), tokens, support
+    (numbers of parts); as of games, game, output, players, value_full, value_empty; row, label and prediction.
+    """
+    reader, rows = Reader(settings["prompts"], device), []
+    for number, prompt in enumerate(reader.rows):
+        played, answer = reader.play(prompt)
+        kept = Kept(reader, played, answer, store)
+        empty, full = played.totals(np.repeat([[False], [True]], played.d, axis=1))
+        kept.write()
+        question = prompt.question if isinstance(prompt.question, str) else prompt.question[-1]["content"]
+        told = {"question": question, "parts": [*played.prompt.parts], "answer": answer.text}
+        told |= {"answer_ids": None if prompt.answer else [*answer.ids], "tokens": _shown(played)}
+        told |= {"contrast": prompt.contrast, "support": prompt.support_of(played.prompt.parts)}
+        ends = {"value_full": full, "value_empty": empty, "label": full, "prediction": full}
+        rows.append({"row": number, "game": question, "output": "", "players": told["parts"], **told, **ends})
+    return pd.DataFrame(rows).rename_axis("instance").reset_index()
+
+
+def _shown(played: PromptGame) -> list[str]:
+    return [token if sign > 0 else f"-{token}" for token, sign in zip(played.tokens, played.signs, strict=True)]
+
+
+class Kept:
+    """Values of a prompt's coalitions in the row store: found when it is made, new ones kept by `write`."""
+
+    def __init__(self, reader: Reader, played: PromptGame, answer: Answer, store: str):
+        self.played, self.address = played, _address(reader, played, answer)
+        self.key = value_key(reader.settings)
+        self.table = Table(Path(store, "values", self.key) if store else None, STORED, growing=True)
+        found = self.table.read({self.address})
+        for row in found.itertuples():
+            coalition = np.array([*row.coalition]) == "1"
+            played.known[coalition.tobytes()] = np.array(row.values)
+        played.seconds += float(found["seconds"].sum())
+        self.stored = set(played.known)
+
+    def write(self) -> None:
+        """Keep the values that are new."""
+        new = [key for key in self.played.known if key not in self.stored]
+        each = self.played.seconds / max(1, len(self.played.known))
+        coalitions = ["".join("01"[bit] for bit in np.frombuffer(key, np.uint8)) for key in new]
+        values = pd.Series([self.played.known[key] for key in new], dtype=object)
+        rows = pd.DataFrame({ADDRESS: self.address, "coalition": coalitions, "values": values, "seconds": each})
+        self.table.append(rows)
+        self.table.flush()
+        self.stored |= set(new)
+
+
+def value_key(settings: Mapping[str, Any]) -> str:
+    """Return the key of the table of values: of the model's files and how parts are removed."""
+    files = folders.files_of(settings["model"], weights=True)
+    return digest_of([sorted(map(digest_file, files)), settings["removal"], list_versions("torch", ["transformers"])])
+
+
+def _address(reader: Reader, played: PromptGame, answer: Answer) -> str:
+    everything = played.prompt.render(np.ones(played.prompt.d, bool))
+    source = played.source
+    return digest_of([everything, played.prompt.parts, [[*one.ids] for one in source.answers]])
+
+
+@dataclass(frozen=True)
+class PromptJob:
+    """What a job of a method on prompts is given: as of an AttributionJob."""
+
+    settings: AttributionSettings
+    label: str
+    files: Any
+    device: str
+    store: str = ""
+
+    def explain_shard(self, index: int, count: int, on_error: str, progress: Callable) -> Result:
+        """Return the rows of the method on a share of the prompts; the arguments are as of an AttributionJob."""
+        reader = Reader(self.settings.rows["prompts"], self.device)
+        share = shard(scores.read_table(self.files.instances), index, count)
+        tell, frames, spent = progress(len(share)), [], 0
+        for place, row in enumerate(share.to_dict("records"), 1):
+            own = row["answer_ids"]
+            played, answer = reader.play(reader.rows[row["row"]], None if own is None else [*map(int, own)])
+            kept = Kept(reader, played, answer, self.store)
+            frames += [self._row(played, row, repeat, budget, on_error) for repeat, budget in self._repeats()]
+            kept.write()
+            spent += sum(frame["evaluations"] for frame in frames)
+            tell(place, spent)
+        every = [{name: frame.get(name) for name in scores.SCHEMA.names} for frame in frames]
+        rows = pd.DataFrame(every, columns=scores.SCHEMA.names, dtype=object)
+        rows = rows.sort_values(["instance", "repeat", "budget"], ignore_index=True)
+        subject = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
+        return Result(rows, subject, [value_key(reader.settings)])
+
+    def _repeats(self) -> list[tuple[int, float | None]]:
+        return [(repeat, budget) for repeat in range(self.settings.repeats) for budget in self.settings.method.budgets]
+
+    def _row(self, played: PromptGame, row: Mapping, repeat: int, budget: float | None, on_error: str) -> dict:
+        """Return the score row of a prompt; of a failure with its reason."""
+        keys = {"instance": row["instance"], "target": 0, "training_seed": 0, "randomised_layers": None}
+        keys |= {"repeat": repeat, "budget": budget, "evaluations": 0, "seconds": 0.0}
+        ends = {"value_full": row["value_full"], "value_empty": row["value_empty"]}
+        method = self.settings.method
+        settings = {"method": method.name, **method.arguments}
+        seed = seed_of(self.settings.game.seed, self.label, repeat, int(row["instance"]))
+        spent = evaluations_of(budget, played.d) if budget else 2**played.d if method.method.exact else played.d + 1
+        try:
+            found = estimates.estimate(played, settings, spent, "sum", seed)
+        except ShapelineError as error:
+            if on_error == "fail":
+                raise
+            status = error.status if isinstance(error, MethodFailure) else "no design"
+            return {**keys, **ends, "status": status, "error": str(error)}
+        error = found.standard_error
+        return {
+            **keys,
+            **ends,
+            "scores": found.scores.astype(np.float32),
+            "standard_error": None if error is None or not np.isfinite(error).all() else error.astype(np.float32),
+            "evaluations": found.evaluations,
+            "seconds": found.seconds,
+            "status": "ok",
+            "details": json.dumps(self._details(played, row, found)),
+        }
+
+    def _details(self, played: PromptGame, row: Mapping, found: estimates.Estimate) -> dict:
+        """Return the measures of the scores, where they are asked for, and the scores of the answer's tokens."""
+        details: dict[str, Any] = {}
+        if self.settings.rows["prompts"].get("measures"):
+            told = {"game": played, "totals": found.scores, "half_widths": None, "value": "sum"}
+            told |= {"method": found.method, "evaluations": found.evaluations}
+            support = [*map(int, row["support"])] if len(row["support"]) else None
+            measured = measures.measure(SimpleNamespace(**told), None, support, self.settings.game.seed)
+            details[KEY] = {name: value for name, value in measured.items() if np.isfinite(value)}
+        tokens = found.tokens
+        if row["row"] < MOST_TOKENS and tokens is not None and tokens.size <= LARGEST:
+            details["tokens"] = np.round(tokens, 5).tolist()
+        return details
