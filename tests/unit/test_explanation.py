@@ -523,3 +523,20 @@ def test_attributes_under_their_old_names_warn(explained):
             assert getattr(explained, old) is getattr(explained, new)
     with pytest.raises(AttributeError, match="no attribute 'uncertain'"):
         explained.uncertain  # noqa: B018
+
+
+def test_evaluations_of_partition_are_its_own():
+    """Partition has a parameter of that name, in place of a budget."""
+    images = np.random.default_rng(0).random((2, 1, 16, 16))
+    asked = []
+
+    def predict(rows):
+        asked.append(len(rows))
+        mean = np.asarray(rows).mean((1, 2, 3))
+        return np.stack([1 - mean, mean], axis=1)
+
+    for evaluations in (20, 64):
+        asked.clear()
+        found = shapeline.explain(predict, images, "partition", np.zeros((1, 16, 16)), "pixel", evaluations=evaluations)
+        assert (found.evaluations <= evaluations).all() and found.evaluations.min() > evaluations - 4
+        assert sum(asked) <= 2 * evaluations + 20

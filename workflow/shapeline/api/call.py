@@ -15,6 +15,7 @@ from shapeline.api.choice import (
 from shapeline.api.explanation import Explanation
 from shapeline.errors import reported_extras
 from shapeline.games.features import Features
+from shapeline.methods.registry import METHODS
 
 
 @reported_extras("explain")
@@ -110,6 +111,8 @@ def explain(
     [[2.0, 3.0, 3.0]]
     """
     spend = check_spending("explain", budget, evaluations)
+    if evaluations is not None and method in METHODS and "evaluations" in METHODS[method].parameters.model_fields:
+        parameters, evaluations = parameters | {"evaluations": evaluations}, None
     settings = checked_settings("gp_shapley" if method == AUTO else method, parameters, spend)
     seed = seed_by(seed, random_state)
     wanted = CallOptions(
