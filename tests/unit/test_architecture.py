@@ -1,6 +1,7 @@
 """The house keeps its shape: rooms, one direction of imports, short functions (docs/architecture.md draws it)."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from functools import cache
@@ -124,6 +125,13 @@ def test_modules_import_modules_and_no_lazy_names():
     assert lazy
     for name in trees():
         assert not lazy & imported(name), name
+
+
+def test_every_lazy_name_is_there():
+    for name in (module for module in trees() if imported(module) == {"shapeline.lazy"}):
+        package = importlib.import_module(name)
+        for public in dir(package):
+            assert getattr(package, public) is not None, (name, public)
 
 
 @pytest.mark.parametrize("name", ["designs", "theory"])

@@ -249,8 +249,8 @@ def test_the_committed_notebook_is_bare_and_its_code_is_tracked(default, root):
     default["experiments"]["digits"]["report"] = {"notebook": "localization"}
     os.chdir(root)
     tracked = report_code(load(default), "digits")
-    files = ("sections/localization.py", "sections/theorems.py", "claims.py", "sections/evidence.py", "page.css")
-    assert {f"workflow/shapeline/report/{file}" for file in files} <= set(tracked)
+    files = ("report/sections/localization.py", "papers/theorem_sections.py", "papers/claims.py", "report/page.css")
+    assert {f"workflow/shapeline/{file}" for file in files} <= set(tracked)
     assert "workflow/shapeline/theory/visited_nodes.py" in tracked
 
 
