@@ -78,6 +78,15 @@ def test_a_large_page_has_all_methods_for_some_instances_and_a_summary_for_the_r
     assert "<p>static</p>" in page
 
 
+def test_a_summary_is_of_the_first_recommended_method_that_has_scores():
+    failed, fine = Entry("failed", [np.ones(3), None]), Entry("fine", [np.ones(3), np.array([0.0, 3.0, -4.0])])
+    data = ExplorerData(
+        "table", [Instance("0"), Instance("1")], [failed, fine], recommended=["failed", "fine"], n_shown=1
+    )
+    summary = content(explorer_html(data))["instances"][1]["summary"]
+    assert summary["method"] == 1 and summary["features"] == [2, 1, 0] and summary["scores"] == [-4, 3, 0]
+
+
 def test_cells_are_run_lengths():
     cells = np.array([[0, 0, 1], [1, -1, -1]])
     stored = content(explorer_html(ExplorerData("image", [Instance("0")], [Entry("m", [np.ones(2)])], cells=cells)))

@@ -81,8 +81,8 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
     const panels = element("div", { class: "explorer-panels" });
     const note = element("p", { class: "explorer-note" });
     const status = element("p", { class: "explorer-hidden", role: "status" });
-    live.append(element("div", { class: "explorer-steps" }, previous, choice, next, position), methods, options,
-      facts, panels, note, status);
+    live.append(element("div", { class: "explorer-steps" }, previous, choice, next, position),
+      ...(names.length > 1 ? [methods] : []), options, facts, panels, note, status);
 
     function title(one) {
       return `instance ${one.id}` + (one.prediction || one.explained ? `: ${one.prediction || one.explained}` : "") + (one.wrong ? " (wrong)" : "");
@@ -160,7 +160,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
 
     function listFacts(one) {
       const rows = [["instance", one.id], ["prediction", one.prediction], ["true class", one.label],
-        ["explained", one.explained], ["value of the input", one.full === null ? null : format(one.full)],
+        ["explained class", one.explained], ["value of the input", one.full === null ? null : format(one.full)],
         ["base value", one.base === null ? null : format(one.base)]];
       return rows.filter((row) => row[1] !== null && row[1] !== undefined && row[1] !== "").map(([name, text]) =>
         element("div", {}, element("dt", {}, name), element("dd", {},
@@ -231,7 +231,8 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       const places = most < 1e-3 || most >= 1e6 ? null : Math.min(Math.max(0, 2 - Math.floor(Math.log10(most))), 6);
       const text = (value) => places === null || value === null ? format(value)
         : value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places }).replace("-", "−");
-      return (score > 0 ? "+" : "") + text(score) + (state.intervals && within ? ` ± ${text(within)}` : "");
+      const shown = text(score).replace(/^−(?=[0.]+$)/, "");
+      return (score > 0 && /[1-9]/.test(shown) ? "+" : "") + shown + (state.intervals && within ? ` ± ${text(within)}` : "");
     }
 
     // ------------------------------------------------------------------------------------------- bars, waterfall

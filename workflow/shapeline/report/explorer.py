@@ -201,7 +201,8 @@ def _instance(data: ExplorerData, place: int, whole: bool, chosen: Sequence[int]
         if one.cells is not None:
             facts |= {"cells": _run_lengths(one.cells), "size": list(np.shape(one.cells))}
         return facts
-    return facts | {"summary": _summary(data.entries[chosen[0]], chosen[0], place, one.names)}
+    method = next((number for number in chosen if data.entries[number].scores[place] is not None), chosen[0])
+    return facts | {"summary": _summary(data.entries[method], method, place, one.names)}
 
 
 def _summary(entry: Entry, method: int, place: int, names: Sequence[str] | None) -> dict:
