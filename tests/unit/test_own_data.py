@@ -74,12 +74,11 @@ def prepared(table, tmp_path):
 
 def pipeline(table: pd.DataFrame, last=None, target: str = "sold"):
     """The user's own: imputes, scales and encodes, so that town becomes several columns inside."""
+    encode = OneHotEncoder(handle_unknown="ignore")
     steps = make_column_transformer(
         (make_pipeline(SimpleImputer(), StandardScaler()), ["size", "rooms"]),
-        (
-            make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(handle_unknown="ignore")),
-            ["town", "garden"],
-        ),
+        (make_pipeline(SimpleImputer(strategy="most_frequent"), encode), ["town"]),
+        (encode, ["garden"]),  # imputers before scikit-learn 1.9 take no column of truth
     )
     return make_pipeline(steps, LogisticRegression() if last is None else last).fit(table[COLUMNS], table[target])
 
