@@ -1,0 +1,26 @@
+"""Figures of the page of a game."""
+
+import numpy as np
+import pandas as pd
+
+from shapeline.report.figures import games
+from shapeline.report.styling import styles
+
+ENTRIES = {name: {"method": "gp_shapley", "is_control": False} for name in ("a", "b")}
+
+
+def test_scores_have_a_row_per_player_and_an_interval_per_method():
+    columns = {"a": (np.array([3.0, -1.0]), np.array([0.5, 0.1])), "b": (np.array([2.0, 1.0]), None)}
+    [axes] = games.scores(["x", "y"], columns, styles(ENTRIES), "title", "score").axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["x", "y"]
+    whiskers = axes.containers[0][2][0].get_segments()
+    np.testing.assert_allclose(np.array(whiskers)[:, :, 0], [[3 - 0.98, 3 + 0.98], [-1.196, -0.804]])
+
+
+def test_convergence_draws_what_is_known():
+    rows = [("a", 10, 0.4, np.nan), ("a", 20, 0.2, np.nan), ("b", 10, np.nan, 0.3)]
+    frame = pd.DataFrame(rows, columns=["method", "evaluations", "predicted", "actual"])
+    [axes] = games.convergence(frame, styles(ENTRIES), "nats").axes
+    assert [line.get_label() for line in axes.lines] == ["a, predicted", "b, actual"]
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [0.4, 0.2])
+    assert games.convergence(frame.assign(predicted=np.nan, actual=np.nan), styles(ENTRIES), "nats") is None
