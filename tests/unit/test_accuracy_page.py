@@ -137,5 +137,5 @@ def test_every_cell_of_the_page_shows_something(root, tmp_path, monkeypatch):
     scores.write_table(written, measured, {"draws": 2})
     _, shown = notebooks.shown(root / "notebooks/accuracy.ipynb", measured=str(written))
     assert shown.count("<svg") == 2 and shown.count("<table") == 3
-    assert "At 4 d evaluations take" in shown and "game 2" in shown and "a sum of terms" in shown
+    assert "At 4 d evaluations: " in shown and "game 2" in shown and "a sum of terms" in shown
     assert not any(absent in shown for absent in (">nan", "None", "inf<", "np.float64"))

@@ -76,10 +76,10 @@ def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed
 
 def test_misclassified_pictures_are_shown_or_said_to_be_none(results):
     page = images.mistakes_section(results).data  # the folder has one
-    assert "1 of the 12 explained images wrong" in page and "<figure>" in page and "are shown" not in page
+    assert "wrong on 1 of the 12 explained images" in page and "<figure>" in page and "are shown" not in page
     right = results.instances.assign(prediction=results.instances["label"])
     page = images.mistakes_section(dataclasses.replace(results, instances=right)).data
-    assert "none of the 12" in page and "<figure>" not in page
+    assert "correct on all 12" in page and "<figure>" not in page
     wrong = results.instances.assign(prediction=1 - results.instances["label"])
     page = images.mistakes_section(dataclasses.replace(results, instances=wrong)).data
     assert "12 of the 12" in page and "The first 6 are shown." in page

@@ -143,7 +143,7 @@ def test_the_page_shows_what_the_issue_asks_for(rendered):
     rows = re.findall(r'<div class="face">.*?</div></div></div>', page)
     assert len(rows) == 4 and all(row.count("<img") == 7 for row in rows)  # the picture, and two of each measure
     assert len(re.findall(r'<div class="face sweep">', page)) == 2 * 3  # sigma, rho and mu at two pictures
-    assert "Time a vector: parzen (σ)" in text and "data_lime (ρ)" in text and "data_lime (μ)" in text
+    assert "time per vector: parzen (σ)" in text and "data_lime (ρ)" in text and "data_lime (μ)" in text
     assert "Cosine between mim and parzen at 20 instances" in text
     assert "parzen, σ = 1: monotonicity" in text and "mim, 1/r²: continuity" in text
 
@@ -279,7 +279,7 @@ def test_a_long_record_keeps_its_largest_features_in_order():
     names = [f"f{place}" for place in range(30)]
     page = points.record_table(names, names, {"mim": scores}, most=3).data
     assert re.findall(r"<tr><td>(\w+)</td>", page) == ["f3", "f11", "f28"]
-    assert "27 features with less influence" in page
+    assert "27 features with smaller influence" in page
 
 
 def test_values_of_a_record_name_categories():
@@ -401,7 +401,7 @@ def test_parzens_potential_has_the_influence_as_its_slope(verdicts):
     sentence = sections_axioms.counter_sentence(verdict)
     assert sentence == (
         "Row [1.0] added with x's label, 1 above x in feature 0: influence 0.210 before and 0.170 after; the axiom "
-        "asks for at least 0.210."
+        "requires at least 0.210."
     )
     turned = dataclasses.replace(verdict.counter_example, expected=np.array([0.1]))
     assert "at most 0.100" in sections_axioms.counter_sentence(dataclasses.replace(verdict, counter_example=turned))
@@ -446,7 +446,7 @@ def test_coincident_points_and_random_labels_are_told(verdicts):
     assert [axes.get_title(loc="left") for axes in mean.axes] == ["one labelling: 0.235", "mean of all: 0.118"]
     assert len(arrows(jump.axes[1])) == 1 and not arrows(jump.axes[0])
     assert "$?$" in [line.get_marker() for line in mean.axes[1].lines]
-    assert "the axiom asks for 0" in sections_axioms.counter_sentence(broken(verdicts, "parzen, σ = 1", "non_bias"))
+    assert "the axiom requires 0" in sections_axioms.counter_sentence(broken(verdicts, "parzen, σ = 1", "non_bias"))
 
 
 def test_figure_1_of_the_paper():

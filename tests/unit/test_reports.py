@@ -33,7 +33,7 @@ PARTS = [
     "Error to the exact values",
     "Agreement between methods",
 ]
-PICTURES = ["Masked images", "Images that the model gets wrong", "Mean maps"]
+PICTURES = ["Masked images", "Misclassified images", "Mean maps"]
 
 
 def notebook(path: Path, *cells) -> Path:

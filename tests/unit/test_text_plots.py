@@ -60,7 +60,7 @@ def test_words_without_scores_are_shown_all_the_same():
     document = texts.Document("one", ["so", "what"], {"m": np.array([1.0, 2.0])}, None, "good", 0.9)
     for unsure, said in (([True, True], True), ([True, False], False)):
         page = texts.document_page([dataclasses.replace(document, unsure={"m": np.array(unsure)})]).data
-        assert ("the interval of every score holds 0" in page) == said and "every score is 0" not in page
+        assert ("the interval of every score includes 0" in page) == said and "every score is 0" not in page
 
 
 def test_long_documents_keep_every_word_and_are_set_small():

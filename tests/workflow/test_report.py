@@ -46,7 +46,7 @@ def test_the_page_of_accuracy_is_rendered_with_its_figures(fresh):
     fresh.configure(TINY)
     fresh.snakemake("results/reports/accuracy.html", "--cores", "1", "--config", "accuracy=1", timeout=300)
     page = (fresh.path / "results/reports/accuracy.html").read_text()
-    assert "Accuracy: which estimator of Shapley values to take" in page and "gp_shapley" in page
+    assert "Accuracy: estimators of Shapley values at equal budgets" in page and "gp_shapley" in page
     assert all(game.name in page for game in kept) and "boosted trees" not in page.split("<script")[0]
     written = [path for path in (fresh.path / "results/reports/accuracy_files").iterdir() if path.suffix == ".svg"]
     assert len(written) == len(re.findall("<img|<svg role", page)) > 1

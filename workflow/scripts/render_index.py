@@ -11,7 +11,7 @@ from shapeline.report.index import write_index
 
 titles = {
     "theory": "Theory: the papers' statements, checked numerically",
-    "accuracy": "Accuracy: estimators of Shapley values on games where these are known",
+    "accuracy": "Accuracy: estimators of Shapley values on games with known values",
 }
 pages = {Path(page).name: titles[Path(page).stem] for page in snakemake.input.pages}
 write_index(snakemake.input.notebooks, snakemake.output.html, pages, snakemake.params.settings["digests"])

@@ -50,10 +50,10 @@ def header(found: Accuracy) -> HTML:
         "games": len(found.games),
         "instances": explained,
         "estimators": len(ESTIMATORS),
-        "draw each" if found.draws == 1 else "draws each": found.draws,
+        "sample each" if found.draws == 1 else "samples each": found.draws,
         "features (d)": f"{min(game.d for game in found.games)} to {max(game.d for game in found.games)}",
     }
-    return top("Accuracy: which estimator of Shapley values to take at a budget", _answers(found), (), facts)
+    return top("Accuracy: estimators of Shapley values at equal budgets", _answers(found), (), facts)
 
 
 def _answers(found: Accuracy) -> list[tuple[str, str]]:
@@ -63,11 +63,11 @@ def _answers(found: Accuracy) -> list[tuple[str, str]]:
         ranked = rows.set_index("estimator").sort_values("ratio")
         name, best = ranked.index[0], ranked.iloc[0]
         if name == BASE:
-            told.append((f"At {number(times)} d evaluations take {BASE}:", "no other estimator is ahead of it."))
+            told.append((f"At {number(times)} d evaluations: {BASE}.", "No other estimator has a smaller mean error."))
             continue
-        size = f"its error is {_ratio(best)} of {BASE}'s over {number(best['games'])} games"
-        sure = "" if best["high"] < 1 else ", which is not for sure"
-        told.append((f"At {number(times)} d evaluations take {name}:", f"{size}{sure}; {_pays(found, name, times)}."))
+        size = f"Its error is {_ratio(best)} times that of {BASE} over {number(best['games'])} games"
+        sure = "" if best["high"] < 1 else " (not significant)"
+        told.append((f"At {number(times)} d evaluations: {name}.", f"{size}{sure}; {_pays(found, name, times)}."))
     return told
 
 
@@ -79,11 +79,12 @@ def _pays(found: Accuracy, name: str, times: float) -> str:
     """From how many seconds an evaluation the estimator is ahead, in the median game."""
     seconds = accuracy.pays_from(found.measured, name).xs(times, level="times")
     behind = int(seconds.isna().sum())
-    less = f"; in {behind} of {len(seconds)} games its error is no less" if behind else ""
+    less = f"; in {behind} of {len(seconds)} games its error is not smaller" if behind else ""
     middle = seconds.median()
     if not middle > 0:
-        return f"at equal time too, however cheap the model{less}"
-    return f"at equal time too where an evaluation takes {number(1e6 * middle, 2)} µs or more, in the median game{less}"
+        return f"it is also better at equal time for any model{less}"
+    least = f"{number(1e6 * middle, 2)} µs (median game)"
+    return f"it is also better at equal time if an evaluation takes at least {least}{less}"
 
 
 def ratio_section(found: Accuracy) -> HTML:
@@ -96,15 +97,15 @@ def ratio_section(found: Accuracy) -> HTML:
     return join_parts(
         figure(
             figures.ratios(means, found.styles),
-            "Error of each estimator as a share of kernel_shap's over games",
+            "Error of the estimators divided by that of kernel_shap, over games",
             "Geometric means over games with their 95 % intervals; kernel_shap is 1.",
             numbers=means,
         ),
-        table(shown.rename_axis("error over kernel_shap's").reset_index()),
+        table(shown.rename_axis("error / error of kernel_shap").reset_index()),
         note(
-            "Root mean square errors over instances, draws and features, each divided by kernel_shap's on that game at "
-            "that budget; the intervals are over games. An estimator that needs more evaluations, or a game where "
-            "nearly all coalitions would be evaluated, is left out of a column."
+            "RMSE over instances, samples and features, divided by that of kernel_shap on the same game and budget, "
+            "with intervals over games. A column leaves out estimators that need more evaluations, and games where "
+            "nearly all coalitions would be evaluated."
         ),
     )
 
@@ -114,8 +115,8 @@ def game_section(found: Accuracy) -> HTML:
     columns = ["game", "estimator", "times", "rmse", "ratio", "seconds"]
     return figure(
         figures.errors(found.measured, found.styles),
-        "Error of each estimator against the budget, game by game",
-        "Root mean square error to the exact values, in the game's own units.",
+        "Error of the estimators against the budget, per game",
+        "RMSE to the exact values, in the units of the game.",
         numbers=found.measured[columns],
     )
 
@@ -129,16 +130,14 @@ def cost_section(found: Accuracy) -> HTML:
     )
     shown = (1e3 * seconds[TIMED]).map(lambda one: number(one, 2)).rename_axis(columns=None).reset_index()
     pays = accuracy.pays_from(measured, LEARNS).xs(times, level="times").reindex(shown["game"])
-    column = f"{LEARNS} pays from, µs an evaluation"
+    column = f"break-even of {LEARNS}, µs per evaluation"
     shown[column] = ["–" if np.isnan(one) else number(1e6 * one, 2) for one in pays]
     return join_parts(
-        table(shown, f"Milliseconds an instance beside the model at {times} d"),
+        table(shown, f"Milliseconds per instance without the model, at {times} d"),
         note(
-            "The making of the coalitions, a draw for each instance, and the readout, on one core; of the other "
-            "estimators in the CSV of the figure above. An estimator whose "
-            f"error is a share r of {BASE}'s is as good as {BASE} at 1 / r² times the evaluations: it pays where those "
-            "that it saves take longer than its readout; 0 is always, a dash never. Where the model is cheaper than "
-            f"that, take {BASE} with more evaluations."
+            "Sampling of coalitions per instance and estimation, on one core. Break-even: from this cost of a model "
+            f"evaluation on, {LEARNS} is better than {BASE} at equal time (0: always; –: never). For a cheaper model "
+            f"use {BASE} with more evaluations."
         ),
     )
 
@@ -158,8 +157,8 @@ def games_section(found: Accuracy) -> HTML:
     return join_parts(
         table(pd.DataFrame(rows), text=["kind", "exact values"]),
         note(
-            "A sum of terms: weights that count where some features are present and others absent, as the leaves of "
-            "trees do that are asked with one reference row; their Shapley values are a closed form. The games are in "
-            "workflow/shapeline/statistics/games.parquet, for a benchmark of your own: docs/formats.md has the columns."
+            "A sum of terms: weights that apply if some features are kept and others masked, as for the leaves of "
+            "trees with one background row; their Shapley values have a closed form. The games are in "
+            "workflow/shapeline/statistics/games.parquet (columns: docs/formats.md)."
         ),
     )

@@ -40,7 +40,7 @@ def axiom_table(by_measure: Mapping[str, Sequence[axioms.Verdict]]) -> pd.DataFr
     return pd.DataFrame(
         {
             "axiom": f"{verdict.number} {_format_name(verdict)}",
-            "what it asks": verdict.statement,
+            "requirement": verdict.statement,
             **{name: "passes" if row[place].passed else "⚠ fails" for name, row in by_measure.items()},
         }
         for place, verdict in enumerate(first)
@@ -61,9 +61,9 @@ def axioms_section(
         for title, verdict, sigma in drawn
     )
     tried = max(verdict.tried for row in by_measure.values() for verdict in row)
-    passed = f"“passes” means that none of {number(tried)} small data sets broke the axiom; “fails” is drawn below."
+    passed = f"Passes: none of {number(tried)} small data sets violates the axiom. Fails: a counter-example follows."
     return join_parts(
-        HTML(f'<div class="axioms">{table(axiom_table(by_measure), text=["what it asks"]).data}</div>'),
+        HTML(f'<div class="axioms">{table(axiom_table(by_measure), text=["requirement"]).data}</div>'),
         note(passed),
         heading("Counter-examples"),
         note(COUNTER_READING),
@@ -72,11 +72,9 @@ def axioms_section(
 
 
 COUNTER_READING = (
-    "The point of interest is ringed. Filled circles have its label, hollow squares the other, question marks either; "
-    "added points are orange. The number above is the influence, and so is the arrow, to one scale in both panels; "
-    "dashed is what the axiom asks for. For Parzen the curve is the share of the point's label, and the influence its "
-    "slope. The first is drawn after the paper's figure 1, which prints no numbers; the others are the smallest that "
-    "the search found."
+    "The point of interest is ringed: filled circles have its label, hollow squares the other, question marks either; "
+    "added points are orange. Arrow and number: the influence, on one scale in both panels; dashed: the influence that "
+    "the axiom requires. For Parzen the curve is the share of the point's label, whose slope is the influence."
 )
 FIGURE_1 = "parzen, as in figure 1: monotonicity"
 
@@ -103,12 +101,12 @@ def counter_sentence(verdict: axioms.Verdict) -> str:
     )
     change = example.change[0].upper() + example.change[1:]
     if verdict.axiom == "non_bias":
-        return f"{change}: {after}; the axiom asks for {expected}. Left: the labelling of largest influence, {before}."
+        return f"{change}: {after}; the axiom requires {expected}. Left: largest influence, {before}."
     if verdict.axiom == "monotonicity":
         rises = example.expected[example.feature] > example.after.influence[example.feature]
         bound = number(example.expected[example.feature], whole=False)
         expected = f"{'at least' if rises else 'at most'} {bound}"
-    return f"{change}: influence {before} before and {after} after; the axiom asks for {expected}."
+    return f"{change}: influence {before} before and {after} after; the axiom requires {expected}."
 
 
 def _vector(values: np.ndarray) -> str:

@@ -77,7 +77,7 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
         else [label for label in plain_labels(results) if len(read_details(results.scores[label], "visited_nodes"))]
     )
     if not labels or not having.any():
-        return note("No figures here: it takes h_shap with an absolute threshold of 0, and images with a true region.")
+        return note("Not available: needs h_shap with an absolute threshold of 0, and images with a true region.")
     rows, panels = [], []
     for label in labels:
         size = parameters(results, label).get("min_size", 1)
@@ -112,10 +112,9 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
         ),
         table(pd.DataFrame(rows), "Mean nodes visited"),
         note(
-            "The theorem wants a power of 4 leaves: n is the nearest. True pixels lie together, so even an OR over "
-            "them visits fewer nodes than the theorem expects at that ρ. What the model visits beyond the OR is "
-            "relevant to it without being true, or split more often than its concept allows; what it visits less, it "
-            "needs larger leaves to see."
+            "The theorem needs a power of 4 leaves; n is the nearest. True pixels are adjacent, so an OR over them "
+            "visits fewer nodes than the theorem expects at that ρ. The model visits more nodes than the OR where "
+            "other pixels are relevant to it, and fewer where it needs larger leaves to detect an object."
         ),
         theory_link("The theorem against simulated games"),
     )
@@ -186,7 +185,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
         else [label for label in select_method(results, "h_shap") if is_quadrant_h_shap(results, label)]
     )
     if not labels or not truth.any():
-        return note("No figures here: it takes h_shap on pixels and images with a true region.")
+        return note("Not available: needs h_shap on pixels, and images with a true region.")
     rows, shown = [], {}
     for label in labels:
         likeness = cosines(results, truth, label)
@@ -209,18 +208,17 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
     return join_parts(
         figure(
             cosine_strips(shown, styles_of(results)),
-            "Cosine with the Shapley map of the true pixels, a column a label, and the bound of theorem 3.4",
-            "A dot a image: the cosine between the map and an even map over the true pixels, which is the Shapley "
-            "map of an OR over them (eq. 8). Hollow: an even map over the leaves that touch a true pixel, which is "
-            "what h-Shap gives for that OR. Bar: the bound max(1/√a, √(k/n)), a cells in the largest leaf, k true of "
-            "n pixels.",
+            "Cosine with the Shapley map of the true pixels, one column per method, and the bound of theorem 3.4",
+            "One dot per image: cosine between the map and the Shapley map of an OR over the true pixels (eq. 8). "
+            "Hollow: h-Shap of that OR, a constant map over the leaves that touch a true pixel. Bar: the bound "
+            "max(1/√a, √(k/n)) for a cells in the largest leaf and k true of n pixels.",
             numbers=pd.concat(frame.assign(method=label) for label, frame in shown.items()) if shown else None,
         ),
         table(pd.DataFrame(rows)),
         note(
-            "The bound holds for an OR over pixels, and hollow dots never lie below it. A trained model needs more "
-            "than one pixel to know an object, so its own dots may. Exact Shapley values of the model are out of "
-            "reach at this d."
+            "The bound holds for an OR over pixels, so hollow dots never lie below it. A trained model needs several "
+            "pixels to detect an object, so its dots may lie below. Exact Shapley values of the model are not "
+            "computable at this d."
         ),
         theory_link("The bound against games whose Shapley values are known"),
     )

@@ -38,10 +38,10 @@ def header(checks: Checks) -> HTML:
         "statements checked": len(rows),
         "hold as printed": len(rows) - len(failed),
         "hold once corrected": sum(row["corrected"].startswith("holds") for row in failed),
-        "bounds checked, one a feature": number(sum(_cases(checks, key)[1] for key in ESTIMATORS)),
-        "estimators that always add up": f"{sum(row.random < ROUNDING for row in estimators)} of {len(estimators)}",
+        "bounds checked, one per feature": number(sum(_cases(checks, key)[1] for key in ESTIMATORS)),
+        "efficient estimators": f"{sum(row.random < ROUNDING for row in estimators)} of {len(estimators)}",
     }
-    return top("Theory: what the papers prove, measured", (), _headlines(checks), facts)
+    return top("Theory: statements of the papers, checked numerically", (), _headlines(checks), facts)
 
 
 def _headlines(checks: Checks) -> list[str]:
@@ -51,9 +51,9 @@ def _headlines(checks: Checks) -> list[str]:
     worst = max(_cases(checks, key)[0] for key in ("l_shapley", "c_shapley_myerson"))
     return [
         "The weights of C-Shapley as printed (Chen et al. 2018, eq. 6) fit only sets with exactly two neighbours. In a "
-        f"linear model they multiply the right score by {number(chain.min(), 2)} to {number(chain.max(), 2)} on a "
+        f"linear model they multiply the correct score by {number(chain.min(), 2)} to {number(chain.max(), 2)} on a "
         f"chain of 9 and by {number(grid.min(), 2)} to {number(grid.max(), 2)} on a whole 4 × 4 grid; with weights: "
-        "myerson every score is right.",
+        "myerson every score is correct.",
         "Theorem 2, the 6ε bound of C-Shapley, is false with those weights: without any coupling ε is 0 and the error "
         f"is {number(_uncoupled(checks.sweep.chain, 'c_shapley_paper'), 2)} nats. With Myerson weights it held in "
         f"{number(cases - violated)} of {number(cases)} cases.",
@@ -74,11 +74,11 @@ def summary(checks: Checks) -> HTML:
     return join_parts(
         table(frame, text=list(frame.columns)),
         note(
-            "In brackets the largest discrepancy found; the values of the random games are of order 1. A ⚠ marks a "
-            "statement that fails as its source prints it. Where a bound is meant, the number is the largest share of "
-            "the bound that an error used up. (7), (8) and (9) are the conditional, the marginal and the plug-in value "
-            f"of a coalition: where features depend on each other (7) and (8) are {number(apart.dependent, 2)} apart "
-            f"here, and where the model is not linear (8) and (9) are {number(apart.curved, 2)}."
+            "In brackets: the largest discrepancy, for random games with values of order 1; for a bound, the largest "
+            "error as a share of the bound. ⚠: the statement fails as printed. (7), (8) and (9) are the conditional, "
+            "the marginal and the plug-in value of a coalition. For dependent features (7) and (8) differ by "
+            f"{number(apart.dependent, 2)}; for a model that is not linear (8) and (9) differ by "
+            f"{number(apart.curved, 2)}."
         ),
     )
 
@@ -241,8 +241,8 @@ def charnes_section(checks: Checks) -> HTML:
     return join_parts(
         table(frame),
         note(
-            "First three columns: largest difference to a direct constrained fit. Distances: root mean square over 20 "
-            "random games of 7 features, in units of that of the Shapley values."
+            "First three columns: largest difference from a direct constrained fit. Distances: root mean square over "
+            "20 random games of 7 features, in units of that of the Shapley values."
         ),
     )
 
@@ -270,7 +270,7 @@ def neighbourhood_section() -> HTML:
             "Neighbourhood of order 2 on a grid, a set in pieces and a connected one",
             "The feature i is orange, its neighbourhood N₂(i) grey, the rest of a set blue.",
         ),
-        table(pd.DataFrame(rows), "Sets that the score of a feature inside a grid sums over"),
+        table(pd.DataFrame(rows), "Number of sets in the score of a feature inside a grid"),
     )
 
 
@@ -350,7 +350,7 @@ def myerson_section(checks: Checks) -> HTML:
         figure(
             shares(),
             "Share of a linear model's term that eq. 6 returns, by position on a chain and on a grid",
-            "A linear model has one right answer, share 1, which Myerson weights give at every order. Left: a chain of "
+            "For a linear model the correct share is 1, which Myerson weights give at every order. Left: a chain of "
             "9. Right: a 4 × 4 grid of patches.",
         ),
         table(frame, "C-Shapley of order d on 50 random games that are additive over components"),
@@ -379,8 +379,8 @@ def efficiency_section(checks: Checks) -> HTML:
     return join_parts(
         table(frame),
         note(
-            "200 random games of 9 features on a chain. Off by: root mean square of Σφ − (v(N) − v(∅)), in units of "
-            "that of v(N) − v(∅). myerson adds up where the graph is connected."
+            "200 random games of 9 features on a chain. Off by: RMS of Σφ − (v(N) − v(∅)), in units of "
+            "that of v(N) − v(∅). myerson is efficient where the graph is connected."
         ),
     )
 
@@ -407,16 +407,16 @@ def banzhaf_section(checks: Checks) -> HTML:
 
 
 def uniqueness_section(checks: Checks) -> HTML:
-    """The other terms that a measure could be made of, with the axioms that each breaks."""
+    """The other terms that a measure could consist of, with the axioms that each breaks."""
     found = checks.uniqueness
     rows = [
-        {"term": name, **{axiom: "⚠ breaks it" if axiom in broken else "" for axiom in AXIOMS}}
+        {"term": name, **{axiom: "⚠ violated" if axiom in broken else "" for axiom in AXIOMS}}
         for name, broken in found.broken.items()
     ]
     return join_parts(
-        table(pd.DataFrame(rows), "What else a measure could add up", text=["term"]),
+        table(pd.DataFrame(rows), "Other terms of a measure", text=["term"]),
         note(
-            "No sum of them keeps all axioms: with coefficients of length 1 it breaks them by "
+            "No sum of them satisfies all axioms: with coefficients of length 1 the residue is at least "
             f"{number(found.others, 2)} at least, whatever of MIM is added. MIM with four α breaks none "
             f"(largest residue {number(found.mim, 2)}). Lemma 4.1 stands for monotonicity: a new point y "
             "moves the influence along y − x alone. This is a search among these terms, no proof, and continuity is "
@@ -442,7 +442,7 @@ def hierarchy_section(checks: Checks) -> HTML:
         ),
         note(
             f"In {number(simulated.draws)} runs the cost exceeded 2ᵞ k logᵧ n only in the "
-            f"{number(simulated.costly_empty)} without any important cell (k = 0), where the root is still played."
+            f"{number(simulated.costly_empty)} without any important cell (k = 0), where the root is still evaluated."
             if simulated.costly == simulated.costly_empty
             else f"The cost exceeded 2ᵞ k logᵧ n in {number(simulated.costly)} of {number(simulated.draws)} runs."
         ),

@@ -47,9 +47,9 @@ def explanations(results: Results) -> HTML:
         )
         cells = [results.features_of(image).cells[0] for image in images]
         half = intervals(results, picked["instance"])
-        caption += " No colour: the 95 % interval of a sampled score holds 0." * bool(half)
+        caption += " No colour: the 95 % interval of a sampled score includes 0." * bool(half)
         drawing = heat_maps(images, names, values, cells, tone=tone_of(results.dataset_card), half=half)
-        maps = figure(drawing, "Score maps of a few instances, one column a method", caption, vector=False)
+        maps = figure(drawing, "Score maps of a few instances, one column per method", caption, vector=False)
         return join_parts(maps, order_note(results))
     ends = {
         label: experiment.scores_of(each, picked["instance"], "standard_error")
@@ -88,8 +88,8 @@ def order_note(results: Results) -> HTML | None:
     if not told:
         return None
     return note(
-        "Settled order: how many of an explanation's largest scores are each told from all below them, at 95 %, median "
-        f"over explanations: {'; '.join(told)}. Below these the order may be chance."
+        "Settled order (median over explanations): number of largest scores that differ significantly, at 95 %, from "
+        f"all smaller ones: {'; '.join(told)}. Below these, the order is not significant."
     )
 
 

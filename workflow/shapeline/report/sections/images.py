@@ -29,7 +29,7 @@ def sections(results: Results) -> HTML:
     return join_parts(
         heading("Masked images"),
         masked_section(results),
-        heading("Images that the model gets wrong") if _classified(results) else None,
+        heading("Misclassified images") if _classified(results) else None,
         mistakes_section(results) if _classified(results) else None,
         heading("Mean maps"),
         mean_section(results),
@@ -48,7 +48,7 @@ def masked_section(results: Results) -> HTML:
     picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
     return figure(
         masked_grid(results, picked),
-        "Images with the top features of each method masked, two rows an instance, a column a method",
+        "Images with the top features masked, two rows per instance, one column per method",
         f"The top {' and '.join(map(share, MASKED))} of the features by signed score are masked"
         f"{examples.signless(results)}. "
         f"{_colours(results)}",
@@ -60,23 +60,23 @@ def mistakes_section(results: Results) -> HTML:
     """Misclassified instances with their top features (Chen et al. 2018, figure 3, right), or a line that says none."""
     rows = results.instances
     wrong = rows[rows["label"] != rows["prediction"]]
-    of_others = "What speaks most for the wrong class"
+    of_others = "Features with the largest scores for the wrong class"
     things, explained = "images", "the class that it predicts, not the true one"
     if results.settings.get("target"):
         explained = experiment.explained_class(results)
-        of_others = "What speaks most for the class that is explained"
+        of_others = "Features with the largest scores for the explained class"
     if "picture" in rows:
         things, explained = "labels", "the label named, whether it is there or not"
     of_all = f"{number(len(wrong))} of the {number(len(rows))} explained {things}"
     if wrong.empty:
-        return note(f"The model gets none of the {number(len(rows))} explained {things} wrong.")
+        return note(f"The model is correct on all {number(len(rows))} explained {things}.")
     shown = wrong.head(WRONG)
     first = "" if len(shown) == len(wrong) else f" The first {len(shown)} are shown."
     return join_parts(
-        note(f"The model gets {of_all} wrong.{first} The scores explain {explained}."),
+        note(f"The model is wrong on {of_all}.{first} The scores explain {explained}."),
         figure(
             masked_grid(results, shown, MASKED[-1:]),
-            "Misclassified images with the top features of each method masked",
+            "Misclassified images with the top features masked, one column per method",
             f"{of_others}: the top {share(MASKED[-1])} of the features"
             f"{examples.signless(results)}. {_colours(results)}",
             vector=False,
@@ -161,11 +161,11 @@ def mean_section(results: Results) -> HTML:
     more = "" if len(means) == len(np.unique(_groups(results.instances))) else f" The first {MOST} classes are shown."
     return figure(
         drawing,
-        "Mean image and mean score map of every method, a row a class",
+        "Mean image and mean score map of every method, one row per class",
         "Means over the explained instances of the image and of the scores, where the method did not fail. "
         f"{signs('the class')}{examples.signless(results)}; every map is scaled by its own largest "
-        "magnitude, written below it. Where the things in the images do not stand in one place, the mean shows where "
-        f"a method tends to look at all.{more}",
+        "magnitude, written below it. Where objects have different positions, the mean shows the average position "
+        f"only.{more}",
         vector=False,
     )
 

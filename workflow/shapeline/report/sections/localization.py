@@ -147,7 +147,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
         + experiment.rows_shown(results)
     )
     drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
-    return figure(drawing, "Maps of a few images, one column a method", caption, vector=False)
+    return figure(drawing, "Maps of a few images, one column per method", caption, vector=False)
 
 
 def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
@@ -314,21 +314,21 @@ def runtime_section(results: Results) -> HTML:
         return missing("localization")
     alone = time["low"].notna().any()
     devices = sorted({str(entry.get("device")) for files in results.metadata.values() for entry in files})
-    bars = "Bars are 95 % intervals over images" + ("" if alone else ", of F1 alone: a batch shares its seconds out")
+    bars = "Bars are 95 % intervals over images" + ("" if alone else " of F1 only: time is measured per batch")
     parts = []
     for statistic in ("f1", "f1_best"):
         title, _ = PANELS[statistic]
         parts.append(
             figure(
                 runtime_plane(frame, time, drawn, statistic, title),
-                f"{title} against seconds an instance, every method named",
+                f"{title} against seconds per instance, all methods",
                 f"{title}. Upper left is better: accurate and fast. {bars}.",
                 numbers=tabulate_costs(scalars(frame, statistic), seconds=time["mean"]),
             )
         )
     excluded = sorted({entry["seconds_exclude"] for files in results.metadata.values() for entry in files
                        if entry.get("seconds_exclude")})  # fmt: skip
-    told = f" Left out of the time: {'; '.join(excluded)}." if excluded else ""
+    told = f" Excluded from the time: {'; '.join(excluded)}." if excluded else ""
     return join_parts(*parts, note(f"Device: {', '.join(devices)}.{told}"))
 
 
@@ -336,7 +336,7 @@ def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
     """What a smaller smallest leaf does to the map, to F1, and to the nodes visited (figure 5)."""
     groups = size_groups(results)
     if not groups:
-        return note("No figures here: it takes two labels of h_shap that differ in min_size alone.")
+        return note("Not available: needs two entries of h_shap that differ only in min_size.")
     parts = []
     for sizes in groups:
         parts += [
@@ -345,8 +345,8 @@ def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
                 size_maps(results, truth, sizes),
                 "The map of one image for every smallest leaf, whole and enlarged",
                 "One image, whole and enlarged around its first true region; the smallest leaf shrinks to the "
-                "right. Once a leaf is smaller than what the model needs to see, nodes stop being relevant and the "
-                "map breaks up.",
+                "right. If a leaf is smaller than the region that the model needs, nodes are no longer relevant and "
+                "the map is fragmented.",
                 vector=False,
             ),
             figure(

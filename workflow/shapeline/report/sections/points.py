@@ -40,7 +40,7 @@ def points_section(results: Results) -> HTML:
         return faces(results, picked)
     if results.dataset_card["kind"] == "table":
         return records(results, picked)
-    return note("No images and no records here: the inputs are texts, which these measures do not read.")
+    return note("Not available: these measures need images or rows of a table, and the inputs are texts.")
 
 
 def faces(results: Results, picked: pd.DataFrame) -> HTML:
@@ -65,9 +65,9 @@ def faces(results: Results, picked: pd.DataFrame) -> HTML:
 
 
 READING = (
-    "Of each measure: the influence map and the image shifted along it. Blue: brighter here speaks for the image's "
-    "own label; orange: darker here does. Each map is scaled by its own largest magnitude, written below it. A "
-    "image is shifted until 5 % of its pixels change by 0.3 or more of the range."
+    "For each measure: the influence map and the image shifted along it. Blue: a brighter pixel speaks for the label "
+    "of the image; orange: a darker one. Each map has its own scale, written below it; an image is shifted until 5 % "
+    "of its pixels change by at least 0.3 of the range."
 )
 
 
@@ -142,14 +142,14 @@ def records(results: Results, picked: pd.DataFrame) -> HTML:
 
 
 RECORD_READING = (
-    "Blue bars to the right: a larger value speaks for the point's own label (of a regression: for a larger number); "
-    "orange to the left: a smaller one does. Bars are scaled within each column, whose units are those of its measure."
+    "Blue bars to the right: a larger value speaks for the label of the instance (regression: for a larger number); "
+    "orange bars to the left: a smaller one. Bars are scaled within each column, in the units of its measure."
 )
 
 
 REMARKS = {
-    "qii": "qii asks the model: blue raises the probability of the class explained, or the prediction.",
-    "counterfactual": "counterfactual has no sign, and is one number a feature for all points of a class.",
+    "qii": "qii evaluates the model: blue raises the probability of the class explained, or the prediction.",
+    "counterfactual": "counterfactual has no sign, and one number per feature for all instances of a class.",
 }
 
 
@@ -176,7 +176,7 @@ def record_table(
         name, value = html.escape(names[feature]), html.escape(values[feature])
         body.append(f'<tr><td>{name}</td><td class="number">{value}</td>{cells}</tr>')
     rest = len(names) - len(order)
-    more = note(f"{number(rest)} features with less influence are not listed.") if rest else None
+    more = note(f"{number(rest)} features with smaller influence are not shown.") if rest else None
     listed = HTML(
         f'<div class="wide"><table class="record"><thead><tr><th>feature</th><th class="number">value</th>{head}</tr>'
         f"</thead><tbody>{''.join(body)}</tbody></table></div>"

@@ -27,8 +27,8 @@ SWEEPS = {
 }
 
 READING = (
-    "How the width of a measure changes what it shows (table 3 of the paper). A narrow one sees little but the "
-    "point itself, a wide one all the data."
+    "Influence maps for several widths of a measure (table 3 of the paper). A narrow kernel uses few rows around the "
+    "instance, a wide one all the data."
 )
 
 
@@ -104,6 +104,6 @@ def sweep_times(sweeps: Sequence[Sweep], rows: int) -> str:
     """How long a vector took to compute, for every sweep."""
     took = "; ".join(f"{swept.method} ({swept.symbol}) {number(swept.seconds, 2)} s" for swept in sweeps)
     return (
-        f"Computed while this page was made, over {number(rows)} labelled rows. Time a vector: {took}. A magnitude far "
-        "below those of wider kernels means that hardly a row keeps weight: the map is then made of the nearest ones."
+        f"Computed for this page from {number(rows)} labelled rows; time per vector: {took}. A magnitude far below "
+        "that of wider kernels means that only the nearest rows have weight."
     )

@@ -61,9 +61,9 @@ def reading_note(explained: str, without: str = "") -> HTML:
         '<p class="note words">Colours: <span class="p6">blue, line below</span>: the word speaks for '
         f'{html.escape(explained)}; <span class="n6">orange, line above</span>: against it'
         f"{html.escape(without)}. Stronger colours and thicker lines are larger "
-        "scores, linear on the scale beside each method, which runs to its own largest score unless the same scale "
-        "stands beside all. In documents a word has no colour where the interval of a sampled score holds 0. "
-        '<span class="unknown">Dotted</span>: a word the model does not know.</p>'
+        "scores, on a linear scale beside each method up to its largest score. "
+        "In documents, a word whose 95 % interval includes 0 has no colour. "
+        '<span class="unknown">Dotted</span>: a word without an embedding in the model.</p>'
     )
 
 
@@ -88,7 +88,7 @@ def words(
         return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {plain}</p>')
     scale = _limit(scores, limit)
     text = " ".join(_mark_sentences(_spans(text_words, scores, scale, unknown), second))
-    none = "the interval of every score holds 0" if unsure else "every score is 0"
+    none = "the interval of every score includes 0" if unsure else "every score is 0"
     legend = _scale(scale, unit) if np.any(scores) else f'<div class="scale">{none}</div>'
     return HTML(f'<p class="{kind}">{text}</p>{legend}')
 
@@ -292,7 +292,11 @@ def explanations(results: Results) -> HTML:
         return join_parts(read, *tables, order_note(results))
     picked = documents_shown(results.instances, int(results.settings.get("n_shown") or 4) + 2)
     labels = _few(results)
-    more = note(f"Shown are {', '.join(labels)}: the best masking areas, and the best control.") if labels else None
+    more = (
+        note(f"Shown are {', '.join(labels)}: the methods with the best deletion AUC, and the best control.")
+        if labels
+        else None
+    )
     return join_parts(
         reading_note(experiment.explained_class(results), signless(results)),
         more,
