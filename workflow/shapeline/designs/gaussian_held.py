@@ -17,7 +17,7 @@ FAR = 25.0  # times what was predicted, beyond which one pair's square tells no 
 LESS = 0.6  # of what a factor below 1 takes off that is believed
 MORE = 1.5  # power of a factor above 1: where single pairs err by more, the scores err by more than that
 LINEAR_POWER = 0.6  # of the linear fit's variance in the geometric mean, times features over pairs
-LINEAR_SIZE = 2.2  # variance of the linear fit's scores over that of the process, typical of 4 to 8 d
+LINEAR_SIZE = 1.6  # variance of the linear fit's scores over that of the process, typical of 4 to 8 d
 LINEAR_MOST = 4.0  # times this size, beyond which the linear fit is merely the worse one
 WIDER = 1.2  # variance left out of the fits that are tried; with it intervals hold on games of ten kinds
 
