@@ -1,4 +1,4 @@
-"""The gallery says what pages say; the committed one is of experiments that there are, and small."""
+"""The gallery repeats its pages; the committed one is small and names existing experiments."""
 
 import re
 
@@ -36,10 +36,10 @@ def folder(tmp_path, root, monkeypatch):
     points = pd.DataFrame({"method": ["a", "b"], "evaluations": [64, 3], "seconds": [1, 1.0], "mean": [2.0, 1]})
     claims = [("A < B", "−1.5", "holds"), ("C", "0", "⚠ fails")]
     facts = {"test accuracy": "90 %", "instances explained": "200", "features (d)": "9", "evaluations": "1,234"}
-    advice = "Faithfulness by masking, within the budget: take own_a (64 evaluations, 2 ms an instance): shown best."
+    advice = "Faithfulness by deletion, within the budget. Recommended: own_a (64 evaluations, 2 ms per instance)."
     given = {"advice": advice, "facts": facts, "claims": claims, "seconds": ["1,000", "3.7e−1"]}
     write(tmp_path, "imdb", "Reviews | long", points=points.assign(low=0.5, high=2.5), **given)
-    write(tmp_path, "mine", "Mine", advice="Nothing here ranks them.", facts={"labelled rows": "9"})
+    write(tmp_path, "mine", "Mine", advice="No recommendation.", facts={"labelled rows": "9"})
     (tmp_path / "index.html").write_text("no page of an experiment")
     return tmp_path
 
@@ -50,7 +50,7 @@ def test_a_gallery_is_made_of_pages(folder, capsys):
     row = next(line for line in text.splitlines() if "](#imdb)" in line)
     assert row == (
         r"| [Reviews \| long](#imdb) | 200 of 1,000, d = 9; model 90 % | 1,234 evaluations, 1,000 s "
-        r"| Faithfulness by masking: own\_a (64 evaluations, 2 ms an instance) | 1 holds, 1 fails |"
+        r"| Faithfulness by deletion: own\_a (64 evaluations, 2 ms per instance) | 1 holds, 1 fails |"
     )
     assert "`snakemake imdb --cores 8 --configfile config.paper.yaml`" in text and "| –, d = – | no model |" in text
     assert "- **holds**: A < B. −1.5\n" in text and "](images/gallery/imdb.png)" in text
@@ -64,8 +64,8 @@ def test_a_run_whose_page_is_gone_keeps_its_entry_and_one_whose_page_is_new_gets
     before, picture = (folder / "docs/gallery.md").read_text(), folder / "docs/images/gallery/imdb.png"
     kept, content = before[before.index('<a id="imdb">') : before.index('<a id="mine">')], picture.read_bytes()
     (folder / "imdb.html").unlink()
-    write(folder, "mine", "Mine again", advice="Nothing here ranks them.", facts={"labelled rows": "9"})
-    write(folder, "cancer", "Cells", advice="Nothing here ranks them.", facts={"labelled rows": "9"})
+    write(folder, "mine", "Mine again", advice="No recommendation.", facts={"labelled rows": "9"})
+    write(folder, "cancer", "Cells", advice="No recommendation.", facts={"labelled rows": "9"})
     assert gallery.main([str(folder)]) == 0
     text = (folder / "docs/gallery.md").read_text()
     assert kept in text and picture.read_bytes() == content and text.count("imdb.png") == 1

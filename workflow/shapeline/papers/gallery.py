@@ -37,17 +37,16 @@ HEAD = """# Gallery
 
 <!-- Made by `python -m shapeline.papers.gallery FOLDER...`, of folders with pages (results/reports); do not edit. -->
 
-Runs as they were made, each with its command, what it cost, what it advises, and what became of the papers' claims that
-it can judge. Seconds are of the methods alone, on the machine that ran. Every number is the page's own;
-[the papers, row by row](papers.md) has the remarks. Fewer instances than the configuration's were asked for in that run
-by `experiments: {NAME: {instances: {count: …}}}` in a file of its own.
+Finished runs, each with its command, cost, recommended methods, and verdicts on the papers' claims. Seconds are of the
+methods alone, on the machine of the run; [claims of the papers](papers.md) explains the verdicts. Where a run explains
+fewer instances than the configuration, a second file set `experiments: {NAME: {instances: {count: …}}}`.
 
 """
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a page says. facts: the key figures by their name; advice: of each question, in bold there; claims: claim,
+    """The contents of a page. facts: the key figures by name; advice: the recommendation per criterion; claims: claim,
     found, verdict; seconds: of all methods, None where no table has them; points: what its first figure of cost draws,
     with its caption."""
 
@@ -61,7 +60,7 @@ class Page:
 
 
 def read(file: Path) -> Page:
-    """A page of an experiment. Raises ShapelineError for a file that is none."""
+    """Return the page of an experiment. Raises ShapelineError for a file that is none."""
     text = file.read_text(encoding="utf-8")
     top = re.search(r'<h1>(.*?)</h1>(.*?)</ul><div class="key">(.*?)</div></div>', text, re.S)
     if not top:
@@ -130,7 +129,7 @@ def command(name: str, file: str) -> str:
 
 def document(entries: dict[str, tuple[str, str]], known: dict[str, tuple[str, dict]]) -> str:
     """The gallery as Markdown, of the row and the section of each run."""
-    rows = ["| run | explained | cost | advice to its first question | claims |", "|---|---|---|---|---|"]
+    rows = ["| run | explained | cost | recommended by the first criterion | claims |", "|---|---|---|---|---|"]
     table = "\n".join([*rows, *(row for row, _ in entries.values())])
     return "".join(
         [HEAD, table, "\n", *(section for _, section in entries.values()), *_list_missing(known, set(entries))]
@@ -149,7 +148,7 @@ def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[
     parts.append(f"`{command(page.name, file)}`\n\n" if file else "Its model and data are not in the repository.\n\n")
     if drawn:
         link = PICTURES.relative_to(PAGE.parent) / f"{page.name}.png"
-        parts.append(f"![{page.name}: means with their intervals, and evaluations an instance]({link})\n\n")
+        parts.append(f"![{page.name}: means with their intervals, and evaluations per instance]({link})\n\n")
     parts += [f"- {_cell(said)}\n" for said in page.advice]
     parts += [f"- **{_cell(verdict)}**: {_cell(claim)}. {_cell(found)}\n" for claim, found, verdict in page.claims]
     return row, "".join(parts)
@@ -170,7 +169,7 @@ def _list_missing(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterab
     for name, (file, _) in known.items():
         if name not in there:
             names.setdefault(file, []).append(name)
-    yield f"{LEFT}What each takes is told by `shapeline doctor` with the same file.\n\n"
+    yield f"{LEFT}`shapeline doctor` with the same file shows the cost of each.\n\n"
     for file, some in names.items():
         yield f"- {', '.join(f'`{name}`' for name in some)}: `{command('NAME', file)}`\n"
 
@@ -191,14 +190,13 @@ def _cost(page: Page) -> str:
 
 
 def _short(page: Page) -> str:
-    """Of the first question what is to be taken, and its cost."""
+    """Return the recommended method of the first criterion with its cost."""
     if not page.advice:
         return "–"
-    said, taken = page.advice[0], re.search(r"take ([^(:]+\([^)]*\))", page.advice[0])
-    question = re.split("[,:?]", said)[0]
-    return (
-        f"{question}: {taken[1]}" if taken else "nothing ranks them" if "Nothing" in said else f"{question}: undecided"
-    )
+    question, recommended = re.split("[,.]", page.advice[0])[0], re.search(r"Recommended: (.*?)\.?$", page.advice[0])
+    if "No recommendation" in question:
+        return "no recommendation"
+    return f"{question}: {recommended[1] if recommended else 'undecided'}"
 
 
 def _verdicts(page: Page) -> str:
