@@ -1,4 +1,4 @@
-"""Games with known Shapley values, for the accuracy of estimators at a budget: pictures, columns, words, trees.
+"""Games with known Shapley values, for the accuracy of estimators at a budget: images, columns, words, trees.
 
 Each is a trained model of scikit-learn on data that it carries or that a seed draws; the exact values come from all
 2^d coalitions, or from a closed form: of trees with one reference row that of their leaves.
@@ -34,7 +34,7 @@ def log_probability(model, rows: np.ndarray) -> Callable:
 
 
 def digits(instances: int) -> Game:
-    """Scikit-learn's digits 3 and 8, 16 patches of 2 x 2, a network of 32 units, the mean picture as reference."""
+    """Scikit-learn's digits 3 and 8, 16 patches of 2 x 2, a network of 32 units, the mean image as reference."""
     from sklearn.datasets import load_digits
     from sklearn.neural_network import MLPClassifier
 

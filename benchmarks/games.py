@@ -76,7 +76,7 @@ def sentence(seed: int, words: int = 200) -> Terms:
 
 
 def picture(seed: int, side: int = 28) -> Terms:
-    """A picture of 28 x 28 pixels: corners of strokes count where four pixels are there, or one of two is."""
+    """An image of 28 x 28 pixels: corners of strokes count where four pixels are there, or one of two is."""
     rng = np.random.default_rng(seed)
     place = np.arange(side * side).reshape(side, side)
     corners = [(r, c) for r in range(4, 23, 2) for c in range(6, 21, 2) if rng.random() < 0.5]
@@ -112,7 +112,7 @@ def games() -> Iterator[Game]:
     yield named(made.sparse_terms(2), "terms of 1 to 6 of 40", "deep")
     yield from_terms("terms of 1 to 12 of 30", [deep(30, 40, 12, seed) for seed in range(2)], "deep")
     yield from_terms("a text of 200 words", [sentence(seed) for seed in range(2)], "wide")
-    yield from_terms("a picture of 784 pixels", [picture(0)], "wide")
+    yield from_terms("an image of 784 pixels", [picture(0)], "wide")
 
 
 def named(game: Game, name: str, kind: str) -> Game:

@@ -1,11 +1,11 @@
-"""How much faster h-Shap is when the trees of all pictures grow together, on crosses (METHODS §6), in one run.
+"""How much faster h-Shap is when the trees of all images grow together, on crosses (METHODS §6), in one run.
 
-    OMP_NUM_THREADS=2 python benchmarks/hierarchy.py [--pictures 100] [--device cuda] [--seconds 60]
+    OMP_NUM_THREADS=2 python benchmarks/hierarchy.py [--images 100] [--device cuda] [--seconds 60]
 
 The paper's ConvNet (`crosses_cnn`) is trained for a minute first: in an untrained network nothing
-is relevant and there is nothing to explore. "one at a time" explains picture after picture and gives the plain module
-two nodes a batch, 2^4 coalitions each, as published; "one at a time, engine" is this package on single pictures;
-"batched" is all pictures at once in the engine's calibrated form. "Partition" is ours, one picture at a time and with
+is relevant and there is nothing to explore. "one at a time" explains image after image and gives the plain module
+two nodes a batch, 2^4 coalitions each, as published; "one at a time, engine" is this package on single images;
+"batched" is all images at once in the engine's calibrated form. "Partition" is ours, one image at a time and with
 m = 500 evaluations; where the extra `peers` is installed, "Partition of shap" is the library's as the authors of h-Shap
 call it: 36,000 features (each channel's pixels are its own), the branch where the rest is absent, its own batch of ten,
 and the logit. They take turns, so that a machine that others use too slows all alike. Writes hierarchy.json, which also
@@ -47,7 +47,7 @@ def main() -> None:
     arguments = parse()
     torch.set_num_threads(arguments.threads)
     model, accuracy = trained(arguments.seconds, arguments.device, arguments.weights)
-    pictures, masks = crosses.generate(arguments.pictures, crosses=arguments.crosses, seed=1)
+    pictures, masks = crosses.generate(arguments.images, crosses=arguments.crosses, seed=1)
     inputs, targets = scaled(pictures), np.ones(len(pictures), np.int64)
     reference = Reference(scaled(crosses.generate(1000, seed=2)[0]).mean(axis=0, keepdims=True))
     start = time.perf_counter()
@@ -89,8 +89,8 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pictures", type=int, default=100)
-    parser.add_argument("--crosses", type=int, default=1, help="crosses a picture")
+    parser.add_argument("--images", type=int, default=100)
+    parser.add_argument("--crosses", type=int, default=1, help="crosses an image")
     parser.add_argument("--threshold", type=float, default=0.0)
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of the range of v")
     parser.add_argument("--seconds", type=float, default=60, help="of training")
@@ -108,7 +108,7 @@ def scaled(pictures: np.ndarray) -> np.ndarray:
 
 
 def trained(seconds: float, device: str, weights: Path | None) -> tuple[Classifier, float]:
-    """The network after so many seconds of Adam at 1e-3, and its accuracy on 500 other pictures."""
+    """The network after so many seconds of Adam at 1e-3, and its accuracy on 500 other images."""
     torch.manual_seed(0)
     model = architectures.build("crosses_cnn").to(device)
     module = model.module.train()
@@ -172,7 +172,7 @@ def partition_of_shap(module: Timed, inputs: np.ndarray, absent: np.ndarray) -> 
 
 
 def two_nodes_a_batch(module: Timed, x, absent, threshold: float, tolerance: float) -> tuple[int, int]:
-    """One picture's tree, two nodes at a time, 16 rows a node, masks whole: relevant leaves and rows evaluated."""
+    """One image's tree, two nodes at a time, 16 rows a node, masks whole: relevant leaves and rows evaluated."""
     device = module.device
     x, absent = torch.from_numpy(x).to(device), torch.from_numpy(absent).to(device)
     readout, present = torch.from_numpy(GAME.readout).to(device), torch.from_numpy(GAME.masks).to(device)
@@ -207,7 +207,7 @@ def quadrants(node: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]
 
 
 def report(arguments, model, accuracy, form, calibration, seconds, outside, by_way, masks) -> None:
-    """Print seconds a picture and ratios, and write them beside what they were measured with."""
+    """Print seconds an image and ratios, and write them beside what they were measured with."""
     results = by_way["batched"]
     alone = by_way["one at a time, engine"]
     marked = np.array([result.saliency > 0 for result in results])
@@ -218,7 +218,7 @@ def report(arguments, model, accuracy, form, calibration, seconds, outside, by_w
         "threads": arguments.threads,
         "torch": torch.__version__,
         "accuracy": accuracy,
-        "pictures": arguments.pictures,
+        "pictures": arguments.images,
         "crosses": arguments.crosses,
         "form": vars(form),
         "calibration_seconds": calibration,
@@ -238,7 +238,7 @@ def report(arguments, model, accuracy, form, calibration, seconds, outside, by_w
         ratios = seconds["one at a time"] / turns
         facts["times_as_fast"][name] = [float(f"{ratio:.3g}") for ratio in ratios]
         print(
-            f"{name:25s} {np.median(turns) * 1e3:8.1f} ms a picture, {np.median(ratios):5.2f} times as fast "
+            f"{name:25s} {np.median(turns) * 1e3:8.1f} ms an image, {np.median(ratios):5.2f} times as fast "
             f"({ratios.min():.2f} to {ratios.max():.2f})"
         )
     for name in ("accuracy", "form", "evaluations", "evaluations_published", "leaves", "leaves_published"):

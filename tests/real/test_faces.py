@@ -1,4 +1,4 @@
-"""The 15,066 faces of FER2013 in class folders, by the source of their own and as anybody's pictures."""
+"""The 15,066 faces of FER2013 in class folders, by the source of their own and as anybody's images."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.fixtures.failures import failure
 def test_the_faces_are_the_same_by_either_source(real_data, tmp_path):
     path = str(real_data("fer2013", "fer2013_kaggle_happy_sad.tar.xz"))
     message = failure(preparation.prepare, "image_folder", {"path": path}, [], tmp_path / "refused")
-    assert message.endswith("is grey and colour is expected; set color: grey, or save the picture as RGB.")
+    assert message.endswith("is grey and colour is expected; set color: grey, or save the image as RGB.")
     card = preparation.prepare("image_folder", {"path": path, "color": "grey"}, [], tmp_path / "folders")
     preparation.prepare("fer", {"path": path}, [], tmp_path / "fer")
     data, faces = (loading.load(tmp_path / name) for name in ("folders", "fer"))

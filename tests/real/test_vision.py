@@ -10,7 +10,7 @@ from shapeline.datasets import mnist
 from tests.conftest import ROOT
 from tests.workflow.conftest import copy_repository
 
-STEPS = 1800  # of 64 pictures: two minutes on one core
+STEPS = 1800  # of 64 images: two minutes on one core
 
 
 def train(folder, files) -> None:

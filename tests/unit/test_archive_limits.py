@@ -1,4 +1,4 @@
-"""What an archive or a picture makes this process read is bounded: from its headers, and where they say too little."""
+"""What an archive or an image makes this process read is bounded: from its headers, and where they say too little."""
 
 import gzip
 import lzma

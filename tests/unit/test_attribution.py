@@ -154,7 +154,7 @@ def test_a_mistake_is_one_line(arguments, words):
 def test_pictures_that_hold_nan_are_refused_by_name(what):
     pictures = np.zeros((3, 1, 4, 4), np.float32)
     pictures[2, 0, 1, 1] = np.nan
-    with pytest.raises(ShapelineError, match=f"{what}: the picture at position 2 holds NaN; give numbers"):
+    with pytest.raises(ShapelineError, match=f"{what}: the image at position 2 holds NaN; give numbers"):
         shapeline.explain(linear(), **{"inputs": np.zeros((1, 1, 4, 4)), what: pictures})
 
 

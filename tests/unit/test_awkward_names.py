@@ -124,7 +124,7 @@ def test_a_path_that_is_there_is_not_expanded(tmp_path, monkeypatch):
     assert os.fspath(expand("$OTHER_NONE.csv")) == "x.csv"
 
 
-# -------------------------------------------------------------------------------------------------- pictures in grey
+# -------------------------------------------------------------------------------------------------- images in grey
 
 
 def picture(mode: str, alpha: int = 255) -> Image.Image:

@@ -13,7 +13,7 @@ from shapeline.report import colours, rendering, styling
 from shapeline.report.sections import points, texts
 
 HEX = re.compile(r"#(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6}|[0-9a-fA-F]{3})\b")
-NO_COLOURS = {"gray", "gray_r", "lime", "warning"}  # of grey pictures as they are; a method; a column
+NO_COLOURS = {"gray", "gray_r", "lime", "warning"}  # of grey images as they are; a method; a column
 MAP = np.array([[[1.0, -1.0]]])
 GIVEN = {"color", "colors", "c", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor", "ecolor", "palette"}
 

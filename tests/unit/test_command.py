@@ -293,7 +293,7 @@ def test_what_a_model_folder_does_not_fit_is_one_line(tmp_path, with_transformer
 
     refused("model of texts, with no data beside it; say which", model)
     refused("takes texts, and .* holds columns of", made(tmp_path, "classes"), None, str(model))
-    refused("takes texts, and .* holds pictures", made(tmp_path, "pictures"), None, str(model))
+    refused("takes texts, and .* holds images", made(tmp_path, "pictures"), None, str(model))
     texts = made(tmp_path, "texts")
     refused(r"more than one that could be its data \(classes.csv, texts.csv\)", model)
     refused("names another", model, None, "a.skops")
@@ -312,8 +312,8 @@ def test_what_a_model_folder_does_not_fit_is_one_line(tmp_path, with_transformer
         ((32, 24, 3), False, "pictures", {"size": [32, 24], "color": "rgb"}),
         ((3, "h", "w"), False, "pictures", {"size": [40, 40], "color": "rgb"}),
         ((5,), False, "classes", "takes 5 columns, and .* has 2 beside 'label'"),
-        ((7,), True, "texts", "of whole numbers, neither columns nor pictures"),
-        ((4, 4), False, "classes", "neither columns nor pictures"),
+        ((7,), True, "texts", "of whole numbers, neither columns nor images"),
+        ((4, 4), False, "classes", "neither columns nor images"),
     ],
 )
 def test_an_onnx_file_is_asked_for_its_rows(shape, whole, what, told, tmp_path, default, monkeypatch):

@@ -156,7 +156,7 @@ def test_a_disk_too_small_and_a_folder_that_cannot_be_written(place, paper, monk
 
 
 def test_a_dataset_larger_than_memory(place, paper, monkeypatch):
-    paper["run"] = ["malaria"]  # 1,364 pictures of 3 x 600 x 800, a byte a value
+    paper["run"] = ["malaria"]  # 1,364 images of 3 x 600 x 800, a byte a value
     monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(total=1.9e9))
     problems = [problem for problem in told(paper)[1] if "memory" in problem]
     assert len(problems) == 1 and "the memory, 1.9 GB, is too small for malaria: about 2.0 GB" in problems[0]

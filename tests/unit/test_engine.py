@@ -480,7 +480,7 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
 @pytest.mark.parametrize(("side", "largest"), [(100, 64), (300, 4)])
 @pytest.mark.parametrize("framework", ["torch", "function"])
 def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, largest, monkeypatch):
-    """Where larger batches are better and better: 512 rows of pictures and what a network made of them were 2.4 GB."""
+    """Where larger batches are better and better: 512 rows of images and what a network made of them were 2.4 GB."""
     shape, tried, expanded = (3, side, 2 * side), set(), []
     module, right = nn.Sequential(nn.Flatten(), nn.Linear(6 * side * side, 2)), torch_rows.Runner.expand
     model = adapters.wrap(module if framework == "torch" else lambda rows: np.full((len(rows), 2), 0.5))

@@ -222,7 +222,7 @@ def test_the_draws_of_a_row_are_the_same_for_each_class(pipeline):
         ({"inputs": FRAME.assign(age=pd.Timestamp(0))[:2]}, "background: the column 'age' holds floating values"),
         ({"target": 0}, "write target='died'"),
         ({"target": {1}}, "write target='survived'"),
-        ({"inputs": ["some text"]}, "background: is of tables and pictures"),
+        ({"inputs": ["some text"]}, "background: is of tables and images"),
         ({"inputs": ["a b", " "], "background": None}, "the text at position 1 has no words"),
         ({"inputs": ["a b"], "background": None, "reference": "mean"}, "give the word that stands for an absent one"),
         ({"inputs": [[1.0, 2.0], [3.0]], "background": None}, "inputs: .*give rows of one shape"),

@@ -336,7 +336,7 @@ def test_official_files_near_valid_ones(splices):
         bounded(lambda: mnist.read_idx(file, mnist.IMAGES))
 
 
-# --- archives and pictures ----------------------------------------------------------------------------------------
+# --- archives and images ----------------------------------------------------------------------------------------
 
 
 def picture(number: int, kind: str = "PNG", **more: object) -> bytes:

@@ -69,7 +69,7 @@ def loud(built: Classifier) -> Classifier:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """One network of pictures in both frameworks."""
+    """One network of images in both frameworks."""
     file = tmp_path_factory.mktemp("twins") / "w.safetensors"
     storage.save(loud(architectures.build("digits_cnn", seed=1, classes=3)), file)
     return [storage.load(file, framework=framework) for framework in NAMES]
@@ -329,10 +329,10 @@ def test_a_layer_that_the_output_does_not_depend_on_is_named(framework, called):
 def test_an_error_of_the_networks_own_stays_what_it_is():
     class Wrong(WithSpare):
         def forward(self, images):
-            assert len(images) == 0, "no pictures wanted"
+            assert len(images) == 0, "no images wanted"
             return super().forward(images)
 
-    with pytest.raises(AssertionError, match="no pictures wanted"):
+    with pytest.raises(AssertionError, match="no images wanted"):
         torch_grad_cam.grad_cam(Classifier("torch", "net", Wrong(True), 3), IMAGES, TARGETS, PATCHES)
 
 
@@ -376,7 +376,7 @@ def test_the_noise_is_a_fraction_of_each_instances_range_and_spares_what_is_neve
 
 
 def calls(framework, digits, text) -> dict:
-    """Scores of the methods that draw, of pictures and of tokens; and Grad-CAM's."""
+    """Scores of the methods that draw, of images and of tokens; and Grad-CAM's."""
     ids = np.zeros((5, twins.LENGTH), np.int32)
     ids[:, :7] = np.random.default_rng(1).integers(1, twins.WORDS, (5, 7))
     words = Features("word", (7,), np.where(np.arange(twins.LENGTH) < 7, np.arange(twins.LENGTH), -1).astype(np.int32))

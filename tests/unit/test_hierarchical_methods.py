@@ -67,7 +67,7 @@ def explain(model, inputs, settings, features, targets=None, reference=None, **m
 
 @pytest.mark.parametrize("sides", [(8, 8), (1, 13), (13, 1), (7, 11), (2, 2)])
 def test_h_shap_finds_what_decides_and_says_what_it_cost(sides):
-    """Odd, prime and one-pixel-high pictures; through predict_proba, on all that the registry says."""
+    """Odd, prime and one-pixel-high images; through predict_proba, on all that the registry says."""
     decisive = np.zeros(sides, bool)
     decisive[-1, -1] = decisive[0, 0] = True
     inner = Bright(decisive)
@@ -312,7 +312,7 @@ def test_a_batch_of_instances_is_each_alone():
 
 
 class Table:
-    """A dataset of pictures in memory."""
+    """A dataset of images in memory."""
 
     owners = None  # of words
 

@@ -306,7 +306,7 @@ def test_cycle_spinning_is_the_mean_over_moved_partitions():
     saliency, raw, leaves, evaluations = np.zeros(shape), np.zeros(shape), 0, 0
     for shift in shifts:
         back = tuple(-cells for cells in shift)
-        # In the moved frame the picture is rolled by the shift; its masks are rolled back for the game.
+        # In the moved frame the image is rolled by the shift; its masks are rolled back for the game.
         alone = h_shap(lambda masks, back=back: game(np.roll(masks, back, axis=(1, 2))), shape, 2)
         saliency += np.roll(alone.saliency, back, axis=(0, 1)) / len(shifts)
         raw += np.roll(alone.raw, back, axis=(0, 1)) / len(shifts)
@@ -445,7 +445,7 @@ LAYERS = {
         *(torch.nn.Conv2d(2, 4, 3, stride=(2, 1)), torch.nn.ReLU(), torch.nn.MaxPool2d(2, 1)),
         *(torch.nn.Conv2d(4, 4, 2), torch.nn.BatchNorm2d(4), torch.nn.AvgPool2d((2, 2), (2, 2))),
     ],
-    "padded": lambda: [torch.nn.Conv2d(2, 5, 3, padding=1)],  # whole pictures: a crop cannot tell whose border it has
+    "padded": lambda: [torch.nn.Conv2d(2, 5, 3, padding=1)],  # whole images: a crop cannot tell whose border it has
 }
 
 
@@ -538,7 +538,7 @@ def test_crops_are_taken_where_they_save_more_than_a_call_costs(monkeypatch):
     cut, alone = torch_crops.LocalCrops.outputs, []
     monkeypatch.setattr(torch_crops.LocalCrops, "outputs", lambda *a: alone.append(len(a[2])) or cut(*a))
     evaluate = questions.evaluator(model, inputs, reference, np.array([0, 1, 0]))
-    nodes = np.array([[4, 6, 4, 6]] * 5 + [[0, 11, 0, 14]] * 5)[:, None]  # of the whole pictures nothing is saved
+    nodes = np.array([[4, 6, 4, 6]] * 5 + [[0, 11, 0, 14]] * 5)[:, None]  # of the whole images nothing is saved
     owners = np.arange(len(nodes)) % 3
     found = {}
     for most_work, cropped in ((-1, [5, 5]), (work, [5]), (5 * work, [])):
@@ -587,7 +587,7 @@ def test_small_nodes_are_computed_from_crops(caplog):
     mask[0, 4:6, 4:6] = True
     expected = questions.values(uneven, inputs, reference, mask.reshape(1, -1), PIXELS, "probability", targets)
     np.testing.assert_allclose(found, expected[0, 0], atol=1e-6)
-    assert "whole pictures are evaluated" in caplog.text
+    assert "whole images are evaluated" in caplog.text
 
 
 def test_the_module_is_left_as_it_was():
@@ -662,7 +662,7 @@ def test_a_forest_on_a_model():
 
 
 def test_large_pictures_hold_no_masks():
-    """1200x1600: the rectangles are all there is; a picture's masks at s = 75 would be 27 MB a node."""
+    """1200x1600: the rectangles are all there is; an image's masks at s = 75 would be 27 MB a node."""
     bright = lambda rows: rows[:, 0, 700:710, 320:330].mean(axis=(1, 2))  # noqa: E731
     model = adapters.wrap(lambda rows: bright(rows).clip(0, 1))
     inputs, reference = np.ones((1, 1, 1200, 1600), np.float32), Reference(np.zeros((1, 1, 1200, 1600), np.float32))

@@ -1,4 +1,4 @@
-"""CIFAR-10's binary archive and one's own pictures in class folders: the right pixels, and one clear line otherwise."""
+"""CIFAR-10's binary archive and one's own images in class folders: the right pixels, and one clear line otherwise."""
 
 import gzip
 import lzma
@@ -37,10 +37,10 @@ def refused(tmp_path, path, **settings) -> str:
 
 @pytest.fixture
 def folder(tmp_path):
-    """Writes class folders of pictures, with changes (name -> content), and returns their path."""
+    """Writes class folders of images, with changes (name -> content), and returns their path."""
 
     def write(changes: dict[str, bytes] | None = None, **how):
-        target = tmp_path / f"pictures{len(list(tmp_path.iterdir()))}"
+        target = tmp_path / f"images{len(list(tmp_path.iterdir()))}"
         return text_files.write_folder(target, {**picture_files.folders(**how), **(changes or {})})
 
     return write
@@ -230,7 +230,7 @@ def test_what_is_no_picture_is_ignored_and_counted(tmp_path, folder):
         "deer/lower.jpeg": encoded(painted((1, 2, 3)), "JPEG"),
     }
     card, _ = prepared(tmp_path, "image_folder", folder(changes))
-    assert card["notes"] == ["5 file(s) that are no pictures ignored"] and card["records"]["read"] == 12
+    assert card["notes"] == ["5 file(s) that are no images ignored"] and card["records"]["read"] == 12
 
 
 def test_split_folders_have_several_names(tmp_path, folder):
@@ -241,7 +241,7 @@ def test_split_folders_have_several_names(tmp_path, folder):
 
 def test_a_single_split_folder_says_nothing_of_the_split(tmp_path, folder):
     card, _ = prepared(tmp_path, "image_folder", folder(parts=("train",)))
-    assert card["notes"] == ["all pictures lie in train, so the parts are drawn"]
+    assert card["notes"] == ["all images lie in train, so the parts are drawn"]
     assert card["counts"]["test"]["deer"] == 2
     # A class may be called so.
     card, _ = prepared(tmp_path, "image_folder", folder(n=4, train=(9, 9, 9), bus=(200, 0, 0)))
@@ -277,7 +277,7 @@ def test_a_reduced_picture_is_averaged_over_its_area():
 def test_grey_where_colour_is_expected(tmp_path, folder):
     path = folder({"horse/grey.jpg": encoded(np.full((12, 10), 90), "JPEG")})
     message = refused(tmp_path, path)
-    assert "horse/grey.jpg is grey and colour is expected; set color: grey, or save the picture as RGB" in message
+    assert "horse/grey.jpg is grey and colour is expected; set color: grey, or save the image as RGB" in message
     card, data = prepared(tmp_path, "image_folder", path, color="grey")
     assert card["input_shape"] == [1, 12, 10]
     # Luma: 0.299 R + 0.587 G + 0.114 B.
@@ -321,7 +321,7 @@ def test_a_picture_is_turned_as_its_camera_says():
     assert pixels.shape == (3, 16, 8) and pixels[:, :, 5:].min() > 200 and pixels[:, :, :3].max() < 40
 
 
-# ---- pictures that cannot be decoded
+# ---- images that cannot be decoded
 
 
 @pytest.mark.parametrize("form", [{}, {"progressive": True}, {"form": "PNG"}])
@@ -382,36 +382,36 @@ def test_a_corrupt_picture_stops_or_is_skipped_named_and_counted(tmp_path, folde
 def test_a_class_folder_without_pictures_is_named(tmp_path, folder):
     path = folder()
     (path / "frog").mkdir()
-    assert "the folder frog holds no picture (.jpg, .jpeg, .png) that can be read; fill it or remove it" in refused(
+    assert "the folder frog holds no image (.jpg, .jpeg, .png) that can be read; fill it or remove it" in refused(
         tmp_path, path
     )
     (path / "frog/readme.txt").write_text("x")
-    assert "the folder frog holds no picture" in refused(tmp_path, path)
+    assert "the folder frog holds no image" in refused(tmp_path, path)
     path = folder(parts=("train", "test"))
     (path / "test/frog").mkdir()
-    assert "the folder test/frog holds no picture" in refused(tmp_path, path)
+    assert "the folder test/frog holds no image" in refused(tmp_path, path)
     path = folder(parts=("train", "test"))
     (path / "val").mkdir()
-    assert "the folder val holds no picture" in refused(tmp_path, path)
+    assert "the folder val holds no image" in refused(tmp_path, path)
     path = folder({f"frog/{number}.png": b"x" for number in range(3)})
-    assert "the folder frog holds no picture" in refused(tmp_path, path, on_decode_error="skip")
+    assert "the folder frog holds no image" in refused(tmp_path, path, on_decode_error="skip")
     files = picture_files.folders()
     for archive in (
         compressed_tar(tmp_path / "a.tar.gz", {**files, "frog/readme.txt": b"x"}, gzip.compress),
         zipped(tmp_path / "a.zip", {**files, "frog/": b""}),
         text_files.write_archive(tmp_path / "b.tar.gz", files, (member("frog", tarfile.DIRTYPE),)),
     ):
-        assert "the folder frog holds no picture" in refused(tmp_path, archive)
+        assert "the folder frog holds no image" in refused(tmp_path, archive)
 
 
 def test_a_class_that_one_part_lacks_is_noted(tmp_path, folder, caplog):
     path = folder(parts=("train", "val", "test"))
     shutil.rmtree(path / "test/horse")
     card, _ = prepared(tmp_path, "image_folder", path)
-    assert card["notes"] == ["no picture of horse in the test part"] and card["counts"]["test"]["horse"] == 0
-    assert "no picture of horse in the test part" in caplog.text
+    assert card["notes"] == ["no image of horse in the test part"] and card["counts"]["test"]["horse"] == 0
+    assert "no image of horse in the test part" in caplog.text
     shutil.rmtree(path / "val/deer")
-    notes = ["no picture of deer in the validation part", "no picture of horse in the test part"]
+    notes = ["no image of deer in the validation part", "no image of horse in the test part"]
     assert prepared(tmp_path, "image_folder", path)[0]["notes"] == notes
     path = folder(parts=("train", "test"), n=3)
     assert "notes" not in prepared(tmp_path, "image_folder", path)[0]
@@ -430,7 +430,7 @@ def test_layouts_that_mean_nothing_are_refused(tmp_path, folder):
     assert "holds train and val but no test folder" in refused(tmp_path, folder(parts=("train", "val")))
     assert "holds test and val but no train folder" in refused(tmp_path, folder(parts=("val", "test")))
     (tmp_path / "nothing").mkdir()
-    assert "holds no picture (.jpg, .jpeg, .png); the layout is" in refused(tmp_path, tmp_path / "nothing")
+    assert "holds no image (.jpg, .jpeg, .png); the layout is" in refused(tmp_path, tmp_path / "nothing")
     path = folder()
     assert "Did you mean 'horse'?" in refused(tmp_path, path, classes=["deer", "hors"])
     assert "there is no file or folder" in refused(tmp_path, tmp_path / "elsewhere")
@@ -493,7 +493,7 @@ def test_truncated_archives_are_refused(tmp_path, kind):
     for junk in (b"", b"no archive", b"PK\x03\x04 no zip"):
         path.write_bytes(junk)
         assert "truncated or damaged" in refused(tmp_path, path)
-    if kind == "zip":  # a changed byte of a picture
+    if kind == "zip":  # a changed byte of an image
         start = whole.index(b"IDAT") + 8
         path.write_bytes(whole[:start] + bytes([whole[start] ^ 1]) + whole[start + 1 :])
         assert "truncated or damaged" in refused(tmp_path, path, on_decode_error="skip")

@@ -1,4 +1,4 @@
-"""The larger networks of pictures: sizes, single activations, torchvision's names, weights from elsewhere, flips."""
+"""The larger networks of images: sizes, single activations, torchvision's names, weights from elsewhere, flips."""
 
 import collections
 import os
@@ -35,7 +35,7 @@ def some(shape, n=3, seed=0):
 
 
 def bright(n=48, shape=(3, 24, 24), seed=0):
-    """Pictures of which the second class is brighter on the left."""
+    """Images of which the second class is brighter on the left."""
     random = np.random.default_rng(seed)
     labels = np.arange(n) % 2
     inputs = random.random((n, *shape), dtype=np.float32) / 2
@@ -139,7 +139,7 @@ def test_h_shap_evaluates_crops_of_the_crosses_network():
 
 
 def test_deep_networks_keep_their_signal():
-    """From torch's own draw the last activations of cifar_cnn would differ between pictures by a few thousandths."""
+    """From torch's own draw the last activations of cifar_cnn would differ between images by a few thousandths."""
     model = architectures.build("cifar_cnn", seed=3)
     assert torch_models.state(model.module)["1.bias"].max() == 0
     assert np.ptp(model.log_probs(some((3, 32, 32), 20) * np.linspace(0, 1, 20)[:, None, None, None])[:, 0]) > 0.1
@@ -169,7 +169,7 @@ def test_the_card_of_a_dataset_gives_the_sizes(tmp_path):
     )
     own = architectures.for_dataset({"source": f"{source}:sized"}, crosses)
     assert own.sizes == {"height": 100, "width": 120, "channels": 3}
-    assert architectures.for_dataset({"source": f"{source}:wide"}, crosses).sizes == {"width": 4}  # not of the picture
+    assert architectures.for_dataset({"source": f"{source}:wide"}, crosses).sizes == {"width": 4}  # not of the image
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_flips_are_made_of_training_rows_alone(axes):
 
 def test_only_pictures_are_flipped():
     rows = SimpleNamespace(inputs=np.zeros((30, 5), np.float32), labels=np.arange(30) % 2, split=np.arange(30) % 3)
-    with pytest.raises(ShapelineError, match="augment flips pictures"):
+    with pytest.raises(ShapelineError, match="augment flips images"):
         training.fit(architectures.build("mlp", inputs=5), rows, {"augment": ["flip_horizontal"]})
 
 
@@ -444,17 +444,17 @@ def entry(**model):
         ({"weights": "imagenet", "architecture": "digits_cnn"}, "models.net.weights: imagenet is of resnet18"),
         (
             {"weights": "w.pth", "architecture": "digits_cnn", "framework": "tensorflow"},
-            "models.net.weights: training starts from a file in torch alone",
+            "models.net.weights: training starts from a file in torch only",
         ),
         ({"training": {"augment": ["flip"]}}, "models.net.training.augment"),
         ({"training": {"patience": 0}}, "models.net.training.patience"),
         (
             {"training": {"augment": ["flip_vertical"]}, "framework": "tensorflow", "architecture": "digits_cnn"},
-            "models.net.training.augment: it flips pictures, in torch alone",
+            "models.net.training.augment: it flips images, in torch alone",
         ),
         (
             {"training": {"augment": ["flip_vertical"]}, "dataset": "cells", "architecture": "mlp"},
-            "models.net.training.augment: it flips pictures, a dataset of kind table has none",
+            "models.net.training.augment: it flips images, a dataset of kind table has none",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Sections on pictures: what is masked and in which colour, misclassified pictures, mean maps."""
+"""Sections on images: what is masked and in which colour, misclassified images, mean maps."""
 
 import dataclasses
 import re
@@ -62,7 +62,7 @@ def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed
     failed = [text for text in axes.texts if text.get_text() == "failed"]
     assert len(failed) == 2  # lime on the first instance
     assert len(shown.tiles) == 3 * 2 * (1 + 3) - len(failed)
-    side = len(shown.tiles[0][2]) // 8  # of a pixel of the picture, whose middle is looked at
+    side = len(shown.tiles[0][2]) // 8  # of a pixel of the image, whose middle is looked at
     tiles = [pixels[::-1][side // 2 :: side, side // 2 :: side, :3] / 255 for _, _, pixels in shown.tiles]
     first = tiles[0]
     image = results.dataset.inputs[experiment.positions(results.dataset, results.instances.head(1))][0]

@@ -99,7 +99,7 @@ def test_each_part_has_as_many_happy_as_sad_faces(tmp_path):
 def test_a_picture_that_cannot_be_decoded_is_named_and_left_out(tmp_path, caplog):
     faces = files.fer(form="JPEG")
     faces["train/happy/Training_12.jpg"] = faces["train/happy/Training_12.jpg"][:300]
-    faces["test/sad/PublicTest_10.jpg"] = b"no picture"
+    faces["test/sad/PublicTest_10.jpg"] = b"no image"
     card, _ = prepared(tmp_path, "fer", text_files.write_folder(tmp_path / "faces", faces), validation=0)
     assert card["records"]["left_out_unreadable"] == 2 and card["records"]["read"] == 27
     assert card["counts"]["test"] == {"happy": 4, "sad": 4}

@@ -119,7 +119,7 @@ def results(parameters):
 
 @pytest.fixture(scope="module")
 def rendered(parameters, tmp_path_factory):
-    """The page of the pictures, and the seconds it took."""
+    """The page of the images, and the seconds it took."""
     folder = tmp_path_factory.mktemp("reports")
     start = time.perf_counter()
     rendering.render(NOTEBOOK, parameters["image"], folder / "image.html", folder / "image.ipynb")
@@ -141,8 +141,8 @@ def test_the_page_shows_what_the_issue_asks_for(rendered):
     page, _ = rendered
     text = shown(page)
     rows = re.findall(r'<div class="face">.*?</div></div></div>', page)
-    assert len(rows) == 4 and all(row.count("<img") == 7 for row in rows)  # the picture, and two of each measure
-    assert len(re.findall(r'<div class="face sweep">', page)) == 2 * 3  # sigma, rho and mu at two pictures
+    assert len(rows) == 4 and all(row.count("<img") == 7 for row in rows)  # the image, and two of each measure
+    assert len(re.findall(r'<div class="face sweep">', page)) == 2 * 3  # sigma, rho and mu at two images
     assert "time per vector: parzen (σ)" in text and "data_lime (ρ)" in text and "data_lime (μ)" in text
     assert "Cosine between mim and parzen at 20 instances" in text
     assert "parzen, σ = 1: monotonicity" in text and "mim, 1/r²: continuity" in text
@@ -188,7 +188,7 @@ def test_every_class_has_a_rule(results):
     assert {name for name in names if not re.search(rf"\.{name}\b", sheet)} <= {"text"}
 
 
-# --- pictures -----------------------------------------------------------------------------------------------------
+# --- images -----------------------------------------------------------------------------------------------------
 
 
 def test_blue_is_positive_and_orange_negative_at_the_scale_of_the_map():

@@ -71,7 +71,7 @@ def test_calibration_on_tokens():
 
 
 def blurred():
-    """A model, pictures, and the blur of each."""
+    """A model, images, and the blur of each."""
     inputs = np.random.default_rng(1).random((5, 1, 8, 8), dtype=np.float32)
     reference = references.build({"kind": "blur", "sigma": 1.0}, dataset(inputs, kind="image", scale=255), 0)
     return architectures.build("digits_cnn", side=8), inputs, reference

@@ -200,7 +200,7 @@ def test_the_best_set_of_leaves_against_every_set():
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_the_leaves_are_those_of_h_shap(height, width, size):
     if size > max(height, width):
-        pytest.skip("larger than the picture")
+        pytest.skip("larger than the image")
     everything = exploration.h_shap(lambda masks: masks.mean(axis=(1, 2)), (height, width), size)
     rows, columns = (localization.leaf_edges(side, size) for side in (height, width))
     expected = {
@@ -360,9 +360,9 @@ def test_localization_needs_pictures_whose_truth_is_known(default):
         ShapelineError, match=r"experiments.some.metrics.localization: .*'digits' does not say.*crosses"
     ):
         load(changed(default, {"source": "digits"}, "localization"))
-    with pytest.raises(ShapelineError, match=r"metrics.localization: it is of pictures, not of kind table"):
+    with pytest.raises(ShapelineError, match=r"metrics.localization: it is of images, not of kind table"):
         load(changed(default, {"source": "breast_cancer"}, "localization"))
-    with pytest.raises(ShapelineError, match=r"report.notebook: localization shows pictures"):
+    with pytest.raises(ShapelineError, match=r"report.notebook: localization shows images"):
         load(changed(default, {"source": "breast_cancer"}, "cost", "localization"))
     assert load(changed(default, {"source": "digits"}, "cost", "localization"))
 

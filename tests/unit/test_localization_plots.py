@@ -350,7 +350,7 @@ def test_the_enlarged_square_stays_in_the_picture():
     truth[0:4, 56:60] = True
     assert figures_localization.zoomed(truth) == ((0, 12), (48, 60))
     truth[0:30, 10:20] = True
-    assert figures_localization.zoomed(truth)[0] == (0, 40)  # larger than the picture: all of that side
+    assert figures_localization.zoomed(truth)[0] == (0, 40)  # larger than the image: all of that side
 
 
 # ------------------------------------------------------------------------------------------------------- theorems

@@ -380,7 +380,7 @@ def test_crops_are_verified_by_each_sigmoid(monkeypatch, caplog):
     inputs = np.random.default_rng(1).random((1, 3, 12, 12), dtype=np.float32)
     with caplog.at_level("WARNING"):
         found = questions.trees(model, inputs, Reference(np.zeros_like(inputs)), np.array([0]), 2)
-    assert "whole pictures are evaluated" in caplog.text
+    assert "whole images are evaluated" in caplog.text
     with torch.inference_mode():
         wanted = torch.sigmoid(model.module(torch.from_numpy(inputs))[0, 0])
     assert found[0].value_full == pytest.approx(float(wanted), abs=1e-6)
@@ -563,7 +563,7 @@ def test_scores_made_elsewhere_are_of_their_label(subject, tmp_path):
 
 @pytest.fixture(scope="module")
 def results(subject, prepared, trained, tmp_path_factory):
-    """Six pictures explained for both labels by one method, as a report reads them."""
+    """Six images explained for both labels by one method, as a report reads them."""
     root = tmp_path_factory.mktemp("results")
     chosen = selection.select(subject, seed=0, count=6)
     chosen.loc[3, "prediction"] = 1 - chosen.loc[3, "label"]
@@ -623,7 +623,7 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
 
 
 def test_means_of_seconds_and_nodes_are_over_pictures(results):
-    """Of the labels of one picture both are alike, so that the spread is that of pictures alone."""
+    """Of the labels of one image both are alike, so that the spread is that of images alone."""
     results, _ = results
     frame = results.scores["occlusion"].sort_values("instance").assign(seconds=np.repeat(np.arange(1.0, 7.0), 2))
     frame["details"] = [json.dumps({"visited_nodes": one}) for one in frame["seconds"]]

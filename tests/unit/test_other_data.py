@@ -70,7 +70,7 @@ def test_settings_and_files_name_the_other_data(raw):
     [
         ("digits", {"dataset": "digits38"}, ["models.digits_cnn is trained on digits38 itself; remove the key"]),
         ("digits", {"dataset": "digits83"}, ["digits.dataset: models.digits_cnn", "their classes: 8, 3", "data: 3, 8"]),
-        ("digits", {"dataset": "grey"}, ["takes pictures of 8x8 pixels alone and these have 16x24"]),
+        ("digits", {"dataset": "grey"}, ["takes images of 8x8 pixels alone and these have 16x24"]),
         ("digits", {"dataset": "colour"}, ["their channels: 3; of the model's data: 1"]),
         ("digits", {"dataset": "breast_cancer"}, ["their kind: table; of the model's data: image"]),
         ("digits", {"dataset": "digit38"}, ["digits.dataset: there is no dataset 'digit38'", "'digits38'"]),
@@ -122,7 +122,7 @@ TEXT = {**CARD, "kind": "text", "input_shape": [9], "unit": "word", "vocabulary_
     [
         ({}, CARD, {"classes": ["8", "3"]}, "their classes: 8, 3; of the model's data: 3, 8"),
         ({}, CARD, {"input_shape": [3, 8, 8]}, "their channels: 3"),
-        ({"side": 8}, CARD, {"input_shape": [1, 9, 9]}, "pictures of 8x8 pixels alone and these have 9x9"),
+        ({"side": 8}, CARD, {"input_shape": [1, 9, 9]}, "images of 8x8 pixels alone and these have 9x9"),
         ({}, CARD, {"task": "regression", "classes": []}, "their task: regression"),
         ({}, TABLE, {"feature_names": ["job", "age"]}, "their columns: job, age; of the model's data: age, job"),
         ({}, TABLE, {"categories": {"job": ["y"]}}, "their categories differ"),

@@ -67,7 +67,7 @@ def test_the_file_shows_the_cost_of_each_experiment(paper, config, tmp_path, mon
 
 
 def leaves(sides: tuple[int, int], min_size: int) -> set[tuple[int, int]]:
-    """The sides of the leaves of a picture all of which is relevant."""
+    """The sides of the leaves of an image all of which is relevant."""
     nodes, found = np.array([[0, sides[0], 0, sides[1]]]), set()
     while len(nodes):
         children, players = exploration._quadrants(nodes, min_size)
@@ -86,7 +86,7 @@ def leaves(sides: tuple[int, int], min_size: int) -> set[tuple[int, int]]:
     ],
 )
 def test_leaves_are_those_of_the_paper(paper, experiment, full, min_size, leaf):
-    """Teneggi et al. 2021: at the reduced size a leaf is the same share of the picture, to within a pixel."""
+    """Teneggi et al. 2021: at the reduced size a leaf is the same share of the image, to within a pixel."""
     assert leaves(full, min_size) == leaf
     entry = paper["experiments"][experiment]
     sides = paper["datasets"][paper["models"][entry["model"]]["dataset"]].get("size", full)

@@ -272,7 +272,7 @@ def refused(raw: dict) -> list[str]:
 
 @pytest.fixture
 def entries(default):
-    """The raw configuration and the methods of an experiment on pictures that runs."""
+    """The raw configuration and the methods of an experiment on images that runs."""
     raw = copy.deepcopy(default)
     name = next(k for k, e in raw["experiments"].items() if e["features"]["kind"] == "patch" and k in raw["run"])
     return raw, name, raw["experiments"][name]["methods"]

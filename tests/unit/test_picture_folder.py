@@ -1,4 +1,4 @@
-"""A picture classifier of transformers by its folder: from the configuration's entry to logits, and what is refused."""
+"""An image classifier of transformers by its folder: from the configuration's entry to logits, and what is refused."""
 
 import copy
 import json
@@ -21,10 +21,10 @@ PATH = "examples/picture_folder/model"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, root):
-    """A folder with the example's files: a model, its processor, and pictures of two classes."""
+    """A folder with the example's files: a model, its processor, and images of two classes."""
     place = tmp_path_factory.mktemp("place")
     made = vision.folder(place / PATH)
-    text_files.write_folder(place / "examples/picture_folder/pictures", picture_files.folders(n=15))
+    text_files.write_folder(place / "examples/picture_folder/images", picture_files.folders(n=15))
     return place, yaml.safe_load((root / "examples/picture_folder.yaml").read_text()), *made
 
 
@@ -62,7 +62,7 @@ def test_the_example_of_a_vit_on_digits_is_valid(root, tmp_path, monkeypatch):
         "vit_filled": "mean_value",
     }
     edited(tmp_path / "vit", "config.json", image_size=32)
-    with pytest.raises(ShapelineError, match="takes pictures of 32x32"):
+    with pytest.raises(ShapelineError, match="takes images of 32x32"):
         validation.load(own)
 
 
@@ -142,10 +142,10 @@ def edited(folder, name, **changes):
     [
         (lambda path: (path / "preprocessor_config.json").unlink(), "has no preprocessor_config.json.*save_pretrained"),
         (lambda path: edited(path, "preprocessor_config.json", auto_map={}), "asks to run code of its own"),
-        (lambda path: edited(path, "preprocessor_config.json", image_mean=[0.5]), "does not say how pictures of 3"),
-        (lambda path: edited(path, "preprocessor_config.json", rescale_offset=True), "does not say how pictures"),
-        (lambda path: edited(path, "config.json", image_size=32), "takes pictures of 32x32 .* size: \\[32, 32\\]"),
-        (lambda path: edited(path, "config.json", num_channels=1), "does not say how pictures of 1 channel"),
+        (lambda path: edited(path, "preprocessor_config.json", image_mean=[0.5]), "does not say how images of 3"),
+        (lambda path: edited(path, "preprocessor_config.json", rescale_offset=True), "does not say how images"),
+        (lambda path: edited(path, "config.json", image_size=32), "takes images of 32x32 .* size: \\[32, 32\\]"),
+        (lambda path: edited(path, "config.json", num_channels=1), "does not say how images of 1 channel"),
         (lambda path: edited(path, "config.json", architectures=["ViTModel"]), "holds ViTModel, which is no image cl"),
         (lambda path: (path / "model.safetensors").rename(path / "pytorch_model.bin"), "only pickled weights"),
     ],
@@ -153,7 +153,7 @@ def edited(folder, name, **changes):
 def test_a_folder_that_does_not_fit_is_one_line_before_any_job(example, tmp_path, monkeypatch, change, said):
     monkeypatch.chdir(tmp_path)
     vision.folder(tmp_path / PATH)
-    (tmp_path / "examples/picture_folder/pictures").mkdir()
+    (tmp_path / "examples/picture_folder/images").mkdir()
     validation.load(example)
     change(tmp_path / PATH)
     with pytest.raises(ShapelineError, match=said):
@@ -163,9 +163,9 @@ def test_a_folder_that_does_not_fit_is_one_line_before_any_job(example, tmp_path
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("datasets.pictures.color", "grey", "takes pictures of 3 channel.s. and the dataset has 1; set .* color: rgb"),
-        ("datasets.pictures.size", [16, 20], "takes pictures of 16x16 pixels and the dataset has 16x20"),
-        ("datasets.pictures", {"source": "compas"}, "takes texts or pictures, not a dataset of kind table"),
+        ("datasets.images.color", "grey", "takes images of 3 channel.s. and the dataset has 1; set .* color: rgb"),
+        ("datasets.images.size", [16, 20], "takes images of 16x16 pixels and the dataset has 16x20"),
+        ("datasets.images", {"source": "compas"}, "takes texts or images, not a dataset of kind table"),
         ("experiments.filled.methods.deep", {"method": "deep_lift"}, "no rule for what a transformer does"),
         ("experiments.left_out.features.size", 6, r"made of whole patches of the model, of 4 x 4 .* size: 4}"),
         ("experiments.left_out.features", {"kind": "pixel"}, r"made of whole patches of the model"),
@@ -194,7 +194,7 @@ def test_what_cannot_go_together_is_one_line(example, path, value, said):
 def test_other_transformers_are_told(example, tmp_path, monkeypatch, written, said):
     monkeypatch.chdir(tmp_path)
     vision.folder(tmp_path / PATH)
-    (tmp_path / "examples/picture_folder/pictures").mkdir()
+    (tmp_path / "examples/picture_folder/images").mkdir()
     validation.load(example)
     edited(tmp_path / PATH, "config.json", **written)
     with pytest.raises(ShapelineError, match=said):

@@ -506,7 +506,7 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
     figure = score_maps.heat_maps(images, ["a", "b"], values, [cells, cells])
     [pictures], [axes] = figure.artists, figure.axes
     assert len(pictures.tiles) == 5
-    left, bottom, pixels = pictures.tiles[1]  # beside the first picture
+    left, bottom, pixels = pictures.tiles[1]  # beside the first image
     cells = pixels[::-1][np.ix_(*((2 * np.arange(3) + 1) * side // 6 for side in pixels.shape[:2]))]
     assert (cells == styling.SIGNS((np.array([[1, 1, 4], [1, 1, 4], [-2, -2, 0]]) + 4) / 8, bytes=True)).all()
     texts = [text.get_text() for text in axes.texts]

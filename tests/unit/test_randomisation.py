@@ -272,7 +272,7 @@ SHARED = {"shapley", "banzhaf", "occlusion", "saliency", "gradient_x_input", "in
 
 @pytest.fixture(scope="module")
 def half_blind():
-    """A network that reads only the upper row of pictures of 2 x 3 pixels, and of it pixels 0 and 1 alike."""
+    """A network that reads only the upper row of images of 2 x 3 pixels, and of it pixels 0 and 1 alike."""
     import torch
 
     class HalfBlind(torch.nn.Module):

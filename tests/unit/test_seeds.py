@@ -75,7 +75,7 @@ def test_scores_made_elsewhere_are_of_the_first_training_alone(raw, tmp_path):
 
 
 def test_the_instances_of_other_trainings_are_drawn_by_seed_and_more_add_to_fewer():
-    selected = pd.DataFrame({"instance": [3, 3, 7, 7, 8, 8, 9, 9], "target": [0, 1] * 4})  # two labels a picture
+    selected = pd.DataFrame({"instance": [3, 3, 7, 7, 8, 8, 9, 9], "target": [0, 1] * 4})  # two labels an image
 
     def chosen(number: int, seed: int, share: pd.DataFrame = selected) -> pd.DataFrame:
         settings = {"method": {"method": "shapley"}, "features": "pixel", "training_instances": number}

@@ -1,4 +1,4 @@
-"""Pictures as they are stored: the same numbers as the whole array, and only the rows that are asked for."""
+"""Images as they are stored: the same numbers as the whole array, and only the rows that are asked for."""
 
 import copy
 import subprocess
@@ -120,7 +120,7 @@ def test_the_same_model_is_trained_from_either(tmp_path):
 
 @pytest.fixture
 def taken(monkeypatch) -> list[int]:
-    """How many pictures became float32 at a time, where a block has 20."""
+    """How many images became float32 at a time, where a block has 20."""
     counts, own = [], Pictures.__getitem__
 
     def counted(pictures: Pictures, rows) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Where in a picture its class is: crosses, slides and traffic lights, and the instances that are chosen by it."""
+"""Where in an image its class is: crosses, slides and traffic lights, and the instances that are chosen by it."""
 
 import json
 from functools import partial
@@ -37,7 +37,7 @@ def prepared(tmp_path, source, **settings):
 
 
 def own(tmp_path, body: str) -> str:
-    """A source of three pictures 4x6, of two in class a and one in class b; body: what else it returns."""
+    """A source of three images 4x6, of two in class a and one in class b; body: what else it returns."""
     file = tmp_path / "own.py"
     file.write_text(
         "import numpy as np\n"
@@ -189,7 +189,7 @@ def test_only_crosses_take_a_count():
 
 @pytest.fixture
 def subject(crossed):
-    """A model that is right unless a picture's first cell is inked, with the inputs it was asked."""
+    """A model that is right unless an image's first cell is inked, with the inputs it was asked."""
     _, data, folder = crossed
     asked = []
 
@@ -424,7 +424,7 @@ def test_boxes_that_leave_their_picture(tmp_path, source, category):
     path = placed(tmp_path, content, "zip")
     card, _, _ = prepared(tmp_path, source, path=str(path), size=[6, 8], validation=0.4)
     assert card["records"]["boxes_clipped"] == 1 and card["records"]["boxes_outside_left_out"] == 2
-    # A box that is all outside makes no picture positive.
+    # A box that is all outside makes no image positive.
     assert read(tmp_path, source, changed((category, 12, 2, 30, 4)))["labels"][0] == 0
 
 
@@ -440,7 +440,7 @@ def test_a_box_file_that_names_a_missing_picture(tmp_path, source, gone, told):
     everything = read(tmp_path, source, content)
     del content[gone]
     message = refused(tmp_path, source, content)
-    assert f"names the picture {told}, which is missing; put it there, or set on_decode_error: skip" in message
+    assert f"names the image {told}, which is missing; put it there, or set on_decode_error: skip" in message
     records = read(tmp_path, source, content, on_decode_error="skip")
     assert records["skipped"] == {annotated.MISSING: 1, annotated.UNREADABLE: 0}
     assert records["notes"][-1] == f"missing and left out: {told}"
@@ -510,11 +510,11 @@ def altered(change) -> dict:
         (lambda e: e[1]["objects"][0]["bounding_box"]["minimum"].update(r=1.5), "its corners are whole numbers"),
         (lambda e: e[1]["objects"][0]["bounding_box"]["minimum"].update(r=2**64), "has a box beyond 2,147,483,648"),
         (lambda e: e[1].update(image=3), "entry 1: not in the official form"),
-        (lambda e: e[1]["image"].update(pathname="/images/b.txt"), "entry 1: '/images/b.txt' names no picture"),
+        (lambda e: e[1]["image"].update(pathname="/images/b.txt"), "entry 1: '/images/b.txt' names no image"),
         (lambda e: e[1]["image"]["shape"].update(r=13), "b.png has 12x16 pixels and malaria/training.json says 13x16"),
-        (lambda e: e[1]["image"].update(pathname="/images/g.jpg"), "test.json names the picture g.jpg a second time"),
-        (lambda e: [], "holds no list of pictures"),
-        (lambda e: {"images": e}, "holds no list of pictures"),
+        (lambda e: e[1]["image"].update(pathname="/images/g.jpg"), "test.json names the image g.jpg a second time"),
+        (lambda e: [], "holds no list of images"),
+        (lambda e: {"images": e}, "holds no list of images"),
     ],
 )
 def test_annotations_of_slides_that_are_refused(tmp_path, change, words):
@@ -569,7 +569,7 @@ def test_a_sample_without_a_split(tmp_path):
     slides = files.SLIDES["training.json"]
     listed = [{"image": name, "objects": files.entry(name, *slide)["objects"]} for name, slide in slides.items()]
     content = {name.removeprefix("malaria/"): data for name, data in files.malaria().items() if "json" not in name}
-    content |= {"annotations.json": json.dumps(listed).encode(), "official_test.json": b"of pictures that are not here"}
+    content |= {"annotations.json": json.dumps(listed).encode(), "official_test.json": b"of images that are not here"}
     path = placed(tmp_path, content, "folder")
     card, data, _ = prepared(tmp_path, "malaria", path=str(path), size=[12, 16], test=0.34, validation=0.3)
     assert card["records"]["read"] == 6 and sum(card["counts"]["test"].values()) == 2

@@ -13,11 +13,11 @@ import numpy as np
 
 
 def read(paths):
-    """Pictures (n, 8, 8) in [0, 1] and whether their stripes are upright."""
+    """Images (n, 8, 8) in [0, 1] and whether their stripes are upright."""
     random, labels = np.random.default_rng(0), np.arange(120) % 2
     level = np.tile(np.arange(8) // 2 % 2, (120, 8, 1)).astype(float)
-    pictures = np.where(labels[:, None, None] == 1, level, level.transpose(0, 2, 1))
-    return {"inputs": np.clip(pictures + random.normal(0, 0.1, pictures.shape), 0, 1), "labels": labels}
+    images = np.where(labels[:, None, None] == 1, level, level.transpose(0, 2, 1))
+    return {"inputs": np.clip(images + random.normal(0, 0.1, images.shape), 0, 1), "labels": labels}
 '''
 COIN = '''"""Each feature is in or out by a coin."""
 

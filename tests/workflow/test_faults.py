@@ -22,7 +22,7 @@ from tests.workflow.conftest import BIN, TINY, Checkout, copy_repository
 
 
 def slow() -> dict:
-    """One label in several shards, each of one picture with 65,536 coalitions: a second's work after its imports."""
+    """One label in several shards, each of one image with 65,536 coalitions: a second's work after its imports."""
     raw = copy.deepcopy(TINY)
     raw["experiments"]["tiny"] |= {
         "features": {"kind": "patch", "size": 2},

@@ -1,4 +1,4 @@
-"""Pictures with several labels, from a source of one's own to a page."""
+"""Images with several labels, from a source of one's own to a page."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ def test_several_labels_run_to_their_report(fresh):
             np.testing.assert_allclose(gap, 0, atol=1e-3)
     compared = pd.read_parquet(results / "shapes/metrics/compared.parquet")
     assert set(compared["metric"]) == set(METRICS)
-    assert (compared["n"] <= 6).all()  # pictures are resampled, with both their labels
+    assert (compared["n"] <= 6).all()  # images are resampled, with both their labels
     found = pd.read_parquet(results / "shapes/metrics/measured.parquet")
     of_exact = (found["statistic"] == "auprc") & (found["method"] == "exact")
     known = found[of_exact].set_index("instance")["value"]

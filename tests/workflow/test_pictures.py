@@ -1,4 +1,4 @@
-"""One's own pictures, from class folders to the report; and a picture added later makes the dataset again."""
+"""One's own images, from class folders to the report; and an image added later makes the dataset again."""
 
 import json
 
@@ -40,7 +40,7 @@ def own_pictures(folder) -> dict:
 
 @pytest.fixture(scope="module")
 def pets(root, tmp_path_factory):
-    """Deer are red above, horses blue above; one picture is larger and one is none."""
+    """Deer are red above, horses blue above; one image is larger and one is none."""
     folder = tmp_path_factory.mktemp("pets")
     checkout = copy_repository(root, folder / "checkout")
     files = picture_files.folders(n=20)
@@ -84,7 +84,7 @@ def test_a_grey_picture_stops_the_run_with_one_line(fresh, tmp_path):
     log = (fresh.path / "results/logs/prepare_dataset/pets.log").read_text()
     assert "deer/grey.png is grey and colour is expected; set color: grey" in log
     assert not (fresh.path / "data/prepared/pets").exists() or not any((fresh.path / "data/prepared/pets").iterdir())
-    # Without `size` the features' number is known only when the pictures are read; a wrong key is told at once.
+    # Without `size` the features' number is known only when the images are read; a wrong key is told at once.
     fresh.configure(
         yaml.safe_load(yaml.safe_dump(raw).replace("size: [16", "sizes: [16").replace("size:\n", "sizes:\n"))
     )

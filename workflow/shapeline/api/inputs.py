@@ -1,4 +1,4 @@
-"""What a person gives, a row or a frame, a picture or a text, as arrays that the engine takes, and how to show it."""
+"""What a person gives, a row or a frame, an image or a text, as arrays that the engine takes, and how to show it."""
 
 import dataclasses
 import hashlib
@@ -78,7 +78,7 @@ class Inputs:
 
     @property
     def is_series(self) -> bool:
-        """Whether these are too narrow for pictures."""
+        """Whether these are too narrow for images."""
         shortest, longest = sorted(self.inputs.shape[-2:])
         return self.has_no_channels and (shortest < 8 or longest > 4 * shortest)
 
@@ -149,7 +149,7 @@ def read(
     if isinstance(inputs, list):
         if background is not None or feature_names is not None:
             name = "feature_names" if background is None else "background"
-            raise ShapelineError(f"explain: {name}: is of tables and pictures, and inputs are texts; leave it out")
+            raise ShapelineError(f"explain: {name}: is of tables and images, and inputs are texts; leave it out")
         if cutter is None:
             ids, words, decode = encode_words(inputs, reference, like)
             return Inputs(
@@ -395,7 +395,7 @@ def _array(
     features: Features | None,
     feature_names: Sequence[str] | None,
 ) -> Inputs:
-    """Numbers: a table or one row of it, pictures or one of them, token ids, or inputs of one's own features' shape."""
+    """Numbers: a table or one row of it, images or one of them, token ids, or inputs of one's own features' shape."""
     own = None if adapters.framework_of(model) is None else np.float32
     if own is not None and not tokens:
         alike = [inputs, *(rows for rows in beside if rows is not None and rows.shape[1:] == inputs.shape[1:])]
@@ -447,10 +447,10 @@ def _rows_like(
 
 
 def _check_pictures(what: str, rows: np.ndarray) -> None:
-    """No NaN, which in pictures means that a patch is left out; in tables it may be a value that is missing."""
+    """No NaN, which in images means that a patch is left out; in tables it may be a value that is missing."""
     if rows.ndim == 4 and np.isnan(rows).any():
         place = np.isnan(rows).any(axis=(1, 2, 3)).argmax()
-        raise ShapelineError(f"explain: {what}: the picture at position {place} holds NaN; give numbers")
+        raise ShapelineError(f"explain: {what}: the image at position {place} holds NaN; give numbers")
 
 
 def _names(feature_names: Sequence[str] | None, columns: int) -> list[str]:

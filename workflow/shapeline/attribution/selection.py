@@ -23,7 +23,7 @@ class Selection:
 
     count: how many; a larger one adds to a smaller one. split: the part of the data they are of.
     texts: explained in their place, pairs as two each: instances -1, -2, ..., label -1.
-    label, correct, objects: only instances of that class, only those predicted correctly, only pictures with so many
+    label, correct, objects: only instances of that class, only those predicted correctly, only images with so many
     objects of their class. fewer_ok: where there are fewer, all of them.
     near: in their place the records nearest to values by column, in this order; without a model of all parts.
     target: the class that is explained, "predicted", "true", or one for all.
@@ -159,7 +159,7 @@ def _sample_rows(subject: ExplanationContext, seed: int, wanted: Selection) -> n
         told = f" of class '{dataset.card['classes'][index]}'"
     if wanted.objects is not None:
         if several and label is None:
-            raise ShapelineError("instances.objects: a picture has objects of several labels; say of which with label")
+            raise ShapelineError("instances.objects: an image has objects of several labels; say of which with label")
         own = index if several else dataset.labels[order]
         order = order[regions.objects(subject.folder, dataset.ids[order], own) == wanted.objects]
         told += f" with {wanted.objects} object(s)"

@@ -23,7 +23,7 @@ SMOKE = {
         }
     },
 }
-# What `scale: smoke` leaves: of pictures made, of sizes of an ablation, and of what a method may say that it spends.
+# What `scale: smoke` leaves: of images made, of sizes of an ablation, and of what a method may say that it spends.
 SMOKE_PICTURES, SMOKE_SIZES = 400, 20
 SMOKE_MOST = {"evaluations": 64, "samples": 10, "permutations": 20}
 

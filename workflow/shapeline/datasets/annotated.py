@@ -81,9 +81,9 @@ def read(
         more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
         remedy = "put it there" if not len(kept) else "put it there, or set on_decode_error: skip"
         first = asked[missing[0]].where
-        raise ShapelineError(f"{path}: {first} names the picture {missing[0]}, which is missing{more}; {remedy}.")
+        raise ShapelineError(f"{path}: {first} names the image {missing[0]}, which is missing{more}; {remedy}.")
     if not len(kept):
-        raise ShapelineError(f"{path}: no picture can be decoded.")
+        raise ShapelineError(f"{path}: no image can be decoded.")
     notes = [f"{resized} picture(s) brought to {size[0]}x{size[1]} pixels"] if resized else []
     notes += _left_out(path, "missing", missing) + _left_out(path, "cannot be decoded", unreadable)
     return {

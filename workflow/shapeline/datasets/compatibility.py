@@ -60,7 +60,7 @@ def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
             continue
         if name == "size":
             own, other = ("x".join(map(str, sides)) for sides in (own, other))
-            return f"the model takes pictures of {own} pixels alone and these have {other}"
+            return f"the model takes images of {own} pixels alone and these have {other}"
         if name in ("words", "categories"):  # long, and a digest
             return f"their {name} differ from those of the model's data"
         return f"their {name}: {_plain(other)}; of the model's data: {_plain(own)}"

@@ -66,7 +66,7 @@ def generate(
         )
     wanted = np.broadcast_to(given, (count,))
     if crosses is not None and (wanted.dtype.kind not in "iu" or ((wanted < 0) | (wanted > rows * columns)).any()):
-        raise ShapelineError(f"crosses: {crosses!r} crosses a picture; give whole numbers from 0 to {rows * columns}.")
+        raise ShapelineError(f"crosses: {crosses!r} crosses an image; give whole numbers from 0 to {rows * columns}.")
 
     drawn = [_draw(seed_of("crosses", seed, first + i), int(wanted[i]), rows * columns) for i in range(count)]
     owner = np.repeat(np.arange(count), [len(cells) for cells, _, _ in drawn])

@@ -102,7 +102,7 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
     file = expand(source) / PROCESSOR
     if not file.is_file():
         raise ShapelineError(
-            f"{file.parent} has no {PROCESSOR}, which tells how pictures are scaled; save the image processor there, "
+            f"{file.parent} has no {PROCESSOR}, which tells how images are scaled; save the image processor there, "
             "AutoImageProcessor.from_pretrained(...).save_pretrained(folder)"
         )
     said, channels = _json(file), _channels(source)
@@ -115,7 +115,7 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
     )
     if said.get("rescale_offset") or any(not _are_numbers(each, channels) for each in (mean, deviation)):
         raise ShapelineError(
-            f"{file} does not say how pictures of {channels} channel(s) are scaled (rescale_factor, and image_mean and "
+            f"{file} does not say how images of {channels} channel(s) are scaled (rescale_factor, and image_mean and "
             "image_std, a number a channel); mend it"
         )
     return {"scale": scale, "mean": mean, "deviation": deviation}
@@ -127,12 +127,10 @@ def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
     if shape[0] != channels:
         color = {1: "grey", 3: "rgb"}.get(channels, "")
         remedy = f"; set the dataset's color: {color}" if color else ""
-        return f"{source} takes pictures of {channels} channel(s) and the dataset has {shape[0]}{remedy}"
+        return f"{source} takes images of {channels} channel(s) and the dataset has {shape[0]}{remedy}"
     if sides and list(shape[1:]) != sides:
         wanted, there = ("x".join(map(str, each)) for each in (sides, shape[1:]))
-        return (
-            f"{source} takes pictures of {wanted} pixels and the dataset has {there}; set the dataset's size: {sides}"
-        )
+        return f"{source} takes images of {wanted} pixels and the dataset has {there}; set the dataset's size: {sides}"
     return None
 
 

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 # Folders above the class folders, which then are the split.
 SPLITS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
-LAYOUT = "<class>/<picture>, or train|validation|test/<class>/<picture>, all at one depth"
+LAYOUT = "<class>/<image>, or train|validation|test/<class>/<image>, all at one depth"
 UNREADABLE = "left_out_unreadable"
 NAMED = 10  # of the images left out, in the card
 
@@ -41,7 +41,7 @@ def read(
     decode = functools.partial(images.decode, size=size, resize=resize, color=color, limits=allowed)
     kept, folders, others, unreadable = _decoded(path, decode, on_decode_error, allowed)
     if not kept:
-        raise ShapelineError(f"{path}: holds no picture ({', '.join(images.SUFFIXES)}); the layout is {LAYOUT}.")
+        raise ShapelineError(f"{path}: holds no image ({', '.join(images.SUFFIXES)}); the layout is {LAYOUT}.")
     parts = _parts(path, list(kept), folders)
     names = sorted({file.parent.name for file in kept})
     if len(names) < 2:
@@ -49,14 +49,14 @@ def read(
     notes = []
     if len(set(parts.values())) == 1:
         (part,) = set(parts.values())
-        notes += [f"all pictures lie in {part}, so the parts are drawn"] if part else []
+        notes += [f"all images lie in {part}, so the parts are drawn"] if part else []
         parts = None
     else:
         _check_split(path, set(parts.values()))
         notes += _absent(path, parts, names)
     if others:
-        log.warning("%s: %d file(s) that are no pictures are ignored", path, len(others))
-        notes.append(f"{len(others)} file(s) that are no pictures ignored")
+        log.warning("%s: %d file(s) that are no images are ignored", path, len(others))
+        notes.append(f"{len(others)} file(s) that are no images ignored")
     if unreadable:
         more = f" and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
         notes.append(f"cannot be decoded and left out: {', '.join(sorted(unreadable)[:NAMED])}{more}")
@@ -145,7 +145,7 @@ def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]
         is_split = split and folder[:-1] == root and folder[-1].lower() in SPLITS
         if (is_class or is_split) and folder not in filled:
             raise ShapelineError(
-                f"{path}: the folder {'/'.join(folder)} holds no picture ({', '.join(images.SUFFIXES)}) that can be "
+                f"{path}: the folder {'/'.join(folder)} holds no image ({', '.join(images.SUFFIXES)}) that can be "
                 "read; fill it or remove it."
             )
     return {file: _place(file.parts[:-1])[1] for file in files}
@@ -156,7 +156,7 @@ def _absent(path: Path, parts: dict[PurePosixPath, str], names: list[str]) -> li
     filled, notes = {(SPLITS[part], file.parent.name) for file, part in parts.items()}, []
     for index in sorted({index for index, _ in filled} - {TRAIN}):
         if absent := [name for name in names if (index, name) not in filled]:
-            notes.append(f"no picture of {', '.join(absent)} in the {PARTS[index]} part")
+            notes.append(f"no image of {', '.join(absent)} in the {PARTS[index]} part")
             log.warning("%s: %s", path, notes[-1])
     return notes
 

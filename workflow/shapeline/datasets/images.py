@@ -28,9 +28,7 @@ def check(settings: dict) -> None:
     size = settings.get("size")
     if size is None:
         if settings.get("resize") is not None:
-            raise ShapelineError(
-                "dataset key 'resize': it says how pictures get their size; add size: [height, width]."
-            )
+            raise ShapelineError("dataset key 'resize': it says how images get their size; add size: [height, width].")
         return
     if not isinstance(size, list | tuple) or len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
         raise ShapelineError(f"dataset key 'size': {size!r} is not [height, width] in pixels.")
@@ -72,7 +70,7 @@ def decode(
     if picture.mode not in (*GREY, *COLOUR):
         raise ShapelineError(f"{where} is of mode {picture.mode}; save it as RGB or grey, 8 bits a channel.")
     if picture.mode in GREY and color == "rgb":
-        raise ShapelineError(f"{where} is grey and colour is expected; set color: grey, or save the picture as RGB.")
+        raise ShapelineError(f"{where} is grey and colour is expected; set color: grey, or save the image as RGB.")
     if (picture.mode in ALPHA or "transparency" in picture.info) and picture.convert("RGBA").getextrema()[3][0] < 255:
         raise ShapelineError(f"{where} is transparent and no background is known; save it without transparency.")
     picture = picture.convert(MODES[color])

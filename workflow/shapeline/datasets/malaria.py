@@ -54,7 +54,7 @@ def read(
     for name in filter(listed.get, PARTS):
         for picture, annotation in listed[name]:
             if picture in asked:
-                raise ShapelineError(f"{annotation.where} names the picture {picture} a second time.")
+                raise ShapelineError(f"{annotation.where} names the image {picture} a second time.")
             asked[picture] = annotation
     records = annotated.read(
         path, asked, annotated.file_name, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed
@@ -124,7 +124,7 @@ def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annot
     except ValueError as error:
         raise ShapelineError(f"{where}: no JSON ({error}); get it again.") from error
     if not isinstance(entries, list) or not entries:
-        raise ShapelineError(f"{where}: holds no list of pictures; get it again.")
+        raise ShapelineError(f"{where}: holds no list of images; get it again.")
     part = PARTS[PurePosixPath(name).name]
     annotations = []
     for number, entry in enumerate(entries):
@@ -145,13 +145,13 @@ def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annot
         for category, *corners in objects:
             if category not in CATEGORIES:
                 raise ShapelineError(
-                    f"{where}, picture {picture}: the category '{category}' is unknown.{nearest(category, CATEGORIES)}"
+                    f"{where}, image {picture}: the category '{category}' is unknown.{nearest(category, CATEGORIES)}"
                 )
             if not all(type(corner) is int for corner in corners):
-                raise ShapelineError(f"{where}, picture {picture}: a box of {corners}; its corners are whole numbers.")
+                raise ShapelineError(f"{where}, image {picture}: a box of {corners}; its corners are whole numbers.")
             boxes.append((BOX_NAMES.index(category), *corners))
         file = annotated.file_name(str(picture))
         if not file:
-            raise ShapelineError(f"{where}, entry {number}: '{picture}' names no picture.")
+            raise ShapelineError(f"{where}, entry {number}: '{picture}' names no image.")
         annotations.append((file, Annotation(name, boxes, part, sides)))
     return annotations

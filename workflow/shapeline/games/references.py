@@ -36,7 +36,7 @@ KINDS = {
     "blur": {"sigma": None},
     "array": {"path": None},
 }
-OF_FOLDERS = ("mask", "delete")  # of texts by the tokenizer of a folder; of pictures a network leaves patches out
+OF_FOLDERS = ("mask", "delete")  # of texts by the tokenizer of a folder; of images a network leaves patches out
 TOKEN_KINDS = ("pad", *OF_FOLDERS, "zero", "background", "array")
 # By the kind of a dataset, as its card states it.
 FITTING = {
@@ -64,7 +64,7 @@ class Reference:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether absent patches of a picture are left out of what the model reads, which NaN in their cells says."""
+        """Whether absent patches of an image are left out of what the model reads, which NaN in their cells says."""
         return self.rows is not None and self.rows.ndim == 4 and bool(np.isnan(self.rows).all())
 
     def of(self, inputs: np.ndarray) -> np.ndarray:
@@ -112,7 +112,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     which a smaller draw is always a part; conditional: rows that hang on the cells that are present, of tables of
     numbers; pad: token `id` everywhere, by default what the card says stands for an
     absent word or character; mask: the tokenizer's mask token; delete: DELETED, which leaves the token out of the
-    document, in a picture NaN, which leaves a transformer's patch out; blur: each image under a Gaussian filter of
+    document, in an image NaN, which leaves a transformer's patch out; blur: each image under a Gaussian filter of
     `sigma` pixels, by default an eighth of its shorter side (Fong & Vedaldi 2017); array: the user's own rows, in the
     units of the prepared inputs. Raises ShapelineError.
     """

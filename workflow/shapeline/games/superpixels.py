@@ -1,4 +1,4 @@
-"""Superpixels: regions of one picture by a segmentation of scikit-image."""
+"""Superpixels: regions of one image by a segmentation of scikit-image."""
 
 import math
 

@@ -30,5 +30,5 @@ def exported(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] 
 
 
 def any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
-    """The same of convolutions and pools alone, for pictures of any sides."""
+    """The same of convolutions and pools alone, for images of any sides."""
     return exported(module, rows, free=(0, 2, 3))

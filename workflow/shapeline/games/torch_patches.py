@@ -1,4 +1,4 @@
-"""Absent patches of a picture left out of a transformer's sequence, in place of filling their pixels."""
+"""Absent patches of an image left out of a transformer's sequence, in place of filling their pixels."""
 
 import inspect
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from shapeline.models.torch_models import checked_logits
 def leaving_out(model: Classifier, form: ExecutionBackend) -> Callable[[torch.Tensor], torch.Tensor]:
     """A function from rows (n, channels, height, width), NaN where a patch is absent, to logits.
 
-    The model's module declares `patch`, the side of its patches, and takes `forward(pictures, kept)`: kept (n, k), the
+    The model's module declares `patch`, the side of its patches, and takes `forward(images, kept)`: kept (n, k), the
     patches that are there, by number in reading order, each with its own place. Raises ShapelineError for another.
     """
     module, name = model.module, model.architecture
     if not getattr(module, "patch", None) or "kept" not in inspect.signature(module.forward).parameters:
         raise ShapelineError(
             f"reference 'delete': '{name}' cannot leave patches out; use zero or mean_value, or give its module "
-            "`patch`, their side, and let it take forward(pictures, kept), kept (n, k): patches there are, by number"
+            "`patch`, their side, and let it take forward(images, kept), kept (n, k): patches there are, by number"
         )
     if form.name != "plain":
         raise ShapelineError(f"reference 'delete': '{name}' runs plain under it; remove precision and compile")

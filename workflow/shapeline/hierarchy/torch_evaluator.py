@@ -106,7 +106,7 @@ class Evaluator:
                 log_probs = [torch.log_softmax(own, dim=1).cpu().numpy() for own in logits]
                 difference = max(difference, calibration_search.difference(*log_probs))
         if not difference <= execution.TOLERANCE:
-            log.warning("whole pictures are evaluated: on crops, log-probabilities differ by %.1e", difference)
+            log.warning("whole images are evaluated: on crops, log-probabilities differ by %.1e", difference)
             return None
         return local
 

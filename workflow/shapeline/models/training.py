@@ -196,7 +196,7 @@ def _labels_and_parts(classifier: Classifier, dataset: Any, settings: Settings) 
     if classifier.framework not in TRAINERS:
         raise ShapelineError(f"training: '{classifier.architecture}' is a function and cannot be trained")
     if settings.augment and (dataset.inputs.ndim != 4 or classifier.framework != "torch"):
-        raise ShapelineError("training: augment flips pictures, in torch only; remove the key")
+        raise ShapelineError("training: augment flips images, in torch only; remove the key")
     regression = classifier.task == "regression"
     labels = np.asarray(dataset.labels, dtype=np.float64 if regression else np.int64)
     splits = [np.flatnonzero(np.asarray(dataset.split) == part) for part in (TRAIN, VALIDATION, TEST)]

@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     init.add_argument(
         "path",
         type=Path,
-        help="a CSV or Parquet table, a CSV of texts, a folder of pictures by class, a .jsonl file of prompts, or a "
+        help="a CSV or Parquet table, a CSV of texts, a folder of images by class, a .jsonl file of prompts, or a "
         "model beside one of these",
     )
     init.add_argument("--target", help="the column of classes or numbers; by default guessed, and told")

@@ -221,7 +221,7 @@ def _existing(folder: Path) -> Path:
 
 
 def _estimate_memory(config: Config, dataset: str) -> float:
-    """Bytes of the inputs as jobs hold them: one a value of pictures, four of others."""
+    """Bytes of the inputs as jobs hold them: one a value of images, four of others."""
     shape = estimates.input_shape(config, dataset)
     each = 1 if shape and len(shape) == 3 else 4
     return float(each * math.prod(shape or (0,)) * estimates.records(config, dataset))

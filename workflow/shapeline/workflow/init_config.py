@@ -23,12 +23,12 @@ LONG = 4  # words a cell on average, from which a column is one of texts
 PIPELINE = "pipeline.skops"  # what stands for a model that is yet to be saved
 FEW = 20  # different numbers of a target that are classes
 MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: of a small network, of any
-LARGEST = 64  # pixels a side that pictures are shrunk to
+LARGEST = 64  # pixels a side that images are shrunk to
 EXACT = "exact: {method: shapley}    # exact Shapley values, from all 2^d coalitions"
 
 
 def configuration(path: Path, target: str | None = None, model: str | None = None) -> str:
-    """The text of a configuration for a table, a CSV of texts, a folder of pictures by class, or a model with one of
+    """The text of a configuration for a table, a CSV of texts, a folder of images by class, or a model with one of
     these beside it: a folder of transformers, or an ONNX file.
 
     target: the column explained, by default a guess. model: a file, folder or function, by default one that is trained.
@@ -166,7 +166,7 @@ def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
             by_mode.setdefault(picture.mode, file)
             sizes.append(picture.size)
     side = max(8, min(LARGEST, *(sizes or [(LARGEST,)])[0]) // 4 * 4)
-    # A folder with some grey pictures is read as grey, because the run makes no colours.
+    # A folder with some grey images is read as grey, because the run makes no colours.
     grey, size = any(mode in images.GREY for mode in by_mode), [side, side]
     if ready:
         ready.check("image", path, {folder.name.casefold() for folder in classes})

@@ -12,13 +12,13 @@ from shapeline.models import pretrained_kinds
 
 PICTURES = (".jpg", ".jpeg", ".png")
 UNNAMED = re.compile(r"label_\d+")
-FEWEST = 16  # patches of a picture that are explained
+FEWEST = 16  # patches of an image that are explained
 
 
 @dataclass(frozen=True)
 class Ready:
     """source: as a configuration names it. kind: of the data. labels: of its classes in small letters, where it names
-    them. sides: (channels, height, width) of pictures, or the number of columns; None where it takes any. patch: a
+    them. sides: (channels, height, width) of images, or the number of columns; None where it takes any. patch: a
     side of its own patches."""
 
     source: str
@@ -75,7 +75,7 @@ def _onnx(source: str, content: bytes) -> Ready:
             return Ready(source, "image", sides=(channels, *sides) if known else None)
     rows = f"rows of shape {shape}{' of whole numbers' if whole else ''}"
     raise ShapelineError(
-        f"{source} takes {rows}, neither columns nor pictures; write its configuration by hand: docs/own_data.md"
+        f"{source} takes {rows}, neither columns nor images; write its configuration by hand: docs/own_data.md"
     )
 
 
@@ -95,7 +95,7 @@ def gradient_methods(source: str | None, path: bool = True) -> list[str]:
 
 
 def data_beside(path: Path, kind: str) -> Path:
-    """The one table, or folder of pictures by class, in a model's folder or beside it."""
+    """The one table, or folder of images by class, in a model's folder or beside it."""
     places = [path.resolve(), path.resolve().parent] if path.is_dir() else [path.resolve().parent]
     there = [one for place in places for one in sorted(place.iterdir()) if one != path.resolve()]
     found = [one for one in there if (_is_pictures(one) if kind == "image" else one.suffix.lower() in SUFFIXES)]
@@ -122,4 +122,4 @@ def _is_pictures(path: Path) -> bool:
 
 
 def _many(kind: str) -> str:
-    return {"image": "pictures", "text": "texts", "table": "columns of numbers"}[kind]
+    return {"image": "images", "text": "texts", "table": "columns of numbers"}[kind]

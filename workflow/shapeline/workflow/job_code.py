@@ -37,7 +37,7 @@ ENGINE_CODE = {
 GAME_CODE, PROMPT_CODE = "shapeline.attribution.game_job", "shapeline.generation.prompt_job"
 OF_VALUES = ("coalitions", "data", "external")  # families that ask a model for values of coalitions alone
 TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
-# Every job imports what reads each kind of data; an edit of how documents are cut runs no job on pictures again.
+# Every job imports what reads each kind of data; an edit of how documents are cut runs no job on images again.
 OF_KIND = {
     "image": ("shapeline.datasets.images", "shapeline.datasets.regions"),
     "text": (

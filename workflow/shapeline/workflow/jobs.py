@@ -32,7 +32,7 @@ from shapeline.workflow.runs import (
     variants,
 )
 
-READERS = ("pandas", "pillow", "scikit-learn")  # of tables, pictures and the sets that come with a package
+READERS = ("pandas", "pillow", "scikit-learn")  # of tables, images and the sets that come with a package
 
 
 def prepare_job(config: Config, dataset: str) -> dict:

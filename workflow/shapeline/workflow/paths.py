@@ -30,7 +30,7 @@ def raw_files(config: Config, dataset: str) -> list[str]:
     if entry.path is None:
         return [f"data/raw/{entry.source}/{file.name}" for file in source.files] if source else []
     path = expand(entry.path)
-    if source and source.local and path.is_dir():  # a picture more or less shows in the time of its own folder alone
+    if source and source.local and path.is_dir():  # an image more or less shows in the time of its own folder alone
         return as_inputs([str(path), *sorted(map(str, path.rglob("*/")))])
     in_folder = source and (path.is_dir() or (source.subsets and path.is_file()))
     return as_inputs(map(str, records.local_files(source, path).values()) if in_folder else [str(path)])

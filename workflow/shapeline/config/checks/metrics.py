@@ -80,19 +80,19 @@ def check_moved_inputs(place: Place) -> Iterator[str]:
 
 
 def check_regions(place: Place) -> Iterator[str]:
-    """Where in a picture its class is, is known; and the page of that shows pictures."""
+    """Where in an image its class is, is known; and the page of that shows images."""
     source, where = place.source, place.where
     if source is None:
         return
     if source.kind != "image" and place.experiment.report.notebook == "localization":
-        yield f"{where}.report.notebook: localization shows pictures, not a dataset of kind {source.kind}; use report"
+        yield f"{where}.report.notebook: localization shows images, not a dataset of kind {source.kind}; use report"
     for name, metric in place.metrics():
         if metric.asks_truth and source.kind != "image":
-            yield f"{where}.metrics.{name}: it is of pictures, not of kind {source.kind}; remove the metric"
+            yield f"{where}.metrics.{name}: it is of images, not of kind {source.kind}; remove the metric"
         elif metric.asks_truth and not source.truth:
             known = ", ".join(known for known, entry in SOURCES.items() if entry.truth)
             yield (
-                f"{where}.metrics.{name}: where in its pictures a class is, source '{source.name}' does not say; "
+                f"{where}.metrics.{name}: where in its images a class is, source '{source.name}' does not say; "
                 f"remove the metric, or use one of {known}"
             )
 

@@ -36,7 +36,7 @@ def training(name: str, model: Model, config: Config) -> Iterator[str]:
         yield f"{where}.framework: {model.architecture} needs torch; remove the key"
     if model.training.augment and ((source and source.kind != "image") or not torch):
         of = f"a dataset of kind {source.kind} has none" if torch else "in torch alone"
-        yield f"{where}.training.augment: it flips pictures, {of}; remove the key"
+        yield f"{where}.training.augment: it flips images, {of}; remove the key"
 
 
 def weights(name: str, model: Model, config: Config) -> Iterator[str]:
@@ -102,11 +102,11 @@ def _check_no_training(where: str, model: Model) -> Iterator[str]:
 
 
 def _folder(where: str, model: Model, config: Config) -> Iterator[str]:
-    """The folder holds a classifier of the dataset's texts, cut by its own tokenizer, or of its pictures."""
+    """The folder holds a classifier of the dataset's texts, cut by its own tokenizer, or of its images."""
     dataset = config.datasets.get(model.dataset)
     source = source_of(dataset)
     if source and source.kind not in folders.HEADS:
-        yield f"{where}.source: a folder of transformers takes texts or pictures, not a dataset of kind {source.kind}"
+        yield f"{where}.source: a folder of transformers takes texts or images, not a dataset of kind {source.kind}"
         return
     try:
         kind = source.kind if source else folders.kind_of(model.source)

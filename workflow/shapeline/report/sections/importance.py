@@ -67,7 +67,7 @@ def top_features(results: Results, label: str | None) -> str:
 
 
 def thumbnail(results: Results, label: str | None) -> str:
-    """Return a small picture of the importance for the index: a mean map, or bars of the largest features."""
+    """Return a small image of the importance for the index: a mean map, or bars of the largest features."""
     if label is None or not results.dataset_card:
         return ""
     if results.dataset_card["kind"] == "image":
