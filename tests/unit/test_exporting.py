@@ -1,5 +1,6 @@
 """Figures and tables of a report as files for a paper."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -32,7 +33,7 @@ def reports(tmp_path_factory):
 
 def test_every_figure_and_table_of_a_page_is_a_file(reports, tmp_path, monkeypatch):
     monkeypatch.chdir(reports)
-    files = exporting.export_report(Path("results/reports/cells.ipynb"), tmp_path / "paper")
+    files = exporting.export_report(Path("results/reports/cells.ipynb"), tmp_path / "paper", REPORT.parent)
     assert sorted(files) == sorted((tmp_path / "paper").iterdir()) and not elements.observers
     page = Path("results/reports/cells.html").read_text()
     kinds = {kind: {file.stem for file in files if file.suffix == kind} for kind in (".svg", ".png", ".csv", ".tex")}
@@ -75,8 +76,17 @@ def test_mistakes_are_one_line(reports, monkeypatch, capsys):
     with pytest.raises(ShapelineError, match=r"has no report 'cell'\. Did you mean 'cells'\?"):
         exporting.executed_notebook("results", "cell")
     damaged = Path("results/reports/old.ipynb")
-    damaged.write_text('{"cells": [{"cell_type": "code", "source": ["1 / 0"]}]}')
-    with pytest.raises(ShapelineError, match=r"old.ipynb, cell 1 failed \(ZeroDivisionError.*render the report again"):
-        exporting.export_report(damaged, Path("paper"))
+    elsewhere = {"input_path": "../cells.ipynb", "parameters": {}}  # its own code is not run
+    cells = [{"cell_type": "code", "source": ["raise SystemExit"], "metadata": {}}]
+    damaged.write_text(json.dumps({"cells": cells, "metadata": {"papermill": elsewhere}}))
+    with pytest.raises(ShapelineError, match=r"old\.ipynb is of no notebook of the workflow; render the report again"):
+        exporting.export_report(damaged, Path("paper"), REPORT.parent)
+    damaged.write_text(
+        json.dumps({"cells": cells, "metadata": {"papermill": elsewhere | {"input_path": "report.ipynb"}}})
+    )
+    with pytest.raises(
+        ShapelineError, match=r"old.ipynb, cell 2 failed \(.*render the report again|no such file|missing"
+    ):
+        exporting.export_report(damaged, Path("paper"), REPORT.parent)
     assert command.main(["export", "nothing"]) == 1
     assert capsys.readouterr().err.count("\n") == 1

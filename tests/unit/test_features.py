@@ -138,7 +138,7 @@ def test_the_kind_of_data_narrows_what_fits():
     assert "kind table. Allowed: column, group." in failure(
         features.build_for, "word", {**TABLE, "kind": "table"}, [0] * 4
     )
-    assert set(features.KINDS) == {kind for kinds in features.FITTING.values() for kind in kinds}
+    assert {kind for kinds in features.FITTING.values() for kind in kinds} <= set(features.KINDS)
 
 
 def test_a_one_hot_group_goes_as_one():

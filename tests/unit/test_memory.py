@@ -190,12 +190,12 @@ def test_which_errors_are_of_memory(error, ran_out):
 JOB = """
 import sys
 from types import SimpleNamespace
-from shapeline.workflow import jobs
+from shapeline.workflow import job_environment
 class OutOfMemoryError(RuntimeError): pass  # as torch's
 class ResourceExhaustedError(Exception): pass  # as TensorFlow's
 resources = SimpleNamespace(get=lambda name, default=None: default)
 told = dict(log=[sys.argv[1]], rule="attribute", wildcards=["tiny"], threads=1, resources=resources)
-jobs.start(SimpleNamespace(**told, input=dict(), output=[]))
+job_environment.start(SimpleNamespace(**told, input=dict(), output=[]))
 raise {error}
 """
 

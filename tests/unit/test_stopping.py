@@ -58,7 +58,7 @@ def asked_of(tables, asked=None):
 
     model = SimpleNamespace(check_rows=lambda inputs: None, framework="function")
     features = feature_kinds.build({"kind": "column"}, {"input_shape": [d], "kind": "table"})
-    return SimpleNamespace(model=model, features=features, values=values)
+    return SimpleNamespace(model=model, features=features, values=values, value="log_probability")
 
 
 def explained(method, tables, until, seed=0, places=None, asked=None, **options):

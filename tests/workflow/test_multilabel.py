@@ -60,7 +60,7 @@ def test_several_labels_run_to_their_report(fresh):
     found = pd.read_parquet(results / "shapes/metrics/measured.parquet")
     of_exact = (found["statistic"] == "auprc") & (found["method"] == "exact")
     known = found[of_exact].set_index("instance")["value"]
-    assert (known.notna().groupby(level=0).sum() == chosen.groupby("instance")["method"].sum()).all()
+    assert (known.notna().groupby(level=0).sum() == chosen.groupby("instance")["label"].sum()).all()
     squares = pd.read_parquet(results / "squares/instances.parquet")
     assert (squares[["target", "label", "prediction"]] == 1).all(axis=None) and len(squares) == 3
     page = (results / "reports/squares.html").read_text()

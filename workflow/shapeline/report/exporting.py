@@ -18,24 +18,33 @@ SIGNS = {"−": "$-$", "–": "--", "±": r"$\pm$", "≤": r"$\le$", "≥": r"$\
 SIGNS |= {"→": r"$\to$", "★": "$*$", "☆": r"$\circ$", "⚠ ": "", "⚠": "", "✓": "yes", "“": "``", "”": "''"}
 
 
-def export_report(executed: Path, folder: Path) -> list[Path]:
+def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
     """Draw the figures and tables of an executed notebook again and write them; return the files, figures first.
 
-    Figures are SVG and PNG, with the numbers behind them as CSV; tables are CSV and LaTeX (booktabs). The cells of the
-    notebook run with its parameters, in the current folder.
+    Figures are SVG and PNG, with the numbers behind them as CSV; tables are CSV and LaTeX (booktabs). The cells are
+    those of the workflow's own notebook of that name in the folder `notebooks`, with the parameters of the executed
+    one, whose code is not run: results may come from elsewhere.
     """
-    notebook, written, heading = files.document(executed), {"figures": [], "tables": []}, [""]
+    record = files.document(executed).get("metadata", {}).get("papermill", {})
+    source_file = notebooks / Path(str(record.get("input_path"))).name
+    if not source_file.is_file():
+        raise ShapelineError(
+            f"export: {executed} is of no notebook of the workflow; render the report again: shapeline run"
+        )
+    written, heading = {"figures": [], "tables": []}, [""]
     folder.mkdir(parents=True, exist_ok=True)
     observer = _writer(folder, written, heading)
     elements.observers.append(observer)
     names: dict = {"__name__": "report"}
     try:
-        for number, cell in enumerate(notebook["cells"], 1):
+        for number, cell in enumerate(files.document(source_file)["cells"], 1):
             source = "".join(cell["source"])
             if cell["cell_type"] == "markdown":
                 heading += re.findall(r"^#+ (.*)", source, re.M)
             else:
                 _execute(source, f"{executed}, cell {number}", names)
+                if "parameters" in cell["metadata"].get("tags", ()):
+                    names |= record.get("parameters", {})
     finally:
         elements.observers.remove(observer)
     written["tables"] += _write_metrics(names.get("metrics"), folder)

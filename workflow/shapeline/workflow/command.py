@@ -167,7 +167,8 @@ def _export(asked: argparse.Namespace) -> int:
     exporting = importlib.import_module("shapeline.report.exporting")  # jobs do not depend on reports
     folder = (asked.folder or Path(f"{asked.experiment}_export")).resolve()
     results = _load(asked).results  # in whose working directory the notebook runs
-    written = exporting.export_report(exporting.executed_notebook(results, asked.experiment), folder)
+    executed = exporting.executed_notebook(results, asked.experiment)
+    written = exporting.export_report(executed, folder, workflow_root() / "notebooks")
     print(f"Wrote {len(written)} files to {folder}")
     return 0
 
