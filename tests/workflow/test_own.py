@@ -108,7 +108,7 @@ def test_a_keras_file_is_explained(own):
     raw["experiments"]["pictures"]["methods"] = {"occlusion": {"method": "occlusion"}}
     raw["experiments"]["pictures"]["metrics"] = {"cost": {}}
     checkout.configure(raw)
-    checkout.snakemake("--cores", "2", "results/images/scores/occlusion/0-of-1.parquet", timeout=1200)
-    rows = scores.read(checkout.path / "results/images/scores/occlusion")
+    checkout.snakemake("--cores", "2", "results/pictures/scores/occlusion/0-of-1.parquet", timeout=1200)
+    rows = scores.read(checkout.path / "results/pictures/scores/occlusion")
     assert (rows["status"] == "ok").all() and (rows["evaluations"] == 17).all()
     assert json.loads((checkout.path / "results/models/network/card.json").read_text())["test_accuracy"] > 0.9
