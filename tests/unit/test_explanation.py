@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.impute import SimpleImputer
@@ -540,3 +541,14 @@ def test_evaluations_of_partition_are_its_own():
         found = shapeline.explain(predict, images, "partition", np.zeros((1, 16, 16)), "pixel", evaluations=evaluations)
         assert (found.evaluations <= evaluations).all() and found.evaluations.min() > evaluations - 4
         assert sum(asked) <= 2 * evaluations + 20
+
+
+@pytest.mark.parametrize("kind", ["bar", "waterfall", "beeswarm", "heatmap", "dependence", "cohort"])
+def test_dollar_signs_of_names_are_drawn_as_they_are(kind):
+    columns = ["$x_$", "price ($) less tax ($)", "$\\foo$"]
+    frame = pd.DataFrame(np.random.default_rng(0).random((6, 3)), columns=columns)
+    explained = shapeline.explain(lambda rows: rows.to_numpy().mean(1), frame, "shapley", background=frame)
+    drawn = (explained[0] if kind == "waterfall" else explained).plot(kind)
+    drawn.canvas.draw()
+    texts = {text.get_text().replace("\\$", "$") for text in drawn.findobj(Text)}
+    assert any("price ($) less tax ($)" in text for text in texts) or kind == "dependence"

@@ -93,6 +93,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       state.instance = Math.min(Math.max(place, 0), data.instances.length - 1);
       draw();
       share();
+      status.classList.add("explorer-hidden");
       status.textContent = `${title(data.instances[state.instance])}, ${position.textContent}`;
     }
 
@@ -357,9 +358,14 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
     });
     root.classList.add("explorer-ready");
     root.append(live);
+    const asked = new URLSearchParams(location.hash.slice(1)).get(`instance${key}`);
     const linked = follow();
     draw();
-    if (linked) root.scrollIntoView();
+    if (asked !== null && data.links && !data.instances.some((one) => one.id === asked)) {
+      status.classList.remove("explorer-hidden");
+      status.textContent = `There is no instance ${asked} here; shown is ${data.instances[state.instance].id}.`;
+      root.scrollIntoView();
+    } else if (linked) root.scrollIntoView();
   }
 
   const start = () => {

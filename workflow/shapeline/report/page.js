@@ -10,17 +10,17 @@
     const found = text.replace(/[,⚠★☆✓\s]/g, "").replace(/−/g, "-").match(/^[<>≤≥±]?(-?\d+\.?\d*(e-?\d+)?)/i);
     return found ? parseFloat(found[1]) : NaN;
   };
-  const compareCells = (first, second) => {
+  const compareCells = (first, second, sign) => {
     const [one, other] = [leadingNumber(first), leadingNumber(second)];
-    if (isNaN(one) !== isNaN(other)) return isNaN(one) ? 1 : -1;  // text and dashes follow numbers
-    return isNaN(one) ? first.localeCompare(second) : one - other;
+    if (isNaN(one) !== isNaN(other)) return isNaN(one) ? 1 : -1;  // text and dashes follow numbers, in either order
+    return sign * (isNaN(one) ? first.localeCompare(second) : one - other);
   };
   const sortRows = (table, column, header) => {
     const down = header.getAttribute("aria-sort") === "ascending", body = table.tBodies[0];
     all("th[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
     header.setAttribute("aria-sort", down ? "descending" : "ascending");
     const cell = (row) => row.cells[column].textContent.trim();
-    body.append(...[...body.rows].sort((a, b) => compareCells(cell(a), cell(b)) * (down ? -1 : 1)));
+    body.append(...[...body.rows].sort((a, b) => compareCells(cell(a), cell(b), down ? -1 : 1)));
   };
   const enhanceTable = (table) => {
     const heads = all("thead th", table), rows = [...table.tBodies[0].rows];

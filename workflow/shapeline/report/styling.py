@@ -1,6 +1,8 @@
 """How a method looks on every page: colours, markers, dashes."""
 
-from collections.abc import Mapping
+import functools
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import matplotlib
@@ -51,6 +53,33 @@ STYLE = {
     "svg.hashsalt": "shapeline",
 }
 styled = matplotlib.rc_context(STYLE)
+
+
+def styled_names(draw: Callable) -> Callable:
+    """Decorate a function that draws names: in the style of the report, and with dollar signs as they are.
+
+    matplotlib reads a pair of dollar signs as a formula, and names come from users.
+    """
+
+    @functools.wraps(draw)
+    def wrapper(*values, **named):
+        with matplotlib.rc_context(STYLE):
+            return draw(*map(escape_formulas, values), **{key: escape_formulas(value) for key, value in named.items()})
+
+    return wrapper
+
+
+def escape_formulas(value):
+    """Return a text, or the texts of a list, tuple or dictionary, with dollar signs that matplotlib draws."""
+    if isinstance(value, str):
+        return re.sub(r"(?<!\\)\$", r"\\$", value)
+    if type(value) in (list, tuple):
+        return type(value)(map(escape_formulas, value))
+    if type(value) is dict:
+        return {escape_formulas(key): escape_formulas(one) for key, one in value.items()}
+    return value
+
+
 # Of scores from -1 to 1; an odd number of colours, so that 0 is white.
 SIGNS = LinearSegmentedColormap.from_list("signs", [AGAINST, AGAINST_TINT, PAPER, FOR_TINT, FOR], 257)
 FEW = 6  # more curves than this hide each other under their bands

@@ -13,7 +13,7 @@ from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, N
 from shapeline.report.figures.score_maps import picture
 from shapeline.report.formatting import number, spent
 from shapeline.report.html import HTML
-from shapeline.report.styling import MARKERS, SIGNS, WIDTH, palette, styled
+from shapeline.report.styling import MARKERS, SIGNS, WIDTH, escape_formulas, palette, styled_names
 from shapeline.statistics.bounds import student
 
 MOST = 14  # features with their own bar
@@ -24,7 +24,7 @@ MAX_CATEGORIES = 24  # ticks of a dependence plot
 STRONGEST = 0.85  # opacity of the largest score
 
 
-@styled
+@styled_names
 def bars(
     names: Sequence[str],
     scores: np.ndarray,
@@ -45,7 +45,7 @@ def bars(
     return drawing
 
 
-@styled
+@styled_names
 def waterfall(
     names: Sequence[str],
     scores: np.ndarray,
@@ -74,7 +74,7 @@ def waterfall(
     return drawing
 
 
-@styled
+@styled_names
 def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None, across: str) -> Figure:
     """Return the mean |score| per feature with its 95 % interval, and beside it a dot per instance.
 
@@ -100,7 +100,7 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
     return drawing
 
 
-@styled
+@styled_names
 def importance(names: Sequence[str], scores: np.ndarray, across: str) -> Figure:
     """Return the mean |score| of each feature with its 95 % interval over instances; names: the largest first."""
     names, scores = names[:MOST], scores[:, :MOST]
@@ -123,7 +123,7 @@ def draw_means(axes: Axes, names: Sequence[str], scores: np.ndarray, across: str
     axes.grid(axis="y", visible=False)
 
 
-@styled
+@styled_names
 def heat_map(
     names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, values: np.ndarray, across: str
 ) -> Figure:
@@ -164,7 +164,7 @@ def _order(scores: np.ndarray, values: np.ndarray) -> np.ndarray:
     return hierarchy.leaves_list(hierarchy.linkage(scores, "average", optimal_ordering=len(scores) <= 500))
 
 
-@styled
+@styled_names
 def dependence(name: str, values: pd.Series, scores: np.ndarray, half: np.ndarray | None, across: str) -> Figure:
     """Return the scores (n,) of a feature against its values (n,), with 95 % intervals half (n,) where known."""
     drawing = Figure(figsize=(0.62 * WIDTH, 4.2), layout="constrained")
@@ -186,13 +186,13 @@ def _places(axes: Axes, values: pd.Series) -> np.ndarray:
     words = values.map(str, na_action="ignore").fillna("missing").astype(str)
     names = sorted(words.unique()) if len(words.unique()) > 1 else list(words.unique())
     shown = names if len(names) <= MAX_CATEGORIES else names[:: -(-len(names) // MAX_CATEGORIES)]
-    axes.set_xticks([names.index(name) for name in shown], shown, rotation=30 if len(shown) > 6 else 0)
+    axes.set_xticks([names.index(name) for name in shown], escape_formulas(shown), rotation=30 if len(shown) > 6 else 0)
     codes = pd.Categorical(words, names).codes
     turn = pd.Series(codes).groupby(codes).cumcount().to_numpy()
     return codes + 0.3 * ((turn * 0.618034) % 1 - 0.5)
 
 
-@styled
+@styled_names
 def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str) -> Figure:
     """Return the mean |score| of each feature in groups of instances, with 95 % intervals.
 
@@ -221,7 +221,7 @@ def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str)
     return drawing
 
 
-@styled
+@styled_names
 def overlay(
     images: np.ndarray, names: Sequence[str], maps: Sequence[np.ndarray], intervals: bool = False, rest: int = 0
 ) -> Figure:
@@ -276,7 +276,7 @@ def coloured_words(
     return HTML(f"<div style='max-width:60em;line-height:2'>{''.join(parts)}<p><small>{note}</small></p></div>")
 
 
-@styled
+@styled_names
 def trade_off(
     costs: Sequence[float],
     values: np.ndarray,

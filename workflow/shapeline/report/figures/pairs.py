@@ -13,7 +13,7 @@ from shapeline.designs.interactions import pairs_of, square
 from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, QUIET, tint
 from shapeline.report.figures.score_maps import LEVEL, picture
 from shapeline.report.formatting import number
-from shapeline.report.styling import SIGNS, WIDTH, styled
+from shapeline.report.styling import SIGNS, WIDTH, styled_names
 
 MOST = 24  # pairs drawn of an instance, the largest
 LEAST = 0.02  # of the largest: a thinner line is not seen
@@ -37,7 +37,7 @@ def largest(pairs: np.ndarray, d: int) -> list[tuple[int, int, float, float]]:
     return [one for one in drawn if one[3] > LEAST]
 
 
-@styled
+@styled_names
 def network(
     images: np.ndarray,
     names: Sequence[str],
@@ -75,7 +75,7 @@ def network(
     return drawing
 
 
-@styled
+@styled_names
 def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, most: int = 20) -> Figure:
     """A heat matrix: each feature's own part on the diagonal, the pairs above it.
 
@@ -116,7 +116,7 @@ def _write(axes: Axes, shown: np.ndarray, limit: float) -> None:
             axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour, fontweight=weight)
 
 
-@styled
+@styled_names
 def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, unit: str) -> Figure:
     """Words in a row, each coloured by its own part; an arc above for each of the largest pairs that speaks for, below
     for one that speaks against. Of more words than fit, those of the largest pairs."""

@@ -7,13 +7,13 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import AGAINST, FOR, PAPER
-from shapeline.report.styling import WIDTH, styled
+from shapeline.report.styling import WIDTH, styled_names
 
 LONGEST_PART, LONGEST_TOKEN = 34, 12  # characters of names at the axes
 MOST_WIDTH = 16.0  # inches
 
 
-@styled
+@styled_names
 def heat_map(parts: Sequence[str], tokens: Sequence[str], scores: np.ndarray) -> Figure:
     """Scores (d, T) of parts, one per row, for the tokens of the answer, one per column, in nats."""
     width = min(MOST_WIDTH, max(WIDTH * 0.6, 3.2 + 0.3 * len(tokens)))

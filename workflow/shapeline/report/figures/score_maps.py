@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
 from shapeline.report.elements import figure
 from shapeline.report.formatting import number
-from shapeline.report.styling import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, styled, wrapped
+from shapeline.report.styling import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, styled_names, wrapped
 
 LEVEL = 1.96  # half-widths of 95 % intervals to an standard error
 
@@ -50,7 +50,7 @@ def instance_table(
     )
 
 
-@styled
+@styled_names
 def heat_maps(
     images: np.ndarray,
     names: Sequence[str],
@@ -100,7 +100,7 @@ class Pictures(Artist):
             renderer.draw_image(renderer.new_gc(), left, bottom, pixels)
 
 
-@styled
+@styled_names
 def picture_grid(
     names: Sequence[str], labels: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
@@ -211,7 +211,7 @@ def _map(scores: np.ndarray | None, cells: np.ndarray, half: np.ndarray | None) 
     return Tile(np.where(cells < 0, np.nan, shown[cells]), scaled(size), f"± {number(size)}")
 
 
-@styled
+@styled_names
 def score_table(
     values: Mapping[str, np.ndarray | None],
     names: Sequence[str],
