@@ -21,7 +21,9 @@ rule select_instances:
         ),
         gpu=lambda w: GPU if CONFIG.experiments[w.experiment].has_no_data else 0,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
-        device=lambda w: CONFIG.device if CONFIG.experiments[w.experiment].has_no_data else "auto",
+        device=lambda w: (
+            CONFIG.device if CONFIG.experiments[w.experiment].has_no_data else "auto"
+        ),
         store=STORE,
     params:
         settings=lambda w: jobs.select_job(CONFIG, w.experiment),
@@ -33,10 +35,10 @@ rule select_instances:
 rule evaluate_game:
     input:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        earlier=lambda w: paths.value_files(
-            CONFIG, w.experiment, w.label, int(w.round)
+        earlier=lambda w: paths.value_files(CONFIG, w.experiment, w.label, int(w.round)),
+        own=lambda w: dependencies.own(
+            job_code.attribute_code(CONFIG, w.experiment, w.label)
         ),
-        own=lambda w: dependencies.own(job_code.attribute_code(CONFIG, w.experiment, w.label)),
         script=script_file("evaluate_game"),
     output:
         values=f"{RESULTS}/{{experiment}}/values/{{label}}/{{round}}.{{shard}}-of-{{shards}}.parquet",
@@ -67,7 +69,9 @@ rule attribute:
         unpack(lambda w: model_inputs(w.experiment, w.label)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         values=lambda w: paths.value_files(CONFIG, w.experiment, w.label),
-        own=lambda w: dependencies.own(job_code.attribute_code(CONFIG, w.experiment, w.label)),
+        own=lambda w: dependencies.own(
+            job_code.attribute_code(CONFIG, w.experiment, w.label)
+        ),
         script=script_file("attribute"),
     output:
         scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",

@@ -37,7 +37,9 @@ rule train_model:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: job_code.job_libraries(CONFIG, runs.split_training(w.model)[0]),
+        framework=lambda w: job_code.job_libraries(
+            CONFIG, runs.split_training(w.model)[0]
+        ),
     params:
         settings=lambda w: jobs.train_job(CONFIG, *runs.split_training(w.model)),
     script:
