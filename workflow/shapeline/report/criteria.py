@@ -20,9 +20,10 @@ PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a bac
 
 
 LEGEND = (
-    "★ recommended: the cheapest method that is non-inferior to the best. ☆ undecided: the instances do not suffice "
-    "for a recommendation; the first method named has the best mean or is non-inferior to it. ⚠ another method is "
-    "significantly better with another baseline or training seed."
+    "★ recommended: the method with the fewest evaluations that is non-inferior to the best (by time: see the "
+    "comparison of the experiment). ☆ undecided: the instances do not suffice for a recommendation; the first method "
+    "named has the best mean or is non-inferior to it. ⚠ another method is significantly better with another baseline "
+    "or training seed."
 )
 
 
