@@ -1,4 +1,4 @@
-# Read the configuration once; everything that rules ask of it is in shapeline/plan.
+# Read the configuration once; everything that rules need of it is in shapeline/workflow.
 import gc
 import os
 import sys
@@ -8,10 +8,6 @@ from shapeline.config.yaml_files import check_files
 from shapeline.errors import ShapelineError
 from shapeline.fork_server import server as fork_server
 from shapeline.metrics.registry import METRICS
-from shapeline.workflow import (
-    prune,
-    messages,
-)
 from shapeline.workflow.devices import visible_devices
 from shapeline.workflow.interpreter import (
     check_workflow_folder,
@@ -24,7 +20,9 @@ from shapeline.workflow import (
     expected_digests,
     job_code,
     jobs,
+    messages,
     paths,
+    prune,
     records,
     runs,
     settings,
