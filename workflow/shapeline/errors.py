@@ -97,6 +97,16 @@ def locate_input(positions: Sequence[int]) -> Iterator[None]:
         raise error.at(positions) from None
 
 
+@contextlib.contextmanager
+def rename_place(old: str, new: str) -> Iterator[None]:
+    """Have what is raised inside the block name another place: of the configuration or a file, not a call of Python."""
+    try:
+        yield
+    except ShapelineError as error:
+        error.args = (str(error).replace(f"{old}: ", f"{new}: ", 1), *error.args[1:])
+        raise
+
+
 def nearest(name: object, choices: Iterable[str]) -> str:
     """The closest valid name as a hint (" Did you mean 'x'?"), or the whole list when none is close."""
     names = sorted(str(choice) for choice in choices)

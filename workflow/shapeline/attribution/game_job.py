@@ -1,11 +1,11 @@
 """Jobs of an experiment that explains games: its outputs, shares of its evaluations, and the scores of a method."""
 
-import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from shapeline.attribution.value_file import WHERE
 from shapeline.datasets.sources import source_files
 from shapeline.designs.design import whole
 from shapeline.designs.stopping import StoppingCriterion
-from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.errors import MethodFailure, ShapelineError, rename_place
 from shapeline.games.features import Features
 from shapeline.methods import dispatch
 from shapeline.seeds import seed_of
@@ -79,7 +79,7 @@ def build_games(settings: Mapping[str, Any], device: str) -> list[NamedGame]:
         built = {f"game {place}": game for place, game in enumerate(built)} if several else {"": built}
     if not built:
         raise ShapelineError(f"{reference}: it returned no game; return one, or a list or mapping of games")
-    with name_function(reference):
+    with rename_place(WHERE, reference):
         return [_find_game(str(name), number, game) for number, (name, game) in enumerate(built.items())]
 
 
@@ -97,16 +97,6 @@ def _find_game(name: str, number: int, game: object) -> NamedGame:
     return NamedGame(name, number, game, players, outputs, identity if isinstance(identity, str) else None)
 
 
-@contextlib.contextmanager
-def name_function(reference: str) -> Iterator[None]:
-    """Have a message that is of a call of Python name the function of the configuration."""
-    try:
-        yield
-    except ShapelineError as error:
-        error.args = (str(error).replace(f"{WHERE}: ", f"{reference}: ", 1), *error.args[1:])
-        raise
-
-
 def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
     """Return a row per output of each game, with the values of both ends, which are evaluated here.
 
@@ -115,7 +105,7 @@ def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.D
     """
     rows = []
     for game in build_games(settings, device):
-        with name_function(settings["game"]):
+        with rename_place(WHERE, settings["game"]):
             ends = np.repeat([[False], [True]], len(game.players), axis=1)
             empty, full = _values(game, settings, store, Evaluation(seconds=LONG)).of(ends)
             named = [""] if game.output_names is None and len(full) == 1 else None
@@ -198,7 +188,7 @@ class GameJob:
     def _evaluated(self, game: NamedGame, masks: np.ndarray, on_error: str) -> pd.DataFrame:
         """Return the values of coalitions, as rows of a table; without those that fail and are to be recorded."""
         values = _values(game, self.settings.rows, self.store, Evaluation(on_error=on_error, seconds=LONG))
-        with name_function(self.settings.rows["game"]):
+        with rename_place(WHERE, self.settings.rows["game"]):
             try:
                 values.of(masks)
             except MethodFailure as failure:
@@ -212,7 +202,7 @@ class GameJob:
         for game in build_games(self.settings.rows, self.device):
             keys.append(value_key(game, self.settings.rows))
             values = _values(game, self.settings.rows, self.store, Evaluation(on_error=on_error, seconds=LONG), given)
-            with name_function(self.settings.rows["game"]):
+            with rename_place(WHERE, self.settings.rows["game"]):
                 frames += [self._rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
             log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
         rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)
@@ -236,8 +226,9 @@ class GameJob:
             )
         return pd.concat(frames, ignore_index=True)
 
-    @property
+    @cached_property
     def _outputs(self) -> pd.DataFrame:
+        """The selected outputs of all games, read once: each repeat and game takes its own."""
         return scores.read_table(self.files.instances)
 
     def _attribute(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> list[Explanation]:

@@ -67,10 +67,8 @@ def _score_tokens(name: str) -> Callable[..., Scores]:
 def _captum(game: Any, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
     if not is_installed("captum"):
         raise ShapelineError(f"{CAPTUM}: {describe_missing('captum')}")
-    explain = importlib.import_module(
-        "shapeline.third_party.captum_llm"
-    ).explain  # captum is imported where it is chosen
-    return explain(_model_of(game, CAPTUM), parameters["explainer"], evaluations, seed, by_token)
+    captum_llm = importlib.import_module("shapeline.third_party.captum_llm")  # which imports captum
+    return captum_llm.explain(_model_of(game, CAPTUM), parameters["explainer"], evaluations, seed, by_token)
 
 
 def _model_of(game: Any, name: str) -> Any:

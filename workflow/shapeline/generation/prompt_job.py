@@ -23,7 +23,7 @@ from shapeline.attribution.settings import AttributionSettings
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
 from shapeline.designs.design import evaluations as evaluations_of
-from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.errors import MethodFailure, ShapelineError, rename_place
 from shapeline.generation import estimates, language_models, measures, opening
 from shapeline.generation.encoding import Answer, Encoder
 from shapeline.generation.game import PromptGame, Removal
@@ -65,7 +65,7 @@ class Reader:
 
     def play(self, row: PromptRow, own_ids: list[int] | None = None) -> tuple[PromptGame, Answer]:
         """Return the game of a prompt and its answer; own_ids: of the model's own answer, where it is known."""
-        try:
+        with rename_place(WHERE, row.where):
             model, tokenizer = self.opened
             chat = bool(getattr(tokenizer, "chat_template", None))
             built = build_prompt(row.question, row.context, self.settings["features"], None, chat)
@@ -75,8 +75,6 @@ class Reader:
             if row.contrast is not None:
                 answers.append(encoder.encode_answer(row.contrast, built.render(np.ones(built.d, bool))))
             return opening.build_game(model, encoder, built, answers, self.removal), answer
-        except ShapelineError as error:
-            raise type(error)(str(error).replace(f"{WHERE}: ", f"{row.where}: ", 1)) from error
 
     def _answer(self, encoder: Encoder, built, row: PromptRow, own_ids: list[int] | None) -> Answer:
         if own_ids is not None:
