@@ -259,6 +259,11 @@ def ceiling(frame: pd.DataFrame | None, name: str) -> pd.DataFrame:
     return rows[rows["method"] == rows["method"].iloc[0]].sort_values("x") if len(rows) else none
 
 
+def count_failures(results: Results) -> int:
+    """Return the number of explanations that failed, of all methods."""
+    return int(sum((frame["status"] != "ok").sum() for frame in results.scores.values()))
+
+
 def spent(frame: pd.DataFrame) -> int:
     """Coalitions evaluated for the rows, with those that only intermediate budgets at smaller budgets used."""
     own = frame["evaluations"].to_numpy()

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from shapeline import files
 from shapeline.errors import ShapelineError, nearest
-from shapeline.report import elements
+from shapeline.report import elements, rendering
 from shapeline.report.styling import styled
 
 DOTS_PER_INCH = 300  # of a PNG for print
@@ -47,7 +47,9 @@ def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
                     names |= record.get("parameters", {})
     finally:
         elements.observers.remove(observer)
-    written["tables"] += _write_metrics(names.get("metrics"), folder)
+    compared = names.get("metrics")
+    if compared and Path(compared).is_file():
+        written["tables"] += rendering.write_metrics(compared, folder, "metric_")
     if not written["figures"] and not written["tables"]:
         raise ShapelineError(f"export: {executed} has no figures and no tables; name another page")
     return [*written["figures"], *written["tables"]]
@@ -71,7 +73,7 @@ def _writer(folder: Path, written: dict[str, list[Path]], headings: list[str]) -
     def write(shown: Figure | pd.DataFrame, title: str, numbers: pd.DataFrame | None = None) -> None:
         kind = "figures" if isinstance(shown, Figure) else "tables"
         count = 1 + len({file.stem for file in written[kind]})
-        path = folder / f"{kind[:-1]}_{count:02d}_{_slug(title or headings[-1])}"
+        path = folder / f"{kind[:-1]}_{count:02d}_{rendering.name_file(title or headings[-1], 50) or 'untitled'}"
         if kind == "tables":
             written[kind] += write_table(shown, path, title)
             return
@@ -100,21 +102,6 @@ def write_table(table: pd.DataFrame, path: Path, caption: str) -> list[Path]:
 def _escape(text: str) -> str:
     """Return a caption with the special characters of LaTeX escaped."""
     return re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", "/")).replace("~", " ").replace("^", " ")
-
-
-def _slug(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", title.lower())[:50].strip("_") or "untitled"
-
-
-def _write_metrics(compared: str | None, folder: Path) -> list[Path]:
-    """Write the compared metrics, a CSV each; none where a page has no comparison."""
-    if not compared or not Path(compared).is_file():
-        return []
-    written = []
-    for name, rows in pd.read_parquet(compared).groupby("metric"):
-        written.append(folder / f"metric_{name}.csv")
-        rows.drop(columns="metric").to_csv(written[-1], index=False)
-    return written
 
 
 def executed_notebook(results: str, experiment: str) -> Path:

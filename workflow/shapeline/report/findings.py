@@ -8,6 +8,7 @@ import pandas as pd
 
 from shapeline.report.experiment import (
     Results,
+    count_failures,
     evaluations,
     evaluations_at_budgets,
     explained_class,
@@ -43,7 +44,7 @@ def headline(results: Results) -> dict:
         "error": None if sampled is None else _error(results, sampled),
         "evaluations": sum(spent(frame) for frame in results.scores.values()),
         "rows": int(sum(len(frame) for frame in results.scores.values())),
-        "failures": int(sum((frame["status"] != "ok").sum() for frame in results.scores.values())),
+        "failures": count_failures(results),
     }
 
 

@@ -243,12 +243,17 @@ def _parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
     """Of every image of a page the name of its file, what is in it, and the numbers that it carries, as CSV."""
     for number, found in enumerate(re.finditer(PICTURE, text, re.S), 1):
         described, *pixels = found.groups()
-        name = re.sub(r"[^a-z0-9]+", "_", markup.unescape(described or pixels[0]).lower())[:60].strip("_")
+        name = name_file(markup.unescape(described or pixels[0]), 60)
         if described is None:
             yield f"{number:02d}_{name}.png", base64.b64decode(pixels[1]), None
             continue
         numbers = re.search(r"<metadata>(.+?)</metadata>", found[0], re.S)
         yield f"{number:02d}_{name}.svg", found[0].encode(), markup.unescape(numbers[1]) if numbers else None
+
+
+def name_file(title: str, longest: int) -> str:
+    """Return a title as the name of a file, without its suffix."""
+    return re.sub(r"[^a-z0-9]+", "_", title.lower())[:longest].strip("_")
 
 
 def write(path: Path, text: str) -> None:
@@ -272,10 +277,15 @@ def write_parts(html: Path | str, folder: Path | str, metrics: Path | str = "") 
         if numbers:
             written.append(written[-1].with_suffix(".csv"))
             written[-1].write_text(numbers, encoding="utf-8")
-    if metrics:
-        import pandas as pd  # here, for other pages have none
+    return [*written, *(write_metrics(metrics, folder) if metrics else [])]
 
-        for name, rows in pd.read_parquet(metrics).groupby("metric"):
-            written.append(folder / f"{name}.csv")
-            rows.drop(columns="metric").to_csv(written[-1], index=False)
+
+def write_metrics(compared: Path | str, folder: Path, prefix: str = "") -> list[Path]:
+    """Write the compared metrics, a CSV each, and return the files; compared: the file of the comparison."""
+    import pandas as pd  # here, for other pages have none
+
+    written = []
+    for name, rows in pd.read_parquet(compared).groupby("metric"):
+        written.append(folder / f"{prefix}{name}.csv")
+        rows.drop(columns="metric").to_csv(written[-1], index=False)
     return written

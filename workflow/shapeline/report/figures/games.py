@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK
 from shapeline.report.figures.dots import name_rows, place_axes
+from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.styling import PAPER, WIDTH, Style, styled
 
-LEVEL = 1.96  # half-widths of 95 % intervals to a standard error
 SPREAD = 0.66  # of a row's height that the methods of a player take
 
 

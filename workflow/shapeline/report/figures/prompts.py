@@ -22,8 +22,8 @@ def heat_map(parts: Sequence[str], tokens: Sequence[str], scores: np.ndarray) ->
     limit = float(np.abs(scores).max(initial=0.0)) or 1.0
     colours = LinearSegmentedColormap.from_list("signs", [AGAINST, PAPER, FOR])
     drawn = axes.imshow(scores, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
-    axes.set_yticks(range(len(parts)), [_cut(part, LONGEST_PART) for part in parts])
-    shown = [_cut(token.replace("\n", "\\n"), LONGEST_TOKEN) for token in tokens]
+    axes.set_yticks(range(len(parts)), [cut(part, LONGEST_PART) for part in parts])
+    shown = [cut(token.replace("\n", "\\n"), LONGEST_TOKEN) for token in tokens]
     axes.set_xticks(range(len(tokens)), shown, rotation=60, ha="right")
     axes.set(xlabel="tokens of the answer", ylabel="parts of the prompt")
     axes.grid(False)
@@ -32,5 +32,6 @@ def heat_map(parts: Sequence[str], tokens: Sequence[str], scores: np.ndarray) ->
     return drawing
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
+    """Return a text of at most so many characters, an ellipsis in the place of the rest."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

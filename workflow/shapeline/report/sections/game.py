@@ -12,6 +12,7 @@ from shapeline.report import experiment
 from shapeline.report.elements import FOLD, figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars
 from shapeline.report.figures import games, pairs
+from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.formatting import format_count, number, share
 from shapeline.report.html import HTML
 from shapeline.report.sections import common
@@ -20,7 +21,6 @@ from shapeline.report.styling import styles_of
 MOST_PLAYERS = 40  # that a figure shows
 MOST_PAIRS = 12  # that a table lists
 TOP = 3  # players that the header names
-LEVEL = games.LEVEL
 
 
 def players_of(results: Results, instance: int) -> list[str]:
@@ -62,7 +62,7 @@ def header(results: Results) -> HTML:
         "methods compared": number(len(results.labels)),
         "evaluations": number(sum(experiment.spent(frame) for frame in results.scores.values())),
         "seconds of evaluations": number(_evaluation_seconds(results).sum()),
-        "failed rows": number(int(sum((frame["status"] != "ok").sum() for frame in results.scores.values()))),
+        "failed rows": number(experiment.count_failures(results)),
     }
     best = best_method(results)
     answers = [] if best is None else [_answer(results, *best)]

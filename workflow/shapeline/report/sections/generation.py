@@ -10,6 +10,8 @@ from shapeline.report import experiment
 from shapeline.report.elements import figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars
 from shapeline.report.figures import explanations, prompts
+from shapeline.report.figures.prompts import cut
+from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.formatting import format_count, interval, number
 from shapeline.report.html import HTML
 from shapeline.report.sections import common, game
@@ -34,7 +36,7 @@ def header(results: Results, cards: HTML | None) -> HTML:
         "parts per prompt (median)": number(float(np.median([len(parts) for parts in rows["parts"]]))),
         "methods compared": number(len(results.labels)),
         "evaluations": number(sum(experiment.spent(frame) for frame in results.scores.values())),
-        "failed rows": number(int(sum((frame["status"] != "ok").sum() for frame in results.scores.values()))),
+        "failed rows": number(experiment.count_failures(results)),
     }
     told = results.settings["prompts"]
     given = f"{format_count(own, 'answer')} of {len(rows)} {'is' if own == 1 else 'are'} the model's own."
@@ -77,7 +79,7 @@ def _prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
     if scores is None:
         yield note(f"{leading} failed: {_reason(frame, row['instance'])}")
     else:
-        half = None if spread is None else game.LEVEL * spread
+        half = None if spread is None else LEVEL * spread
         told = [("", row["parts"], scores, half, None)]
         yield HTML(explanations.coloured_words(told, what="the answer").data)
         yield from _tokens(row, frame)
@@ -131,5 +133,4 @@ def measures_section(results: Results) -> HTML:
 
 
 def _cut(text: str, most: int = LONGEST) -> str:
-    plain = " ".join(str(text).split())
-    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
+    return cut(" ".join(str(text).split()), most)

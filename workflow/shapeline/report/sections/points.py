@@ -1,20 +1,18 @@
 """Points with the influence of their features: images beside maps and shifted images, records beside bars."""
 
-import base64
 import html
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from matplotlib.image import imsave
 
 from shapeline import influence
 from shapeline.games.features import Features
 from shapeline.report import experiment, formatting
 from shapeline.report.elements import heading, join_parts, note
 from shapeline.report.experiment import Results
+from shapeline.report.explorer import to_data_uri
 from shapeline.report.formatting import number
 from shapeline.report.html import HTML
 from shapeline.report.sections.influence import POINTWISE, data_labels, sparse_rows
@@ -114,10 +112,7 @@ def _grey(image: np.ndarray) -> np.ndarray:
 
 
 def _img(colours: np.ndarray, alt: str) -> str:
-    buffer = io.BytesIO()
-    imsave(buffer, np.ascontiguousarray(colours), format="png", metadata={"Software": None})
-    source = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-    return f'<img width="{colours.shape[1]}" alt="{alt}" src="{source}">'
+    return f'<img width="{colours.shape[1]}" alt="{alt}" src="{to_data_uri(colours)}">'
 
 
 def records(results: Results, picked: pd.DataFrame) -> HTML:
