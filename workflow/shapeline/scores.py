@@ -205,7 +205,7 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[str] = ()) -> None:
-    """Write score rows as a CSV file: a column a feature, after who, what it cost and how it went.
+    """Write score rows as a CSV file: a column per feature, after keys, cost and status.
 
     source: as `read` takes it, or its rows. names: of the features; by default those in the file, else their numbers.
     """
@@ -223,7 +223,7 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
 
 
 def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: np.ndarray | None = None):
-    """The scores as a shap.Explanation, for that library's plots: one row an instance (and target, where there are
+    """The scores as a shap.Explanation, for that library's plots: one row per instance (and target, where there are
     several), the mean over repeats.
 
     source: as `read` takes it, or its rows; those that failed are left out, and so are intermediate budgets. data: (n,

@@ -107,7 +107,7 @@ def _read_chosen(subject: ExplanationContext, seed: int, wanted: Selection) -> d
 
 
 def _expand_labels(subject: ExplanationContext, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
-    """A row an instance (rows in the prepared arrays) and label, or for one label alone."""
+    """A row per instance (rows in the prepared arrays) and label, or for one label alone."""
     dataset, names = subject.dataset, subject.dataset.card["classes"]
     if subject.model is None:
         raise ShapelineError(f"dataset '{dataset.card['name']}': several labels per record need a model; give one")

@@ -32,9 +32,9 @@ def lime(
     """Weights of a ridge fit with a free intercept to randomly masked inputs (Ribeiro et al. 2016). Dense readout.
 
     budget: evaluations, at least `lime_minimum(d, ridge)`; K = min(budget, 2^d). Masks are drawn as in the authors'
-    library, the full mask first, then a uniform number of absent features, uniformly placed; a repeated mask is drawn
+    library, the full mask first, then a uniform number of masked features, uniformly placed; a repeated mask is drawn
     again, so each counts once. kernel: "cosine", sqrt(exp(-D^2/kernel_width^2)) on the cosine distance D to the full
-    mask; "fraction", the same with D the share of absent features; "shapley", no intercept but v(empty) and v(N) met
+    mask; "fraction", the same with D the share of masked features; "shapley", no intercept but v(empty) and v(N) met
     exactly, each size's kernel mass shared by its masks: ridge 0 on all coalitions is KernelSHAP.
     """
     d, budget = whole("lime", "d", d, 1), whole("lime", "budget", budget, 0)

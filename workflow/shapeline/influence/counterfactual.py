@@ -11,7 +11,7 @@ from shapeline.influence.labels import check, column_hashes, row_hashes
 def counterfactual(X, labels) -> np.ndarray:
     """Mean over records x of |c(x) - c(y)| summed over the rows y that differ from x in feature i only (eq. 15).
 
-    X (m, n), labels (m,) numbers -> (n,) float64, one global number a feature; duplicates count. In sparse data no
+    X (m, n), labels (m,) numbers -> (n,) float64, one global number per feature; duplicates count. In sparse data no
     two rows differ in one feature only: the influence is then 0 everywhere, and a warning says so.
     """
     X = table("counterfactual", "X", X)

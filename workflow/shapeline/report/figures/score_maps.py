@@ -60,7 +60,7 @@ def heat_maps(
     tone: str = "gray",
     half: Mapping[str, Sequence[np.ndarray | None]] | None = None,
 ) -> Figure:
-    """Score maps of a few instances: a row an instance, the image first, then a column a label.
+    """Score maps of a few instances: a row per instance, the image first, then a column per method.
 
     images: (n, channels, height, width) in [0, 1]; names: n texts; values: label -> n arrays (d,) or None for a
     failure; cells: n times (height, width), the feature that owns each pixel, -1 for none; tone: of grey images. More

@@ -85,7 +85,7 @@ def mistakes_section(results: Results) -> HTML:
 
 
 def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[float] = MASKED) -> Figure:
-    """A row an instance and share of the features: the image, then what each method masks of it."""
+    """A row per instance and share of the features: the image, then what each method masks of it."""
     instances = instances.loc[instances.index.repeat(len(shares))]
     images = results.dataset.inputs[experiment.positions(results.dataset, instances)]
     names = [experiment.instance_name(results, row) for row in instances.to_dict("records")]
