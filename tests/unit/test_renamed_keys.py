@@ -113,6 +113,26 @@ def test_both_names_at_once_are_an_error(place, old, new):
     assert str(failure.value) == f"{where}: is the old name of '{new}', which is also given; remove '{old}'"
 
 
+TWO_FILES = [("training_seeds", "seeds", 2), ("seeds", "training_seeds", 3)]
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), TWO_FILES)
+def test_of_two_names_in_two_files_the_later_counts(first, second, expected, tmp_path):
+    raw = write("seeds", "seeds")
+    del raw["experiments"]["faces"]["seeds"]
+    values = {"seeds": 2, "training_seeds": 3}
+    files = []
+    for name in (first, second):
+        files.append(tmp_path / f"{name}.yaml")
+        files[-1].write_text(f"experiments: {{faces: {{{name}: {values[name]}}}}}")
+        raw["experiments"]["faces"][name] = values[name]
+    assert validation.load(raw, files).experiments["faces"].training_seeds == expected
+    assert validation.load(raw, [files[0]]).experiments["faces"].training_seeds == expected  # --config has the second
+    files[1].write_text("experiments: {faces: {seeds: 2, training_seeds: 3}}")
+    with pytest.raises(ShapelineError, match=r"experiments\.faces\.seeds: is the old name of 'training_seeds'"):
+        validation.load(raw, files)
+
+
 def test_keys_of_a_custom_function_and_odd_sections_stay_as_they_are():
     raw = {
         "datasets": None,

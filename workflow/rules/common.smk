@@ -36,7 +36,11 @@ def read_config(raw):
         if workflow.is_main_process:
             check_workflow_folder(str(workflow.basedir))
             check_files(workflow.configfiles)
-        loaded = availability.add_available_experiments(load(raw))
+        # Snakemake merges the files of the command line over those of the workflow, and lists them before these.
+        files = sorted(
+            workflow.configfiles, key=workflow.overwrite_configfiles.__contains__
+        )
+        loaded = availability.add_available_experiments(load(raw, files))
         if (
             workflow.is_main_process
         ):  # a job on a cluster reads the configuration once more

@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Iterable
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -20,15 +21,17 @@ log = logging.getLogger("shapeline")
 MAX_LINES = 40  # mistakes that are listed at once
 
 
-def load(raw: dict) -> Config:
+def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     """Return the validated configuration; a key under an old name is accepted with a warning.
+
+    files: those that were merged into `raw`, later ones over earlier ones.
 
     Raises one ShapelineError with a line per mistake.
     """
     if excess := list(find_extremes(raw)):
         raise ShapelineError("\n".join(excess))
     raw = copy.deepcopy(raw)
-    for line in rename_keys(raw):
+    for line in rename_keys(raw, files):
         log.warning(line)
     raw = _drop_removed(raw)
     of_games = _complete_games(raw)
