@@ -2,7 +2,9 @@
 
 import collections
 import math
+import os
 import re
+import threading
 
 import numpy as np
 import pandas as pd
@@ -212,6 +214,45 @@ def test_processes_and_batches_change_nothing(tmp_path):
     for settings in ({"n_jobs": 2}, {"n_jobs": 2, "cache": tmp_path / "a.parquet"}, {"batch": 7}, {"batch": 10**6}):
         other = shapeline.shapley_values(lambda masks: np.tanh(masks @ weights), 10, 70, **settings)
         assert np.abs(other.scores - alone.scores).max() < 1e-12, settings
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e200, 1e300])
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_the_unit_of_the_values_changes_nothing(scale, outputs):
+    game = table_game(9, outputs)
+    scale = 2.0 ** round(math.log2(scale))  # no rounding
+    found, other = (
+        shapeline.shapley_values(one, 9, 41)
+        for one in (game, lambda masks: np.ldexp(game(masks), int(math.log2(scale))))
+    )
+    assert np.isfinite(found.scores).all() and (other.scores / scale == found.scores).all()
+    assert other.standard_error / scale == pytest.approx(found.standard_error)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of joblib, about a lost process
+def test_a_game_that_cannot_be_sent_to_processes_is_one_line():
+    lock = threading.Lock()
+
+    def locked(masks):
+        with lock:
+            return masks.sum(axis=1)
+
+    assert shapeline.shapley_values(locked, 9).scores[0] == pytest.approx(1)
+    with pytest.raises(
+        ShapelineError, match=r"cannot be sent to other processes \(TypeError: cannot pickle .*; give n_jobs=1"
+    ):
+        shapeline.shapley_values(locked, 9, n_jobs=2)
+    with pytest.raises(ShapelineError, match="a process that evaluated the game ended without an answer"):
+        shapeline.shapley_values(lambda masks: os._exit(1) if masks.shape[1] else None, 9, n_jobs=2)
+
+
+def test_tensors_and_masked_arrays_are_read():
+    torch = pytest.importorskip("torch")
+    weights = torch.arange(1.0, 9.0, requires_grad=True)
+    found = shapeline.shapley_values(lambda masks: torch.as_tensor(masks).float() @ weights, 8)
+    assert found.scores[0] == pytest.approx(np.arange(1, 9))
+    with pytest.raises(ShapelineError, match="the value is nan"):
+        shapeline.shapley_values(lambda masks: np.ma.masked_array(masks.sum(axis=1) / 1, masks.sum(axis=1) == 2), 8)
 
 
 def test_failing_evaluations_are_tried_again_and_then_reported(tmp_path):

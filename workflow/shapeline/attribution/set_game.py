@@ -3,8 +3,10 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import PicklingError
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -180,8 +182,20 @@ def _calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[Sequen
         return
     from joblib import Parallel, delayed
 
-    with Parallel(jobs, return_as="generator_unordered") as parallel:
-        yield lambda parts: parallel(delayed(_call)(game, part, retries) for part in parts)
+    try:
+        with Parallel(jobs, return_as="generator_unordered") as parallel:
+            yield lambda parts: parallel(delayed(_call)(game, part, retries) for part in parts)
+    except PicklingError as error:
+        cause = str(error.__cause__ or error).strip('" \n').splitlines()[-1]  # of the traceback in the other process
+        raise ShapelineError(
+            f"{WHERE}: the game cannot be sent to other processes ({cause}); give n_jobs=1, or create what cannot be "
+            "pickled inside the game"
+        ) from error
+    except BrokenExecutor as error:
+        raise ShapelineError(
+            f"{WHERE}: a process that evaluated the game ended without an answer (too little memory, or a crash of "
+            "native code); give a smaller n_jobs, or n_jobs=1"
+        ) from error
 
 
 def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, np.ndarray | None, str | None]:
@@ -208,10 +222,11 @@ def describe(error: Exception) -> str:
 def _as_columns(values: object, count: int) -> np.ndarray:
     """Return what a game gave as (K, outputs) float64. Raises ShapelineError where it is not (K,) or (K, outputs)."""
     try:
-        array = np.asarray(values)
+        values = values.detach().cpu() if hasattr(values, "detach") else values  # a tensor, also one with a gradient
+        array = np.ma.filled(values, np.nan) if np.ma.is_masked(values) else np.asarray(values)
         array = array.astype(float) if array.dtype == object and array.ndim else array
         fits = array.dtype.kind in "biuf" and array.ndim in (1, 2) and len(array) == count and array.size > 0
-    except (ValueError, TypeError, RuntimeError):  # rows of different lengths, objects, a tensor with a gradient
+    except (ValueError, TypeError, RuntimeError):  # rows of different lengths, objects
         array, fits = None, False
     if not fits:
         given = type(values).__name__ if array is None else f"{array.dtype} of shape {array.shape}"

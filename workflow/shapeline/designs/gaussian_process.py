@@ -74,8 +74,15 @@ def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
         )
     block = int(np.clip(CELLS // (count // 2 + d) ** 2, 1, 64))
     parts = [slice(start, start + block) for start in range(0, n, block)]
+    values, power = _scale(values)
     fitted = [_block(masks[part] if len(masks) > 1 else masks, values[part]) for part in parts]
-    return ReadOut(*(np.concatenate(part) for part in zip(*fitted, strict=True)))
+    return ReadOut(*(np.ldexp(np.concatenate(part), power) for part in zip(*fitted, strict=True)))
+
+
+def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values (n, K) over the powers of 2 that bring them near 1, so that no square overflows; the exponents (n, 1)."""
+    power = np.frexp(np.abs(values).max(axis=1, keepdims=True))[1]
+    return np.ldexp(values, -power), power
 
 
 def _block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -117,6 +124,8 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     to the scores of the sum; where the sum is linear, as that of probabilities is, the least linear output does.
     """
     pairs = find_pairs(masks[:1])
+    values, power = _scale(values.reshape(1, -1))
+    values = values.reshape(-1, masks.shape[1])
     total = values.sum(axis=0, keepdims=True)
     every = np.concatenate([total, values])
     _, m, d = pairs.rows.shape
@@ -129,7 +138,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
         with one_thread(m**2 * (d + len(values))):
             scores, spread = _fit_outputs(rows, odd, noise, 16 * np.finfo(float).eps * np.abs(every).max(axis=1))
     scores = scores + (2 * odd[1:, :1] - scores.sum(axis=1, keepdims=True)) / d
-    return scores, drop_unknown(np.sqrt(spread))
+    return np.ldexp(scores, power), drop_unknown(np.ldexp(np.sqrt(spread), power))
 
 
 def _fit_outputs(
