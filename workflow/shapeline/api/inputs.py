@@ -324,17 +324,20 @@ def _unify_types(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 def _as_one(what: str, name: object, ours: pd.Series, theirs: pd.Series) -> tuple[pd.Series, pd.Series]:
     """A column of the inputs and of other rows as one type; ShapelineError where one holds numbers and one texts."""
-    if (cast := _cast(theirs, ours.dtype)).dtype == ours.dtype:
+    kinds = [pd.api.types.infer_dtype(each, skipna=True) for each in (ours, theirs)]
+    # Objects take any cell, so that numbers would go among texts.
+    is_number, is_other = (pd.api.types.is_numeric_dtype(each.dtype) for each in (ours, theirs))
+    differ = is_number != is_other and "string" in kinds
+    if not (differ and ours.dtype == object) and (cast := _cast(theirs, ours.dtype)).dtype == ours.dtype:
         return ours, cast
-    if (cast := _cast(ours, theirs.dtype)).dtype == theirs.dtype:
+    if not (differ and theirs.dtype == object) and (cast := _cast(ours, theirs.dtype)).dtype == theirs.dtype:
         return cast, theirs
     if any(isinstance(each.dtype, pd.CategoricalDtype) for each in (ours, theirs)):
         both = pd.api.types.union_categoricals([pd.Categorical(each) for each in (ours, theirs)], ignore_order=True)
         return tuple(
             pd.Series(pd.Categorical(each).set_categories(both.categories), each.index) for each in (ours, theirs)
         )
-    kinds = [pd.api.types.infer_dtype(each, skipna=True) for each in (ours, theirs)]
-    if pd.api.types.is_numeric_dtype(ours.dtype) != pd.api.types.is_numeric_dtype(theirs.dtype):
+    if is_number != is_other:
         raise ShapelineError(
             f"explain: {what}: the column '{name}' holds {kinds[1]} values, first {theirs.iloc[0]!r} in row 0, and the "
             f"inputs' {kinds[0]} values; give rows of one type"

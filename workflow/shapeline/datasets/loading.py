@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shapeline.datasets.table import Table
 
 TABLE = "table.parquet"  # the rows of a user's table in their own types
+NAN = "nan"  # of attrs: its columns of objects whose missing cells are NaN
 AGAIN = "delete the folder and run again"
 
 
@@ -92,6 +93,8 @@ def _own_rows(folder: Path, digest: str, categorical: tuple[str, ...]) -> "tuple
         if hashlib.sha256(content).hexdigest() != digest:
             raise ValueError("its checksum is another")
         frame = pd.read_parquet(io.BytesIO(content))
+        for name in frame.attrs.pop(NAN, ()):
+            frame[name] = frame[name].where(frame[name].notna(), np.nan)
     except (OSError, ValueError) as error:
         raise ShapelineError(f"prepared dataset {folder}: {TABLE} is damaged ({error}); {AGAIN}.") from error
     kept, (cells,) = table.build_table([frame], categorical=categorical)

@@ -16,7 +16,7 @@ import numpy as np
 
 from shapeline.datasets import folders, regions, text, tokenizer
 from shapeline.datasets.checks import check, chosen_classes, refuse_classes, refuse_text_settings
-from shapeline.datasets.loading import TABLE
+from shapeline.datasets.loading import NAN, TABLE
 from shapeline.datasets.records import checked, checked_texts, read_official, read_own
 from shapeline.datasets.registry import Source, adapt_to_task, source_named
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION, is_own
@@ -308,6 +308,12 @@ def _counts(
     return counts
 
 
+def _misses_nan(cells: "pd.Series") -> bool:
+    """Whether the cells are objects and the missing ones NaN, none of them None."""
+    missing = cells[cells.isna()]
+    return cells.dtype == object and len(missing) > 0 and all(isinstance(cell, float) for cell in missing)
+
+
 def _rows(split: np.ndarray) -> dict[str, int]:
     """Records of each part."""
     return {name: int((split == part).sum()) for part, name in enumerate(PARTS)}
@@ -343,7 +349,10 @@ def _write(
             with open(truth_part, "wb") as stream:
                 np.savez(stream, **marked)
         if frame is not None:
-            frame.reset_index(drop=True).to_parquet(table_part)
+            frame = frame.reset_index(drop=True)
+            # Parquet has one null, and as objects (pandas 2) it would come back as None.
+            frame.attrs = {NAN: [name for name in frame if _misses_nan(frame[name])]}
+            frame.to_parquet(table_part)
             card["table_digest"] = hashlib.sha256(table_part.read_bytes()).hexdigest()
         card_part.write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         may_appear()
