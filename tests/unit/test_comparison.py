@@ -42,6 +42,22 @@ def test_a_label_is_explained_as_alone(found):
     assert found.table["evaluations"]["wide"] == alone.evaluations[0]
 
 
+def test_evaluations_are_those_of_explain_for_every_method():
+    """Sampled methods spend them, a method of fixed cost its own, and one with a parameter of that name as it says."""
+    named = {"kernel": "kernel_shap", "tree": "partition", "loo": "occlusion"}
+    own = {"wide": {"method": "kernel_shap", "evaluations": 28}, "less": {"method": "kernel_shap", "budget": 3}}
+    found = shapeline.compare(MODEL, X[:3], named | own, background=X[:8], evaluations=20)
+    assert found.table["evaluations"][["kernel", "loo", "wide", "less"]].tolist() == [20, 6, 28, 14]
+    for label, name in named.items():
+        alone = shapeline.explain(MODEL, X[:3], name, background=X[:8], evaluations=20)
+        np.testing.assert_array_equal(found.explanations[label].scores, alone.scores)
+        assert found.table["evaluations"][label] == alone.evaluations.mean()
+    with pytest.raises(ShapelineError, match="compare: budget and evaluations say the same; give one of them"):
+        shapeline.compare(MODEL, X[:3], named, background=X[:8], evaluations=20, budget=4)
+    with pytest.raises(ShapelineError, match="compare: evaluations"):
+        shapeline.compare(MODEL, X[:3], named, background=X[:8], evaluations=0)
+
+
 def test_the_advice_is_that_of_the_reports(found):
     labels = [label for label in found.values if found.table["evaluations"][label] < 32]
     expected = recommend(found.values[labels], found.table["evaluations"].to_dict(), 0.05, "random")

@@ -7,15 +7,14 @@ from shapeline.api.choice import (
     ALWAYS_EXACT,
     AUTO,
     automatic,
-    check_spending,
     checked_settings,
     seed_by,
+    settle_spending,
     spent_on,
 )
 from shapeline.api.explanation import Explanation
 from shapeline.errors import reported_extras
 from shapeline.games.features import Features
-from shapeline.methods.registry import METHODS
 
 
 @reported_extras("explain")
@@ -110,10 +109,8 @@ def explain(
     >>> found.scores.round(6).tolist()
     [[2.0, 3.0, 3.0]]
     """
-    spend = check_spending("explain", budget, evaluations)
-    if evaluations is not None and method in METHODS and "evaluations" in METHODS[method].parameters.model_fields:
-        parameters, evaluations = parameters | {"evaluations": evaluations}, None
-    settings = checked_settings("gp_shapley" if method == AUTO else method, parameters, spend)
+    first = "gp_shapley" if method == AUTO else method
+    settings, spend, evaluations = settle_spending("explain", first, parameters, budget, evaluations)
     seed = seed_by(seed, random_state)
     wanted = CallOptions(
         reference, features, target, seed, background, value, y, feature_names, class_names, tokenizer, outputs

@@ -25,6 +25,17 @@ def check_spending(where: str, budget: float | dict | None, evaluations: object)
     return BUDGET
 
 
+def settle_spending(
+    where: str, method: str, parameters: dict, budget: float | dict | None, evaluations: int | None
+) -> tuple[dict, float | dict, int | None]:
+    """Return the settings of a method, its budget and its evaluations; a method with a parameter of that name takes
+    these there."""
+    spend = check_spending(where, budget, evaluations)
+    if evaluations is not None and method in METHODS and "evaluations" in METHODS[method].parameters.model_fields:
+        parameters, evaluations = parameters | {"evaluations": evaluations}, None
+    return checked_settings(method, parameters, spend, where), spend, evaluations
+
+
 def automatic(d: int, spent: float, exact: float) -> str:
     """The method for d features: exact where all coalitions are at most so many, else gp_shapley, and kernel_shap where
     that cannot read out as many as are spent."""

@@ -10,7 +10,7 @@ import pandas as pd
 
 from shapeline.api import drawing, formatting, stored
 from shapeline.api.case import CallOptions, Case, case_of
-from shapeline.api.choice import checked_settings, seed_by
+from shapeline.api.choice import check_spending, seed_by, settle_spending
 from shapeline.api.explanation import Explanation
 from shapeline.errors import NO_RULE, ShapelineError, reported_extras
 from shapeline.methods.registry import METHODS
@@ -102,8 +102,9 @@ def compare(
     model: object,
     inputs: object,
     methods: Sequence[str] | Mapping[str, str | dict] = USUAL,
-    budget: float = 4,
+    budget: float | dict | None = None,
     *,
+    evaluations: int | None = None,
     margin: float = MARGIN,
     seed: int = 0,
     random_state: int | None = None,
@@ -117,8 +118,11 @@ def compare(
         As of `explain`.
     methods : sequence or mapping
         Names, or name -> method or ``{"method": name, ...parameters}``; `random` is always added.
-    budget : float
-        Evaluations per feature of sampled methods whose parameters have no budget.
+    budget : float or dict
+        Evaluations of sampled methods as a multiple of d, or an error target, as of `explain`; 4 by default. A method
+        with `budget` or `evaluations` of its own takes these.
+    evaluations : int
+        Number of evaluations per input of sampled methods, instead of a budget.
     margin : float
         Non-inferiority margin, as a fraction of the range between the best method and random attribution.
     seed, random_state : int
@@ -157,6 +161,7 @@ def compare(
         raise ShapelineError(
             f"compare: '{wrong[0]}' is no argument; give a method's parameters with the method, as in {own}"
         )
+    check_spending("compare", budget, evaluations)
     case = case_of(model, inputs, CallOptions(**asked, seed=seed_by(seed, random_state)))
     if len(case.positions) > len(case.given.inputs):
         raise ShapelineError(
@@ -164,10 +169,11 @@ def compare(
         )
     chosen, notes, found = entries(methods), [], {}
     for label, (name, parameters) in chosen.items():
-        own = {key: setting for key, setting in parameters.items() if key != "budget"}
-        spend = parameters.get("budget", budget)
+        spending = {key: parameters.pop(key) for key in ("budget", "evaluations") if key in parameters}
+        own = spending or {"budget": budget, "evaluations": evaluations}
         try:
-            found[label] = case.explain_all(checked_settings(name, own, spend), spend)
+            spent = settle_spending("compare", name, parameters, own.get("budget"), own.get("evaluations"))
+            found[label] = case.explain_all(*spent)
         except ShapelineError as failure:
             notes.append(f"{label} failed: {failure}")
     if not set(found) - {CONTROL}:
