@@ -33,6 +33,7 @@ class Draws:
     numbers: np.ndarray
     orders: np.ndarray | None
     threads: int = 1
+    large: bool = True
 
     def masks(self, designs_masks: Sequence[np.ndarray], part: np.ndarray) -> np.ndarray:
         """Masks (a, K, d) of the instances at `part` (a,), from those of their designs, each (K, d)."""
@@ -50,8 +51,8 @@ class Draws:
 
     def shared_out(self, run: Callable[[Any], Result], tasks: Sequence) -> list[Result]:
         """What `run` gives of each task, by the draws' threads; the linear algebra of each keeps to its own."""
-        alone = min(self.threads, len(tasks)) < 2
-        with contextlib.nullcontext() if alone else one_thread(0):  # once: to set it for each task has threads wait
+        # Once: to set it for each task costs a tenth of a millisecond and has threads wait.
+        with contextlib.nullcontext() if self.large or len(tasks) < 2 else one_thread(0):
             return list(run_tasks(run, tasks, self.threads))
 
     def scores(self, of_designs: np.ndarray, part: np.ndarray) -> np.ndarray:
@@ -85,7 +86,8 @@ def draws(seed: int, instances: Sequence[Hashable], d: int, evaluations: int, ex
         random = np.random.default_rng(seed_of(seed, instance))
         numbers[place], orders[place] = random.integers(pool), random.permutation(d)
     # Small designs are made before threads could start; those of large ones are the linear algebra's.
-    return Draws(numbers, orders, allowed() if pool < POOL and evaluations * d * d < 4 * MOMENT else 1)
+    large = evaluations * d * d >= 4 * MOMENT
+    return Draws(numbers, orders, allowed() if pool < POOL and not large else 1, large)
 
 
 def pool_size(d: int, evaluations: int) -> int:
