@@ -3,6 +3,7 @@
 import contextlib
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 from shapeline.datasets.stored_images import Pictures
+from shapeline.errors import ShapelineError
+from shapeline.files import atomic
 from shapeline.memory import halved
 from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier, r_squared
@@ -107,6 +110,31 @@ class Trainer:
 
     def restore(self, weights: dict[str, torch.Tensor]) -> None:
         self.module.load_state_dict(weights)
+
+    def write_state(self, path: Path, progress: dict[str, Any]) -> None:
+        """Write all that the next steps depend on, and `progress`, which holds numbers, texts and tensors."""
+        state = {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state["random"] = [torch.get_rng_state()]
+        if self.device.type == "cuda":
+            state["random"].append(torch.cuda.get_rng_state(self.device))
+        with atomic(path) as partial:
+            torch.save(state | progress, partial)
+
+    def read_state(self, path: Path) -> dict[str, Any]:
+        """What `write_state` wrote; nothing but tensors and plain values is unpickled."""
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except OSError:
+            raise
+        except Exception as error:  # reading other bytes raises whatever their first letter leads to
+            raise ShapelineError(f"{path} is damaged; remove it, and the training starts anew.") from error
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state["module"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"][0])
+        if self.device.type == "cuda" and len(state["random"]) > 1:
+            torch.cuda.set_rng_state(state["random"][1], self.device)
 
     def _tensors(self, *arrays: np.ndarray | Pictures) -> tuple[torch.Tensor, ...]:
         stored = (array.stored if isinstance(array, Pictures) else array for array in arrays)

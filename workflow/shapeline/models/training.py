@@ -5,13 +5,16 @@ What differs between frameworks, a step and a measurement, is in torch_training 
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib
+import json
 import logging
 import math
 import platform
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +23,14 @@ from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION
 from shapeline.datasets.stored_images import Pictures
 from shapeline.errors import ShapelineError, nearest
 from shapeline.memory import ran_out
-from shapeline.models.classifier import Classifier, check_labels, label_scores, start_card
+from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, start_card
 from shapeline.models.registry import AUGMENTATIONS, OPTIMIZERS, SCHEDULES
 
 log = logging.getLogger(__name__)
 
 HALVING_EPOCHS = 3
 MOMENTUM = 0.9  # of sgd
+CHECKPOINT_SECONDS = 30  # of training between two states
 PREDICTED = 64  # images in memory at a time
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone.
 TRAINERS = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
@@ -122,6 +126,7 @@ def fit(
     device: str = "cpu",
     initialise: bool = True,
     key: str = "training",
+    checkpoint: Path | None = None,
 ) -> dict[str, Any]:
     """Train in place with cross-entropy, keep the best validation epoch, and return the model card.
 
@@ -138,6 +143,8 @@ def fit(
     device: where it is trained.
     initialise: whether the weights are sampled anew first.
     key: what a message calls the settings.
+    checkpoint: a file to which a torch network that trains for long writes its state after an epoch, and from which
+        the same training continues. More epochs are the same training unless the schedule depends on their number.
     Raises ShapelineError for an empty split, labels outside the classes, a loss that is no number, too little memory.
     """
     chosen = settings_for(classifier.architecture, settings)
@@ -148,13 +155,18 @@ def fit(
     framework = importlib.import_module(TRAINERS[classifier.framework])
     taken = dataset.inputs.only if isinstance(dataset.inputs, Pictures) else dataset.inputs.__getitem__
     train, validation, test = ((_as_float32(taken(rows)), labels[rows]) for rows in splits)
+    run = _identify_run(classifier, train, chosen, seed, initialise) if checkpoint else ""
     batch = f"a batch of {chosen.batch} rows of '{classifier.architecture}'; lower {key}.batch"
     with (
         _memory(f"training: memory does not hold {batch}, or use a device with more memory"),
         framework.trainer(classifier, train, chosen, seed, device, initialise) as trainer,
     ):
-        history, best = _epochs(trainer, len(splits[0]), validation, chosen, seed)
+        states = None
+        if checkpoint and classifier.framework == "torch":
+            states = Checkpoint(checkpoint, run)
+        history, best = _epochs(trainer, len(splits[0]), validation, chosen, seed, states)
         score, loss = trainer.measure(*test)
+    earlier = states.earlier if states else 0.0
     name = score_name(labels)
     card = {
         **start_card(classifier),
@@ -168,7 +180,7 @@ def fit(
         f"validation_{name}": history[best - 1][f"validation_{name}"],
         f"test_{name}": score,
         "test_loss": loss,
-        "seconds": time.perf_counter() - start,
+        "seconds": time.perf_counter() - start + earlier,
     }
     card |= _measure_task(classifier, dataset, train, test, loss)
     log.info("test %s %.4f on %d rows (epoch %d)", name, score, len(splits[2]), best)
@@ -240,29 +252,74 @@ def variance(targets: np.ndarray) -> float:
     return float(targets.var()) or 1.0
 
 
+@dataclass
+class Checkpoint:
+    """The file of a training's state, and the run that it belongs to: a digest of data, settings, seed and model."""
+
+    path: Path
+    run: str
+    seconds: float = 0.0  # of training since the last state was written
+    earlier: float = 0.0  # of training before this process
+
+    def read(self, trainer: Any, epochs: int) -> dict[str, Any]:
+        """Put the state into the trainer and return its progress; {} where there is none of this run."""
+        if not self.path.exists():
+            return {}
+        saved = trainer.read_state(self.path)
+        if saved["run"] != self.run or len(saved["progress"]["history"]) > epochs:
+            log.info("%s is the state of another training and is not used", self.path)
+            return {}
+        trainer.set_state(saved)
+        self.earlier = sum(epoch["seconds"] for epoch in saved["progress"]["history"])
+        log.info("training continues after epoch %d of %d", len(saved["progress"]["history"]), epochs)
+        return saved["progress"]
+
+    def write(self, trainer: Any, progress: dict[str, Any], last: bool) -> None:
+        """Write the state after an epoch, unless the training since the last state was short."""
+        self.seconds += progress["history"][-1]["seconds"]
+        if self.seconds >= CHECKPOINT_SECONDS or (last and self.path.exists()):
+            trainer.write_state(self.path, {"run": self.run, "progress": progress})
+            self.seconds = 0.0
+
+
+def _identify_run(
+    classifier: Classifier, train: tuple[Any, np.ndarray], settings: Settings, seed: int, initialise: bool
+) -> str:
+    """The digest of all that a state depends on; the number of epochs only where the learning rate depends on it."""
+    told = dataclasses.asdict(settings) | {"architecture": classifier.architecture, "sizes": classifier.sizes}
+    if settings.schedule != "cosine":
+        del told["epochs"]
+    digest = hashlib.sha256(json.dumps({**told, "seed": seed}, sort_keys=True, default=str).encode())
+    inputs = train[0].stored if isinstance(train[0], Pictures) else train[0]
+    start = [] if initialise else backend(classifier.framework).state(classifier.module).values()
+    for array in (inputs, train[1], *start):
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()
+
+
 def _epochs(
-    trainer: Any, count: int, validation: tuple[np.ndarray, np.ndarray], settings: Settings, seed: int
+    trainer: Any,
+    count: int,
+    validation: tuple[np.ndarray, np.ndarray],
+    settings: Settings,
+    seed: int,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[list[dict[str, float]], int]:
     """Run all epochs and leave the best one's weights in the module; returns the history and that epoch (from 1)."""
     order = np.random.default_rng(seed)
-    history: list[dict[str, float]] = []
     name = score_name(validation[1])
-    best_key, best_epoch, best_weights = (-1.0, -math.inf), 0, None
-    for epoch in range(1, settings.epochs + 1):
+    progress: dict[str, Any] = {"history": [], "best_key": (-1.0, -math.inf), "best_epoch": 0, "best_weights": None}
+    if checkpoint:
+        progress |= checkpoint.read(trainer, settings.epochs)
+    history = progress["history"]
+    for _ in history:
+        order.permutation(count)
+    for epoch in range(len(history) + 1, settings.epochs + 1):
+        if settings.patience and epoch - 1 - progress["best_epoch"] >= settings.patience:
+            log.info("no better for %d epochs: training ends", settings.patience)
+            break
         start = time.perf_counter()
-        # No batch is a single row that is left over: nothing has a deviation then for batch normalisation.
-        ends = np.arange(settings.batch, max(count - 1, 1), settings.batch)
-        batches, total = np.split(order.permutation(count), ends), 0.0
-        for batch, chosen in enumerate(batches):
-            done = (epoch - 1 + batch / len(batches)) / settings.epochs
-            # A sum on the device: to read each loss would wait for it.
-            total += trainer.step(chosen, learning_rate(settings, epoch, done)) * len(chosen)
-        mean_loss = float(total) / count
-        if not math.isfinite(mean_loss):
-            raise ShapelineError(
-                f"training: the loss is {mean_loss} in epoch {epoch}; lower learning_rate "
-                f"(now {settings.learning_rate:g}) or check the inputs for NaN"
-            )
+        mean_loss = _run_epoch(trainer, order.permutation(count), settings, epoch)
         score, validation_loss = trainer.measure(*validation)
         seconds = time.perf_counter() - start
         history.append({"loss": mean_loss, f"validation_{name}": score, "seconds": seconds})
@@ -271,10 +328,27 @@ def _epochs(
             *(epoch, settings.epochs, mean_loss, name, score, seconds),
         )
         key = (0.0 if name == "r2" else score, -validation_loss)  # of a regression the loss alone decides
-        if key > best_key:
-            best_key, best_epoch, best_weights = key, epoch, trainer.weights()
-        elif settings.patience and epoch - best_epoch >= settings.patience:
-            log.info("no better for %d epochs: training ends", settings.patience)
-            break
-    trainer.restore(best_weights)
-    return history, best_epoch
+        if key > progress["best_key"]:
+            progress |= {"best_key": key, "best_epoch": epoch, "best_weights": trainer.weights()}
+        if checkpoint:
+            checkpoint.write(trainer, progress, last=epoch == settings.epochs)
+    trainer.restore(progress["best_weights"])
+    return history, progress["best_epoch"]
+
+
+def _run_epoch(trainer: Any, order: np.ndarray, settings: Settings, epoch: int) -> float:
+    """One pass over the training rows in this order; returns the mean loss. ShapelineError where it is no number."""
+    # No batch is a single row that is left over: nothing has a deviation then for batch normalisation.
+    ends = np.arange(settings.batch, max(len(order) - 1, 1), settings.batch)
+    batches, total = np.split(order, ends), 0.0
+    for batch, chosen in enumerate(batches):
+        done = (epoch - 1 + batch / len(batches)) / settings.epochs
+        # A sum on the device: to read each loss would wait for it.
+        total += trainer.step(chosen, learning_rate(settings, epoch, done)) * len(chosen)
+    mean_loss = float(total) / len(order)
+    if not math.isfinite(mean_loss):
+        raise ShapelineError(
+            f"training: the loss is {mean_loss} in epoch {epoch}; lower learning_rate "
+            f"(now {settings.learning_rate:g}) or check the inputs for NaN"
+        )
+    return mean_loss
