@@ -450,6 +450,7 @@ SOURCES: dict[str, Source] = {
         citation=_ZHANG,
         official_test=True,
         unpacked=("train.csv", "test.csv"),
+        subsets={"training": "*train*.csv", "test": "*test*.csv"},
         unit="word",
         vocabulary=20_001,
     ),
