@@ -224,3 +224,12 @@ def test_claims_ask_experiments_that_are_configured(root):
 @pytest.mark.parametrize(("count", "of"), [(100, 110), (1, 40)])
 def test_wilsons_interval_is_scipys(count, of):
     assert claim_checks.wilson(count, of) == pytest.approx(stats.binomtest(count, of).proportion_ci(method="wilson"))
+
+
+def test_a_finding_on_some_of_the_rows_says_so(results):
+    results.dataset_card = {"subset": "subset: train_some.csv, 40 rows, in place of train.csv"}
+    found = claims.of(results)
+    assert (
+        len(found) > 1
+        and found["found here"].str.endswith("on a subset: train_some.csv, 40 rows, in place of train.csv").all()
+    )

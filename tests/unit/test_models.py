@@ -431,42 +431,10 @@ def test_a_function_that_changes_its_rows_in_place_is_explained_as_its_twin(meth
     np.testing.assert_array_equal(inputs, kept)
 
 
-class Interrupted(Exception):
-    pass
-
-
-@pytest.mark.parametrize("settings", [{"optimizer": "adam"}, {"optimizer": "sgd", "schedule": "halving"}])
-def test_an_interrupted_training_continues_to_the_same_weights(settings, tmp_path, monkeypatch):
-    """A network with dropout, killed in its third epoch: order, dropout, optimizer and best epoch are those before."""
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
-
-    def network():
-        return adapters.wrap(nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2)), n_classes=2)
-
-    settings, data, state = {"epochs": 5, "batch": 32, **settings}, blobs(), tmp_path / "training.pt"
-    whole = training.fit(first := network(), data, settings, seed=4)
-    made = training._run_epoch
-
-    def interrupted(trainer, order, settings, epoch):
-        if epoch == 3:
-            raise Interrupted
-        return made(trainer, order, settings, epoch)
-
-    monkeypatch.setattr(training, "_run_epoch", interrupted)
-    with pytest.raises(Interrupted):
-        training.fit(network(), data, settings, seed=4, checkpoint=state)
-    monkeypatch.setattr(training, "_run_epoch", made)
-    card = training.fit(second := network(), data, settings, seed=4, checkpoint=state)
-    for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
-        assert torch.equal(one, other)
-    losses = [[epoch["loss"] for epoch in each["history"]] for each in (whole, card)]
-    assert losses[0] == losses[1] and card["best_epoch"] == whole["best_epoch"]
-
-
 def test_a_state_of_another_training_is_not_used(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
     caplog.set_level("INFO")
-    state, settings = tmp_path / "training.pt", {"epochs": 2, "schedule": "none"}
+    state, settings = tmp_path / "training.state", {"epochs": 2, "schedule": "none"}
 
     def losses(data, seed=1, **given):
         card = training.fit(architectures.build("mlp", inputs=5), data, settings | given, seed, checkpoint=state)

@@ -474,6 +474,19 @@ def test_yahoo(tmp_path):
         ]
 
 
+def test_files_of_some_rows_of_yahoo_are_a_named_subset(tmp_path):
+    files = {"train_some.csv": text_files.yahoo(40), "test_some.csv": text_files.yahoo(20)}
+    folder = text_files.write_folder(tmp_path / "some", files)
+    card = preparation.prepare("yahoo", {"path": str(folder)}, [], tmp_path / "out")
+    assert card["subset"] == (
+        "subset: train_some.csv, 40 rows, and test_some.csv, 20 rows, in place of yahoo_answers_csv.tgz"
+    )
+    np.testing.assert_array_equal(loading.load(tmp_path / "out").split == sources.TEST, np.arange(60) >= 40)
+    (tmp_path / "some" / "test_some.csv").unlink()
+    message = failure("yahoo", {"path": str(tmp_path / "some")}, [], tmp_path / "out")
+    assert "holds neither yahoo_answers_csv.tgz nor train.csv and test.csv" in message
+
+
 def test_yahoo_faults(tmp_path):
     files = {"a/test.csv": text_files.yahoo(20), "a/train.csv": text_files.yahoo(20) + b'"11","t","q","a"\n'}
     path = text_files.write_archive(tmp_path / "y.tgz", files)

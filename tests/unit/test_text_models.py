@@ -312,6 +312,38 @@ TINY = {
 }
 
 
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("given", [{}, {"optimizer": "adam", "schedule": "cosine"}, {"optimizer": "sgd"}])
+def test_an_interrupted_training_continues_to_the_same_weights(given, framework, tmp_path, monkeypatch):
+    """A network with dropout, killed in its third epoch: order, dropout, optimizer and best epoch are those before."""
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
+    made = training._run_epoch
+
+    def interrupted(trainer, order, settings, epoch):
+        if epoch == 3:
+            raise Interrupted
+        return made(trainer, order, settings, epoch)
+
+    def fit(checkpoint=None, run_epoch=made):
+        monkeypatch.setattr(training, "_run_epoch", run_epoch)
+        model = architectures.build("word_cnn", framework, **TINY["word_cnn"])
+        settings = {"epochs": 5, "learning_rate": 1e-2, **given}
+        return model, training.fit(model, negations(), settings, seed=4, checkpoint=checkpoint)
+
+    first, whole = fit()
+    with pytest.raises(Interrupted):
+        fit(tmp_path / "training.state", interrupted)
+    second, card = fit(tmp_path / "training.state")
+    np.testing.assert_array_equal(first.log_probs(negations().inputs), second.log_probs(negations().inputs))
+    losses = [[epoch["loss"] for epoch in each["history"]] for each in (whole, card)]
+    assert losses[0] == losses[1] and card["best_epoch"] == whole["best_epoch"]
+    assert card["seconds"] > sum(epoch["seconds"] for epoch in card["history"])  # of both processes
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("architecture, epochs, rate", [("word_cnn", 8, 1e-2), ("bilstm", 10, 2e-2)])
 def test_training_on_tokens_learns_and_comes_from_the_seed(architecture, epochs, rate, framework):

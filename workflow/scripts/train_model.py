@@ -26,7 +26,7 @@ if is_ready or settings.get("training", {}).get("epochs") == 0:
 else:
     model.predict(dataset.inputs[:16])  # where its outputs are no logits it says so before the training, not after
     key = f"models.{snakemake.wildcards.model.partition('@')[0]}.training"
-    state = Path(snakemake.output.weights).with_name("training.pt")  # no output: it outlives an interrupted job
+    state = Path(snakemake.output.weights).with_name("training.state")  # no output: it outlives an interrupted job
     chosen = settings.get("training", {})
     card = training.fit(model, dataset, chosen, settings["seed"], device, not start, key, state)
 storage.save(model, snakemake.output.weights)

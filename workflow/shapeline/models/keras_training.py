@@ -1,12 +1,15 @@
 """Training a Keras classifier on TensorFlow: what `training` leaves to the framework."""
 
 import contextlib
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shapeline.errors import ShapelineError
+from shapeline.files import atomic
 from shapeline.memory import halved
 from shapeline.models import architectures, keras_models
 from shapeline.models.classifier import Classifier, r_squared
@@ -97,6 +100,36 @@ class Trainer:
 
     def restore(self, weights: list[np.ndarray]) -> None:
         self.module.set_weights(weights)
+
+    def write_state(self, path: Path, state: dict[str, Any]) -> None:
+        """Write all that the next steps depend on, and `state`, which holds numbers, texts and the best weights."""
+        best = state["progress"]["best_weights"] or []
+        groups = {"module": self.module.variables, "optimizer": self.optimizer.variables, "best": best}
+        arrays = {f"{group}{i}": np.asarray(array) for group, each in groups.items() for i, array in enumerate(each)}
+        told = {**state, "progress": {**state["progress"], "best_weights": None}}
+        with atomic(path) as partial, partial.open("wb") as file:
+            np.savez(file, told=json.dumps(told), **arrays)
+
+    def read_state(self, path: Path) -> dict[str, Any]:
+        """What `write_state` wrote, and its arrays by group."""
+        try:
+            with np.load(path) as file:
+                arrays = dict(file)
+            state = json.loads(str(arrays.pop("told")))
+        except OSError:
+            raise
+        except Exception as error:  # reading other bytes raises whatever their first letters lead to
+            raise ShapelineError(f"{path} is damaged; remove it, and the training starts anew.") from error
+        for group in ("module", "optimizer", "best"):
+            names = [name for name in arrays if name.startswith(group)]
+            state[group] = [arrays[f"{group}{i}"] for i in range(len(names))]
+        state["progress"] |= {"best_weights": state["best"], "best_key": tuple(state["progress"]["best_key"])}
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        for variables, group in ((self.module.variables, "module"), (self.optimizer.variables, "optimizer")):
+            for variable, saved in zip(variables, state[group], strict=True):
+                variable.assign(saved)
 
 
 def initialise_weights(classifier: Classifier, seed: int) -> None:

@@ -111,14 +111,14 @@ class Trainer:
     def restore(self, weights: dict[str, torch.Tensor]) -> None:
         self.module.load_state_dict(weights)
 
-    def write_state(self, path: Path, progress: dict[str, Any]) -> None:
-        """Write all that the next steps depend on, and `progress`, which holds numbers, texts and tensors."""
-        state = {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
-        state["random"] = [torch.get_rng_state()]
+    def write_state(self, path: Path, state: dict[str, Any]) -> None:
+        """Write all that the next steps depend on, and `state`, which holds numbers, texts and tensors."""
+        random = [torch.get_rng_state()]
         if self.device.type == "cuda":
-            state["random"].append(torch.cuda.get_rng_state(self.device))
+            random.append(torch.cuda.get_rng_state(self.device))
+        own = {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "random": random}
         with atomic(path) as partial:
-            torch.save(state | progress, partial)
+            torch.save(own | state, partial)
 
     def read_state(self, path: Path) -> dict[str, Any]:
         """What `write_state` wrote; nothing but tensors and plain values is unpickled."""

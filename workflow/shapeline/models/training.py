@@ -143,7 +143,7 @@ def fit(
     device: where it is trained.
     initialise: whether the weights are sampled anew first.
     key: what a message calls the settings.
-    checkpoint: a file to which a torch network that trains for long writes its state after an epoch, and from which
+    checkpoint: a file to which a training that takes long writes its state after an epoch, and from which
         the same training continues. More epochs are the same training unless the schedule depends on their number.
     Raises ShapelineError for an empty split, labels outside the classes, a loss that is no number, too little memory.
     """
@@ -161,9 +161,7 @@ def fit(
         _memory(f"training: memory does not hold {batch}, or use a device with more memory"),
         framework.trainer(classifier, train, chosen, seed, device, initialise) as trainer,
     ):
-        states = None
-        if checkpoint and classifier.framework == "torch":
-            states = Checkpoint(checkpoint, run)
+        states = Checkpoint(checkpoint, run) if checkpoint else None
         history, best = _epochs(trainer, len(splits[0]), validation, chosen, seed, states)
         score, loss = trainer.measure(*test)
     earlier = states.earlier if states else 0.0
@@ -287,6 +285,7 @@ def _identify_run(
 ) -> str:
     """The digest of all that a state depends on; the number of epochs only where the learning rate depends on it."""
     told = dataclasses.asdict(settings) | {"architecture": classifier.architecture, "sizes": classifier.sizes}
+    told["framework"] = classifier.framework
     if settings.schedule != "cosine":
         del told["epochs"]
     digest = hashlib.sha256(json.dumps({**told, "seed": seed}, sort_keys=True, default=str).encode())

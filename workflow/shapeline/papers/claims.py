@@ -322,8 +322,11 @@ def _judged(claim: Claim, results: Mapping[str, Results]) -> dict:
         finding = claim.check(*(results[one] for one in (there if claim.every else there[:1])))
         if name in SMALLER:
             finding = Finding(f"{finding.found}, {SMALLER[name]}", finding.verdict)
-        if results[there[0]].dataset_card.get("synthetic"):
+        card = results[there[0]].dataset_card
+        if card.get("synthetic"):
             finding = Finding(f"{finding.found}, on synthetic data", finding.verdict)
+        if card.get("subset"):  # a claim about the paper's data is not decided by other data
+            finding = Finding(f"{finding.found}, on a {card['subset']}", finding.verdict)
     return {
         "paper": claim.paper,
         "section": claim.section,
