@@ -133,18 +133,15 @@ def fit(
     Of several labels, (n, labels) of 0 and 1, it is the binary cross-entropy of each; accuracy is then the mean over
     labels, and the card tells that of each label and how often all of a row are right. A regression is trained by the
     mean squared error in units of the training targets' variance; the card tells R² and RMSE in place of accuracies.
-    Of equally accurate epochs the one with the lower validation loss is kept. Accuracies are fractions of the whole
-    split, seconds are wall time. The same seed, framework, device and thread count give the same weights.
+    Of equally accurate epochs the one with the lower validation loss is kept. The same seed, framework, device and
+    thread count give the same weights.
 
-    classifier: whose weights are trained. dataset: inputs (n, *input_shape), numbers or int32 token ids, labels (n,)
-        ints (of a regression floats), split (n,) 0 train, 1 validation, 2 test.
-    settings: what differs from the architecture's own.
+    dataset: inputs (n, *input_shape), numbers or token ids, labels (n,), split (n,) 0 train, 1 validation, 2 test.
+    settings: what differs from the architecture's own; key: what a message calls them.
     seed: draws the initial weights, the order of the rows, flips and dropout.
-    device: where it is trained.
     initialise: whether the weights are sampled anew first.
-    key: what a message calls the settings.
     checkpoint: a file to which a training that takes long writes its state after an epoch, and from which
-        the same training continues. More epochs are the same training unless the schedule depends on their number.
+        it continues. More epochs are the same training unless the schedule depends on their number.
     Raises ShapelineError for an empty split, labels outside the classes, a loss that is no number, too little memory.
     """
     chosen = settings_for(classifier.architecture, settings)
@@ -155,16 +152,14 @@ def fit(
     framework = importlib.import_module(TRAINERS[classifier.framework])
     taken = dataset.inputs.only if isinstance(dataset.inputs, Pictures) else dataset.inputs.__getitem__
     train, validation, test = ((_as_float32(taken(rows)), labels[rows]) for rows in splits)
-    run = _identify_run(classifier, train, chosen, seed, initialise) if checkpoint else ""
     batch = f"a batch of {chosen.batch} rows of '{classifier.architecture}'; lower {key}.batch"
     with (
         _memory(f"training: memory does not hold {batch}, or use a device with more memory"),
         framework.trainer(classifier, train, chosen, seed, device, initialise) as trainer,
     ):
-        states = Checkpoint(checkpoint, run) if checkpoint else None
+        states = Checkpoint(checkpoint, checkpoint and _identify_run(classifier, train, chosen, seed, initialise))
         history, best = _epochs(trainer, len(splits[0]), validation, chosen, seed, states)
         score, loss = trainer.measure(*test)
-    earlier = states.earlier if states else 0.0
     name = score_name(labels)
     card = {
         **start_card(classifier),
@@ -178,7 +173,7 @@ def fit(
         f"validation_{name}": history[best - 1][f"validation_{name}"],
         f"test_{name}": score,
         "test_loss": loss,
-        "seconds": time.perf_counter() - start + earlier,
+        "seconds": time.perf_counter() - start + states.earlier,
     }
     card |= _measure_task(classifier, dataset, train, test, loss)
     log.info("test %s %.4f on %d rows (epoch %d)", name, score, len(splits[2]), best)
@@ -254,14 +249,14 @@ def variance(targets: np.ndarray) -> float:
 class Checkpoint:
     """The file of a training's state, and the run that it belongs to: a digest of data, settings, seed and model."""
 
-    path: Path
-    run: str
+    path: Path | None
+    run: str | None
     seconds: float = 0.0  # of training since the last state was written
     earlier: float = 0.0  # of training before this process
 
     def read(self, trainer: Any, epochs: int) -> dict[str, Any]:
         """Put the state into the trainer and return its progress; {} where there is none of this run."""
-        if not self.path.exists():
+        if not self.path or not self.path.exists():
             return {}
         saved = trainer.read_state(self.path)
         if saved["run"] != self.run or len(saved["progress"]["history"]) > epochs:
@@ -274,6 +269,8 @@ class Checkpoint:
 
     def write(self, trainer: Any, progress: dict[str, Any], last: bool) -> None:
         """Write the state after an epoch, unless the training since the last state was short."""
+        if not self.path:
+            return
         self.seconds += progress["history"][-1]["seconds"]
         if self.seconds >= CHECKPOINT_SECONDS or (last and self.path.exists()):
             trainer.write_state(self.path, {"run": self.run, "progress": progress})
@@ -302,14 +299,13 @@ def _epochs(
     validation: tuple[np.ndarray, np.ndarray],
     settings: Settings,
     seed: int,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: Checkpoint,
 ) -> tuple[list[dict[str, float]], int]:
     """Run all epochs and leave the best one's weights in the module; returns the history and that epoch (from 1)."""
     order = np.random.default_rng(seed)
     name = score_name(validation[1])
     progress: dict[str, Any] = {"history": [], "best_key": (-1.0, -math.inf), "best_epoch": 0, "best_weights": None}
-    if checkpoint:
-        progress |= checkpoint.read(trainer, settings.epochs)
+    progress |= checkpoint.read(trainer, settings.epochs)
     history = progress["history"]
     for _ in history:
         order.permutation(count)
@@ -329,8 +325,7 @@ def _epochs(
         key = (0.0 if name == "r2" else score, -validation_loss)  # of a regression the loss alone decides
         if key > progress["best_key"]:
             progress |= {"best_key": key, "best_epoch": epoch, "best_weights": trainer.weights()}
-        if checkpoint:
-            checkpoint.write(trainer, progress, last=epoch == settings.epochs)
+        checkpoint.write(trainer, progress, last=epoch == settings.epochs)
     trainer.restore(progress["best_weights"])
     return history, progress["best_epoch"]
 
