@@ -43,6 +43,12 @@ def test_error_by_hand():
     assert statistic(found, "top_k_overlap") == [1.0, 0.0]
 
 
+def test_scores_without_a_scale_take_that_of_the_truth():
+    """By hand: the first row has a root mean square of 5, the truth of 10; zeros stay zeros."""
+    found = error.measure(rows([[5, -5], [0, 0]]), rows([[10, 10], [3, 4]]), scale_free=True)
+    assert statistic(found, "rmse") == pytest.approx([np.sqrt((0 + 400) / 2), np.sqrt((9 + 16) / 2)])
+
+
 @pytest.mark.parametrize("truth", [np.arange(10), -np.arange(10)])
 def test_scores_that_are_all_the_same_have_the_overlap_of_chance(truth):
     found = error.measure(rows(np.zeros((2000, 10))), rows(np.tile(truth, (2000, 1))), seed=1)

@@ -226,7 +226,7 @@ def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explan
     truth = None if exact is None else stored.rows_of(exact)
     for label, own in rows.items():
         if truth is not None:
-            parts.append(error.measure(own, truth, seed=case.seed).assign(method=label))
+            parts.append(error.measure(own, truth, seed=case.seed, scale_free=label == CONTROL).assign(method=label))
     if case.question.model.task == "regression":
         notes.append("A regression has no log-odds, so deletion and insertion AUC are not measured.")
     else:

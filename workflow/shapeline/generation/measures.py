@@ -10,7 +10,7 @@ from shapeline.designs.design import whole
 from shapeline.designs.exact import shapley
 from shapeline.errors import ShapelineError
 from shapeline.generation.game import PromptGame
-from shapeline.metrics.error import correlation
+from shapeline.metrics.error import correlation, match_scale
 
 MOST_EXACT = 12  # parts
 TIES = 1e-12
@@ -103,7 +103,8 @@ def measure(
         ranks = (np.atleast_2d(_ranks(one)) for one in (scores, exact.totals))
         found["spearman"] = float(correlation(*ranks)[0])
         if explanation.method not in WITHOUT_UNIT:
-            found["rmse"] = rmse(scores, exact.totals)
+            is_random = explanation.method == "random"  # which has no scale of its own
+            found["rmse"] = rmse(match_scale(scores, exact.totals) if is_random else scores, exact.totals)
         half = explanation.half_widths
         if half is not None and explanation.evaluations < 2**game.d:
             inside = np.abs(scores - exact.totals) <= half + ROUNDING * np.abs(exact.totals).max()

@@ -11,7 +11,9 @@ HALF_WIDTH = 1.96  # of a 95 % interval, in uncertainties
 SINGLE = 1e-6  # share of the largest score that single precision may hide
 
 
-def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2, seed: int = 0) -> pd.DataFrame:
+def measure(
+    rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2, seed: int = 0, scale_free: bool = False
+) -> pd.DataFrame:
     """RMSE (units of the value), Spearman correlation and top-k overlap with the truth, per instance and repeat.
 
     rows and truth are score rows that succeeded; instances without a truth are left out. top: share of the features
@@ -26,8 +28,16 @@ def measure(rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2, seed: int
     both = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
     if both.empty:
         return both[["instance", "repeat"]].assign(statistic="", x=np.nan, value=np.nan)
+    if scale_free:
+        both["scores"] = both.apply(lambda row: match_scale(row["scores"], row["scores_true"]), axis=1)
     groups = both.groupby(both["scores"].map(len))  # instances may differ in their number of features
     return pd.concat([_pad_rows(group, top, seed) for _, group in groups], ignore_index=True)
+
+
+def match_scale(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return scores (d,) times the number that gives them the root mean square of other scores (d,)."""
+    own, wanted = (np.sqrt(np.mean(np.square(each, dtype=float))) for each in (scores, truth))
+    return np.asarray(scores, float) * (wanted / own if own else 1.0)
 
 
 def _pad_rows(both: pd.DataFrame, top: float, seed: int) -> pd.DataFrame:

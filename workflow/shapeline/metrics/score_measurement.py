@@ -81,7 +81,8 @@ def _gather(name: str, parameters: dict, files, rows: pd.DataFrame, truth: pd.Da
     metric, needs = METRICS[name], {key: value for key, value in parameters.items() if key != "reference"}
     if truth is not None:
         needs |= {"truth": truth[truth["status"] == "ok"]}
-        needs["seed"] = scores.metadata(files.scores[0])["settings"]["seed"]
+        settings = scores.metadata(files.scores[0])["settings"]
+        needs |= {"seed": settings["seed"], "scale_free": settings["method"]["method"] == "random"}
     if not metric.asks_data:
         return needs
     from shapeline.metrics.loaders import known_pixels, known_words, randomised  # which import much
