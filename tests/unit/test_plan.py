@@ -372,6 +372,18 @@ def test_texts_of_ones_own_are_what_is_sharded(default):
         validation.load(default)
 
 
+def test_a_run_of_own_data_has_no_pages_of_the_papers(default, tmp_path):
+    """Nor do they come back with an experiment that is not run."""
+    (tmp_path / "own.csv").write_text("a,c,b\n" + "1,3,x\n2,5,y\n" * 20)
+    default["datasets"]["own"] = {"source": "table_file", "path": str(tmp_path / "own.csv"), "target": "b"}
+    default["models"]["own"] = {"dataset": "own", "architecture": "mlp"}
+    methods = {"kernel": {"method": "kernel_shap"}, "random": {"method": "random"}}
+    own = {"model": "own", "features": {"kind": "column"}, "reference": "mean", "instances": {"count": 1}}
+    default["experiments"]["own"] = own | {"methods": methods, "metrics": {"cost": {}}}
+    assert runs.pages(validation.load({**default, "run": ["own", "digits"]})) == ["theory", "accuracy"]
+    assert runs.pages(validation.load({**default, "run": ["own"]})) == []
+
+
 def test_a_rival_on_words_tracks_the_method_that_sets_its_budget(root, monkeypatch, default):
     monkeypatch.chdir(root)
     default["experiments"]["reviews"]["methods"]["rival"] = {"method": "kernel_shap", "match_budget_of": "l_shapley"}

@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from shapeline.datasets.registry import SOURCES
 from shapeline.metrics.localization import leaf_edges
 from shapeline.report import experiment
 from shapeline.report.colours import EXACT, FIRST, INK, QUIET, SECOND
@@ -116,7 +117,7 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
             "visits fewer nodes than the theorem expects at that ρ. The model visits more nodes than the OR where "
             "other pixels are relevant to it, and fewer where it needs larger leaves to detect an object."
         ),
-        theory_link("The theorem against simulated games"),
+        theory_link(results, "The theorem against simulated games"),
     )
 
 
@@ -172,8 +173,11 @@ def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]
     return drawing
 
 
-def theory_link(what: str) -> HTML:
-    """Where a theorem is checked without a model."""
+def theory_link(results: Results, what: str) -> HTML | None:
+    """Where a theorem is checked without a model; that page is not made where all data are the user's."""
+    source = SOURCES.get(results.dataset_card.get("source"))
+    if source is None or source.local:
+        return None
     return HTML(f'<p class="note">{html.escape(what)}: <a href="theory.html">the theory page</a>.</p>')
 
 
@@ -220,7 +224,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
             "pixels to detect an object, so its dots may lie below. Exact Shapley values of the model are not "
             "computable at this d."
         ),
-        theory_link("The bound against games whose Shapley values are known"),
+        theory_link(results, "The bound against games whose Shapley values are known"),
     )
 
 

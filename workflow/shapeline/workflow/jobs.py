@@ -140,7 +140,8 @@ def digests(config: Config) -> dict[str, str]:
 
 def expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
     """What every job makes, the pages without an experiment first, and what the job is given."""
-    yield f"{config.results}/reports/theory.ipynb", theory_job(config)
+    if "theory" in pages(config):
+        yield f"{config.results}/reports/theory.ipynb", theory_job(config)
     if "accuracy" in pages(config):
         yield f"{config.results}/accuracy/errors.parquet", known_games_job(config)
         yield f"{config.results}/reports/accuracy.ipynb", accuracy_job()
