@@ -75,6 +75,32 @@ def test_a_run_whose_page_is_gone_keeps_its_entry_and_one_whose_page_is_new_gets
     assert capsys.readouterr().out.endswith(f"3 runs, 1 figures, {len(content):,} bytes\n")
 
 
+def test_the_figure_of_claims_has_every_comparison_with_an_interval(folder):
+    """Leads in nats and in F1, a ratio, a share and a count: the intervals are those of the texts."""
+    claims = [
+        ("On MNIST A is before B and C", "ahead of: b −0.23 (−0.44 to −0.03); c 2.75 (2.46 to 3.07)", "⚠ fails"),
+        ("A has the highest F1", "ahead of: b 0.04 (−0.02 to 0.10), on a subset: x.csv, 40 rows", "undecided"),
+        ("A takes ten times less time", "7.10 times (6.94 to 7.26)", "⚠ fails"),
+        ("The network finds more than 99 % of them", "99.9 % (99.6 % to > 99.9 %) on 2,000", "holds"),
+        ("It has 351,002 parameters", "351,002", "holds"),
+    ]
+    write(folder, "own", "Own", advice="No recommendation.", facts={"labelled rows": "9"}, claims=claims)
+    assert gallery.main([str(folder)]) == 0
+    found = gallery.list_comparisons(gallery.read_entries())
+    numbers = found[["mean", "low", "high", "claimed"]].to_numpy().tolist()
+    assert numbers == [
+        [-0.23, -0.44, -0.03, 0],
+        [2.75, 2.46, 3.07, 0],
+        [0.04, -0.02, 0.1, 0],
+        [7.1, 6.94, 7.26, 10],
+        [99.9, 99.6, 99.9, 99],
+    ]
+    assert [*found["verdict"]] == ["does not hold", "holds", "open", "does not hold", "holds"]
+    assert [*found["panel"].map(gallery.PANELS.index)] == [0, 0, 1, 2, 3]
+    assert found["text"][2] == "own: A has the highest F1 on some of the rows (b)" and "(c)" in found["text"][1]
+    assert 5_000 < gallery.CLAIMS.stat().st_size < gallery.LARGEST
+
+
 def test_what_is_no_page_or_too_large_is_one_line(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(gallery, "LARGEST", 10)
     assert gallery.main([str(folder)]) == 1 and "larger than a repository should hold" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """A gallery of finished runs, made from their pages: python -m shapeline.papers.gallery FOLDER...
 
-It writes docs/gallery.md and a small figure of each page into docs/images/gallery, and is run at the repository's root.
+It writes docs/gallery.md, a small figure of each page into docs/images/gallery, and the figure of all claims of the
+papers, docs/images/claims.png. It is run at the repository's root.
 It reads pages and no results, so that a page that was kept can stand there when its results are gone; a run whose page
 is gone as well keeps the entry that it has there. Delete docs/gallery.md to begin anew."""
 
@@ -8,6 +9,7 @@ import html
 import io
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +18,27 @@ import pandas as pd
 import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 from shapeline.errors import ShapelineError
-from shapeline.report.colours import INK, QUIET
+from shapeline.papers.claim_tests import verdict
+from shapeline.report.colours import FIRST, INK, QUIET, SECOND
 from shapeline.report.formatting import number
 from shapeline.report.styling import styled
 
 PAGE, PICTURES = Path("docs/gallery.md"), Path("docs/images/gallery")
+CLAIMS = Path("docs/images/claims.png")
+CLAIM = re.compile(r"^- \*\*[^*]+\*\*: (.*?)\. (ahead of: .*|[\d.]+ (?:%|times) .*)$", re.M)
+COMPARED = re.compile(
+    r"(?:(\S+) )?(−?[\d.]+)( %| times(?: as many)?|) \(<? ?(−?[\d.]+)(?: %)? to >? ?(−?[\d.]+)(?: %)?\)"
+)
+PANELS = (
+    "lead in deletion AUC (nats)",
+    "lead in F1 or area under precision and recall",
+    "times as fast, or as few evaluations",
+    "per cent",
+)
+LOOKS = {"holds": ("o", FIRST), "does not hold": ("X", SECOND), "open": ("D", QUIET)}
 LARGEST, LARGEST_OF_ALL = 100_000, 1_000_000  # bytes of a figure, and of all
 ANCHOR, LEFT = '\n<a id="{}"></a>\n', "\n## Not among these\n\n"
 COMMANDS = {"config.yaml": "snakemake {} --cores 2"}
@@ -108,6 +124,55 @@ def picture(points: pd.DataFrame, caption: str) -> bytes:
     axes.set_yticks(ordered.index, asked, fontsize=8)
     axes.set_xlabel(caption.partition(". ")[0], fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
+    return _encode(drawing)
+
+
+def list_comparisons(entries: dict[str, tuple[str, str]]) -> pd.DataFrame:
+    """The intervals of all findings on claims: panel, text, mean, low, high, claimed, verdict."""
+    rows = []
+    for name, (_, section) in entries.items():
+        for claim, found in CLAIM.findall(section.replace("\\", "")):
+            for rival, *numbers, unit in ((m[1], m[2], m[4], m[5], m[3].strip()) for m in COMPARED.finditer(found)):
+                mean, low, high = (float(number.replace("−", "-")) for number in numbers)
+                is_score = re.search("F1|recall|accurate", claim)
+                panel = {"%": 3, "": 1 if is_score else 0}.get(unit, 2)
+                share, tenfold = re.search(r"([\d.]+) %", claim), re.search("ten times|orders of magnitude", claim)
+                bar = (0.0, 0.0, 10.0 if tenfold else 1.0, float(share[1]) if share else 50.0)[panel]
+                ends = [" on some of the rows" * ("subset" in found), f" ({rival})" * bool(rival)]
+                text = f"{name}: {textwrap.shorten(claim, 88, placeholder=' …')}{''.join(ends)}"
+                rows.append((PANELS[panel], text, mean, low, high, bar, verdict(low, high, bar=bar)))
+    return pd.DataFrame(rows, columns=["panel", "text", "mean", "low", "high", "claimed", "verdict"])
+
+
+@styled
+def draw_claims(comparisons: pd.DataFrame) -> bytes:
+    """The intervals of the findings in a panel per unit, beside what is claimed: a PNG."""
+    panels = [(name, rows) for name in PANELS if len(rows := comparisons[comparisons["panel"] == name])]
+    heights = [len(rows) + 1.5 for _, rows in panels]
+    drawing = Figure(figsize=(10, 0.3 + 0.17 * sum(heights)), dpi=100, layout="constrained")
+    grid = drawing.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (name, rows) in zip(grid, panels, strict=True):
+        places = range(len(rows))
+        axes.hlines(places, rows["low"], rows["high"], color=[LOOKS[word][1] for word in rows["verdict"]], linewidth=2)
+        axes.plot(rows["claimed"], places, "|", color=INK, markersize=9)
+        for place, row in zip(places, rows.itertuples(), strict=True):
+            marker, colour = LOOKS[row.verdict]
+            axes.plot(row.mean, place, marker, color=colour, markersize=4)
+        axes.set_yticks(places, rows["text"], fontsize=6.5)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel(name, fontsize=7, labelpad=1)
+        axes.tick_params(axis="x", labelsize=7)
+        if "times" in name:
+            axes.set_xscale("log")
+    handles = [grid[0].plot([], [], marker, color=colour, label=word)[0] for word, (marker, colour) in LOOKS.items()]
+    handles += grid[0].plot([], [], "|", color=INK, label="claimed")
+    drawing.legend(handles=handles, loc="outside upper right", ncols=4, fontsize=7)
+    buffer = io.BytesIO()
+    Image.open(io.BytesIO(_encode(drawing))).convert("RGB").quantize(12).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def _encode(drawing: Figure) -> bytes:
     FigureCanvasAgg(drawing)
     buffer = io.BytesIO()
     drawing.savefig(buffer, format="png", metadata={"Software": None})
@@ -150,7 +215,7 @@ def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[
         link = PICTURES.relative_to(PAGE.parent) / f"{page.name}.png"
         parts.append(f"![{page.name}: means with their intervals, and evaluations per instance]({link})\n\n")
     parts += [f"- {_cell(said)}\n" for said in page.advice]
-    parts += [f"- **{_cell(verdict)}**: {_cell(claim)}. {_cell(found)}\n" for claim, found, verdict in page.claims]
+    parts += [f"- **{_cell(judged)}**: {_cell(claim)}. {_cell(found)}\n" for claim, found, judged in page.claims]
     return row, "".join(parts)
 
 
@@ -201,8 +266,8 @@ def _short(page: Page) -> str:
 
 def _verdicts(page: Page) -> str:
     counts: dict[str, int] = {}
-    for _, _, verdict in page.claims:
-        word = verdict.replace("⚠ ", "")
+    for _, _, judged in page.claims:
+        word = judged.replace("⚠ ", "")
         counts[word] = counts.get(word, 0) + 1
     return ", ".join(f"{count} {word}" for word, count in counts.items()) or "–"
 
@@ -236,6 +301,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, content in pictures.items():
         (PICTURES / f"{name}.png").write_bytes(content)
     PAGE.write_text(document(entries, known), encoding="utf-8")
+    if len(comparisons := list_comparisons(entries)):
+        CLAIMS.write_bytes(draw_claims(comparisons))
     print(f"{PAGE}: {len(entries)} runs, {len(pictures)} figures, {sum(map(len, pictures.values())):,} bytes")
     return 0
 
