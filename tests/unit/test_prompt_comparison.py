@@ -1,6 +1,8 @@
 """Methods compared on prompts whose values are known in closed form."""
 
 import itertools
+import json
+import re
 
 import numpy as np
 import pytest
@@ -50,6 +52,22 @@ def test_measures_are_those_by_hand():
     assert found.criterion == "error" and "deletion AUC" in repr(found) and found.agreement.shape == (4, 4)
     assert found.explanations["exact"][2].parts == (*WORDS[2:], *WORDS[:2])
     assert hasattr(found.plot(), "savefig") and "<table" in found._repr_html_()
+
+
+def test_the_page_has_every_prompt_and_method(tmp_path):
+    found = compare(methods=["h_shap", "gp_shapley"], evaluations=20, repeats=2)
+    assert found.to_html(tmp_path / "page.html") is None
+    page = (tmp_path / "page.html").read_text()
+    told = json.loads(re.search(r'class="explorer-data">(.*?)</script>', page)[1])
+    assert [one["names"] for one in told["instances"]] == [list(one.parts) for one in found.exact]
+    shown = [one["name"] for one in told["methods"]]
+    assert shown == ["h_shap", "gp_shapley", "random", "exact"]
+    assert [one["unit"] for one in told["methods"]] == ["no unit", "", "", ""]
+    for place, row in enumerate(told["scores"]):
+        by_name = dict(zip(shown, row, strict=True))
+        np.testing.assert_allclose(by_name["exact"][0], found.exact[place].scores, rtol=1e-3)
+        np.testing.assert_allclose(by_name["gp_shapley"][1], found.explanations["gp_shapley"][place].half_widths, rtol=1e-3)
+    assert "top-3 drop" in page and "too few" in page and page == found.to_html()
 
 
 def test_recommendation_and_repeats():

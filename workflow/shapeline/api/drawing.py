@@ -110,10 +110,10 @@ def comparison_head(found) -> str:
     return f'<div class="wide">{table}</div>{sentences}'
 
 
-def comparison_page(found) -> str:
+def comparison_page(found, explore: bool = True) -> str:
     """Return a comparison as HTML for a notebook: table, recommendation, figure, and the explorer where it is small."""
     from shapeline.report import elements
 
     drawn = "" if found.by is None else elements.figure(comparison(found), "quality and cost of each method").data
-    explored = _explored(found.every, "", found.recommended) if found.every else ""
+    explored = _explored(found.every, "", found.recommended) if explore else ""
     return f"<div>{comparison_head(found)}{drawn}{explored}</div>"

@@ -1,7 +1,7 @@
 """The explorer of explanations made from Python."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
@@ -31,9 +31,7 @@ def explore_prompt(explanation, unit: str, fallback: str = "", links: bool = Tru
     if explanation.tokens is not None:
         columns += list(explanation.tokens.T)
         names += [f"token {place}: {token}" for place, token in enumerate(explanation.answer_tokens, 1)]
-    listed = [Instance(name, names=explanation.parts) for name in names]
-    whole = {"prediction": explanation.answer, "base": explanation.value_empty, "full": explanation.value_full}
-    listed[0] = Instance("answer", names=explanation.parts, **whole)
+    listed = [_answer("answer", explanation), *(Instance(name, names=explanation.parts) for name in names[1:])]
     half = explanation.half_widths
     entry = Entry(
         name=explanation.method,
@@ -41,9 +39,38 @@ def explore_prompt(explanation, unit: str, fallback: str = "", links: bool = Tru
         half=None if half is None else [half, *[None] * (len(names) - 1)],
         note=f"{explanation.evaluations:,} evaluations",
     )
-    n_shown = max(1, count_shown([entry], MAX_BYTES))
-    data = ExplorerData("text", listed, [entry], explained="the answer", unit=unit, n_shown=n_shown, links=links)
-    return explorer_html(data, fallback)
+    return _explore_answers(listed, [entry], unit, (), fallback, links)
+
+
+def explore_prompts(found: Mapping, recommended: str | None, unit: str, unitless: Container[str], fallback: str) -> str:
+    """Return the explorer of the answers to several prompts, explained by several methods.
+
+    found: by method, a list of explanations of the same prompts. unitless: methods whose scores have another scale.
+    """
+    first = next(iter(found.values()))
+    listed = [_answer(f"{place}: {each.answer:.60}", each) for place, each in enumerate(first, 1)]
+    entries = [
+        Entry(
+            name=name,
+            scores=[one.totals for one in each],
+            half=[one.half_widths for one in each] if any(one.half_widths is not None for one in each) else None,
+            note=f"{sum(one.evaluations for one in each) / len(each):,.6g} evaluations per prompt",
+            unit="no unit" if each[0].method in unitless else "",
+        )
+        for name, each in found.items()
+    ]
+    return _explore_answers(listed, entries, unit, [recommended] if recommended else (), fallback, True)
+
+
+def _answer(name: str, explanation) -> Instance:
+    ends = {"base": explanation.value_empty, "full": explanation.value_full}
+    return Instance(name, names=explanation.parts, prediction=explanation.answer, **ends)
+
+
+def _explore_answers(listed: list, entries: list, unit: str, recommended: Sequence[str], fallback: str, links: bool):
+    shown = max(1, count_shown(entries, MAX_BYTES))
+    about = {"explained": "the answer", "unit": unit, "recommended": recommended, "n_shown": shown, "links": links}
+    return explorer_html(ExplorerData("text", listed, entries, **about), fallback)
 
 
 def _data(found: Mapping, recommended: str | None, links: bool) -> ExplorerData:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shapeline.api import comparison
+from shapeline.api import comparison, drawing
 from shapeline.api.comparison import CONTROL, SHOWN, Comparison
 from shapeline.api.generation import explain_generation, method_settings
 from shapeline.api.prompt_explanation import PromptExplanation
@@ -36,13 +36,23 @@ class PromptComparison(Comparison):
     """As `Comparison`, of prompts: explanations holds a list of PromptExplanation per method, exact one or None."""
 
     @property
-    def every(self) -> dict:
-        """No explanations that the explorer shows."""
-        return {}
+    def every(self) -> dict[str, list[PromptExplanation]]:
+        """The explanations by method, with the exact values where they are known of every prompt."""
+        exact = {} if "exact" in self.explanations or None in self.exact else {"exact": self.exact}
+        return {**self.explanations, **exact}
 
     def to_html(self, path: str | Path | None = None) -> str | None:
-        """Raise ShapelineError: prompts have no explorer; `plot` and the explanations' own figures show them."""
-        raise ShapelineError("to_html: a comparison of prompts has no page; use plot(), or plot() of an explanation.")
+        """Return a page with the table, the recommendation and the explorer of all prompts, or write it to a file."""
+        from shapeline.api import exploring
+
+        leading = self.explanations[self.recommended or next(iter(self.explanations))]
+        coloured = "".join(each.plot("text")._repr_html_() for each in leading)
+        about = leading[0].unit, measures.WITHOUT_UNIT, coloured
+        explored = exploring.explore_prompts(self.every, self.recommended, *about)
+        return drawing.save_page("Comparison of methods", drawing.comparison_head(self) + explored, path)
+
+    def _repr_html_(self) -> str:
+        return drawing.comparison_page(self, explore=False)
 
 
 @reported_extras(WHERE)

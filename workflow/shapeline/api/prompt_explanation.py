@@ -117,7 +117,7 @@ class PromptExplanation:
             return explanations.coloured_words(shown, what="the answer")
         ends = (self.value_empty, self.value_full)
         return drawing.add_png(
-            explanations.bars(names, self.totals, half, ends, self._headline(), f"score ({self._unit()})")
+            explanations.bars(names, self.totals, half, ends, self._headline(), f"score ({self.unit})")
         )
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ class PromptExplanation:
         lines.append(f"answer{own}: {_short(self.answer, 100)}")
         if self.contrast is not None:
             lines.append(f"against: {_short(self.contrast, 100)}")
-        lines.append(f"{self._unit()}: {self.value_full:.4g} with all parts, {self.value_empty:.4g} without")
+        lines.append(f"{self.unit}: {self.value_full:.4g} with all parts, {self.value_empty:.4g} without")
         half, order = self.half_widths, np.argsort(-np.abs(self.totals), kind="stable")
         for place in order[:ROWS]:
             within = "" if half is None or not half[place] else f" ± {half[place]:.2g}"
@@ -146,14 +146,16 @@ class PromptExplanation:
         from shapeline.api import exploring
 
         head = f"<pre>{html.escape(repr(self).partition(chr(10) + '  ')[0])}</pre>"
-        return head + exploring.explore_prompt(self, self._unit(), self.plot("text")._repr_html_(), links)
+        return head + exploring.explore_prompt(self, self.unit, self.plot("text")._repr_html_(), links)
 
     def _list_token_scores(self) -> np.ndarray:
         if self.tokens is None:
             raise ShapelineError(f"tokens: {self.method} gave no scores of answer tokens; see value='token'.")
         return self.tokens
 
-    def _unit(self) -> str:
+    @property
+    def unit(self) -> str:
+        """What the scores add up to, in words."""
         if self.value == "function":
             return "value of the function"
         answer = "answer" if self.contrast is None else "answer) - log p(other answer"
