@@ -64,9 +64,9 @@ def test_the_page_has_every_prompt_and_method(tmp_path):
     assert shown == ["h_shap", "gp_shapley", "random", "exact"]
     assert [one["unit"] for one in told["methods"]] == ["no unit", "", "", ""]
     for place, row in enumerate(told["scores"]):
-        by_name = dict(zip(shown, row, strict=True))
+        by_name, gp = dict(zip(shown, row, strict=True)), found.explanations["gp_shapley"][place]
         np.testing.assert_allclose(by_name["exact"][0], found.exact[place].scores, rtol=1e-3)
-        np.testing.assert_allclose(by_name["gp_shapley"][1], found.explanations["gp_shapley"][place].half_widths, rtol=1e-3)
+        np.testing.assert_allclose(by_name["gp_shapley"][1], gp.half_widths, rtol=1e-3)
     assert "top-3 drop" in page and "too few" in page and page == found.to_html()
 
 

@@ -98,6 +98,43 @@ def test_shards_and_stored_values_change_no_score(tmp_path, folder, file, monkey
     np.testing.assert_array_equal(np.concatenate(again["scores"]), both)
 
 
+def test_a_placeholder_stands_for_a_removed_part(tmp_path, folder, file):
+    raw = config_of(folder, file, reference={"kind": "placeholder", "text": "[...]"})
+    prompts = load(raw).experiments["x"].prompts | {"max_tokens": 6}
+    job = job_of(tmp_path, settings_of(folder, file, {"method": "shapley"}, prompts=prompts), "exact")
+    rows = job.explain_shard(0, 1, "fail", quietly).rows
+    found = shapeline.explain_generation(
+        str(folder), "What runs?", context=PROMPTS[1]["context"], target="A ferry.", method="exact",
+        removal="placeholder", placeholder="[...]",
+    )  # fmt: skip
+    np.testing.assert_allclose(rows["scores"][1], found.scores, atol=1e-4)
+    raw["experiments"]["x"] |= {"model": "smoke", "features": {"kind": "pixel"}, "metrics": {"cost": {}}}
+    raw["experiments"]["x"].pop("dataset")
+    with pytest.raises(ShapelineError, match="reference: a placeholder is of prompts; set another one"):
+        load(raw)
+
+
+def test_captum_and_the_methods_of_tokens_run_in_jobs(tmp_path, folder, file):
+    pytest.importorskip("captum", reason="captum is an extra")
+    entry = {"method": "peer_captum_llm", "explainer": "feature_ablation"}
+    load(config_of(folder, file, methods={"captum": entry, "random": {"method": "random"}}))
+    jobs = [
+        job_of(tmp_path, settings_of(folder, file, method, budget=4.0), "one")
+        for method in (entry, {"method": "occlusion"})
+    ]
+    rows = [job.explain_shard(0, 1, "record", quietly).rows for job in jobs]
+    for place in range(2):
+        np.testing.assert_allclose(rows[0]["scores"][place], rows[1]["scores"][place], atol=1e-4)
+    assert "one answer" in rows[0]["error"][2]  # a contrast
+
+
+def test_every_method_of_prompts_has_its_scorer():
+    from shapeline.generation.part_scores import SCORERS
+    from shapeline.methods.registry import METHODS
+
+    assert set(SCORERS) == {name for name, method in METHODS.items() if method.of_prompts}
+
+
 def test_a_method_that_fails_is_a_row_with_its_reason(tmp_path, folder, file):
     settings = settings_of(folder, file, {"method": "gp_shapley"}, budget=0.4)
     rows = job_of(tmp_path, settings, "gp").explain_shard(0, 1, "record", quietly).rows
@@ -120,7 +157,7 @@ def config_of(folder, file, **entry) -> dict:
     [
         ({"features": {"kind": "column"}}, "experiments.x.features.kind: 'column' does not fit prompts. Allowed: "),
         ({"dataset": None}, "experiments.x.dataset: a language model explains prompts; name a dataset"),
-        ({"reference": "zero"}, "experiments.x.reference: parts of prompts are removed by delete or mask"),
+        ({"reference": "zero"}, "experiments.x.reference: parts of prompts are removed by delete, placeholder, mask"),
         ({"value": "probability"}, "experiments.x.value: the value is the log_probability of the answer"),
         ({"metrics": {"log_odds": {}}}, "experiments.x.metrics.log_odds: it is not of prompts"),
         ({"methods": {"x": {"method": "tree_shap"}}}, "experiments.x.methods.x: tree_shap does not explain prompts"),

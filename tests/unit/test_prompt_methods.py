@@ -174,7 +174,7 @@ def test_captum_has_the_same_game(model, cut):
     [
         ({"method": "partition", "value": "token"}, "choose value='sum'"),
         ({"method": "h_shap", "min_size": 2}, "no min_size"),
-        ({"method": "peer_captum_llm", "explainer": "lime"}, "give explainer, one of"),
+        ({"method": "peer_captum_llm", "explainer": "lime"}, "explainer: Input should be"),
         ({"method": "peer_captum_llm", "explainer": "kernel_shap", "value": "token"}, "gives no scores of tokens"),
         ({"method": "peer_captum_llm", "contrast": "No."}, "one answer"),
         ({"method": "deep_lift"}, "does not explain prompts"),

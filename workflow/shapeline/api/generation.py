@@ -11,7 +11,7 @@ from shapeline.api.choice import AUTO, automatic, checked_settings
 from shapeline.api.prompt_explanation import PromptExplanation
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest, reported_extras
-from shapeline.generation import estimates, game, opening, part_scores
+from shapeline.generation import estimates, game, opening
 from shapeline.generation.encoding import Encoder
 from shapeline.generation.game import PromptGame, Removal
 from shapeline.generation.prompts import WHERE, Prompt, as_list, build_prompt
@@ -210,8 +210,6 @@ def method_settings(name: str, parameters: Mapping[str, object], evaluations: in
     """Return the settings of a method by name or alias on d parts, with its parameters. Raises ShapelineError."""
     name = estimates.ALIASES.get(name, name)
     name = automatic(d, evaluations, evaluations) if name == AUTO else name
-    if name == part_scores.CAPTUM:
-        return part_scores.captum_settings(parameters)
     return checked_settings(name, dict(parameters), evaluations / d, WHERE)
 
 

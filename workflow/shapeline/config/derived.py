@@ -52,7 +52,7 @@ def settle_prompts(config: Config) -> Config:
         model = config.models.get(entry.model)
         if model and model.task == "generation":
             count = entry.instances.count
-            removal = entry.reference if isinstance(entry.reference, str) and entry.reference == "mask" else "delete"
+            removal = canonical(entry.reference) if "reference" in entry.model_fields_set else "delete"
             prompts = {"model": model.source, "path": config.datasets[entry.dataset].path, "removal": removal}
             prompts |= {"features": entry.features.kind, "max_tokens": model.max_tokens, "count": count}
             entry = entry.with_prompts(prompts | {"measures": entry.metrics.prompts is not None})

@@ -287,6 +287,11 @@ class Pad(Strict):
     )
 
 
+class Placeholder(Strict):
+    kind: Literal["placeholder"]
+    text: str = Field("...", description="Prompts: what stands for a removed part.")
+
+
 def kind(reference: Any) -> str | None:
     """Which member of `Reference` a value means; the one of plain names has the tag "mean"."""
     if isinstance(reference, str):
@@ -300,6 +305,7 @@ Reference = Annotated[
     | Annotated[Conditional, Tag("conditional")]
     | Annotated[Pad, Tag("pad")]
     | Annotated[Blur, Tag("blur")]
+    | Annotated[Placeholder, Tag("placeholder")]
     | Annotated[Array, Tag("array")],
     Discriminator(kind),
 ]

@@ -11,18 +11,8 @@ from shapeline.generation import part_tree
 from shapeline.generation.prompts import WHERE
 
 CAPTUM = "peer_captum_llm"
-EXPLAINERS = ("shapley_sampling", "feature_ablation", "kernel_shap")
 # Of a method: scores (d,) or (T, d) of each token where these are asked for, and its evaluations.
 Scores = tuple[np.ndarray, int]
-
-
-def captum_settings(parameters: Mapping) -> dict:
-    """Return the settings of `peer_captum_llm`; ShapelineError where a parameter is none."""
-    explainer = parameters.get("explainer", EXPLAINERS[0])
-    if set(parameters) - {"explainer"} or explainer not in EXPLAINERS:
-        given = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
-        raise ShapelineError(f"{CAPTUM}: {given:.80} is no parameter; give explainer, one of {', '.join(EXPLAINERS)}.")
-    return {"method": CAPTUM, "explainer": explainer}
 
 
 def score_parts(game: Any, name: str, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
@@ -68,7 +58,9 @@ def _captum(game: Any, parameters: dict, evaluations: int, seed: int, by_token: 
     if not is_installed("captum"):
         raise ShapelineError(f"{CAPTUM}: {describe_missing('captum')}")
     captum_llm = importlib.import_module("shapeline.third_party.captum_llm")  # which imports captum
-    return captum_llm.explain(_model_of(game, CAPTUM), parameters["explainer"], evaluations, seed, by_token)
+    return captum_llm.explain(
+        _model_of(game, CAPTUM), evaluations=evaluations, seed=seed, by_token=by_token, **parameters
+    )
 
 
 def _model_of(game: Any, name: str) -> Any:

@@ -61,7 +61,8 @@ class Reader:
     @property
     def removal(self) -> Removal:
         """How parts are removed."""
-        return Removal(self.settings["removal"])
+        removal = self.settings["removal"]
+        return Removal(removal) if isinstance(removal, str) else Removal(removal["kind"], removal["text"])
 
     def play(self, row: PromptRow, own_ids: list[int] | None = None) -> tuple[PromptGame, Answer]:
         """Return the game of a prompt and its answer; own_ids: of the model's own answer, where it is known."""

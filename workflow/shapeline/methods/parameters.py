@@ -306,6 +306,12 @@ class PeerShapiq(Sampled):
     )
 
 
+class PeerCaptumLlm(Sampled):
+    explainer: Literal["shapley_sampling", "feature_ablation", "kernel_shap"] = Field(
+        "shapley_sampling", description="Method of the library."
+    )
+
+
 class External(Parameters):
     path: str = Field(description="Parquet or CSV file of scores computed elsewhere; $VARIABLES expand.")
 

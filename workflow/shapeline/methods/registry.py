@@ -43,6 +43,7 @@ from shapeline.methods.parameters import (
     Parameters,
     Partition,
     Parzen,
+    PeerCaptumLlm,
     PeerShapiq,
     PeerShapPartition,
     Qii,
@@ -95,6 +96,7 @@ class Method:
     minimum: str | None = None  # "module:function" of d: the smallest budget in evaluations
     measure: str | None = None  # "module:function" that the function of a data method is given as `measure`
     data: tuple[str, ...] = ()  # kinds of dataset that it explains; all by default
+    of_prompts: bool = False  # generation.part_scores computes its scores of the parts of a prompt
     refuses: tuple[str, ...] = ()  # architectures that it cannot explain
     package: str | None = None  # what it runs, where that is not always installed
     takes: tuple[str, ...] | None = None  # arguments of a function defined by the user; None of one in the package
@@ -120,6 +122,11 @@ class Method:
     @property
     def is_design(self) -> bool:
         return self.takes is not None or self.function.startswith("shapeline.designs.")
+
+    @property
+    def explains_prompts(self) -> bool:
+        """Whether it scores the parts of a prompt."""
+        return self.of_prompts or (self.family == "coalitions" and (self.is_design or self.control))
 
     def function_for(self, framework: str | None) -> str:
         """ "module:function" for a model of this framework."""
@@ -355,8 +362,17 @@ METHODS = Registry(
             efficient=True,
             data=("table",),
         ),
-        "h_shap": Method("hierarchical", "shapeline.hierarchy.methods:h_shap", HShap, one_sided=True, unit="none"),
-        "partition": Method("hierarchical", "shapeline.hierarchy.methods:partition", Partition, efficient=True),
+        "h_shap": Method(
+            "hierarchical",
+            "shapeline.hierarchy.methods:h_shap",
+            HShap,
+            one_sided=True,
+            unit="none",
+            of_prompts=True,
+        ),
+        "partition": Method(
+            "hierarchical", "shapeline.hierarchy.methods:partition", Partition, efficient=True, of_prompts=True
+        ),
         "saliency": Method(
             "gradients",
             "shapeline.gradients.{framework}_gradients:saliency",
@@ -372,6 +388,7 @@ METHODS = Registry(
             control=True,
             gradients=1,
             unit="output",
+            of_prompts=True,
         ),
         "gradient_x_difference": Method(
             "gradients",
@@ -388,6 +405,7 @@ METHODS = Registry(
             needs=("derivative", "path"),
             gradients="steps",
             unit="output",
+            of_prompts=True,
         ),
         "expected_gradients": Method(
             "gradients",
@@ -437,6 +455,7 @@ METHODS = Registry(
             control=True,
             data=("text",),
             unit="none",
+            of_prompts=True,
         ),
         "attn_lrp": Method(
             "gradients",
@@ -445,6 +464,7 @@ METHODS = Registry(
             gradients=1,
             data=("text",),
             unit="none",
+            of_prompts=True,
         ),
         "mim": Method(
             "data",
@@ -566,6 +586,15 @@ METHODS = Registry(
             minimum="shapeline.third_party.budgets:permutation_minimum",
             efficient=True,
             random=True,
+            package="captum",
+        ),
+        "peer_captum_llm": Method(
+            "peers",
+            "shapeline.third_party.captum_llm:explain",
+            PeerCaptumLlm,
+            random=True,
+            data=("prompts",),
+            of_prompts=True,
             package="captum",
         ),
         "peer_shapiq": Method(

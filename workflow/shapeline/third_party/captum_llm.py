@@ -11,7 +11,7 @@ from shapeline.models.torch_models import seeded
 
 
 def explain(
-    source: ModelSource, explainer: str, evaluations: int, seed: int, by_token: bool = False
+    source: ModelSource, evaluations: int, seed: int, by_token: bool = False, explainer: str = "shapley_sampling"
 ) -> tuple[np.ndarray, int]:
     """Return captum's scores (d,) of the log-probability of the answer, or (T, d) of its tokens, and the evaluations.
 

@@ -20,7 +20,7 @@ from shapeline.config.derived import (
     source_of,
 )
 from shapeline.config.limits import describe_long_name
-from shapeline.config.types import ROOT, Config, Experiment
+from shapeline.config.types import ROOT, Config, Experiment, Placeholder
 from shapeline.datasets import checks, folders, sources
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games import references
@@ -178,6 +178,8 @@ def reference_fits(place: Place) -> Iterator[str]:
     """What stands for an absent feature can stand in the inputs."""
     if place.source is None or place.has_no_model:
         return
+    if isinstance(place.experiment.reference, Placeholder):
+        return
     reference, _ = references.parse(canonical(place.experiment.reference))
     fitting = references.FITTING[place.source.kind]
     if reference not in fitting:
@@ -224,6 +226,9 @@ def _patches_left_out(place: Place) -> Iterator[str]:
 
 
 def reference_file(place: Place) -> Iterator[str]:
+    if isinstance(place.experiment.reference, Placeholder):
+        yield f"{place.where}.reference: a placeholder is of prompts; set another one"
+        return
     try:
         file = references.file_of(canonical(place.experiment.reference))
         if file is not None and not file.is_file():

@@ -8,17 +8,16 @@ from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError
 from shapeline.generation import prompt_files
-from shapeline.methods.registry import METHODS, Method
+from shapeline.generation.game import REMOVALS
+from shapeline.generation.spans import KINDS
+from shapeline.methods.registry import METHODS
 
 PROMPTS = "prompts"
-KINDS = ("sentence", "passage", "word", "message")
-REMOVALS = ("delete", "mask")
 OF_MODEL, OF_DATASET = {"source", "task", "max_tokens"}, {"source", "path"}
 OF_OTHERS = (
     *("target", "timing", "time_limit", "precision", "compile", "cache", "training_seeds"),
     *("instances_per_training_seed", "game", "game_files", "game_rounds"),
 )
-OF_TOKENS = ("gradient_x_input", "integrated_gradients", "attn_lrp", "attention_rollout", "h_shap", "partition")
 METRICS = ("error", "efficiency", "cost", "prompts")
 
 
@@ -74,8 +73,9 @@ def keys(place: Place) -> Iterator[str]:
     for key in OF_OTHERS:
         if key in entry.model_fields_set:
             yield f"{where}.{key}: an experiment on prompts has no {key}; remove the key"
-    if "reference" in entry.model_fields_set and entry.reference not in REMOVALS:
-        yield f"{where}.reference: parts of prompts are removed by {' or '.join(REMOVALS)}; set one of them"
+    removal = getattr(entry.reference, "kind", entry.reference)
+    if "reference" in entry.model_fields_set and removal not in REMOVALS:
+        yield f"{where}.reference: parts of prompts are removed by {', '.join(REMOVALS)}; set one of them"
     if "value" in entry.model_fields_set and entry.value != "log_probability":
         yield f"{where}.value: the value is the log_probability of the answer; remove the key"
     for key in sorted(entry.instances.model_fields_set - {"count"}):
@@ -87,17 +87,12 @@ def keys(place: Place) -> Iterator[str]:
         yield f"{where}.report.notebook: the page of prompts is generation; remove the key"
 
 
-def explains_prompts(name: str, method: Method) -> bool:
-    """Whether a method scores parts of a prompt."""
-    return name in OF_TOKENS or (method.family == "coalitions" and (method.is_design or method.control))
-
-
 def labels(place: Place) -> Iterator[str]:
     """The methods explain prompts, at fixed budgets."""
     for name, entry in place.experiment.methods.items():
         label = MethodPlace(place, name, entry, None)
-        if not explains_prompts(entry.method, label.method):
-            able = ", ".join(one for one, method in METHODS.items() if explains_prompts(one, method))
+        if not label.method.explains_prompts:
+            able = ", ".join(one for one, method in METHODS.items() if method.explains_prompts)
             yield f"{label.where}: {entry.method} does not explain prompts; use one of {able}"
         elif isinstance(getattr(entry, "budget", None), dict) or hasattr(getattr(entry, "budget", None), "max_budget"):
             yield f"{label.where}.budget: prompts have a fixed budget; give a number"
