@@ -142,6 +142,53 @@ def test_parts_of_a_prompt_by_characters_whatever_the_pieces(model, plain):
     np.testing.assert_allclose(found.scores, shapley_of(values, 3), atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+@pytest.mark.parametrize("network", ["llama", "t5"])
+def test_other_tokenizers(kind, network):
+    """Nothing is cut off, and the answer follows the prompt, not its final token."""
+    own, other = getattr(language_model, network)(), language_model.other_tokenizer(kind)
+    found = explain(own, other, context=SENTENCES[:3], features="passage")
+    answer, values = found.game.source.answers[0], {}
+    assert len(other(CONTEXT)["input_ids"]) > 20
+    for kept in subsets(3):
+        inside = "\n\n".join(SENTENCES[place] for place in kept)
+        ids = other(f"Context:\n{inside}{chr(10) * (2 if kept else 1)}Question: {QUESTION}\nAnswer:")["input_ids"]
+        ids = ids[:-1] if kind == "wordpiece" and network == "llama" else ids
+        start = [own.config.decoder_start_token_id, *answer.prefix] if network == "t5" else []
+        total = 0.0
+        for place, token in enumerate(answer.ids):
+            before = torch.tensor([[*start, *answer.ids[:place]]])
+            given = {"input_ids": torch.tensor([ids]), "decoder_input_ids": before}
+            with torch.no_grad():
+                logits = own(**given if start else {"input_ids": torch.tensor([[*ids, *answer.ids[:place]]])}).logits
+            total += torch.log_softmax(logits[0, -1].double(), 0)[token].item()
+        values[kept] = total
+    np.testing.assert_allclose(found.scores, shapley_of(values, 3), atol=1e-4, rtol=1e-5)
+    assert all(found.answer_tokens)
+
+
+def test_unknown_characters_of_an_answer_are_tokens(model):
+    other = language_model.other_tokenizer("wordpiece")
+    found = explain(model, other, target="\u6771 tower \u6771")
+    assert found.answer_tokens[0] == "[UNK]" and len(found.answer_tokens) >= 3
+    refused("has no token", model, QUESTION, other, CONTEXT, target="\n")
+
+
+def test_a_message_that_repeats_the_template_is_masked_itself(model, cut):
+    chat = [{"role": "user", "content": "user guide"}, {"role": "assistant", "content": "assistant"}]
+    chat = [*chat, {"role": "user", "content": QUESTION}]
+    found = shapeline.explain_generation(model, chat, cut, features="word", target=ANSWER, removal="mask")
+    ids, owners = found.game.source.owners
+    text = cut.decode(ids)
+    places = [text.index("user guide"), text.index(" guide"), text.index("assistant\nassistant") + len("assistant\n")]
+    ends = np.cumsum([len(cut.decode([one])) for one in ids])
+    first = [
+        int(ends[owners == part][0] - len(cut.decode([ids[int(np.flatnonzero(owners == part)[0])]])))
+        for part in range(3)
+    ]
+    assert found.parts == ("user", "guide", "assistant") and first == places
+
+
 def test_masked_parts_are_not_attended_to(model, cut):
     found = explain(model, cut, removal="mask", features="passage", context=SENTENCES[:3])
     text = chat_text("Context:\n" + "\n\n".join(SENTENCES[:3]) + f"\n\nQuestion: {QUESTION}")
@@ -448,6 +495,7 @@ def test_a_prompt_that_does_not_fit_is_refused(cut):
         ({"method": "kernel_shap", "evaluations": 3}, "the minimum for d = 4"),
         ({"context": "A <|end|> here. And more."}, "special token"),
         ({"prompt": "What <|start|>system is?"}, "special token"),
+        ({"context": "What <|start|>system", "features": [(0, 8), (8, 20)]}, "special token"),
         ({"target": "No<|end|>"}, "special token"),
         ({"template": "{question}"}, "needs {context}"),
         ({"prompt": [{"role": "user"}]}, "message 1"),
@@ -476,6 +524,12 @@ def test_bad_models_are_one_line(tmp_path, model, cut):
     (tmp_path / "config.json").write_text('{"architectures": ["X"], "auto_map": {"AutoModel": "x.py"}}')
     refused("code of its own", tmp_path, QUESTION, cut)
     refused("for 1 prompts", lambda prompts: [1.0, 2.0, 3.0], "a b", features="word")
+    for wrong in (dict.fromkeys, set, str):  # in no order of the prompts
+        refused(
+            "the function returned", lambda prompts, wrong=wrong: wrong(range(len(prompts))), "a b", features="word"
+        )
+    frame = shapeline.explain_generation(lambda prompts: pd.DataFrame({7: map(len, prompts)}), "a", features="word")
+    assert frame.value_full == 1 and frame.value_empty == 0
     weights = torch.tensor([2.0], requires_grad=True)
     found = shapeline.explain_generation(lambda prompts: weights * len(prompts[0]), "a", features="word")
     assert found.scores == pytest.approx([2.0])

@@ -11,10 +11,10 @@ from shapeline.api.choice import AUTO, automatic, checked_settings
 from shapeline.api.prompt_explanation import PromptExplanation
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest, reported_extras
-from shapeline.generation import estimates, game, opening
+from shapeline.generation import estimates, game
 from shapeline.generation.encoding import Encoder
 from shapeline.generation.game import PromptGame, Removal
-from shapeline.generation.prompts import WHERE, Prompt, as_list, build_prompt
+from shapeline.generation.prompts import REMOVALS, WHERE, Prompt, as_list, build_prompt
 
 PLACEHOLDER = "..."
 
@@ -169,7 +169,7 @@ def _open(model: object, tokenizer: object) -> tuple[object, object]:
 def _check_choices(removal: str, value: str, evaluations: int, max_tokens: int, seed: int, model: object) -> None:
     """ShapelineError where a choice is none."""
     values = (*estimates.VALUES, value) if callable(value) else estimates.VALUES
-    for name, chosen, choices in (("removal", removal, game.REMOVALS), ("value", value, values)):
+    for name, chosen, choices in (("removal", removal, REMOVALS), ("value", value, values)):
         if chosen not in choices:
             raise ShapelineError(f"{WHERE}: {name} is {chosen!r}.{nearest(chosen, choices)}")
     for name, number, least in (("evaluations", evaluations, 1), ("max_tokens", max_tokens, 1), ("seed", seed, 0)):
@@ -214,8 +214,8 @@ def method_settings(name: str, parameters: Mapping[str, object], evaluations: in
 
 
 def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
-    encoder = opening.open_encoder(call.model, call.tokenizer, call.chat, built)
-    answers = [opening.answer_of(call.model, encoder, built, target, call.removal, call.max_tokens)]
+    encoder = game.open_encoder(call.model, call.tokenizer, call.chat, built)
+    answers = [game.answer_of(call.model, encoder, built, target, call.removal, call.max_tokens)]
     if callable(call.value):
         if target is not None or contrast is not None:
             raise ShapelineError(
@@ -224,7 +224,7 @@ def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str
         source = game.text_source(call.model, encoder, built, call.value, call.removal, call.max_tokens)
         return PromptGame(built, ("value",), np.ones(1), source), answers[0].text
     answers += [] if contrast is None else [encoder.encode_answer(contrast, built.render(np.ones(built.d, bool)))]
-    return opening.build_game(call.model, encoder, built, answers, call.removal, call.reuse), answers[0].text
+    return game.build_game(call.model, encoder, built, answers, call.removal, call.reuse), answers[0].text
 
 
 def _game_of_function(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:

@@ -1,5 +1,6 @@
 """Token ids of rendered prompts and answers, by a tokenizer of transformers and its chat template."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,12 @@ class Encoder:
         rendered = prompt.render(np.ones(prompt.d, bool))
         text = self.texts([rendered])[0]
         players, place = np.full(len(text) + 1, FIXED), 0
-        for content, whole in zip(prompt.contents, prompt.whole or (FIXED,), strict=True):
+        for content, whole, before in zip(
+            prompt.contents, prompt.whole or (FIXED,), self._texts_before(prompt), strict=True
+        ):
+            start = text.find(before, place)
+            if start >= 0 and not text[place:start].strip():
+                place = start + len(before)  # else the template depends on the messages
             place = _mark(players, text, place, content, whole)
         encoded = self.tokenizer(text, add_special_tokens=not self.chat, return_offsets_mapping=True, verbose=False)
         ids = self._completed(list(encoded["input_ids"]), text)
@@ -56,6 +62,12 @@ class Encoder:
             if piece.strip():
                 owners[token] = players[start + len(piece) - len(piece.lstrip())]
         return ids, owners
+
+    def _texts_before(self, prompt: Prompt) -> list[str]:
+        """What the chat template writes before each message."""
+        marks = [f"\ue000{place}\ue001" for place in range(len(prompt.contents))]
+        messages = [{"role": role, "content": mark} for role, mark in zip(prompt.roles, marks, strict=False)]
+        return re.split("\ue000\\d+\ue001", self._apply_template(messages))[:-1] if messages else [""]
 
     def check_texts(self, texts: Sequence[str]) -> None:
         """Refuse a text that holds a special token, which would be read as one, or that is no Unicode."""
@@ -85,8 +97,7 @@ class Encoder:
             raise ShapelineError(f"{WHERE}: the answer is {text!r:.60}; give a text that is not empty.")
         self.check_texts([text])
         if self.seq2seq:
-            ids = list(self.tokenizer(text_target=text, verbose=False)["input_ids"])
-            return self.answer_of(ids, text)
+            return self.answer_of(list(self.tokenizer(text_target=text, verbose=False)["input_ids"]), text)
         before = self.texts([prompt])[0]
         ids, both = self.encode([before])[0], self.encode([before + text])[0]
         if both[: len(ids)] != ids or len(both) == len(ids):  # a piece spans the border
@@ -95,10 +106,11 @@ class Encoder:
 
     def answer_of(self, ids: Sequence[int], text: str | None = None) -> Answer:
         """Return an answer of these ids without the special tokens around it; raise where nothing remains."""
-        special = set(self.tokenizer.all_special_ids)
+        special = set(self.tokenizer.all_special_ids) - {getattr(self.tokenizer, "unk_token_id", None)}
         inside = [place for place, number in enumerate(ids) if number not in special]
         if not inside:
-            raise ShapelineError(f"{WHERE}: the model's own answer is empty; give target='an answer'.")
+            found = "the model's own answer is empty" if text is None else f"the answer {text!r:.40} has no token"
+            raise ShapelineError(f"{WHERE}: {found}; give target='an answer'.")
         prefix, own = tuple(ids[: inside[0]]), tuple(ids[inside[0] : inside[-1] + 1])
         text = self.tokenizer.decode(own) if text is None else text
         return Answer(own, _pieces(self.tokenizer, own), text, prefix if self.seq2seq else ())
@@ -139,7 +151,8 @@ def _pieces(tokenizer: Any, ids: tuple[int, ...]) -> tuple[str, ...]:
         text[len(before) :] if text.startswith(before) else ""
         for before, text in zip(["", *texts], texts, strict=False)
     ]
-    return tuple(piece or tokenizer.decode([number]) for piece, number in zip(pieces, ids, strict=True))
+    alone = (tokenizer.decode([number]) or str(tokenizer.convert_ids_to_tokens(number)) for number in ids)
+    return tuple(piece or own for piece, own in zip(pieces, alone, strict=True))
 
 
 def _mark(players: np.ndarray, text: str, place: int, content: Content, whole: int) -> int:

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,6 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.generation.encoding import Answer, Encoder
 from shapeline.generation.prompts import WHERE, Prompt
-
-REMOVALS = ("delete", "placeholder", "mask")
 
 
 @dataclass(frozen=True)
@@ -149,6 +147,9 @@ def function_source(
 def numbers_of(said: Any, count: int) -> np.ndarray:
     """What a function returned for so many prompts, as (n, T)."""
     try:
+        if isinstance(said, str | bytes | Mapping | Set):
+            raise TypeError  # in no order, or in that of its keys
+        said = said.to_numpy() if hasattr(said, "to_numpy") else said  # of a frame
         said = said.detach().cpu() if hasattr(said, "detach") else said  # of a torch tensor
         values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in said])
     except (TypeError, ValueError):
@@ -210,3 +211,33 @@ def check_window(
         f"{WHERE}: the prompt and the answer have {whole:,} tokens and the model's context window holds {window:,}; "
         f"{cut} of {prompt.d} would be cut (from {prompt.parts[fit]!r:.40}); give fewer or shorter parts."
     )
+
+
+def open_encoder(model: Any, tokenizer: Any, chat: bool, built: Prompt) -> Encoder:
+    """Return the encoder of a prompt, whose texts the tokenizer and the model can read. Raises ShapelineError."""
+    encoder = Encoder(tokenizer, chat, model.seq2seq)
+    model.check_causal()
+    encoder.check_texts(built.user_texts() if built.roles else built.parts)
+    encoder.check_vocabulary(built.render(np.ones(built.d, bool)), model.embeddings)
+    return encoder
+
+
+def answer_of(model: Any, encoder: Encoder, built: Prompt, target: str | None, removal: Removal, most: int) -> Answer:
+    """Return a given answer, or the model's own greedy one of at most so many tokens. Raises ShapelineError."""
+    everything = built.render(np.ones(built.d, bool))
+    if target is not None:
+        return encoder.encode_answer(target, everything)
+    check_window(encoder, built, (), model.window, removal)
+    ids = encoder.encode([everything])[0]
+    room = most if model.window is None or model.seq2seq else model.window - len(ids)
+    return encoder.answer_of(model.generate([ids], max(1, min(most, room)))[0])
+
+
+def build_game(
+    model: Any, encoder: Encoder, built: Prompt, answers: list[Answer], removal: Removal, reuse: bool | None = None
+) -> PromptGame:
+    """Return the game over the parts of a prompt; answers: the one that is explained, and perhaps a contrasted one."""
+    check_window(encoder, built, answers, model.window, removal)
+    signs = np.concatenate([np.full(len(one.ids), sign) for one, sign in zip(answers, (1.0, -1.0), strict=False)])
+    tokens = tuple(token for one in answers for token in one.tokens)
+    return PromptGame(built, tokens, signs, ModelSource(model, encoder, built, answers, removal, reuse))

@@ -24,7 +24,7 @@ from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.errors import MethodFailure, ShapelineError, rename_place
-from shapeline.generation import estimates, language_models, measures, opening
+from shapeline.generation import estimates, game, language_models, measures
 from shapeline.generation.encoding import Answer, Encoder
 from shapeline.generation.game import PromptGame, Removal
 from shapeline.generation.prompt_files import PromptRow, read_prompts
@@ -70,18 +70,18 @@ class Reader:
             model, tokenizer = self.opened
             chat = bool(getattr(tokenizer, "chat_template", None))
             built = build_prompt(row.question, row.context, self.settings["features"], None, chat)
-            encoder = opening.open_encoder(model, tokenizer, chat, built)
+            encoder = game.open_encoder(model, tokenizer, chat, built)
             answer = self._answer(encoder, built, row, own_ids)
             answers = [answer]
             if row.contrast is not None:
                 answers.append(encoder.encode_answer(row.contrast, built.render(np.ones(built.d, bool))))
-            return opening.build_game(model, encoder, built, answers, self.removal), answer
+            return game.build_game(model, encoder, built, answers, self.removal), answer
 
     def _answer(self, encoder: Encoder, built, row: PromptRow, own_ids: list[int] | None) -> Answer:
         if own_ids is not None:
             return encoder.answer_of(own_ids)
         most = self.settings["max_tokens"]
-        return opening.answer_of(self.opened[0], encoder, built, row.answer, self.removal, most)
+        return game.answer_of(self.opened[0], encoder, built, row.answer, self.removal, most)
 
 
 def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:

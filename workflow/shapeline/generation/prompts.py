@@ -9,6 +9,7 @@ from shapeline.errors import ShapelineError, shorten_name
 from shapeline.generation.spans import Span, split_text
 
 WHERE = "explain_generation"
+REMOVALS = ("delete", "placeholder", "mask")
 FIXED = -1  # the player of text that stays
 CHAT_TEMPLATE = "Context:\n{context}\n\nQuestion: {question}"
 PLAIN_TEMPLATE = CHAT_TEMPLATE + "\nAnswer:"
@@ -102,8 +103,8 @@ class Prompt:
         return messages
 
     def user_texts(self) -> list[str]:
-        """Return every text that a user gave, fixed or removable."""
-        return [piece for content in self.contents for piece in content.pieces]
+        """Return every text that a user gave, of fixed and removable parts."""
+        return [content.render(np.ones(self.d, bool)) for content in self.contents]
 
 
 def build_prompt(
