@@ -179,14 +179,12 @@ def test_a_message_that_repeats_the_template_is_masked_itself(model, cut):
     chat = [*chat, {"role": "user", "content": QUESTION}]
     found = shapeline.explain_generation(model, chat, cut, features="word", target=ANSWER, removal="mask")
     ids, owners = found.game.source.owners
-    text = cut.decode(ids)
-    places = [text.index("user guide"), text.index(" guide"), text.index("assistant\nassistant") + len("assistant\n")]
     ends = np.cumsum([len(cut.decode([one])) for one in ids])
-    first = [
-        int(ends[owners == part][0] - len(cut.decode([ids[int(np.flatnonzero(owners == part)[0])]])))
-        for part in range(3)
-    ]
-    assert found.parts == ("user", "guide", "assistant") and first == places
+    first = [ends[np.flatnonzero(owners == part)[0] - 1] for part in range(3)]
+    text = cut.decode(ids)
+    places = [text.index("user guide"), text.index("guide"), text.index("assistant\nassistant") + len("assistant\n")]
+    assert found.parts == ("user", "guide", "assistant")
+    assert np.abs(np.subtract(first, places)).max() <= 1  # a token may begin with the space before
 
 
 def test_masked_parts_are_not_attended_to(model, cut):
@@ -530,7 +528,7 @@ def test_bad_models_are_one_line(tmp_path, model, cut):
         )
     frame = shapeline.explain_generation(lambda prompts: pd.DataFrame({7: map(len, prompts)}), "a", features="word")
     assert frame.value_full == 1 and frame.value_empty == 0
-    weights = torch.tensor([2.0], requires_grad=True)
+    weights = torch.tensor([2.0], requires_grad=True, dtype=torch.bfloat16)
     found = shapeline.explain_generation(lambda prompts: weights * len(prompts[0]), "a", features="word")
     assert found.scores == pytest.approx([2.0])
     refused("the log-probability nan", lambda prompts: [np.nan for _ in prompts], "a b", features="word")

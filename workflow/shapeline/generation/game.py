@@ -150,7 +150,7 @@ def numbers_of(said: Any, count: int) -> np.ndarray:
         if isinstance(said, str | bytes | Mapping | Set):
             raise TypeError  # in no order, or in that of its keys
         said = said.to_numpy() if hasattr(said, "to_numpy") else said  # of a frame
-        said = said.detach().cpu() if hasattr(said, "detach") else said  # of a torch tensor
+        said = said.detach().cpu().double() if hasattr(said, "detach") else said  # of a torch tensor
         values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in said])
     except (TypeError, ValueError):
         values = np.empty(0)

@@ -198,7 +198,7 @@ def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray
     shortest = min(range(len(rows)), key=lambda place: rows[place].length)
     plain = batches.score(language_model, [rows[shortest]])[0]
     close = CLOSE.get(language_model.model.get_input_embeddings().weight.dtype, LOOSE)
-    return found if np.abs(found[shortest] - plain).max() <= close else None
+    return found if np.allclose(found[shortest], plain, rtol=0, atol=close) else None
 
 
 def _evaluate_trie(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
