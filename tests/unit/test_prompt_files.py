@@ -29,6 +29,14 @@ def test_json_lines_and_csv_say_the_same(tmp_path):
     assert (row.question, row.context, row.answer, row.support) == (first.question, FERRY, "Four crowns.", (1,))
 
 
+@pytest.mark.parametrize("inside", ["\u2028", "\x85", "\x0b", "\x1c"])
+def test_a_line_ends_at_a_line_break_alone(tmp_path, inside):
+    entry = {"question": f"How{inside}much?", "context": FERRY, "support": ["²"]}
+    lines = written(tmp_path, *[json.dumps(entry, ensure_ascii=False)] * 2, name="PROMPTS.JSONL")
+    table = written(tmp_path, f"question,support\nHow{inside}much?,²", name="prompts.csv")
+    assert [row.question for row in [*read_prompts(lines), *read_prompts(table)]] == [entry["question"]] * 3
+
+
 def test_messages_are_a_prompt(tmp_path):
     messages = [{"role": "user", "content": "A fact."}, {"role": "user", "content": "A question?"}]
     rows = read_prompts(written(tmp_path, {"messages": messages}))

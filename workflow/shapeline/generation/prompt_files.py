@@ -1,6 +1,7 @@
 """Files of prompts for experiments: JSON Lines or CSV with a question or messages, context, answer and support."""
 
 import csv
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,14 +58,15 @@ def read_prompts(path: str | os.PathLike) -> list[PromptRow]:
         if isinstance(error, FileNotFoundError):
             raise ShapelineError(f"there is no file {file}; paths start at the repository root") from error
         raise ShapelineError(f"{file} cannot be read ({first_line(error)}); give a file in UTF-8") from error
-    rows = [_row(where, entry) for where, entry in (_of_json if file.suffix == ".jsonl" else _of_csv)(file, text)]
+    entries = _of_json if file.suffix.lower() == ".jsonl" else _of_csv
+    rows = [_row(where, entry) for where, entry in entries(file, text)]
     if not rows:
         raise ShapelineError(f"{file}: it holds no prompt; write one per line")
     return rows
 
 
 def _of_json(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         where = f"{file}, line {number}"
@@ -78,7 +80,7 @@ def _of_json(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
 
 
 def _of_csv(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
-    reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
+    reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
         for number, entry in enumerate(reader, 2):
             if None in entry or None in entry.values():
@@ -102,7 +104,7 @@ def _cells(cell: str, split: str) -> list:
         except ValueError:
             pass
     items = [item.strip() for item in cell.split(split) if item.strip()]
-    return [int(item) if split == ";" and item.isdigit() else item for item in items]
+    return [int(item) if split == ";" and item.isdecimal() else item for item in items]
 
 
 def _row(where: str, entry: Mapping) -> PromptRow:

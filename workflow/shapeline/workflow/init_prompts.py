@@ -16,7 +16,8 @@ FEW = 2  # parts of a prompt, with fewer it is cut into words
 
 def is_prompts(path: Path, model: str | None) -> bool:
     """Whether a file holds prompts: it is .jsonl, or a CSV beside a folder of a language model."""
-    return path.suffix == ".jsonl" or (path.suffix == ".csv" and model is not None and _generates(model))
+    suffix = path.suffix.lower()
+    return suffix == ".jsonl" or (suffix == ".csv" and model is not None and _generates(model))
 
 
 def _generates(model: str) -> bool:
