@@ -268,7 +268,7 @@ def test_the_best_mean_is_not_said_to_be_worse_than_itself():
     columns = {"first": values, "second": values + near - near.mean() + 0.01, "free": values + 4}
     advice = answer(columns, {"first": 1, "second": 9}).last
     assert advice.label == "first" == advice.bounds.index[0] and advice.bounds["high"]["first"] > 0
-    assert "first: it has the best mean and is non-inferior to the best method, at most" in advice.sentence("nats")
+    assert "first: it has the best mean, and no other method is better by more than" in advice.sentence("nats")
     advice = answer(columns, {"first": 9, "second": 1}).last
     assert advice.label == "second" and ": non-inferior to the best method" in advice.sentence("nats")
 

@@ -1,5 +1,6 @@
 """From Python: what a person gives, against brute force over data frames and texts; what an Explanation knows."""
 
+import io
 import json
 import re
 
@@ -9,6 +10,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from scipy import stats
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.impute import SimpleImputer
@@ -428,7 +430,76 @@ def test_large_explanations_are_figures_in_a_notebook_and_cut_in_a_page(explaine
     many = explained[np.zeros(30_000, int)]
     assert "application/json" not in many._repr_html_()
     page = many.to_html()
-    assert len(read_explorer(page)["instances"]) == 2000 and "first 2,000 of 30,000 instances" in page
+    assert len(read_explorer(page)["instances"]) == 2000 and "first 2,000 of 30,000 explanations" in page
+
+
+def read_ids(explanation) -> list[str]:
+    return [one["id"] for one in read_explorer(explanation.to_html())["instances"]]
+
+
+@pytest.fixture(scope="module")
+def by_class():
+    """Three instances, two of the same name, each explained for three classes."""
+    frame = pd.DataFrame(RNG.normal(size=(3, 4)), columns=list("abcd"), index=["x", "x", "y"])
+    model = LogisticRegression().fit(RNG.normal(size=(60, 4)), np.arange(60) % 3)
+    return shapeline.explain(model, frame, "shapley", reference="zero", target="each", class_names=list("uvw"))
+
+
+def test_classes_of_an_instance_are_rows_and_not_instances(by_class):
+    assert read_ids(by_class)[:4] == ["x (row 0), u", "x (row 0), v", "x (row 0), w", "x (row 1), u"]
+    assert len(set(read_ids(by_class))) == 9 and read_ids(by_class)[-1] == "y, w"
+    assert "9 explanations of 3 instances" in repr(by_class)
+    sizes = np.abs(by_class.scores).reshape(3, 3, 4)
+    order = [by_class.feature_names.index(name) for name in by_class.summary().index]
+    for kind in ("bar", "beeswarm"):  # n is 3 instances, whose classes are averaged first
+        axes = by_class.plot(kind).axes[0]
+        low, high = stats.t.interval(0.95, 2, sizes.mean((0, 1)), stats.sem(sizes.mean(1)))
+        ends = np.array([line.get_segments()[k][:, 0] for line in axes.collections[:1] for k in range(4)])
+        np.testing.assert_allclose(ends, np.c_[np.maximum(low, 0), high][order], atol=1e-9)
+    assert "and class" in by_class.plot("beeswarm").axes[1].get_title("left")
+    assert "9 instances and classes" in by_class.plot("heatmap").axes[0].get_xlabel()
+    (axes,) = by_class.plot("cohort", groups=["p", "q", "q"]).axes  # a group per instance
+    widths = np.reshape([bar.get_width() for bar in axes.patches], (2, -1))
+    np.testing.assert_allclose(widths, [sizes[0].mean(0)[order], sizes[1:].mean((0, 1))[order]])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["p (1)", "q (2)"]
+    with pytest.raises(ShapelineError, match="2 for 3 instances; give one per instance"):
+        by_class.plot("cohort", groups=["p", "q"])
+
+
+def test_rows_are_told_apart_after_indexing_and_storing(by_class, tmp_path):
+    by_class.save(tmp_path / "e.parquet")
+    again = shapeline.Explanation.load(tmp_path / "e.parquet")
+    assert read_ids(again) == read_ids(by_class) and read_ids(by_class[6:]) == ["y, u", "y, v", "y, w"]
+    assert read_ids(by_class[[0, 3]]) == ["x (row 0)", "x (row 1)"] and read_ids(by_class[[0, 0]])[1] == "x, u (2)"
+
+
+def test_plots_of_several_texts_show_their_words():
+    texts = shapeline.explain(opinion, ["a great film", "a bad film", "bad not great"], "shapley", target=1)
+    (axes,) = texts.plot("bar").axes
+    names = [tick.get_text() for tick in axes.get_yticklabels()]
+    widths = dict(zip(names, [bar.get_width() for bar in axes.patches], strict=True))
+    frame = texts.to_frame()
+    assert widths == pytest.approx(frame["score"].abs().groupby(frame["feature"]).mean().to_dict())
+    for kind in ("beeswarm", "heatmap", "cohort"):
+        assert isinstance(texts.plot(kind, **({"groups": list("aab")} if kind == "cohort" else {})), Figure)
+
+
+def test_names_of_any_length_leave_room_for_the_figure():
+    frame = pd.DataFrame(RNG.normal(size=(6, 3)), columns=["a" * 300, "b" * 300 + " end", "c"])
+    found = shapeline.explain(lambda rows: rows @ [1.0, 2, 3], frame, "shapley", reference="zero", value="prediction")
+    for one, kind in (
+        (found, "beeswarm"),
+        (found, "heatmap"),
+        (found[0], "bar"),
+        (found[0], "waterfall"),
+        (found[0], "heatmap"),
+    ):
+        drawing = one.plot(kind)
+        drawing.savefig(io.BytesIO(), dpi=50)
+        labels = [tick.get_text() for tick in drawing.axes[0].get_yticklabels()]
+        assert max(map(len, labels)) <= 48 and any(label.startswith("bbbb") for label in labels)
+        assert drawing.axes[0].get_position().width > 0.2
+    assert not len(found[0].plot("heatmap").axes[0].get_xticks())
 
 
 def test_images_texts_and_outputs_of_games_have_explorers():

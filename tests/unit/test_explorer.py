@@ -87,6 +87,14 @@ def test_a_summary_is_of_the_first_recommended_method_that_has_scores():
     assert summary["method"] == 1 and summary["features"] == [2, 1, 0] and summary["scores"] == [-4, 3, 0]
 
 
+def test_the_second_text_of_a_pair_begins_at_its_first_word():
+    one = Instance("0", names=["a", "b", "c"], second=2)
+    stored = content(
+        explorer_html(ExplorerData("text", [one, Instance("1", names=["a"])], [Entry("m", [np.ones(3), np.ones(1)])]))
+    )
+    assert stored["instances"][0]["second"] == 2 and "second" not in stored["instances"][1]
+
+
 def test_cells_are_run_lengths():
     cells = np.array([[0, 0, 1], [1, -1, -1]])
     stored = content(explorer_html(ExplorerData("image", [Instance("0")], [Entry("m", [np.ones(2)])], cells=cells)))

@@ -234,3 +234,33 @@ def test_compare_averages_the_repeats_that_an_instance_has():
     row = compare(frame).iloc[0]
     half = stats.t.ppf(0.975, 1)  # of 1 and 3, whose standard error is 1
     assert row[["mean", "low", "high", "n"]].tolist() == pytest.approx([2, 2 - half, 2 + half, 2])
+
+
+def test_intervals_stay_within_the_bounds_of_their_statistic():
+    keys = {"method": "a", "repeat": 0, "x": np.nan}
+    random = np.random.default_rng(0)
+    binary, shares = np.array([1.0] * 9 + [0.0]), np.r_[0.2, np.full(9, 0.99)]
+    given = {
+        "pointing": binary,
+        "recall": np.ones(10),
+        "auprc": shares,
+        "rmse": random.exponential(size=10) ** 3,
+        "spearman": np.r_[-0.9, np.full(9, 0.999)],
+        "deletion_auc": -np.abs(random.normal(size=10)),
+    }
+    rows = [
+        pd.DataFrame({"instance": range(10), "statistic": name, "value": values, **keys})
+        for name, values in given.items()
+    ]
+    found = compare(pd.concat(rows)).set_index("statistic")
+    p, z = 0.9, stats.norm.ppf(0.975)  # Wilson's ends are the roots of (x - p)^2 = z^2 x (1 - x) / n
+    ends = np.roots([1 + z**2 / 10, -(2 * p + z**2 / 10), p**2])
+    assert found.loc["pointing", ["low", "high"]].tolist() == pytest.approx(sorted(ends), abs=1e-6)
+    assert found.loc["recall", ["low", "high"]].tolist() == pytest.approx([1 / (1 + z**2 / 10), 1.0], abs=1e-6)
+    assert (found["low"] <= found["mean"]).all() and (found["mean"] <= found["high"]).all()
+    assert found["high"][["pointing", "recall", "auprc", "spearman"]].le(1).all() and found.loc["auprc", "high"] == 1
+    assert found.loc["rmse", "low"] >= 0 > found.loc["deletion_auc", "low"]
+    own = compare(rows[2].assign(value=2 * shares)).iloc[0]  # a user's statistic of the same name has other bounds
+    assert own["high"] > 2
+    alone = compare(rows[0].head(1)).iloc[0]
+    assert np.isnan(alone["low"]) and np.isnan(alone["high"])

@@ -24,11 +24,10 @@ from tests.fixtures.result_folder import METHODS, build
 
 REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
 LABELS = {"image": tuple(METHODS), "table": ("exact", "kernel_shap", "sample_shapley", "lime", "occlusion", "random")}
-SECTIONS = ["Explanations", "Comparison", "Robustness", "How to read this report"]
+SECTIONS = ["Explanations", "Instances", "Comparison", "Robustness", "How to read this report"]
 SECTIONS += ["Diagnostics", "Model and data", "Provenance"]
 PARTS = [
     "Importance over",
-    "Instances",
     "Deletion and insertion",
     "Error to the exact values",
     "Agreement between methods",

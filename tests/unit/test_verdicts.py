@@ -261,7 +261,7 @@ def test_undecided_where_power_does_not_suffice_and_then_the_planned_instances_d
     lies_between = drawn(0.0, 0.05, 1.0, 2.0, n=100, spread=0.2)
     more = statistics.recommend(lies_between, COSTS, random="random")
     assert more.outcome == "undecided" and more.safe and more.needed > 0
-    assert "a can be used: it has the best mean and is non-inferior to the best method, at most 0.0" in more.sentence()
+    assert "a can be used: it has the best mean, and no other method is better by more than 0.0" in more.sentence()
 
 
 def test_where_every_instance_is_explained_no_more_are_asked_for():

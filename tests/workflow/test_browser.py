@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 import shapeline
-from shapeline.report import rendering
+from shapeline.report import elements, rendering
 
 pytestmark = pytest.mark.xdist_group("test_report")  # which has the same run of `tiny`
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -63,7 +64,13 @@ def pages(tiny, tmp_path_factory) -> dict[str, str]:
     compared.to_html(folder / "comparison.html")
     both = f"<h1>Notebook</h1>{compared._repr_html_()}{texts._repr_html_()}"
     (folder / "notebook.html").write_text(rendering.page("Notebook", both), encoding="utf-8")
-    own = {name: folder / f"{name}.html" for name in PAGES[:5]}
+    values = ["−3", "−0.25", "0", "−5", *map(str, range(1, 10))]
+    numbers = pd.DataFrame({"name": [f"row {place}" for place in range(13)], "value": values})
+    many = pd.DataFrame([[f"method_{place}_of_a_long_name", *["−1.234 (0.123 to 2.345)"] * 17] for place in range(12)])
+    for name, frame in (("numbers", numbers), ("wide", many.rename(columns=lambda place: f"column {place}"))):
+        body = f"<h1>Table</h1>{elements.table(frame, name.capitalize()).data}"
+        (folder / f"{name}.html").write_text(rendering.page(name, body), encoding="utf-8")
+    own = {name: folder / f"{name}.html" for name in (*PAGES[:5], "numbers", "wide")}
     return {name: file.as_uri() for name, file in own.items()} | {
         name: (tiny.path / f"results/reports/{name}.html").as_uri() for name in PAGES[5:]
     }
@@ -144,6 +151,26 @@ def test_instances_are_stepped_through_by_buttons_keys_and_address(name, visit):
     page.wait_for_function("document.querySelector('.explorer-facts dd').textContent === '1'")
     again = visit(name, "#instance=2&method=nothing")
     assert facts(again)["instance"] == "2" and again.locator(".explorer-panel").count() >= 1
+
+
+def test_instances_are_found_by_name_class_and_value(visit):
+    page = visit("table")
+    finder, said = page.get_by_label("Find an instance by name or text"), page.locator(".explorer-matches")
+    finder.fill("3")
+    assert facts(page)["instance"] == "3" and said.inner_text().startswith("match 1 of ")  # before 13 and values with 3
+    finder.press("ArrowLeft")
+    assert facts(page)["instance"] == "3"  # moves the cursor in the field and not the instance
+    finder.fill("19")
+    assert facts(page)["instance"] == "19"
+    finder.fill("age = -")  # a minus sign as it is typed
+    first = facts(page)["instance"]
+    finder.press("Enter")
+    assert facts(page)["instance"] != first and said.inner_text().startswith("match 2 of ")
+    finder.fill("77")
+    assert said.inner_text().startswith(("no match", "no instance 77"))
+    text = visit("text")
+    text.get_by_label("Find an instance by name or text").fill("not great")
+    assert facts(text)["instance"] == "1"
 
 
 def test_bars_waterfall_intervals_and_all_features_of_a_table(visit):
@@ -228,7 +255,7 @@ def test_explorers_of_one_page_do_not_collide(visit):
 def test_without_scripts_static_figures_stand_in_place(name, visit):
     page = visit(name, java_script_enabled=False)
     assert page.locator(".explorer-static svg, .explorer-static img").first.is_visible()
-    assert page.locator(".explorer-live").count() == 0
+    assert page.locator(".explorer-live").count() == 0 and page.locator("noscript p").first.is_visible()
     live = visit(name)
     assert not live.locator(".explorer-static").first.is_visible()
     live.emulate_media(media="print")
@@ -257,6 +284,43 @@ def test_tables_of_a_report_are_sorted(visit):
     rows = table.locator("tbody tr td:first-child").all_inner_texts()
     assert rows == sorted(rows) and len(column) > 1
     assert table.locator("th").nth(0).get_attribute("aria-sort") == "ascending"
+
+
+def test_minus_signs_sort_and_filter_as_they_are_typed_and_an_empty_result_says_so(visit):
+    page = visit("numbers")
+    head = page.locator("th:nth-child(2)")
+    page.locator("button.sort").nth(1).click()
+    column = page.locator("tbody td:nth-child(2)").all_inner_texts()
+    assert [float(text.replace("−", "-")) for text in column] == [-5, -3, -0.25, 0, *range(1, 10)]
+    assert head.get_attribute("aria-sort") == "ascending"
+    page.get_by_label("Filter the rows of Numbers").fill("-0.25")
+    assert page.locator("tbody tr:visible").all_inner_texts() == ["row 1\t−0.25"]
+    assert page.locator(".matches").inner_text() == "1 of 13 rows"
+    page.get_by_label("Filter the rows of Numbers").fill("absent")
+    assert (
+        page.locator("tbody tr:visible").count() == 0 and "No row has “absent”" in page.locator(".matches").inner_text()
+    )
+
+
+@pytest.mark.parametrize("name", ["tiny", "index", "wide", "comparison"])
+def test_nothing_is_cut_on_a_printed_sheet(name, visit):
+    page = visit(name, width=703)  # A4 less its margins
+    page.emulate_media(media="print")
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    cut = page.evaluate(
+        "[...document.querySelectorAll('table, figure svg, figure img')].filter((one) => one.offsetParent !== null ||"
+        " one.ownerSVGElement === null).map((one) => [one.getBoundingClientRect().right, one.textContent.slice(0, 60)])"
+        ".filter(([right]) => right > 704)"
+    )
+    assert not cut
+
+
+def test_links_of_a_report_are_readable_and_lead_to_the_instances(visit):
+    page = visit("tiny")
+    links = page.locator("nav a").evaluate_all("all => all.map((one) => [one.textContent, one.getAttribute('href')])")
+    assert ["Instances", "#instances"] in links and not [link for _, link in links if link.startswith("#section")]
+    page.locator("nav a", has_text="Instances").click()
+    assert page.locator("#instances").evaluate("one => one.getBoundingClientRect().top") < 200
 
 
 def test_the_overview_filters_by_criterion_and_sorts(visit):

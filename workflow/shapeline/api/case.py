@@ -130,7 +130,7 @@ class Case:
         inputs = inputs.at(self.positions)
         return Metadata(
             given.kind, settings, question.value, self.reference, rows, features, names, inputs.data, inputs.instances,
-            self.classes,
+            self.classes, self.positions.tolist(),
         )  # fmt: skip
 
 

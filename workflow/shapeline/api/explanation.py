@@ -41,6 +41,7 @@ class Metadata:
     baseline in words; rows: its number of background rows, all evaluated in each evaluation. features, names: per
     instance; features are None where unknown. data: the explained inputs: a data frame, an array, or a list of words
     per text; None where unknown. instances: their names. classes: their names; empty for a regression or where unknown.
+    inputs: per row the position of the instance, of which several classes may be explained; empty: one row each.
     """
 
     kind: str = "array"
@@ -53,10 +54,12 @@ class Metadata:
     data: Any = None
     instances: Sequence = ()
     classes: tuple[str, ...] = ()
+    inputs: Sequence[int] = ()
 
     def at(self, order: np.ndarray) -> "Metadata":
         """Return the metadata of the instances at these positions."""
         each = {name: [getattr(self, name)[i] for i in order] for name in ("features", "names", "instances")}
+        each["inputs"] = [self.inputs[i] for i in order] if len(self.inputs) else ()
         data = self.data.iloc[order] if isinstance(self.data, pd.DataFrame) else self.data
         if data is self.data and data is not None:
             data = [data[i] for i in order] if isinstance(data, list) else data[order]
@@ -116,6 +119,12 @@ class Explanation(Record):
     def half_widths(self) -> np.ndarray | None:
         """Half-widths (n, d) of 95 % intervals; None where the method gives none."""
         return None if self.standard_error is None else LEVEL * self.standard_error.reshape(len(self), -1)
+
+    @property
+    def input_numbers(self) -> np.ndarray:
+        """Per row the number of its instance, from 0 in the order of first rows; classes of an instance share it."""
+        given = self.about.inputs if len(self.about.inputs) else range(len(self))
+        return pd.factorize(np.asarray(given, int))[0]
 
     def _shares_names(self) -> bool:
         names = self.about.names
@@ -269,7 +278,8 @@ class Explanation(Record):
         feature : str, optional
             For "dependence"; by default the feature with the largest mean |score|.
         groups : str or sequence, optional
-            For "cohort": a column, or a group per instance; by default the explained classes.
+            For "cohort": a column, or a group per instance, or per row where several classes are explained; by
+            default the explained classes.
         """
         from shapeline.api import plots
 

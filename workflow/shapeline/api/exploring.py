@@ -1,6 +1,5 @@
 """The explorer of explanations made from Python."""
 
-from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
@@ -16,13 +15,17 @@ MAX_INSTANCES = 2_000  # in a page
 
 def explore(found: Mapping, recommended: str | None = None, fallback: str = "", links: bool = True) -> str:
     """Return the explorer of explanations of the same inputs, by their names; recommended: the one shown first."""
-    first = next(iter(found.values()))
-    rest = len(first) - MAX_INSTANCES
-    if rest > 0:
+    first, note = next(iter(found.values())), ""
+    if len(first) > MAX_INSTANCES:
+        noun = "explanations" if _has_several(first) else "instances"
         found = {name: each[:MAX_INSTANCES] for name, each in found.items()}
-        fallback = f"<p>The first {MAX_INSTANCES:,} of {len(first):,} instances.</p>{fallback}"
-    note = f"<p>The explorer has the first {MAX_INSTANCES:,} of {len(first):,} instances.</p>" if rest > 0 else ""
+        note = f"<p>The explorer has the first {MAX_INSTANCES:,} of {len(first):,} {noun}.</p>"
     return note + explorer_html(_data(found, recommended, links), fallback)
+
+
+def _has_several(explanation) -> bool:
+    """Return whether an instance has several rows, one per class."""
+    return len(set(explanation.input_numbers)) < len(explanation)
 
 
 def explore_prompt(explanation, unit: str, fallback: str = "", links: bool = True) -> str:
@@ -92,6 +95,7 @@ def _data(found: Mapping, recommended: str | None, links: bool) -> ExplorerData:
         recommended=[recommended] if recommended else (),
         n_shown=max(1, count_shown(entries, MAX_BYTES)),
         links=links,
+        noun="explanations" if _has_several(first) else "",
     )
 
 
@@ -110,22 +114,22 @@ def _entry(name: str, explanation) -> Entry:
 
 def _instances(first, kind: str, shared: bool) -> list[Instance]:
     about, values = first.about, first._values()
-    ids = [str(name) for name in about.instances]
-    repeated = Counter(ids)
     images = first._images() if kind == "image" else None
     listed = []
-    for place, name in enumerate(ids):
+    for place, name in enumerate(formatting.name_rows(first)):
         target, full = first.target_names[place], float(first.value_full[place])
         own = {} if values is None else {"values": [formatting.format_value(value) for value in values.iloc[place]]}
         if not first._shares_names():
             own["names"] = about.names[place]
+        if kind == "text":
+            own["second"] = formatting.find_second(first, place)
         if images is not None:
             own["image"] = to_data_uri(_tones(images[place]))
             own |= {} if shared else {"cells": about.features[place].cells[0]}
         facts = {"prediction": number(full, 4, whole=False)} if about.value == "prediction" else {"explained": target}
         listed.append(
             Instance(
-                id=name if repeated[name] == 1 else f"{name} {target}",
+                id=name,
                 base=float(first.value_empty[place]),
                 full=full,
                 **facts,

@@ -53,7 +53,25 @@ def headline(explanation) -> str:
 def _count_rows(explanation) -> str:
     """Return the number of instances, or of outputs of a game, with its noun."""
     noun = "output" if explanation.about.value == GAME else "instance"
-    return f"{len(explanation):,} {noun}{'' if len(explanation) == 1 else 's'}"
+    count = int(explanation.input_numbers.max(initial=-1)) + 1
+    rows = f"{len(explanation):,} explanations of " if count < len(explanation) else ""
+    return f"{rows}{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def name_rows(explanation) -> list[str]:
+    """Return a different name for each row: that of its instance, with its position where others have the same name,
+    and with the explained class where an instance has several."""
+    names, numbers = [str(one) for one in explanation.about.instances], explanation.input_numbers
+    own = explanation.about.inputs if len(explanation.about.inputs) else range(len(names))
+    shared = Counter(name for name, _ in {*zip(names, numbers.tolist(), strict=True)})
+    rows, seen = Counter(numbers.tolist()), Counter()
+    found = []
+    for place, name in enumerate(names):
+        text = name if shared[name] == 1 else f"{name} (row {own[place]})"
+        text += f", {explanation.target_names[place]}" if rows[numbers[place]] > 1 else ""
+        seen[text] += 1
+        found.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
+    return found
 
 
 def name_of(explanation) -> str:
@@ -118,7 +136,17 @@ def format_title(explanation, place: int) -> str:
         return f"{target} {full:.4g}, base value {empty:.4g} (no players)"
     named = target if target.startswith("class ") else f"class {target}"
     of = "" if explanation.about.value == "prediction" else f" of {named}"
-    return f"instance {explanation.about.instances[place]}: prediction {full:.4g}{of}, base value {empty:.4g}"
+    return f"instance {name_rows(explanation)[place]}: prediction {full:.4g}{of}, base value {empty:.4g}"
+
+
+def find_second(explanation, place: int) -> int | None:
+    """Return the first word after special tokens between words, as in a pair of sentences."""
+    features = explanation.about.features[place] if explanation.about.features else None
+    if features is None:
+        return None
+    of_words = np.flatnonzero(features.cells >= 0)
+    behind = of_words[1:][np.diff(of_words) > 1]
+    return int(features.cells[behind[0]]) if len(behind) else None
 
 
 def _one(explanation) -> list[str]:

@@ -13,6 +13,7 @@ from shapeline.report.figures import pairs
 ALIASES = {"bars": "bar", "summary": "beeswarm"}
 ARGUMENTS = {"dependence": "feature", "cohort": "groups"}
 MAX_COHORTS = 12
+MIN_WORDS = 5  # that stand in several texts, so that a plot leaves out the others
 MAX_IMAGES, MAX_TEXTS = 8, 20  # in one figure
 
 
@@ -36,7 +37,8 @@ def _across(explanation) -> str:
 def _bar(explanation):
     """Return the bars of one instance, or the mean |score| of several."""
     if len(explanation) != 1:
-        return figures.importance(*_sort_by_size(explanation), _across(explanation))
+        names, scores = _sort_by_size(explanation)
+        return figures.importance(names, figures.mean_sizes(scores, explanation.input_numbers), _across(explanation))
     return _one(explanation, "bar", figures.bars)
 
 
@@ -54,9 +56,26 @@ def _one(explanation, kind: str, draw: Callable):
 
 
 def _sort_by_size(explanation) -> tuple[list[str], np.ndarray]:
-    """Return feature names, the largest mean |score| first, and the scores (n, d) in their order."""
+    """Return feature names, the largest mean |score| first, and the scores (n, d) in their order; of texts the words of
+    all of them, with the mean of a word's scores per text, NaN in texts without it."""
+    if explanation.about.kind == "text" and not explanation._shares_names():
+        return _list_words(explanation)
     names = list(explanation.summary().index)
     return names, explanation.scores.reshape(len(explanation), -1)[:, _places(explanation, names)]
+
+
+def _list_words(explanation) -> tuple[list[str], np.ndarray]:
+    """Return the words of all texts, those in several texts where there are enough."""
+    parts = [
+        pd.DataFrame({"text": place, "word": [str(name).lower() for name in names], "score": scores})
+        for place, (names, scores, _) in enumerate(map(explanation.of, range(len(explanation))))
+    ]
+    wide = pd.concat(parts).pivot_table(index="text", columns="word", values="score", aggfunc="mean", dropna=False)
+    wide = wide.reindex(range(len(explanation))).dropna(axis=1, how="all")
+    several = wide.loc[:, wide.notna().sum() > 1]
+    wide = several if several.shape[1] >= MIN_WORDS else wide
+    order = wide.abs().mean().sort_values(ascending=False, kind="stable").index
+    return list(order), wide[order].to_numpy()
 
 
 def _places(explanation, names: Sequence[str]) -> list[int]:
@@ -65,14 +84,16 @@ def _places(explanation, names: Sequence[str]) -> list[int]:
 
 def _beeswarm(explanation):
     names, scores = _sort_by_size(explanation)
-    return figures.summary(names, scores, _shades(explanation, names), _across(explanation))
+    numbers = explanation.input_numbers
+    return figures.summary(names, scores, _shades(explanation, names), _across(explanation), numbers)
 
 
 def _heat_map(explanation):
     names, scores = _sort_by_size(explanation)
-    half = explanation.half_widths
+    half = explanation.half_widths if explanation._shares_names() else None
     half = None if half is None else half[:, _places(explanation, names)]
-    return figures.heat_map(names, scores, half, explanation.value_full, _across(explanation))
+    numbers = explanation.input_numbers
+    return figures.heat_map(names, scores, half, explanation.value_full, _across(explanation), numbers)
 
 
 def _dependence(explanation, feature: str | None = None):
@@ -88,7 +109,8 @@ def _dependence(explanation, feature: str | None = None):
     half = explanation.half_widths
     half = None if half is None or not half[:, place].any() else half[:, place]
     scores = scores[:, names.index(feature)]
-    return figures.dependence(feature, values.iloc[:, place], scores, half, _across(explanation))
+    numbers = explanation.input_numbers
+    return figures.dependence(feature, values.iloc[:, place], scores, half, _across(explanation), numbers)
 
 
 def _cohort(explanation, groups=None):
@@ -100,18 +122,19 @@ def _cohort(explanation, groups=None):
         if groups not in columns:
             raise ShapelineError(f"plot: groups: there is no column '{groups}'.{nearest(groups, columns)}")
         groups = values.iloc[:, columns.index(groups)]
-    groups = explanation.target_names if groups is None else groups
-    if len(groups) != len(explanation):
-        raise ShapelineError(f"plot: groups: {len(groups)} for {len(explanation)} instances; give one per instance")
-    codes, found = pd.factorize(pd.Series(list(groups)).map(str), sort=True)
+    groups, numbers = explanation.target_names if groups is None else groups, explanation.input_numbers
+    groups, count = pd.Series(list(groups)), int(numbers.max(initial=-1)) + 1
+    if len(groups) not in (count, len(explanation)):
+        raise ShapelineError(f"plot: groups: {len(groups)} for {count} instances; give one per instance")
+    groups = groups.to_numpy(object)[numbers] if len(groups) == count else groups
+    codes, found = pd.factorize(pd.Series(groups).map(str), sort=True)
     if not 1 < len(found) <= MAX_COHORTS:
         raise ShapelineError(
             f"plot: 'cohort' compares 2 to {MAX_COHORTS} groups, and there are {len(found)}; give groups=, one per "
             "instance"
         )
-    return figures.cohorts(
-        names, {name: scores[codes == code] for code, name in enumerate(found)}, _across(explanation)
-    )
+    sizes = {name: figures.mean_sizes(scores[codes == code], numbers[codes == code]) for code, name in enumerate(found)}
+    return figures.cohorts(names, sizes, _across(explanation))
 
 
 def _fitting(explanation) -> str:
@@ -151,7 +174,12 @@ def _overlay(explanation):
         surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half), scores, 0.0)
         cells = explanation.about.features[place].cells[0]
         maps.append(np.where(cells < 0, 0.0, surely[cells]))
-    names = [f"{explanation.about.instances[place]}: {explanation.target_names[place]}" for place in shown]
+    named = formatting.name_rows(explanation)
+    names = [
+        one if one.endswith(f", {of}") else f"{one}: {of}"
+        for one, of in zip(named, explanation.target_names, strict=True)
+    ]
+    names = names[: len(maps)]
     rest = len(explanation) - len(maps)
     return figures.overlay(
         explanation._images()[: len(maps)], names, maps, explanation.standard_error is not None, rest
@@ -185,20 +213,14 @@ def _texts(explanation):
         raise ShapelineError("plot: 'words' needs texts; leave out the kind to get the default figure")
     shown = range(min(len(explanation), MAX_TEXTS))
     each = [
-        (formatting.format_title(explanation, place), *explanation.of(place), _second(explanation, place))
+        (
+            formatting.format_title(explanation, place),
+            *explanation.of(place),
+            formatting.find_second(explanation, place),
+        )
         for place in shown
     ]
     return figures.coloured_words(each, len(explanation) - len(each))
-
-
-def _second(explanation, place: int) -> int | None:
-    """Return the first word after special tokens between words, as in a pair of sentences."""
-    features = explanation.about.features[place] if explanation.about.features else None
-    if features is None:
-        return None
-    of_words = np.flatnonzero(features.cells >= 0)
-    behind = of_words[1:][np.diff(of_words) > 1]
-    return int(features.cells[behind[0]]) if len(behind) else None
 
 
 DRAWN = {

@@ -83,6 +83,7 @@ def write(explanation, path: str | Path) -> None:
                 "method": dict(about.method),
                 "classes": list(about.classes),
                 "instances": [_as_json(one) for one in about.instances],
+                "inputs": [int(one) for one in about.inputs],
                 "names": None if shared else [list(names) for names in about.names],
                 "data": _packed(about.data),
                 "features": _packed_features(about.features),

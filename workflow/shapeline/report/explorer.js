@@ -61,6 +61,10 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       { type: "button", "aria-label": name, onclick: () => go(state.instance + by) }, text);
     const previous = step("‹", "Previous instance", -1), next = step("›", "Next instance", 1);
     const position = element("span", { class: "explorer-quiet" });
+    const finder = element("input", { type: "search", placeholder: "Find", "aria-label": "Find an instance by name or text",
+      title: "A name, number, class or word; Enter for the next match", oninput: () => find(0),
+      onkeydown: (event) => { if (event.key === "Enter") { event.preventDefault(); find(1); } } });
+    const matched = element("span", { class: "explorer-quiet explorer-matches", "aria-live": "polite" });
     const boxes = names.map((name, place) => element("input", { type: "checkbox", onchange: () => pick(place) }));
     const methods = element("fieldset", { class: "explorer-methods" }, element("legend", {}, "Methods"),
       ...names.map((name, place) => element("label", {}, boxes[place], name)));
@@ -81,11 +85,32 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
     const panels = element("div", { class: "explorer-panels" });
     const note = element("p", { class: "explorer-note" });
     const status = element("p", { class: "explorer-hidden", role: "status" });
-    live.append(element("div", { class: "explorer-steps" }, previous, choice, next, position),
+    live.append(element("div", { class: "explorer-steps" }, previous, choice, next, position,
+      ...(data.instances.length > 2 ? [finder, matched] : [])),
       ...(names.length > 1 ? [methods] : []), options, facts, panels, note, status);
 
     function title(one) {
-      return `instance ${one.id}` + (one.prediction || one.explained ? `: ${one.prediction || one.explained}` : "") + (one.wrong ? " (wrong)" : "");
+      const of = one.prediction || one.explained, known = !of || one.id.endsWith(`, ${of}`);
+      return `instance ${one.id}` + (known ? "" : `: ${of}`) + (one.wrong ? " (wrong)" : "");
+    }
+
+    /* What is searched of an instance; a typed minus sign finds a printed one. */
+    const plain = (text) => String(text).toLowerCase().replaceAll("−", "-");
+    const texts = data.instances.map((one) => plain([title(one), one.label || "", one.explained || "",
+      ...(one.names || (one.summary && one.summary.names) || []),
+      ...(one.values || []).map((value, place) => `${data.names[place]} = ${value}`)].join(" ")));
+
+    /* Shows the first instance that has what is typed, or the next one: names first, then names that begin so. */
+    function find(by) {
+      const word = plain(finder.value).trim(), ids = data.instances.map((one) => plain(one.id));
+      if (!word) { matched.textContent = ""; return; }
+      const tests = [(place) => ids[place] === word, (place) => ids[place].startsWith(word), () => true];
+      const found = ids.map((id, place) => place).filter((place) => texts[place].includes(word))
+        .sort((a, b) => tests.findIndex((test) => test(a)) - tests.findIndex((test) => test(b)) || a - b);
+      const at = by ? (found.indexOf(state.instance) + by) % found.length : 0;
+      if (found.length) go(found[at]);
+      const named = found.length && ids[found[0]] === word ? "" : /^-?\d+$/.test(word) ? `no instance ${word}; ` : "";
+      matched.textContent = found.length ? `${named}match ${at + 1} of ${found.length}` : "no match";
     }
 
     // --------------------------------------------------------------------------------------------------- state
@@ -144,7 +169,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       choice.selectedIndex = state.instance;
       previous.disabled = state.instance === 0;
       next.disabled = state.instance === data.instances.length - 1;
-      position.textContent = `${state.instance + 1} of ${data.instances.length}`;
+      position.textContent = `${state.instance + 1} of ${data.instances.length} ${data.noun}`.trim();
       boxes.forEach((box, place) => { box.checked = state.methods.includes(place); });
       facts.replaceChildren(...listFacts(one));
       const each = shown(), whole = each.length && !each[0].features;
@@ -173,7 +198,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       if (!each.length) return "Select a method.";
       if (!whole) parts.push(`This instance has a summary only: its largest scores by ${each[0].name}. All methods are ` +
         `stored for the first ${data.scores.length} instances.`);
-      parts.push(`${data.signs}. Unit: ${data.unit}.`);
+      parts.push(`${data.signs}. Unit: ${data.unit}.`, ...(data.note ? [data.note] : []));
       if (state.intervals && each.some((method) => method.half)) parts.push(data.kind === "table" || !whole
         ? "Lines are 95 % intervals." : "Without colour: the 95 % interval includes 0.");
       return parts.join(" ");
@@ -334,7 +359,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
         const kind = strength < 0.05 ? "" : score > 0 ? "explorer-word-for" : "explorer-word-against";
         const word = element("span", { class: kind, title: said(method, place) }, nameOf(one, method, place));
         if (kind) word.style.setProperty("--share", strength.toFixed(2));
-        return [word, " "];
+        return [...(place > 0 && place === one.second ? [element("br", { class: "explorer-second" })] : []), word, " "];
       });
       const few = order.slice(0, 6).map((place) => `${nameOf(one, method, place)} ${said(method, place)}`).join(", ");
       return element("div", {}, element("p", { class: "explorer-words" }, ...spans),
@@ -343,7 +368,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
 
     // ------------------------------------------------------------------------------------------------ keyboard
     live.addEventListener("keydown", (event) => {
-      if (event.target.tagName === "SELECT" || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+      if (event.target === finder || event.target.tagName === "SELECT" || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
       const to = { ArrowLeft: state.instance - 1, ArrowRight: state.instance + 1, Home: 0, End: data.instances.length - 1 };
       if (!(event.key in to)) return;
       event.preventDefault();

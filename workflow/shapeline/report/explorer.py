@@ -49,8 +49,8 @@ class Instance:
 
     prediction, label (the true class) and explained (the explained class, where it is another): in words. base, full:
     the value without and with all features. values: of its features, as text. names: of its own features, such as the
-    words of a text. image: a PNG as a data URI. cells: the feature of each pixel (height, width), -1 for none, where
-    they are its own.
+    words of a text. second: of a pair of texts the position of the second one's first word. image: a PNG as a data URI.
+    cells: the feature of each pixel (height, width), -1 for none, where they are its own.
     """
 
     id: str
@@ -62,6 +62,7 @@ class Instance:
     full: float | None = None
     values: Sequence[str] | None = None
     names: Sequence[str] | None = None
+    second: int | None = None
     image: str | None = None
     cells: np.ndarray | None = None
 
@@ -73,7 +74,8 @@ class ExplorerData:
     kind: "table", "image" or "text". names, cells: of the features, where all instances share them. explained: what
     positive scores speak for. unit: of the scores. recommended: the methods shown first; by default the first two.
     n_shown: the instances that have the scores of all methods; the others have the largest scores of the first
-    recommended method. links: whether the address of the page names the instance and the methods shown.
+    recommended method. links: whether the address of the page names the instance and the methods shown. noun: what
+    "3 of 12" counts, where that is not instances. note: a sentence on the instances or the unit.
     """
 
     kind: str
@@ -86,6 +88,8 @@ class ExplorerData:
     recommended: Sequence[str] = field(default=())
     n_shown: int | None = None
     links: bool = True
+    noun: str = ""
+    note: str = ""
 
 
 def explorer_html(data: ExplorerData, fallback: str = "") -> str:
@@ -172,6 +176,8 @@ def _content(data: ExplorerData) -> dict:
         "signs": colours.signs(data.explained),
         "unit": data.unit,
         "links": data.links,
+        "noun": data.noun,
+        "note": data.note,
         "chosen": sorted(chosen),
         "methods": [
             {"name": entry.name, "note": entry.note, "unit": entry.unit, "intervals": entry.half is not None}
@@ -198,6 +204,7 @@ def _instance(data: ExplorerData, place: int, whole: bool, chosen: Sequence[int]
         own = {"values": one.values, "names": one.names}
         facts |= {name: [str(value) for value in values] for name, values in own.items() if values is not None}
         facts |= {"image": one.image} if one.image else {}
+        facts |= {} if one.second is None else {"second": int(one.second)}
         if one.cells is not None:
             facts |= {"cells": _run_lengths(one.cells), "size": list(np.shape(one.cells))}
         return facts

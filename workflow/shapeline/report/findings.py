@@ -135,9 +135,12 @@ def headlines(results: Results, advised: bool = False) -> list[str]:
     if facts["best"] and not advised:
         sentences.append(_area_sentence(facts))
     sentences += [] if advised else _error_sentences(results, facts)
-    spent = f"{number(facts['rows'])} explanations took {number(facts['evaluations'])} model evaluations"
+    samples = max(int(frame["repeat"].nunique()) for frame in results.scores.values())
+    given = f"{format_count(len(results.scores), 'method')}, {format_count(facts['instances'], 'instance')}"
+    given += f" and up to {number(samples)} sampling repetitions" if samples > 1 else ""
+    spent = f"{number(facts['rows'])} explanations ({given}) took {number(facts['evaluations'])} model evaluations"
     if not results.model_card:
-        spent = f"{number(facts['rows'])} explanations use labelled instances only, without a model"
+        spent = f"{number(facts['rows'])} explanations ({given}) use labelled instances only, without a model"
     failed = "; none failed." if not facts["failures"] else f"; {number(facts['failures'])} failed (see Diagnostics)."
     return [*sentences, spent + failed]
 

@@ -63,6 +63,13 @@ def format_count(value: float | None, noun: str) -> str:
     return f"{spent(value)} {noun}{'' if value == 1 else 's'}"
 
 
+def explain_unit(unit: str) -> str:
+    """Return what a score in a unit means, in a sentence; "" where the unit says it."""
+    if unit != "nats":
+        return ""
+    return "Nats are natural logarithms: a score of +0.69 doubles the probability (or odds), −0.69 halves it."
+
+
 def share(value: float) -> str:
     """A fraction as a percentage: 0 % and 100 % only when nothing or everything is meant."""
     if not np.isfinite(value):

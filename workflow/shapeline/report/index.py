@@ -82,7 +82,7 @@ def cards(results: Sequence[Results], answered: Mapping[str, Sequence[Evidence]]
     if not results:
         return note("No experiment has a report yet.")
     found = "".join(_card(result, answered[result.experiment]) for result in results)
-    return HTML(f'<div class="cards">{found}</div><p class="note">{criteria.LEGEND}</p>')
+    return HTML(f'<p class="note">{criteria.LEGEND}</p><div class="cards">{found}</div>')
 
 
 def _card(result: Results, answers: Sequence[Evidence]) -> str:
@@ -93,7 +93,7 @@ def _card(result: Results, answers: Sequence[Evidence]) -> str:
         shown.append(f"model R² {facts['r2']:.2f}")
     elif facts["accuracy"] is not None:
         shown.append(f"model accuracy {100 * facts['accuracy']:.1f} %")
-    shown.append(f"{number(facts['evaluations'])} evaluations")
+    shown.append(f"{number(facts['evaluations'])} evaluations in total")
     if facts["failures"]:
         shown.append(f"⚠ {number(facts['failures'])} of {number(facts['rows'])} explanations failed")
     rows = [

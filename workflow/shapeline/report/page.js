@@ -6,8 +6,9 @@
   const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
 
   // Tables
+  const plain = (text) => text.toLowerCase().replace(/[−–‐‑]/g, "-").replace(/\u00a0/g, " ");  // minus signs as typed
   const leadingNumber = (text) => {
-    const found = text.replace(/[,⚠★☆✓\s]/g, "").replace(/−/g, "-").match(/^[<>≤≥±]?(-?\d+\.?\d*(e-?\d+)?)/i);
+    const found = plain(text).replace(/[,⚠★☆✓\s]/g, "").match(/^[<>≤≥±]?(-?\d+\.?\d*(e-?\d+)?)/i);
     return found ? parseFloat(found[1]) : NaN;
   };
   const compareCells = (first, second, sign) => {
@@ -36,10 +37,15 @@
     const name = table.caption ? table.caption.textContent : "this table";
     const filter = make("input", { type: "search", className: "filter", placeholder: "Filter rows" });
     filter.setAttribute("aria-label", `Filter the rows of ${name}`);
-    filter.addEventListener("input", () => rows.forEach((row) => {
-      row.hidden = !row.textContent.toLowerCase().includes(filter.value.toLowerCase());
-    }));
-    table.closest(".wide").before(filter);
+    const count = make("span", { className: "matches" });
+    count.setAttribute("role", "status");
+    filter.addEventListener("input", () => {
+      const wanted = plain(filter.value.trim());
+      rows.forEach((row) => { row.hidden = !plain(row.textContent).includes(wanted); });
+      const shown = rows.filter((row) => !row.hidden).length;
+      count.textContent = !wanted ? "" : shown ? `${shown} of ${rows.length} rows` : `No row has “${filter.value.trim()}”.`;
+    });
+    table.closest(".wide").before(filter, count);
   };
   all(".wide > table:not(.facts, .record, .sentence)").filter((table) => table.tHead).forEach(enhanceTable);
 

@@ -19,6 +19,7 @@ from shapeline.errors import ShapelineError
 from shapeline.fork_server import server as fork_server
 from shapeline.report import colours
 
+NO_SCRIPT = "Without JavaScript: all figures and tables are here; sorting, filters and the instance explorer are not."
 KERNEL = "shapeline"
 PLACE = "shapeline output "  # of a cell, while the notebook is made a page
 # A figure is made of thousands of objects: at the usual thresholds a tenth of a report is looking for garbage.
@@ -67,7 +68,8 @@ def page(title: str, body: str) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{markup.escape(title)}</title>\n<style>{style_sheet()}</style>\n</head>\n<body>\n{body}\n"
+        f"<title>{markup.escape(title)}</title>\n<style>{style_sheet()}</style>\n</head>\n<body>\n"
+        f'<noscript><p class="note">{NO_SCRIPT}</p></noscript>\n{body}\n'
         f"<script>\n{_packaged('page.js')}</script>\n</body>\n</html>\n"
     )
 
@@ -207,9 +209,17 @@ def _add_navigation(body: str) -> str:
     """The body with a place for every section and, after the page's title block, links to them."""
     links: list[str] = []
 
+    names: dict[str, int] = {}
+
     def name_heading(heading: re.Match) -> str:
-        links.append(f'<a href="#section-{len(links) + 1}">{heading[1]}</a>')
-        return f'<h2 id="section-{len(links)}">{heading[1]}</h2>'
+        name = (
+            re.sub(r"[^a-z0-9]+", "-", markup.unescape(re.sub("<[^>]*>", "", heading[1])).lower()).strip("-")
+            or "section"
+        )
+        names[name] = names.get(name, 0) + 1
+        name += f"-{names[name]}" if names[name] > 1 else ""
+        links.append(f'<a href="#{name}">{heading[1]}</a>')
+        return f'<h2 id="{name}">{heading[1]}</h2>'
 
     body = re.sub(r"<h2[^>]*>(.*?)</h2>", name_heading, body, flags=re.S)
     return f"<nav>{' '.join(links)}</nav>\n{body}" if links else body

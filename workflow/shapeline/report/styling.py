@@ -26,6 +26,7 @@ from shapeline.report.colours import (
 PIXELS_PER_INCH = 96  # a browser's inch, so that a font size means the same in the page and in a figure
 DOTS_PER_INCH = 2 * PIXELS_PER_INCH  # of a figure that is a image
 WIDTH = 1104 / PIXELS_PER_INCH  # inches: the text column of the page
+LONGEST_NAME = 48  # characters of a feature in a figure
 NARROW = 5.0  # inches: a figure that is still legible on a telephone
 STYLE = {
     "text.color": TICKS,
@@ -78,6 +79,13 @@ def escape_formulas(value):
     if type(value) is dict:
         return {escape_formulas(key): escape_formulas(one) for key, one in value.items()}
     return value
+
+
+def shorten(name: object, most: int = LONGEST_NAME) -> str:
+    """Return a name of at most so many characters, with an ellipsis in the place of its middle."""
+    text = " ".join(str(name).split())
+    tail = most // 3
+    return text if len(text) <= most else f"{text[: most - tail - 1]}…{text[len(text) - tail :]}"
 
 
 # Of scores from -1 to 1; an odd number of colours, so that 0 is white.

@@ -1,5 +1,6 @@
 """Bring the labels of an experiment together: means over instances, with intervals that hold."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,15 @@ from shapeline import scores
 from shapeline.statistics.bounds import intervals
 
 FEW = 4  # labels at a time: no number of one depends on another's, and all of many instances would fill the memory
+# Least and greatest value of a statistic, by its name: an interval of its mean ends there.
+BOUNDS = {
+    r"f1|f1_best|f1_equal_area|auprc|iou|iou_equal_area|pointing|ceiling_.*|top_k_overlap|coverage|precision|recall|"
+    r"probability|probability_area": (0.0, 1.0),
+    r"spearman|rank_correlation|rank_correlation_absolute|ssim|rank correlation|cosine|comprehensiveness|sufficiency|"
+    r"datamodeling": (-1.0, 1.0),
+    r"rmse|predicted_rmse|variance|infidelity|infidelity_scaled|max_sensitivity|gap|evaluations|seconds": (0.0, np.inf),
+}
+Z = 1.959964  # normal quantile of a 95 % interval
 
 
 def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.DataFrame:
@@ -34,7 +44,8 @@ def compare(measured: pd.DataFrame) -> pd.DataFrame:
 
     measured: label, instance, repeat, statistic, x, value. Every instance has draws of its own, so its repeats are
     averaged and instances are the units (`bounds.intervals`). n counts instances with a finite value; of one alone
-    there is no interval, low and high are NaN.
+    there is no interval, low and high are NaN. An interval stays within the bounds of its statistic; of values that are
+    all 0 or 1, as in the pointing game, it is Wilson's (1927).
     """
     keys = ["method", "statistic", "x"]
     if not np.isfinite(measured["value"]).any():  # every row failed: the diagnostics says why
@@ -46,4 +57,35 @@ def compare(measured: pd.DataFrame) -> pd.DataFrame:
     table = wide.columns.to_frame(index=False)
     table["x"] = table["x"].where(table["x"] >= 0)
     ends = intervals(wide).reset_index(drop=True)
-    return table.assign(**{name: ends[name] for name in ("mean", "low", "high", "n")})
+    return _bound_intervals(
+        table.assign(**{name: ends[name] for name in ("mean", "low", "high", "n")}), wide.to_numpy()
+    )
+
+
+def _bound_intervals(table: pd.DataFrame, values: np.ndarray) -> pd.DataFrame:
+    """Return the table with intervals within the bounds of their statistics; values: (instances, rows of the table).
+
+    A user's statistic may have the name of another: bounds count where all values are within them.
+    """
+    names = table["statistic"].astype(str).str.removesuffix("_by_budget")
+    bounds = {
+        name: next((own for match, own in BOUNDS.items() if re.fullmatch(match, name)), None) for name in {*names}
+    }
+    least, most = (names.map({name: own[end] for name, own in bounds.items() if own}).astype(float) for end in (0, 1))
+    within = (np.nanmin(values, axis=0) >= least) & (np.nanmax(values, axis=0) <= most)
+    least, most = least.where(within, -np.inf), most.where(within, np.inf)
+    binary = ((values == 0) | (values == 1) | np.isnan(values)).all(axis=0) & (least == 0) & (most == 1)
+    low, high = (np.where(binary, end, table[name]) for end, name in zip(_wilson(table), ("low", "high"), strict=True))
+    missing = table["low"].isna()  # of one instance
+    return table.assign(
+        low=pd.Series(low, table.index).clip(lower=least).mask(missing),
+        high=pd.Series(high, table.index).clip(upper=most).mask(missing),
+    )
+
+
+def _wilson(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Return the ends of Wilson's score interval of shares `mean` of `n`."""
+    share, count = table["mean"], table["n"]
+    middle = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
+    half = Z / (1 + Z**2 / count) * np.sqrt((share * (1 - share)).clip(lower=0) / count + Z**2 / (4 * count**2))
+    return np.minimum(middle - half, share), np.maximum(middle + half, share)  # rounding aside

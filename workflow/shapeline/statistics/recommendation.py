@@ -323,8 +323,9 @@ def _non_inferior(advice: Recommendation, unit: str, among: str) -> str:
     best = f"the best method{among}"
     if not behind > 0:
         return f"no other method{among} is better (upper simultaneous 95 % bound 0{unit}; {_margin(advice, unit)})"
-    ahead = "it has the best mean and is " if advice.label == advice.bounds.index[0] else ""
-    near = f"{ahead}non-inferior to {best}, at most {behind:.3g}{unit} worse"
+    near = f"non-inferior to {best}, at most {behind:.3g}{unit} worse"
+    if advice.label == advice.bounds.index[0]:
+        near = f"it has the best mean{among}, and no other method is better by more than {behind:.3g}{unit}"
     return f"{near} (upper simultaneous 95 % bound; {_margin(advice, unit)})"
 
 

@@ -13,8 +13,8 @@ from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, N
 from shapeline.report.figures.score_maps import picture
 from shapeline.report.formatting import number, spent
 from shapeline.report.html import HTML
-from shapeline.report.styling import MARKERS, SIGNS, WIDTH, escape_formulas, palette, styled_names
-from shapeline.statistics.bounds import student
+from shapeline.report.styling import MARKERS, SIGNS, WIDTH, escape_formulas, palette, shorten, styled_names
+from shapeline.statistics.bounds import moments, student
 
 MOST = 14  # features with their own bar
 MANY_DOTS = 500  # from which on an SVG holds them as pixels
@@ -22,6 +22,7 @@ SIDE = 2.3  # inches per image
 MAX_CLUSTERED = 2_000  # instances; more stand in the order of the model's values
 MAX_CATEGORIES = 24  # ticks of a dependence plot
 STRONGEST = 0.85  # opacity of the largest score
+LONGEST_TITLE = 110  # characters
 
 
 @styled_names
@@ -75,17 +76,24 @@ def waterfall(
 
 
 @styled_names
-def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None, across: str) -> Figure:
+def summary(
+    names: Sequence[str],
+    scores: np.ndarray,
+    shades: np.ndarray | None,
+    across: str,
+    numbers: np.ndarray | None = None,
+) -> Figure:
     """Return the mean |score| per feature with its 95 % interval, and beside it a dot per instance.
 
-    names: d, the largest first. scores: (n, d). shades: (n, d) in [0, 1], rank of a value in its column, NaN for grey.
+    names: d, the largest first. scores: (n, d), NaN for none. shades: (n, d) in [0, 1], rank of a value in its column,
+    NaN for grey. numbers: (n,) instances of the rows, of which several classes may be explained.
     """
     shown = slice(0, MOST)
     names, scores = names[shown], scores[:, shown]
     rows = np.arange(len(names))
     drawing = Figure(figsize=(WIDTH, 1.0 + 0.32 * len(names)), layout="constrained")
     left, right = drawing.subplots(1, 2, sharey=True, width_ratios=[1, 1.6])
-    draw_means(left, names, scores, across)
+    draw_means(left, names, mean_sizes(scores, numbers), across)
     left.set(title="Mean over instances")
     heights = rows + np.stack([_swarm(column) for column in scores.T], axis=1)
     grey = np.full(scores.shape, np.nan) if shades is None else shades[:, shown]
@@ -94,7 +102,7 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
     right.scatter(scores.ravel(), heights.ravel(), c=colours.reshape(-1, 3), **dots)
     right.axvline(0, color=INK, linewidth=0.8)
     legend = f"; {NAMES['for']}: high feature value, {NAMES['against']}: low" if shades is not None else ""
-    right.set(xlabel=f"{across}{legend}", title="One dot per instance")
+    right.set(xlabel=f"{across}{legend}", title=_dots(scores, numbers))
     right.tick_params(axis="y", length=0)
     right.grid(axis="y", visible=False)
     return drawing
@@ -102,22 +110,36 @@ def summary(names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None,
 
 @styled_names
 def importance(names: Sequence[str], scores: np.ndarray, across: str) -> Figure:
-    """Return the mean |score| of each feature with its 95 % interval over instances; names: the largest first."""
-    names, scores = names[:MOST], scores[:, :MOST]
+    """Return the mean |score| of each feature with its 95 % interval over instances; names: the largest first; scores:
+    (n, d), or their sizes."""
+    names, scores = names[:MOST], np.abs(scores[:, :MOST])
     drawing = Figure(figsize=(0.72 * WIDTH, 1.0 + 0.3 * len(names)), layout="constrained")
     draw_means(drawing.subplots(), names, scores, across)
     return drawing
 
 
-def draw_means(axes: Axes, names: Sequence[str], scores: np.ndarray, across: str) -> None:
-    """Draw the mean |score| of scores (n, d), a row per feature, with 95 % intervals over instances."""
+def mean_sizes(scores: np.ndarray, numbers: np.ndarray | None) -> np.ndarray:
+    """Return |scores| (n, d) as means per instance; numbers (n,): the instance of each row, None for one row each."""
+    sizes = np.abs(scores)
+    if numbers is None or len(np.unique(numbers)) == len(sizes):
+        return sizes
+    return pd.DataFrame(sizes).groupby(np.asarray(numbers)).mean().to_numpy()
+
+
+def _dots(scores: np.ndarray, numbers: np.ndarray | None) -> str:
+    several = numbers is not None and len(np.unique(numbers)) < len(scores)
+    return "One dot per instance" + " and class" * several
+
+
+def draw_means(axes: Axes, names: Sequence[str], sizes: np.ndarray, across: str) -> None:
+    """Draw the means of sizes (n, d), a row per feature, with 95 % intervals over instances."""
     rows = np.arange(len(names))
-    means, low, high = mean_intervals(np.abs(scores))
-    ends = [means - np.maximum(low, 0.0), high - means]
+    means, low, high = mean_intervals(sizes)
+    ends = [means - low, high - means]
     axes.barh(rows, means, color=MIDDLE, height=0.62)
     axes.errorbar(means, rows, xerr=ends, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
     axes.set(xlabel=f"mean |{across.partition(' ')[0]}|")
-    axes.set_yticks(rows, names)
+    axes.set_yticks(rows, [shorten(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
@@ -125,14 +147,20 @@ def draw_means(axes: Axes, names: Sequence[str], scores: np.ndarray, across: str
 
 @styled_names
 def heat_map(
-    names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, values: np.ndarray, across: str
+    names: Sequence[str],
+    scores: np.ndarray,
+    half: np.ndarray | None,
+    values: np.ndarray,
+    across: str,
+    numbers: np.ndarray | None = None,
 ) -> Figure:
     """Return scores as a matrix of features by instances, in the order of a hierarchical clustering, below the model's
     value of each instance and beside the mean |score|.
 
     names: d, the largest mean |score| first. scores, half: (n, d), half-widths of 95 % intervals or None; a score whose
-    interval includes 0 has no colour. values: (n,).
+    interval includes 0 has no colour. values: (n,). numbers: as of `summary`.
     """
+    sizes = mean_sizes(scores[:, :MOST], numbers)
     names, scores = names[:MOST], np.nan_to_num(scores[:, :MOST])
     surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :MOST]), scores, 0.0)
     order = _order(scores, values)
@@ -141,15 +169,19 @@ def heat_map(
     matrix, top = drawing.add_subplot(grid[1, 0]), drawing.add_subplot(grid[0, 0])
     limit = float(np.percentile(np.abs(scores), 99)) or float(np.abs(scores).max(initial=0.0)) or 1.0
     drawn = matrix.imshow(surely[order].T, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
-    matrix.set_yticks(range(len(names)), names)
+    matrix.set_yticks(range(len(names)), [shorten(name) for name in names])
     note = "" if half is None else "; without colour: the 95 % interval includes 0"
-    matrix.set(xlabel=f"instances, similar explanations beside each other{note}")
+    what = "instances" if len(sizes) == len(scores) else "instances and classes"
+    what = (
+        f"{number(len(scores))} {what}, similar explanations beside each other" if len(scores) > 1 else "one instance"
+    )
+    matrix.set(xlabel=f"{what}{note}", xticks=[])
     matrix.grid(False)
     matrix.tick_params(length=0)
-    top.plot(np.arange(len(order)), values[order], color=INK, linewidth=1)
+    top.plot(np.arange(len(order)), values[order], color=INK, linewidth=1, marker="." if len(order) == 1 else "")
     top.set(ylabel="value", xlim=matrix.get_xlim(), xticks=[])
     beside = drawing.add_subplot(grid[1, 1], sharey=matrix)
-    draw_means(beside, names, scores, across)
+    draw_means(beside, names, sizes, across)
     beside.tick_params(labelleft=False)
     drawing.colorbar(drawn, ax=beside, label=across, fraction=0.3)
     return drawing
@@ -165,7 +197,14 @@ def _order(scores: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 @styled_names
-def dependence(name: str, values: pd.Series, scores: np.ndarray, half: np.ndarray | None, across: str) -> Figure:
+def dependence(
+    name: str,
+    values: pd.Series,
+    scores: np.ndarray,
+    half: np.ndarray | None,
+    across: str,
+    numbers: np.ndarray | None = None,
+) -> Figure:
     """Return the scores (n,) of a feature against its values (n,), with 95 % intervals half (n,) where known."""
     drawing = Figure(figsize=(0.62 * WIDTH, 4.2), layout="constrained")
     axes = drawing.subplots()
@@ -176,8 +215,11 @@ def dependence(name: str, values: pd.Series, scores: np.ndarray, half: np.ndarra
     axes.scatter(places, scores, s=16, color=FOR, linewidths=0, zorder=2)
     axes.axhline(0, color=INK, linewidth=0.8)
     missing = int(np.isnan(places).sum())
-    axes.set(xlabel=f"{name}{f' ({number(missing)} missing values are not shown)' if missing else ''}", ylabel=across)
-    axes.set_title("One dot per instance" + (", with its 95 % interval" if half is not None else ""))
+    axes.set(
+        xlabel=f"{shorten(name)}{f' ({number(missing)} missing values are not shown)' if missing else ''}",
+        ylabel=across,
+    )
+    axes.set_title(_dots(scores, numbers) + (", with its 95 % interval" if half is not None else ""))
     return drawing
 
 
@@ -186,7 +228,11 @@ def _places(axes: Axes, values: pd.Series) -> np.ndarray:
     words = values.map(str, na_action="ignore").fillna("missing").astype(str)
     names = sorted(words.unique()) if len(words.unique()) > 1 else list(words.unique())
     shown = names if len(names) <= MAX_CATEGORIES else names[:: -(-len(names) // MAX_CATEGORIES)]
-    axes.set_xticks([names.index(name) for name in shown], escape_formulas(shown), rotation=30 if len(shown) > 6 else 0)
+    axes.set_xticks(
+        [names.index(name) for name in shown],
+        escape_formulas([shorten(one) for one in shown]),
+        rotation=30 if len(shown) > 6 else 0,
+    )
     codes = pd.Categorical(words, names).codes
     turn = pd.Series(codes).groupby(codes).cumcount().to_numpy()
     return codes + 0.3 * ((turn * 0.618034) % 1 - 0.5)
@@ -206,14 +252,18 @@ def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str)
         rows = np.arange(len(names)) + step * (place - (len(groups) - 1) / 2)
         means, low, high = mean_intervals(np.abs(scores[:, :MOST]))
         axes.barh(
-            rows, means, height=0.9 * step, color=colours[place % len(colours)], label=f"{name} ({number(len(scores))})"
+            rows,
+            means,
+            height=0.9 * step,
+            color=colours[place % len(colours)],
+            label=f"{shorten(name)} ({number(len(scores))})",
         )
-        ends = [means - np.maximum(low, 0.0), high - means]
+        ends = [means - low, high - means]
         axes.errorbar(
             means, rows, xerr=ends, fmt=MARKERS[place % len(MARKERS)], markersize=3, color=INK, elinewidth=1, capsize=2
         )
     axes.set(xlabel=f"mean |{across.partition(' ')[0]}| with 95 % intervals over instances")
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [shorten(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
@@ -246,7 +296,7 @@ def overlay(
         sign = np.where(values[..., None] > 0, to_rgb(FOR), to_rgb(AGAINST))
         axes.imshow((1 - share) * paper + share * sign, interpolation="nearest")
         axes.set_title(
-            f"{name}\n{f'± {number(limit)}' if largest else 'no significant score'}",
+            f"{shorten(name)}\n{f'± {number(limit)}' if largest else 'no significant score'}",
             fontsize=8.5,
             fontweight="normal",
             loc="center",
@@ -345,8 +395,8 @@ def _largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
 def _rows(names: Sequence[str], title: str, across: str) -> tuple[Figure, Axes]:
     drawing = Figure(figsize=(0.72 * WIDTH, 1.0 + 0.28 * len(names)), layout="constrained")
     axes = drawing.subplots()
-    axes.set(title=title, xlabel=across)
-    axes.set_yticks(range(len(names)), names)
+    axes.set(title=shorten(title, LONGEST_TITLE), xlabel=across)
+    axes.set_yticks(range(len(names)), [shorten(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
@@ -368,12 +418,12 @@ def _blend(shares: np.ndarray) -> np.ndarray:
 
 
 def mean_intervals(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return means (d,) and the ends of their 95 % intervals over instances."""
-    mean = np.nanmean(sizes, axis=0)
-    there = np.isfinite(sizes).sum(axis=0)
-    error = np.nanstd(sizes, axis=0, ddof=1) / np.sqrt(there) if len(sizes) > 1 else np.zeros(len(mean))
-    half = error * student(0.025, np.maximum(there, 2))
-    return mean, mean - half, mean + half
+    """Return means (d,) and the ends of their 95 % intervals over instances, NaN for one instance; of sizes that are
+    all at least 0 no interval begins below 0."""
+    each = moments(sizes)
+    half = each.error * student(0.025, each.units)
+    low = each.mean - half
+    return each.mean, low if (sizes < 0).any() else np.maximum(low, 0.0), each.mean + half
 
 
 def _swarm(scores: np.ndarray) -> np.ndarray:

@@ -39,4 +39,4 @@ def explanations(results: Results, label: str | None) -> HTML:
     """Return the explorer of instances, a method and the exact values first; without JavaScript figures of a few."""
     still = texts.explanations if results.dataset_card["kind"] == "text" else examples.explanations
     first = [name for name in (label, results.exact) if name is not None]
-    return join_parts(heading("Instances"), explorer.explorer(results, first, still(results)))
+    return explorer.explorer(results, first, still(results))

@@ -13,7 +13,7 @@ from shapeline.report.experiment import Results, ceiling, scalars
 from shapeline.report.figures.costs import error_by_cost, tabulate_costs
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves
-from shapeline.report.formatting import number, share
+from shapeline.report.formatting import explain_unit, number, share
 from shapeline.report.html import HTML
 from shapeline.report.styling import FEW, styles_of
 from shapeline.report.tables import CUT
@@ -47,7 +47,8 @@ def header(results: Results, cards: HTML | None = None, found: str = "") -> HTML
     if not results.model_card:
         facts.pop("test accuracy")
     reason = [] if cards else [_no_recommendation(headline["instances"])]
-    sentences = [*reason, *filter(None, [found]), *findings.headlines(results, bool(cards))]
+    meant = explain_unit(results.value_unit) if results.model_card else ""
+    sentences = [*reason, *filter(None, [found, meant]), *findings.headlines(results, bool(cards))]
     return top(headline["title"], (), sentences, facts, cards)
 
 

@@ -75,7 +75,7 @@ def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, 
     rows = []
     for answer in evidence:
         taken, need = answer.within(results) or answer.last, answer.question.need or answer.question.title
-        cost = "" if taken is None or not taken.label else _cost(answer, taken.label)
+        cost = "" if taken is None or not taken.label else f"{_cost(answer, taken.label)} per instance"
         rows.append((need, "no method fits the budget" if taken is None else name_verdict(taken), cost))
         if robustness.changes(answer, results):
             rows[-1] = (need, f"⚠ {rows[-1][1]}", cost)
@@ -87,13 +87,17 @@ def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) 
     what, count = answer.question.title.split(": ")[-1], len(advice.bounds)
     limited = answer.within(results) is not None and results.settings.get("budget") is not None
     scope = f" of {count} methods{' within the budget' if limited else ''}"
+    leads = advice.label == advice.bounds.index[0]
     compared = {
         "best": f"Significantly better than the others{scope.replace(' of', ' among', 1)}.",
-        "recommended": f"Non-inferior to the best{scope}.",
+        "recommended": f"Best mean{scope}; no cheaper method is non-inferior to it."
+        if leads
+        else f"Non-inferior to the best{scope}.",
         "alone": "The only method measured.",
     }.get(advice.outcome)
     if advice.outcome == "undecided":
-        use = f"{advice.label} is non-inferior to the best and can be used. " if advice.safe else ""
+        fine = "has the best mean" if leads else "is non-inferior to the best"
+        use = f"{advice.label} {fine} and can be used. " if advice.safe else ""
         compared = f"{use}{format_count(len(answer.values), 'instance')} do not suffice to decide."
     lines = [f"{what} {_mean(answer, advice.label, results)}, {answer.question.better} is better."] * bool(advice.label)
     lines += [compared] * bool(compared)
@@ -352,7 +356,7 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
         "Recommendations within the budget, at any cost, and by time",
         join_parts(
             table(pd.DataFrame(rows), text=wrapped),
-            note(f"{LEGEND} Errors are compared below the cost of the exact values. Controls are included."),
+            note("Errors are compared below the cost of the exact values. Controls are included."),
         ),
     )
 

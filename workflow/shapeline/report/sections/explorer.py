@@ -7,20 +7,23 @@ import pandas as pd
 
 from shapeline.datasets import document_files
 from shapeline.report import experiment
+from shapeline.report.elements import heading, join_parts
 from shapeline.report.experiment import Results
 from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
 from shapeline.report.figures.score_maps import LEVEL, tone_of
-from shapeline.report.formatting import number, spent
+from shapeline.report.formatting import explain_unit, number, spent
 from shapeline.report.html import HTML
 from shapeline.report.sections.images import colour_image
 from shapeline.report.tables import record_values
 
+NUMBERING = "An instance has the number of its row in the data, from 0."
 MAX_BYTES = 400_000  # of the scores of all methods, from which the number of instances follows
 
 
 def explorer(results: Results, recommended: Sequence[str] = (), fallback: HTML | None = None) -> HTML:
-    """Return the explorer; recommended: the methods shown first; fallback: static figures, shown without JavaScript."""
-    return HTML(explorer_html(explorer_data(results, recommended), "" if fallback is None else fallback.data))
+    """Return the explorer with its heading; recommended: methods shown first; fallback: without JavaScript."""
+    shown = explorer_html(explorer_data(results, recommended), "" if fallback is None else fallback.data)
+    return join_parts(heading("Instances", 2), HTML(shown))
 
 
 def explorer_data(results: Results, recommended: Sequence[str] = ()) -> ExplorerData:
@@ -44,6 +47,7 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
         unit=results.value_unit,
         recommended=[label for label in recommended if label in results.scores] or _preferred(results),
         n_shown=shown,
+        note=" ".join(filter(None, [explain_unit(results.value_unit), NUMBERING])),
     )
 
 
@@ -81,6 +85,8 @@ def _instances(results: Results, rows: pd.DataFrame, shown: int) -> list[Instanc
     inputs = _inputs(results, rows.head(shown))
     facts = [_facts(results, row) for row in rows.to_dict("records")]
     own = [next(inputs, {}) if place < shown else {} for place in range(len(rows))]
+    for one, second in zip(own, rows.get("second", ()), strict=False):
+        one |= {} if pd.isna(second) else {"second": int(second)}
     summaries = {} if results.dataset_card["kind"] != "text" else dict(enumerate(list_words(results, rows)))
     return [
         Instance(**fact, **{"names": summaries.get(place), **one}, base=base, full=full)

@@ -57,7 +57,7 @@ def top_features(results: Results, label: str | None) -> str:
     else:
         names, scores = sort_by_size(results, label)
         means, low, high = figures.mean_intervals(np.abs(scores[:, :NAMED])) if names else ([], [], [])
-        ends = [{"mean": one, "low": max(down, 0), "high": up} for one, down, up in zip(means, low, high, strict=True)]
+        ends = [{"mean": one, "low": down, "high": up} for one, down, up in zip(means, low, high, strict=True)]
         named = [f"{name} {interval(row)}" for name, row in zip(names, ends, strict=False)]
         what = "Most important features"
     measure = "mean score" if results.dataset_card["kind"] == "text" else "mean |score|"

@@ -245,7 +245,7 @@ def paired_section(results: Results) -> HTML | None:
         rows = []
         for pair in pairs[(pairs["better"] == champion) | (pairs["worse"] == champion)].to_dict("records"):
             sign = 1 if pair["better"] == champion else -1
-            ends = sorted((sign * pair["low"], sign * pair["high"]))
+            ends = np.clip(sorted((sign * pair["low"], sign * pair["high"])), -1, 1)  # of two shares
             other = pair["worse" if sign > 0 else "better"]
             rows.append(
                 {

@@ -47,8 +47,7 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     table = compare(pd.concat(long, ignore_index=True).assign(repeat=0, x=np.nan))
     pair = table["method"].astype(int).to_numpy()
     named = {"method": np.array(labels)[first[pair]], "other": np.array(labels)[second[pair]]}
-    ends = {end: table[end].clip(-1, 1) for end in ("low", "high")}  # of two instances t goes further
-    return table.assign(**named, **ends)[columns]
+    return table.assign(**named)[columns]
 
 
 @styled

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.report.criteria import LEGEND, Evidence, name_verdict
+from shapeline.report.criteria import Evidence, name_verdict
 from shapeline.report.elements import folded, heading, join_parts, note
 from shapeline.report.experiment import Results, near_chance
 from shapeline.report.formatting import format_count
@@ -50,7 +50,7 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
         heading("Methods by experiment and criterion", 2),
         note(
             "100 % is the best mean of the column and 0 % is random attribution; below 0 % a method is worse than "
-            f"random. {LEGEND} –: not measured by this criterion."
+            "random. Symbols are those of the cards above. –: not measured by this criterion."
         ),
         HTML(
             '<div class="wide"><table class="glance"><caption>Position of each method between random attribution and '
