@@ -24,10 +24,10 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     from shapeline import scores
     from shapeline.attribution import context
     from shapeline.config import validation
-    from shapeline.workflow import paths, settings
+    from shapeline.workflow import jobs, paths
 
     config = validation.load(yaml.safe_load(Path("config.yaml").read_text(encoding="utf-8")))
-    asked = settings.attribute_settings(config, experiment, "exact")
+    asked = jobs.attribute_settings(config, experiment, "exact")
     entry = config.experiments[experiment]
     subject = context.load_subject(
         paths.model_files(config, entry.model)["weights"],

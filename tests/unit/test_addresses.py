@@ -16,7 +16,7 @@ from shapeline.attribution.settings import parse
 from shapeline.config.validation import load
 from shapeline.metrics import measurement
 from shapeline.metrics.registry import METRICS
-from shapeline.workflow.settings import attribute_settings
+from shapeline.workflow.jobs import attribute_settings
 
 SETTINGS = {"method": {"method": "sample_shapley"}, "features": "column", "seed": 0, "budget": 4.0, "code": "c0de"}
 INPUTS = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)

@@ -14,19 +14,7 @@ from shapeline.workflow.dependencies import PACKAGE
 MOST_MODULES, MOST_ROOMS = 9, 21
 MOST_FLOORS = 11
 # Modules of `workflow` that the Snakefile imports while it plans a run.
-PLANNING = {
-    "availability",
-    "dependencies",
-    "expected_digests",
-    "inputs",
-    "job_code",
-    "jobs",
-    "paths",
-    "records",
-    "runs",
-    "settings",
-    "user_files",
-}
+PLANNING = {"dependencies", "job_code", "jobs", "messages", "paths", "runs"}
 FRAMEWORKS = {"torch", "tensorflow", "keras", "captum", "shap", "lime"}
 # Modules of influence are named like its functions, and a later import of one would put itself in a function's place.
 EAGER = {"shapeline", "shapeline.influence"}
@@ -39,7 +27,7 @@ PUBLIC = {
     "api.generation.explain_generation",
     "api.generation_comparison.compare_generation",
     "games.retraining.__init__",
-    "influence.augmented.augmented_mim",
+    "influence.mim.augmented_mim",
     "influence.local_linear.data_lime",
     "influence.mim.mim",
     "influence.parzen.parzen",

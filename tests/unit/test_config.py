@@ -342,7 +342,9 @@ def test_a_rival_spends_what_a_fixed_cost_method_spends(default):
 
 def test_schema_is_in_step(root):
     stored = json.loads((root / "workflow/schemas/config.schema.json").read_text())
-    assert stored == validation.schema(), "run: python -m shapeline.config > workflow/schemas/config.schema.json"
+    assert stored == validation.schema(), (
+        "run: python -m shapeline.config.reference --schema > workflow/schemas/config.schema.json"
+    )
 
 
 def test_names_of_the_paper_configuration_are_disjoint(root, default):

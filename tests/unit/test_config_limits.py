@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from shapeline.config import validation
-from shapeline.config.checks.budgets import held, largest
+from shapeline.config.checks.methods import held, largest
 from shapeline.config.limits import format_bytes
 from shapeline.errors import ShapelineError
 

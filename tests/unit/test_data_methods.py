@@ -18,8 +18,8 @@ from shapeline.games.game import Game
 from shapeline.methods import dispatch, labelled_points, registry
 from shapeline.models.classifier import Classifier
 from shapeline.workflow import job_code, paths
+from shapeline.workflow.jobs import attribute_settings, report_settings, select_settings
 from shapeline.workflow.jobs import expected_outputs as _expected
-from shapeline.workflow.settings import attribute_settings, report_settings, select_settings
 from tests.unit import questions
 
 DATA = [name for name, method in registry.METHODS.items() if method.family == "data"]
@@ -407,7 +407,7 @@ def test_a_label_tracks_its_own_measure_and_no_framework(raw, root, monkeypatch)
     frameworks = {"torch_backend", "torch_models", "tf_backend", "keras_models", "torch_gradients", "tf_gradients"}
     mim, parzen = (names(job_code.attribute_code(loaded, "faces", label)) for label in ("mim", "parzen"))
     assert mim & measures == {"mim"} and parzen & measures == {"parzen"}
-    assert {"labelled_points", "neighbours", "labels", "arrays"} <= mim & parzen
+    assert {"labelled_points", "neighbours", "arrays"} <= mim & parzen
     assert not mim & frameworks and not names(job_code.select_code(loaded, "faces")) & frameworks
     assert "qii" in names(job_code.attribute_code(loaded, "digits", "q"))
     assert {"mim", "torch_backend"} <= names(job_code.attribute_code(loaded, "digits", "mim"))

@@ -12,7 +12,7 @@ import yaml
 
 from shapeline.config import mistakes, validation
 from shapeline.errors import ShapelineError
-from shapeline.workflow import availability, doctor, estimates, paths
+from shapeline.workflow import doctor, estimates, paths
 from tests.unit.questions import build
 
 
@@ -114,8 +114,8 @@ def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest
     paper |= {"run": ["digits", "fer"], "run_if_available": ["fer", "compas", "ssl"], "data": {"mirror": "mirror"}}
 
     def run_of() -> tuple[list[str], list[str]]:
-        config = availability.add_available_experiments(validation.load(paper))
-        return config.run, availability.not_here(config)
+        config = paths.add_available_experiments(validation.load(paper))
+        return config.run, paths.not_here(config)
 
     run, left = run_of()
     assert run == ["digits", "fer"]

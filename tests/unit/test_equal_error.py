@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shapeline.statistics import equal_error
-from shapeline.statistics.equal_error import compare_at_equal_error, evaluations_at
+from shapeline.statistics import paired
+from shapeline.statistics.paired import compare_at_equal_error, evaluations_at
 
 SPENT = pd.Series([10.0, 100.0, 1000.0], index=[1, 2, 3])
 
@@ -66,6 +66,6 @@ def test_intervals_cover_the_ratio_of_all_instances(monkeypatch):
         return compare_at_equal_error(frame, frame.mul(times, axis=0), (SPENT, SPENT))
 
     truth = 2.0  # means of independent factors multiply, and the errors fall as 1 / K
-    monkeypatch.setattr(equal_error, "RESAMPLED", 300)
+    monkeypatch.setattr(paired, "RESAMPLED", 300)
     held = [(found := ratio(*sample(40))).low <= truth <= found.high for _ in range(100)]
     assert 0.88 <= np.mean(held) < 1

@@ -16,7 +16,7 @@ from shapeline.report.criteria import Criterion, Evidence
 from shapeline.report.experiment import near_chance
 from shapeline.report.figures import evidence as figures_evidence
 from shapeline.report.sections import evidence, overview_matrix, pooled, robustness
-from shapeline.statistics import paired, ranking, variance
+from shapeline.statistics import bounds, paired, ranking
 
 QUESTION = Criterion("log_odds", "deletion_auc", "lower", "Faithfulness: area", "deletion", "nats")
 
@@ -664,7 +664,7 @@ def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
     results = retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)
     cheap = results.trainings["log_odds"].query("method == 'cheap'")
     wide = cheap.pivot_table(index="instance", columns=["repeat", "training"], values="value").to_numpy()
-    shares = variance.variance_shares(wide.reshape(-1, 3, 4))
+    shares = bounds.variance_shares(wide.reshape(-1, 3, 4))
     assert shares["trainings"] > 0.5 and formatting.share(shares["trainings"]) in page
     results.trainings = {"own": results.trainings["log_odds"].assign(statistic="spread")}  # a metric of one's own
     assert ">spread<" in robustness.variances(results).data

@@ -1,5 +1,6 @@
 """Expected gradients, DeepLIFT, Grad-CAM and SmoothGrad: by hand, complete, the same in both frameworks and batches."""
 
+import contextlib
 import copy
 
 import numpy as np
@@ -12,10 +13,11 @@ from shapeline.config import validation
 from shapeline.errors import NO_RULE, MethodFailure, ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.games.features import Features
+from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients import (
     cells,
-    draws,
+    methods,
     tf_grad_cam,
     tf_gradients,
     torch_deep_lift,
@@ -367,8 +369,9 @@ def test_the_noise_is_a_fraction_of_each_instances_range_and_spares_what_is_neve
 
     inputs = np.array([[0.0, 1, 2, 50], [0, 10, 20, 50]], np.float32)
     features = Features("column", (3,), np.array([0, 1, 2, -1], np.int32))
-    slope = draws.Slope(lambda rows: rows.astype(np.float32), gradient, 256)
-    draws.smooth(slope, features, inputs, [5, 9], 0, 4000, 0.1)
+    slope = methods.Slope(lambda rows: rows.astype(np.float32), gradient, 256, False)
+    game = Game(None, None, features)
+    methods.smooth_grad(lambda *_: contextlib.nullcontext(slope), game, inputs, TARGETS[:2], [5, 9], 0, 4000, 0.1)
     points, instance = (np.concatenate(part) for part in zip(*seen, strict=True))
     noise = points - inputs[instance]
     assert (noise[:, 3] == 0).all()

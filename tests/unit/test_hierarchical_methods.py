@@ -16,11 +16,11 @@ from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.hierarchy import exploration, methods, owen
+from shapeline.hierarchy import exploration, forests, methods
 from shapeline.methods import registry
 from shapeline.models import adapters, architectures
 from shapeline.workflow.job_code import attribute_code
-from shapeline.workflow.settings import attribute_settings
+from shapeline.workflow.jobs import attribute_settings
 from tests.unit import questions
 
 rng = np.random.default_rng
@@ -294,7 +294,7 @@ def test_partition_is_that_of_the_library(sides, channels):
     for budget in (16, 32, 64) if channels > 1 else (16, 32, 64, 500):
         library = explainer(picture[None], max_evals=budget, fixed_context=0, batch_size=10, silent=True)
         expected = np.asarray(library.values).reshape(*sides, channels).sum(axis=2)
-        found = owen.partition(evaluate, 1, sides, budget)
+        found = forests.partition(evaluate, 1, sides, budget)
         np.testing.assert_allclose(found.scores[0], expected, atol=1e-6)
         assert np.ptp(expected) > 1e-2
 
@@ -519,5 +519,5 @@ def test_partition_splits_what_speaks_against_as_soon_as_what_speaks_for():
         )
         return columns @ weights[0]
 
-    found = owen.partition(evaluate, 1, (16,), 2 + 2 * 4, nodes_a_round=1)
+    found = forests.partition(evaluate, 1, (16,), 2 + 2 * 4, nodes_a_round=1)
     assert found.scores[0, 0, 2] == pytest.approx(-3) and found.scores[0, 0, 13] == pytest.approx(1 / 8)

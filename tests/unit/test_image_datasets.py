@@ -16,7 +16,7 @@ from shapeline.config import derived, mistakes, validation
 from shapeline.datasets import checks, images, loading, preparation, registry, sources
 from shapeline.errors import ShapelineError
 from shapeline.workflow import paths
-from shapeline.workflow.settings import prepare_settings
+from shapeline.workflow.jobs import prepare_settings
 from tests.fixtures import failures, picture_files, text_files
 from tests.fixtures.picture_files import COLOURS, encoded, painted
 

@@ -24,7 +24,7 @@ from shapeline.gradients.torch_grad_cam import grad_cam
 from shapeline.hierarchy import torch_crops
 from shapeline.models import adapters, architectures, storage, torch_models, torch_training, torch_weights, training
 from shapeline.workflow import paths
-from shapeline.workflow.settings import fetch_settings, train_settings
+from shapeline.workflow.jobs import fetch_settings, train_settings
 
 SHAPES = {"mnist_cnn": (1, 28, 28), "cifar_cnn": (3, 32, 32), "crosses_cnn": (3, 100, 120), "resnet18": (3, 40, 56)}
 LARGER = ["cifar_cnn", "crosses_cnn", "resnet18"]

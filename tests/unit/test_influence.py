@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shapeline import designs, influence
 from shapeline.errors import ShapelineError
-from shapeline.influence import arrays, labels, neighbours
+from shapeline.influence import arrays, neighbours
 
 ALPHAS = {
     "constant": lambda r: 1.0,
@@ -172,7 +172,7 @@ def test_blocks_and_chunks_change_nothing(monkeypatch):
     monkeypatch.setattr(neighbours, "CHUNK", 5 * len(X))
     monkeypatch.setattr(neighbours, "BLOCK", 7 * 13)
     monkeypatch.setattr(neighbours, "KEEP", 0)
-    monkeypatch.setattr(labels, "_BLOCK", 50)
+    monkeypatch.setattr(arrays, "_BLOCK", 50)
     parts = [influence.mim(points, X, classes), influence.parzen(points, X, classes, 0.5)]
     parts.append(influence.data_lime(points, X, classes, 1.0))
     for one, other in zip(whole, parts, strict=True):
@@ -424,11 +424,11 @@ def test_rows_apart_by_less_than_float32_are_not_equal():
 
 @pytest.mark.parametrize("few", [0, 1 << 20], ids=["hashed", "compared"])
 def test_equal_rows_are_found_by_hashes_and_by_comparing(few, monkeypatch):
-    monkeypatch.setattr(labels, "_FEW", few)
+    monkeypatch.setattr(arrays, "_FEW", few)
     random = np.random.default_rng(1)
     X, points = random.integers(-1, 2, (60, 3)) * 1.0, random.integers(-1, 2, (30, 3)) * -1.0
     X[0, 0] = np.nan
-    point_ids, data_ids = labels.identities(points, X)
+    point_ids, data_ids = arrays.identities(points, X)
     same = (points[:, None] == points).all(2)
     np.testing.assert_array_equal(point_ids[:, None] == point_ids, same)
     np.testing.assert_array_equal(data_ids[:, None] == point_ids, (X[:, None] == points).all(2))
@@ -436,14 +436,14 @@ def test_equal_rows_are_found_by_hashes_and_by_comparing(few, monkeypatch):
 
 
 def test_a_hash_that_collides_changes_nothing(monkeypatch):
-    monkeypatch.setattr(labels, "_FEW", 0)
+    monkeypatch.setattr(arrays, "_FEW", 0)
     points, X, classes, *_ = data(3)
     expected = influence.mim(points, X, classes)
     random = np.random.default_rng(0)
     grid, known = random.integers(0, 2, (40, 3)).astype(float), random.integers(0, 2, 40)
     counted = influence.counterfactual(grid, known)
     home = sys.modules["shapeline.influence.counterfactual"]
-    for module in (labels, home):
+    for module in (arrays, home):
         monkeypatch.setattr(module, "column_hashes", lambda values, columns: np.zeros(values.shape, np.uint64))
     np.testing.assert_array_equal(influence.mim(points, X, classes), expected)
     np.testing.assert_array_equal(influence.counterfactual(grid, known), counted)

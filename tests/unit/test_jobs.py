@@ -15,7 +15,7 @@ import pytest
 from shapeline import files
 from shapeline.config import mistakes
 from shapeline.errors import ShapelineError
-from shapeline.workflow import devices, job_environment, job_logs
+from shapeline.workflow import devices, job_environment
 from shapeline.workflow.devices import acquire_device, usable_device, visible_devices
 
 
@@ -255,12 +255,12 @@ raise ShapelineError("results/x: no space left")
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is always full is Linux's")
 def test_a_log_that_cannot_be_written_leaves_the_cause_on_the_terminal(tmp_path):
     for log, told in (("/dev/full", "[measure tiny] error: results/x: no space left\n"), (tmp_path / "log", "")):
-        environment = {**os.environ, job_logs.ERRORS_ARE_REPORTED: "1"}
+        environment = {**os.environ, job_environment.ERRORS_ARE_REPORTED: "1"}
         ended = subprocess.run(
             [sys.executable, "-c", FAILING, str(log)], env=environment, capture_output=True, text=True
         )
         assert ended.returncode == 1 and ended.stderr == told
-    assert job_logs.cause_of([tmp_path / "log"]) == "results/x: no space left"
+    assert job_environment.cause_of([tmp_path / "log"]) == "results/x: no space left"
 
 
 def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch):
@@ -312,7 +312,7 @@ def test_a_crash_leaves_its_place_in_the_log(tmp_path):
     crashing = FAILING[: FAILING.index("raise ")] + "import os\nos.abort()\n"
     ended = subprocess.run([sys.executable, "-c", crashing, str(tmp_path / "log")], capture_output=True, text=True)
     assert ended.returncode == -signal.SIGABRT and "Fatal" not in ended.stderr
-    lines = job_logs.last_lines([tmp_path / "log", tmp_path / "none"])
+    lines = job_environment.last_lines([tmp_path / "log", tmp_path / "none"])
     assert len(lines) == 3 and lines[0] == "Fatal Python error: Aborted" and 'File "<string>"' in lines[2]
     (tmp_path / "log").write_text("2026-01-01 10:00:00 1/9 instances\n\n2026-01-01 10:00:01 begun\n")
-    assert job_logs.last_lines([tmp_path / "log"]) == ["1/9 instances", "begun"]
+    assert job_environment.last_lines([tmp_path / "log"]) == ["1/9 instances", "begun"]

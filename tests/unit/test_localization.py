@@ -16,7 +16,7 @@ from shapeline.games.features import Features, build
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.hierarchy import exploration
-from shapeline.metrics import localization, registry
+from shapeline.metrics import ground_truth, registry
 
 SCALARS = {"f1", "f1_best", "f1_equal_area", "auprc", "iou", "iou_equal_area", "pointing"}
 
@@ -34,7 +34,7 @@ def of(maps, truth, **options) -> dict[str, np.ndarray]:
     """Quantities (n,) of maps and truth (n, height, width)."""
     truth = np.asarray(truth, bool)
     one = [(pixels(*truth.shape[1:]), np.arange(len(truth)))]
-    found = localization.measure(rows(maps), truth, one, **options)
+    found = ground_truth.measure_pixels(rows(maps), truth, one, **options)
     assert found["x"].isna().all()
     found = {name: part.sort_values("instance") for name, part in found.groupby("statistic")}
     assert all(list(part["instance"]) == list(range(len(truth))) for part in found.values())
@@ -91,7 +91,7 @@ def test_without_a_true_pixel_all_is_nan_and_left_out_of_the_mean():
     assert all(value[0] == 1 and np.isnan(value[1]) for value in found.values())
     from shapeline.statistics.comparison import compare
 
-    frame = localization.measure(rows([[[1, 0]], [[1, 0]]]), np.array([[[1, 0]], [[0, 0]]], bool),
+    frame = ground_truth.measure_pixels(rows([[[1, 0]], [[1, 0]]]), np.array([[[1, 0]], [[0, 0]]], bool),
                                  [(pixels(1, 2), np.arange(2))]).assign(method="a")  # fmt: skip
     assert set(compare(frame)["n"]) == {1}
 
@@ -114,10 +114,10 @@ def test_pixels_have_the_score_of_their_feature():
     features = build({"kind": "patch", "size": 2}, {"input_shape": [3, 4, 4], "kind": "image"})
     truth = np.zeros((1, 4, 4), bool)
     truth[0, :2, 2:] = True
-    found = localization.measure(rows([[0.0, 1.0, -1.0, 0.0]]), truth, [(features, np.array([0]))])
+    found = ground_truth.measure_pixels(rows([[0.0, 1.0, -1.0, 0.0]]), truth, [(features, np.array([0]))])
     assert set(found["value"]) == {1.0}
     gaps = Features("superpixel", (1,), np.where(np.arange(16).reshape(1, 4, 4) < 8, 0, -1).astype(np.int32))
-    found = localization.measure(rows([[1.0]]), truth, [(gaps, np.array([0]))]).set_index("statistic")["value"]
+    found = ground_truth.measure_pixels(rows([[1.0]]), truth, [(gaps, np.array([0]))]).set_index("statistic")["value"]
     assert found["f1"] == pytest.approx(2 * 4 / (8 + 4))  # a pixel without a feature has score 0
 
 
@@ -125,13 +125,13 @@ def test_rows_of_different_features_keep_their_own_truth():
     truth = np.array([[[1, 0, 0]], [[0, 0, 1]]], bool)
     single, double = pixels(1, 3), Features("superpixel", (2,), np.array([[[0, 0, 1]]], np.int32))
     both = rows([[1, 0, 0], [0, 1]])
-    found = localization.measure(both, truth, [(double, np.array([1])), (single, np.array([0]))])
+    found = ground_truth.measure_pixels(both, truth, [(double, np.array([1])), (single, np.array([0]))])
     assert set(found["value"]) == {1.0} and set(found["instance"]) == {0, 1}
 
 
 def test_a_truth_for_other_rows_is_refused():
     with pytest.raises(ShapelineError, match="2 true regions for 1 explanations"):
-        localization.measure(rows([[1, 0]]), np.zeros((2, 1, 2), bool), [(pixels(1, 2), np.array([0]))])
+        ground_truth.measure_pixels(rows([[1, 0]]), np.zeros((2, 1, 2), bool), [(pixels(1, 2), np.array([0]))])
 
 
 # ---------------------------------------------------------------------------------------------------- brute force
@@ -168,7 +168,7 @@ def test_pieces_give_what_the_whole_gives(monkeypatch):
     random = np.random.default_rng(1)
     maps, truth = random.integers(0, 3, (9, 3, 4)), random.random((9, 3, 4)) < 0.4
     whole = of(maps, truth)
-    monkeypatch.setattr(localization, "CHUNK_PIXELS", 30)
+    monkeypatch.setattr(ground_truth, "CHUNK_PIXELS", 30)
     for name, value in of(maps, truth).items():
         assert np.array_equal(value, whole[name], equal_nan=True)
 
@@ -180,8 +180,8 @@ def test_the_best_set_of_leaves_against_every_set():
     random = np.random.default_rng(2)
     for height, width, size in ((5, 9, 2), (1, 13, 2), (7, 4, 2)):
         truth = random.random((4, height, width)) < 0.3
-        touching, best = localization.leaf_ceilings(truth, size)
-        row, column = (localization.leaf_edges(side, size) for side in (height, width))
+        touching, best = ground_truth.leaf_ceilings(truth, size)
+        row, column = (ground_truth.leaf_edges(side, size) for side in (height, width))
         leaves = list(itertools.product(itertools.pairwise(row), itertools.pairwise(column)))
         assert 4 <= len(leaves) <= 8
         for place, one in enumerate(truth):
@@ -202,7 +202,7 @@ def test_the_leaves_are_those_of_h_shap(height, width, size):
     if size > max(height, width):
         pytest.skip("larger than the image")
     everything = exploration.h_shap(lambda masks: masks.mean(axis=(1, 2)), (height, width), size)
-    rows, columns = (localization.leaf_edges(side, size) for side in (height, width))
+    rows, columns = (ground_truth.leaf_edges(side, size) for side in (height, width))
     expected = {
         (top, bottom, left, right)
         for (top, bottom), (left, right) in itertools.product(itertools.pairwise(rows), itertools.pairwise(columns))

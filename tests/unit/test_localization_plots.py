@@ -17,7 +17,7 @@ from shapeline.config.validation import load
 from shapeline.datasets import loading, preparation, regions, sources
 from shapeline.games import features as feature_kinds
 from shapeline.hierarchy import exploration
-from shapeline.metrics import localization
+from shapeline.metrics import ground_truth
 from shapeline.papers import claim_sections, claims, theorem_sections
 from shapeline.report import experiment, localization_results, rendering, styling
 from shapeline.report.figures import localization as figures_localization
@@ -118,7 +118,7 @@ def build(
         score_files.write(path, frame, {**about, **excluded, "device": "cpu", "settings_digest": "0" * 16})
         files[name] = [str(path)]
         fine = score_files.read(path)
-        measured[name] = localization.measure(
+        measured[name] = ground_truth.measure_pixels(
             fine, regions.truth(data, fine["instance"], fine["target"]), [(features, np.arange(n))], settings["method"]
         ).assign(method=name)
         counts = np.unique(np.geomspace(1, 12_000, 40).astype(int))

@@ -12,7 +12,7 @@ from snakemake.logging import DefaultFilter, DefaultFormatter
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
 import snakemake_logger_plugin_shapeline as plugin
-from shapeline.workflow import job_logs, messages
+from shapeline.workflow import job_environment, messages
 
 
 class Screen(io.StringIO):
@@ -26,7 +26,7 @@ class Screen(io.StringIO):
 def shown(monkeypatch, tmp_path):
     """`shown.event(name, text, **fields)` logs as Snakemake does, `shown.lines()` are those of the terminal."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(job_logs.ERRORS_ARE_REPORTED, "")  # so that the handler's own value is removed afterwards
+    monkeypatch.setenv(job_environment.ERRORS_ARE_REPORTED, "")  # so that the handler's own value is removed afterwards
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     settings = SimpleNamespace(
@@ -64,7 +64,7 @@ def test_the_plugin_is_made_before_the_package_is_on_the_path():
         "print([name for name in sys.modules if name.partition('.')[0] == 'shapeline'])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-    assert plugin.ERRORS_ARE_REPORTED == job_logs.ERRORS_ARE_REPORTED
+    assert plugin.ERRORS_ARE_REPORTED == job_environment.ERRORS_ARE_REPORTED
 
 
 def test_snakemake_finds_the_plugin():
@@ -116,7 +116,7 @@ def test_a_failed_job_has_its_cause_in_one_line_and_its_log(shown):
             "job_error", "", logging.ERROR, jobid=number, rule_name=rule, **{"rule_msg": None, "log": [log], **fields}
         )
 
-    fail(1, "attribute", "returned non-zero exit status 1", "1.log", f"x\n{job_logs.CAUSE}the disk is full\n")
+    fail(1, "attribute", "returned non-zero exit status 1", "1.log", f"x\n{job_environment.CAUSE}the disk is full\n")
     fail(2, "render_report", "died with <Signals.SIGKILL: 9>", "2.log")
     crash = "2026-01-01 10:00:00 1/9 instances\n\nFatal Python error: Aborted\nThread 1\n  File x.py, line 3\nlast\n"
     fail(3, "render_report", "returned non-zero exit status 134", "3.log", crash)

@@ -10,6 +10,7 @@ from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.metrics import bookkeeping, error
 from shapeline.report import formatting
+from shapeline.scores import rank_features
 from shapeline.statistics.bounds import intervals
 from shapeline.statistics.comparison import compare
 
@@ -160,12 +161,10 @@ def test_instances_with_different_features_share_the_fractions():
 
 
 def test_ties_are_broken_by_instance_not_by_position():
-    from shapeline.metrics.ties import positions
-
-    ranks = positions(np.zeros((200, 3)), np.arange(200), seed=0)
+    ranks = rank_features(np.zeros((200, 3)), np.arange(200), seed=0)
     assert sorted(set(ranks[:, 0])) == [0, 1, 2]
     assert (np.sort(ranks, 1) == np.arange(3)).all()
-    assert (positions(np.zeros((1, 3)), np.array([7]), 0) == ranks[7]).all()
+    assert (rank_features(np.zeros((1, 3)), np.array([7]), 0) == ranks[7]).all()
 
 
 def measured(values, label="a", name="rmse") -> pd.DataFrame:

@@ -30,7 +30,7 @@ from shapeline.games.references import Reference
 from shapeline.games.settings import GameSettings
 from shapeline.gradients import torch_deep_lift, torch_gradients
 from shapeline.hierarchy import torch_crops
-from shapeline.metrics import error, loaders, localization, sensitivity
+from shapeline.metrics import error, ground_truth, loaders, sensitivity
 from shapeline.models import adapters, architectures, classifier, pretrained, storage, training
 from shapeline.report import experiment, findings, localization_results
 from shapeline.report.figures import localization as figures_localization
@@ -513,11 +513,13 @@ def test_localization_takes_the_truth_of_the_row_and_knows_an_absent_label(subje
     rows = score_rows(subject, {"method": "occlusion"})
     truth = regions_module.truth(prepared, rows["instance"], rows["target"])
     buckets = [(subject.features, np.arange(len(rows)))]
-    found = localization.measure(rows, truth, buckets)
+    found = ground_truth.measure_pixels(rows, truth, buckets)
     best = found[found["statistic"] == "f1_best"]["value"].to_numpy()
     present = truth.any(axis=(1, 2))
     assert np.isnan(best[~present]).all() and np.isfinite(best[present]).all() and present.any() and (~present).any()
-    swapped = localization.measure(rows, regions_module.truth(prepared, rows["instance"], 1 - rows["target"]), buckets)
+    swapped = ground_truth.measure_pixels(
+        rows, regions_module.truth(prepared, rows["instance"], 1 - rows["target"]), buckets
+    )
     own, other = (np.nanmean(one.loc[one["statistic"] == "auprc", "value"]) for one in (found, swapped))
     assert own > other + 0.2
 

@@ -11,7 +11,7 @@ from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.metrics import provenance
 from shapeline.seeds import digest
-from shapeline.workflow import expected_digests, jobs
+from shapeline.workflow import jobs
 
 
 def write(folder, label, shard="0-of-1", full=(-0.1, -0.2, -0.3), empty=-1.0, first=0, **changed):
@@ -50,9 +50,9 @@ def test_a_file_of_another_job_is_named(tmp_path, told, said):
 
 def test_what_a_job_asks_of_its_files_is_what_they_say(default):
     loaded = validation.load(default)
-    told = provenance.from_text(expected_digests.format_digests(loaded, "digits", ["kernel_shap", "exact", "exact"]))
+    told = provenance.from_text(jobs.format_digests(loaded, "digits", ["kernel_shap", "exact", "exact"]))
     assert told == {label: digest(jobs.attribute_job(loaded, "digits", label)) for label in ("kernel_shap", "exact")}
-    told = provenance.from_text(expected_digests.format_measured_digests(loaded, "digits"))
+    told = provenance.from_text(jobs.format_measured_digests(loaded, "digits"))
     by_model, by_scores = ["log_odds"], ["error", "cost"]
     assert told == {
         "model": digest(jobs.measure_jobs(loaded, "digits", by_model)),

@@ -16,8 +16,7 @@ from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, storage
 from shapeline.report import experiment, tables
 from shapeline.workflow import paths
-from shapeline.workflow.jobs import outputs
-from shapeline.workflow.settings import attribute_settings, report_settings, select_settings
+from shapeline.workflow.jobs import attribute_settings, outputs, report_settings, select_settings
 from tests.fixtures import builders
 from tests.unit.test_config import lines
 

@@ -29,8 +29,8 @@ from shapeline.methods import external
 from shapeline.metrics import scored_rows as metric_needs
 from shapeline.models import adapters, architectures, classifier, native_rows, pretrained, storage
 from shapeline.statistics import folders
-from shapeline.workflow import job_code, runs, user_files
-from shapeline.workflow.settings import attribute_settings
+from shapeline.workflow import job_code, runs
+from shapeline.workflow.jobs import attribute_settings
 from tests.fixtures import builders
 from tests.unit import questions
 from tests.unit.test_documentation import BLOCKS
@@ -429,7 +429,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
         and job_code.job_framework(loaded, "rule") == "torch"
     )
     assert any(file.endswith("models/function_file.py") for file in job_code.attribute_code(loaded, "rule", "exact"))
-    assert user_files.user_files(loaded, "rule") == ["examples/own/rule.py"]
+    assert job_code.user_files(loaded, "rule") == ["examples/own/rule.py"]
     assert job_code.attribute_code(loaded, "loans", "halves")[-1] == "examples/own/halves.py"
     assert job_code.attribute_code(loaded, "loans", "elsewhere")[-1] == "examples/own/scores.parquet"
     assert job_code.measure_code(loaded, "loans", "own")[-1] == "examples/own/spread.py"

@@ -15,7 +15,7 @@ from shapeline import scores
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.seeds import digest
-from shapeline.workflow import dependencies, estimates, job_code, jobs, paths, records, runs
+from shapeline.workflow import dependencies, estimates, job_code, jobs, paths, runs
 
 
 def shuffled(value):
@@ -103,20 +103,20 @@ def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, t
         (p, s) for p, s in jobs.expected_outputs(loaded) if p.endswith("/digits/scores/exact/0-of-1.parquet")
     )
     scores.write(path, pd.DataFrame({"instance": [1]}), {"settings_digest": "of another's"})
-    record = records.record_of(path)
+    record = jobs.record_of(path)
     record.parent.mkdir(parents=True)
     record.write_text(json.dumps({"params": [repr(settings)]}))
-    records.check_records(loaded)  # written just after the file: Snakemake made it
+    jobs.check_records(loaded)  # written just after the file: Snakemake made it
     for later in (-60, 3600):
         os.utime(record, (os.stat(path).st_mtime + later,) * 2)
         with pytest.raises(ShapelineError, match=rf"no true record of 1 output\(s\) .*: {path}\. Remake"):
-            records.check_records(loaded)
+            jobs.check_records(loaded)
     record.write_text(json.dumps({"params": ["{}"]}))  # Snakemake itself runs the job again
-    records.check_records(loaded)
+    jobs.check_records(loaded)
     record.write_text(json.dumps({"params": [repr(settings)]}))
     scores.write(path, pd.DataFrame({"instance": [1]}), {"settings_digest": digest(settings)})  # touched, or copied
     os.utime(record, (os.stat(path).st_mtime - 60,) * 2)
-    records.check_records(loaded)
+    jobs.check_records(loaded)
 
 
 def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, monkeypatch):
@@ -270,17 +270,17 @@ def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, 
     score = "results/digits/scores/lime/0-of-1.parquet"
     empty = pd.DataFrame({name: [] for name in scores.SCHEMA.names}, dtype=object)
     scores.write(score, empty, {"settings_digest": digest(jobs.attribute_job(loaded, "digits", "lime"))})
-    records.check_records(loaded)
+    jobs.check_records(loaded)
     default["experiments"]["digits"]["methods"]["lime"]["ridge"] = 2.0
     with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):
-        records.check_records(validation.load(default))
-    record = records.record_of(score)
+        jobs.check_records(validation.load(default))
+    record = jobs.record_of(score)
     record.parent.mkdir(parents=True)
     record.touch()  # empty, as a full disk leaves it: Snakemake passes over it
     with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):
-        records.check_records(validation.load(default))
+        jobs.check_records(validation.load(default))
     record.write_text("{}")  # Snakemake has a record: it will compare the settings itself
-    records.check_records(validation.load(default))
+    jobs.check_records(validation.load(default))
 
 
 def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tmp_path, monkeypatch, request):
@@ -329,7 +329,7 @@ def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, 
     with pytest.raises(
         ShapelineError, match=rf"^{path} is damaged \(.+\); remove it and run again, which makes it anew$"
     ):
-        records.check_records(loaded)
+        jobs.check_records(loaded)
     if "prepared" in path:
         with pytest.raises(ShapelineError, match=f"{path} is damaged"):
             estimates.estimate_run(loaded)

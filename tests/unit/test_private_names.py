@@ -13,7 +13,7 @@ EXCEPTIONS = {
         "_version",
     ): "the count of a tensor's changes, by which a prepared copy is known to be old",
     (
-        "methods/trees.py",
+        "methods/tree_shap.py",
         "_predictors",
     ): "the trees of scikit-learn's histogram boosting, which it gives in no other way",
     ("models/text_network.py", "_attn_implementation"): "the attention to restore after a pass that shows its weights",

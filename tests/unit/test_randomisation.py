@@ -22,8 +22,7 @@ from shapeline.report.sections import sanity
 from shapeline.report.styling import styles
 from shapeline.statistics import ranking
 from shapeline.workflow import job_code, paths
-from shapeline.workflow.jobs import expected_outputs
-from shapeline.workflow.settings import attribute_settings, randomise_settings
+from shapeline.workflow.jobs import attribute_settings, expected_outputs, randomise_settings
 
 
 def arrays_of(classifier) -> dict:

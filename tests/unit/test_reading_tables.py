@@ -15,7 +15,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 from shapeline.methods import external
 from shapeline.workflow import init_config
-from shapeline.workflow import settings as job_settings
+from shapeline.workflow import jobs as job_settings
 from tests.unit import games
 
 # As the UCI repository has its census: no header, spaces after commas, question marks.

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from shapeline.config import validation
-from shapeline.config.renamed_keys import RENAMED_KEYS, rename_keys
+from shapeline.config.validation import RENAMED_KEYS, rename_keys
 from shapeline.errors import ShapelineError
 
 # A value of each renamed key where a configuration has it: the section of that place, and the value.

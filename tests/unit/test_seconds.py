@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 import shapeline
-from shapeline.attribution import timer
+from shapeline.attribution import run
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.rows import CALM, MOMENT, PASSES, SETTLED, _settle_seconds
 
 
 def test_what_others_do_meanwhile_is_not_counted():
-    began = timer.now()
+    began = run.now()
     time.sleep(0.2)  # as a process waits whose processor another one has
     assert began.since(waits=False) < 0.1
     assert began.since(waits=True) >= 0.2
 
 
 def test_the_wall_limits_what_several_threads_spend():
-    began = timer.Moment(time.perf_counter(), time.process_time() - 100.0)
+    began = run.Moment(time.perf_counter(), time.process_time() - 100.0)
     assert began.since(waits=False) < 1.0
 
 

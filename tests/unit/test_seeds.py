@@ -6,12 +6,12 @@ import json
 import pandas as pd
 import pytest
 
+from shapeline.attribution.attribution_job import Variant, list_variants
 from shapeline.attribution.settings import parse
-from shapeline.attribution.variants import Variant, list_variants
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.workflow import estimates, jobs, paths
-from shapeline.workflow.settings import attribute_settings, train_settings
+from shapeline.workflow.jobs import attribute_settings, train_settings
 from tests.workflow.conftest import TINY
 
 

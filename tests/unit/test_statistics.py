@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from shapeline.statistics import paired, ranking
-from shapeline.statistics.variance import variance_components, variance_shares
+from shapeline.statistics.bounds import variance_components, variance_shares
 
 
 def table(*columns, names="abcdefgh"):

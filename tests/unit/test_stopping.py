@@ -12,8 +12,7 @@ from shapeline import designs
 from shapeline.attribution import sampling
 from shapeline.attribution.run import Options, attribute
 from shapeline.config import validation
-from shapeline.config.derived import budget_of
-from shapeline.config.scales import SMOKE
+from shapeline.config.derived import SMOKE, budget_of
 from shapeline.designs import gaussian_process, incremental
 from shapeline.designs.stopping import (
     AT_THE_CAP,
@@ -37,7 +36,7 @@ from shapeline.report.formatting import number, share
 from shapeline.report.sections import stopping, texts
 from shapeline.report.styling import SIGNS, styles
 from shapeline.workflow import estimates
-from shapeline.workflow import settings as plan_settings
+from shapeline.workflow import jobs as plan_settings
 
 from . import games, value_tables
 

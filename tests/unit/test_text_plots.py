@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from shapeline.errors import ShapelineError
-from shapeline.metrics import ground_truth_words
+from shapeline.metrics import ground_truth
 from shapeline.report import experiment, rendering, styling
 from shapeline.report.colours import INK, tint
 from shapeline.report.figures import lines
@@ -364,7 +364,7 @@ def bools(text: str) -> np.ndarray:
 def test_f1_of_ground_truth_words_by_hand():
     rows = scored((7, [3, -9, 2, 1]), (3, [1, 2]), (5, [0.1, 0.2, 0.3, 0.4, 0.5]))
     known = {7: bools("x.x."), 3: bools("x."), 5: bools("x..x.")}
-    found = ground_truth_words.measure(rows, known, dict.fromkeys(known, 1))
+    found = ground_truth.measure_words(rows, known, dict.fromkeys(known, 1))
     # 7: the top two are words 0 and 2, as -9 is large only in size; 5: words 4 and 3, one of which is decisive
     assert found["value"].tolist() == [1.0, 0.0, 0.5]
     assert found["instance"].tolist() == [7, 3, 5] and set(found["statistic"]) == {"f1"} and found["x"].isna().all()
@@ -373,7 +373,7 @@ def test_f1_of_ground_truth_words_by_hand():
 def test_documents_that_cannot_be_judged_are_left_out_and_counted():
     rows = scored((0, [2, 1]), (1, [2, 1]), (2, [2, 1]))
     known = {0: bools("x."), 1: bools("x."), 2: bools("..")}
-    found = ground_truth_words.measure(rows, known, {0: 1, 1: 0, 2: 1})  # of 1 the model makes a 1 that is a 0
+    found = ground_truth.measure_words(rows, known, {0: 1, 1: 0, 2: 1})  # of 1 the model makes a 1 that is a 0
     assert found["value"].tolist()[0] == 1 and found["value"].isna().tolist() == [False, True, True]
     row = compare(found.assign(method="a")).iloc[0]
     assert (row["mean"], row["n"]) == (1, 1)
@@ -383,20 +383,20 @@ def test_equal_scores_are_ranked_by_a_seed_and_not_by_place():
     many = range(400)
     rows = scored(*((instance, [0, 0, 0, 0]) for instance in many))
     known = {instance: bools("x...") for instance in many}
-    first = ground_truth_words.measure(rows, known, dict.fromkeys(many, 1))["value"]
+    first = ground_truth.measure_words(rows, known, dict.fromkeys(many, 1))["value"]
     assert first.mean() == pytest.approx(0.25, abs=0.06)  # chance: k / d
-    assert (first == ground_truth_words.measure(rows, known, dict.fromkeys(many, 1))["value"]).all()
-    assert (first != ground_truth_words.measure(rows, known, dict.fromkeys(many, 1), seed=1)["value"]).any()
-    backwards = ground_truth_words.measure(rows[::-1], known, dict.fromkeys(many, 1)).sort_values("instance")["value"]
+    assert (first == ground_truth.measure_words(rows, known, dict.fromkeys(many, 1))["value"]).all()
+    assert (first != ground_truth.measure_words(rows, known, dict.fromkeys(many, 1), seed=1)["value"]).any()
+    backwards = ground_truth.measure_words(rows[::-1], known, dict.fromkeys(many, 1)).sort_values("instance")["value"]
     assert backwards.tolist() == first.tolist()  # whatever else is in the table
 
 
 def test_decisive_words_must_fit_the_scores():
     rows = scored((4, [1, 2]))
     with pytest.raises(ShapelineError, match="instance 4 has 2 scores but 3 words; prepare"):
-        ground_truth_words.measure(rows, {4: bools("x..")}, {4: 1})
+        ground_truth.measure_words(rows, {4: bools("x..")}, {4: 1})
     with pytest.raises(ShapelineError, match="instance 4 has 2 scores but no words"):
-        ground_truth_words.measure(rows, {}, {4: 1})
+        ground_truth.measure_words(rows, {}, {4: 1})
 
 
 STYLES = styling.styles({"exact": {}, "lime": {}, "random": {"is_control": True}}, "exact")

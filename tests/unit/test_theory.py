@@ -14,7 +14,7 @@ from shapeline import designs, graphs, seeds
 from shapeline.errors import ShapelineError
 from shapeline.influence.mim import mim
 from shapeline.papers import theory_figures as figures
-from shapeline.theory import additivity, identities, least_squares, uniqueness, visited_nodes, windows
+from shapeline.theory import additivity, identities, least_squares, visited_nodes, windows
 from shapeline.theory import games as theory_games
 from shapeline.theory.checks import Checks, check_all
 from tests.fixtures import notebooks
@@ -339,24 +339,24 @@ def test_theorem_6_1_by_a_double_sum(checks):
 def test_only_mim_keeps_the_axioms_among_the_terms(checks, monkeypatch):
     found = checks.uniqueness
     assert found.mim < 1e-12 and found.others > 0.01 and all(found.broken.values())
-    assert {axiom for broken in found.broken.values() for axiom in broken} == set(uniqueness.AXIOMS)
+    assert {axiom for broken in found.broken.values() for axiom in broken} == set(identities.AXIOMS)
     assert found.broken["Parzen"] == ("non-bias", "lemma 4.1")  # as the axioms' own search finds
     # A term that is MIM in disguise, and two whose sum is: the search must not miss them.
-    again = {"disguised": uniqueness.MIM["α = 1"]}
-    monkeypatch.setattr(uniqueness, "OTHERS", again)
-    assert uniqueness.search(data_sets=5).others < 1e-12
+    again = {"disguised": identities.MIM["α = 1"]}
+    monkeypatch.setattr(identities, "OTHERS", again)
+    assert identities.search(data_sets=5).others < 1e-12
     parts = {
         "to the right": lambda away, r, s, own, x: (x[0] > 0) * (s @ away),
         "to the left": lambda away, r, s, own, x: (x[0] <= 0) * (s @ away),
     }
-    monkeypatch.setattr(uniqueness, "OTHERS", parts)
-    assert uniqueness.search().others < 1e-12 and all("shift" in one for one in uniqueness.search().broken.values())
+    monkeypatch.setattr(identities, "OTHERS", parts)
+    assert identities.search().others < 1e-12 and all("shift" in one for one in identities.search().broken.values())
 
 
 def test_lemma_4_1_is_seen_to_fail(monkeypatch):
-    assert uniqueness.lemma_4_1() < 1e-12
-    monkeypatch.setitem(uniqueness.MIM, "α = 1", uniqueness.OTHERS["the mean in place of the sum"])
-    assert uniqueness.lemma_4_1() > 0.1
+    assert identities.lemma_4_1() < 1e-12
+    monkeypatch.setitem(identities.MIM, "α = 1", identities.OTHERS["the mean in place of the sum"])
+    assert identities.lemma_4_1() > 0.1
 
 
 def test_figure_1_shows_what_its_titles_say():

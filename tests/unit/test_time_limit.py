@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 import torch
 
-from shapeline.attribution import time_limit as time_limit_module
+from shapeline.attribution import run as time_limit_module
 from shapeline.attribution.context import ExplanationContext
 from shapeline.config import validation
 from shapeline.errors import MethodFailure
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.models import adapters
-from shapeline.workflow.settings import attribute_settings
+from shapeline.workflow.jobs import attribute_settings
 from tests.unit import questions
 
 D = 5

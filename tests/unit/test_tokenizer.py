@@ -24,8 +24,8 @@ from shapeline.games.features import Features
 from shapeline.games.settings import parse as game_of
 from shapeline.models import adapters, architectures, storage
 from shapeline.report.sections.texts import _cut, documents_of
-from shapeline.workflow import job_code, user_files
-from shapeline.workflow.settings import prepare_settings
+from shapeline.workflow import job_code
+from shapeline.workflow.jobs import prepare_settings
 from tests.fixtures import builders
 from tests.unit import questions
 
@@ -274,14 +274,14 @@ def test_the_example_is_valid_and_tracks_the_tokenizer(example):
     assert "examples/own/subwords.py" in job_code.prepare_code(loaded, "pieces")
     assert "tokenizer" in prepare_settings(loaded, "pieces")
     file = ["examples/own/subwords.py"]
-    assert job_code.select_code(loaded, "pieces")[-1:] == file and user_files.tokenizer_file(loaded, "pieces") == file
+    assert job_code.select_code(loaded, "pieces")[-1:] == file and job_code.tokenizer_file(loaded, "pieces") == file
     raw = copy.deepcopy(example)
     raw["models"]["bag"]["source"] = "examples/own/halves.py:network"
     raw["experiments"]["pieces"]["instances"] = {"texts": ["so good"]}
     halves = ["examples/own/halves.py"]
-    assert user_files.user_files(validation.load(raw), "pieces") == halves + file  # its tokens are not among the arrays
+    assert job_code.user_files(validation.load(raw), "pieces") == halves + file  # its tokens are not among the arrays
     raw["experiments"]["pieces"]["instances"] = {}
-    assert user_files.user_files(validation.load(raw), "pieces") == halves
+    assert job_code.user_files(validation.load(raw), "pieces") == halves
     assert validation.load({**copy.deepcopy(example), "scale": "smoke"}).models["bag"].training.epochs == 0
 
 

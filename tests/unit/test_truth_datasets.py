@@ -24,7 +24,7 @@ from shapeline.datasets.records import local_files
 from shapeline.datasets.sources import TEST, TRAIN
 from shapeline.errors import ShapelineError
 from shapeline.models.classifier import Classifier
-from shapeline.workflow.settings import prepare_settings, select_settings
+from shapeline.workflow.jobs import prepare_settings, select_settings
 from tests.fixtures import annotated_files as files
 from tests.fixtures import failures, text_files
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shapeline.config.yaml_files import check_files
+from shapeline.config.validation import check_files
 from shapeline.errors import ShapelineError
 
 

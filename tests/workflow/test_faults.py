@@ -17,7 +17,7 @@ import pytest
 import safetensors.numpy
 
 from shapeline import scores
-from shapeline.workflow import records
+from shapeline.workflow import jobs
 from tests.workflow.conftest import BIN, TINY, Checkout, copy_repository
 
 
@@ -43,7 +43,7 @@ def shards(checkout) -> dict:
 
 
 def record(checkout, name: str) -> Path:
-    return checkout.path / records.record_of(f"{SHARDS}/{name}")
+    return checkout.path / jobs.record_of(f"{SHARDS}/{name}")
 
 
 def settled(checkout) -> dict:

@@ -3,30 +3,25 @@ import gc
 import os
 import sys
 
-from shapeline.config.validation import check_frameworks, load
-from shapeline.config.yaml_files import check_files
+from shapeline.config.validation import check_files, check_frameworks, load
 from shapeline.errors import ShapelineError
 from shapeline.fork_server import server as fork_server
 from shapeline.metrics.registry import METRICS
 from shapeline.workflow.devices import visible_devices
-from shapeline.workflow.interpreter import (
+from shapeline.workflow.job_environment import (
     check_workflow_folder,
+    export_package,
     make_interpreter_path_plain,
+    release_stale_locks,
 )
-from shapeline.workflow.job_environment import export_package, release_stale_locks
 from shapeline.workflow import (
-    availability,
     dependencies,
-    expected_digests,
     job_code,
     jobs,
     messages,
     paths,
     prune,
-    records,
     runs,
-    settings,
-    user_files,
 )
 
 
@@ -40,11 +35,11 @@ def read_config(raw):
         files = sorted(
             workflow.configfiles, key=workflow.overwrite_configfiles.__contains__
         )
-        loaded = availability.add_available_experiments(load(raw, files))
+        loaded = paths.add_available_experiments(load(raw, files))
         if (
             workflow.is_main_process
         ):  # a job on a cluster reads the configuration once more
-            records.check_records(loaded)
+            jobs.check_records(loaded)
     except ShapelineError as error:
         sys.exit(f"{error}")
     messages.TARGETS.update(loaded.experiments)
@@ -160,8 +155,8 @@ def model_inputs(experiment, label=None):
             if label
             else paths.model_files(CONFIG, model)
         ),
-        "user": user_files.user_files(CONFIG, experiment),
-        "reference": user_files.reference_file(CONFIG, experiment),
+        "user": job_code.user_files(CONFIG, experiment),
+        "reference": job_code.reference_file(CONFIG, experiment),
     }
 
 

@@ -12,7 +12,7 @@ rule fetch_source:
         mirror=CONFIG.data.mirror or "",
         offline=int(CONFIG.data.offline),
     params:
-        settings=lambda w: settings.fetch_settings(w.source, w.file),
+        settings=lambda w: jobs.fetch_settings(w.source, w.file),
     script:
         "../scripts/fetch_source.py"
 

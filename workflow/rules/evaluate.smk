@@ -31,7 +31,7 @@ rule measure:
             )
         ),
         store=STORE,
-        asked=lambda w: expected_digests.format_digests(CONFIG, w.experiment, [w.label]),
+        asked=lambda w: jobs.format_digests(CONFIG, w.experiment, [w.label]),
     params:
         settings=lambda w: jobs.measure_jobs(
             CONFIG, w.experiment, runs.model_metrics(CONFIG, w.experiment)
@@ -63,7 +63,7 @@ rule measure_scores:
     resources:
         device="cpu",
         store=STORE,
-        asked=lambda w: expected_digests.format_digests(
+        asked=lambda w: jobs.format_digests(
             CONFIG, w.experiment, runs.all_labels(CONFIG, w.experiment)
         ),
     params:
@@ -89,7 +89,7 @@ rule compare:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        asked=lambda w: expected_digests.format_measured_digests(CONFIG, w.experiment),
+        asked=lambda w: jobs.format_measured_digests(CONFIG, w.experiment),
     params:
         settings=lambda w: jobs.compare_job(CONFIG, w.experiment),
     script:

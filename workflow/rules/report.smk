@@ -29,7 +29,7 @@ rule render_report:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        asked=lambda w: expected_digests.format_digests(
+        asked=lambda w: jobs.format_digests(
             CONFIG, w.experiment, runs.labels(CONFIG, w.experiment)
         ),
     params:

@@ -4,14 +4,16 @@ import importlib
 from collections.abc import Callable, Mapping
 
 
-def names_from(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`; homes: public name -> the module that holds it, of the package or
-    by its full name."""
+def names_from(package: str, homes: Mapping[str, str]) -> tuple[Callable, Callable[[], list[str]]]:
+    """Return a package's `__getattr__` and `__dir__`; homes: module, of the package or by its full name, to its public
+    names."""
+    home_of = {
+        name: home if "." in home else f"{package}.{home}" for home, names in homes.items() for name in names.split()
+    }
 
     def get(name: str) -> object:
-        if name not in homes:
+        if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = homes[name] if "." in homes[name] else f"{package}.{homes[name]}"
-        return getattr(importlib.import_module(home), name)
+        return getattr(importlib.import_module(home_of[name]), name)
 
-    return get, lambda: sorted(homes)
+    return get, lambda: sorted(home_of)

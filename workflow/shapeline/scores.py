@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from shapeline.errors import ShapelineError, describe_missing
 from shapeline.files import atomic
+from shapeline.seeds import seed_of
 
 VERSION = 3
 KEY = b"shapeline"
@@ -188,6 +189,13 @@ def succeeded(rows: pd.DataFrame) -> pd.DataFrame:
 def matrix(rows: pd.DataFrame) -> np.ndarray:
     """The scores of rows that succeeded, stacked: (rows, d) float64."""
     return np.stack(rows["scores"].to_list()).astype(float) if len(rows) else np.zeros((0, 0))
+
+
+def rank_features(values: np.ndarray, instances: np.ndarray, seed: int) -> np.ndarray:
+    """Return the rank of each feature by descending score (n, d), the first 0; equal scores in random order."""
+    chance = np.stack([np.random.default_rng(seed_of(seed, "ties", i)).random(values.shape[1]) for i in instances])
+    order = np.lexsort((chance, -values), axis=1)
+    return np.argsort(order, axis=1)  # the inverse permutation: ranks, not an ordering
 
 
 def _shards(folder: Path) -> list[Path]:

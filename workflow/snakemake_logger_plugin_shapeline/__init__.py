@@ -22,7 +22,7 @@ from statistics import fmean
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 
-ERRORS_ARE_REPORTED = "SHAPELINE_ERRORS_ARE_REPORTED"  # read by shapeline.workflow.job_logs
+ERRORS_ARE_REPORTED = "SHAPELINE_ERRORS_ARE_REPORTED"  # read by shapeline.workflow.job_environment
 CLEAR_LINE = "\r\033[K"
 PLAIN_INTERVAL = 30.0  # seconds between two lines of progress where the output is no terminal
 # Messages without an event that are shown, and errors that repeat what is shown.
@@ -130,7 +130,7 @@ class LogHandler(LogHandlerBase):
             self.write_line(f"{self.total} jobs done")
 
     def show_job_error(self, record) -> None:
-        from shapeline.workflow.job_logs import cause_of, last_lines
+        from shapeline.workflow.job_environment import cause_of, last_lines
 
         job = self.running.pop(record.jobid, None)
         exit_ = self.exits.pop(record.thread, "failed")
@@ -208,7 +208,7 @@ class LogHandler(LogHandlerBase):
                     self.write_progress()
 
     def write_progress(self) -> None:
-        from shapeline.workflow.job_logs import instances_done
+        from shapeline.workflow.job_environment import instances_done
 
         shares = {job.name: instances_done(job.logs[0]) if job.logs else None for job in self.running.values()}
         left = self.estimate_seconds_left()

@@ -3,6 +3,5 @@
 from shapeline.lazy import names_from
 
 __getattr__, __dir__ = names_from(
-    "shapeline.api",
-    {"explain": "call", "Explanation": "explanation", "compare": "comparison", "Comparison": "comparison"},
+    __name__, {"call": "explain", "explanation": "Explanation", "comparison": "compare Comparison"}
 )

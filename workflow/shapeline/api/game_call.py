@@ -20,6 +20,7 @@ from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import GAME, ONE
 from shapeline.api.progress import AFTER, is_watched
 from shapeline.attribution.explanation import Explanation as Record
+from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import (
     Evaluation,
@@ -29,7 +30,6 @@ from shapeline.attribution.set_game import (
     names_of,
     number_of_jobs,
 )
-from shapeline.attribution.value_file import WHERE
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features

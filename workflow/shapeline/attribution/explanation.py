@@ -14,7 +14,7 @@ class Explanation:
     """Scores of n instances by one method (one repeat of it).
 
     scores (n, *feature shape), NaN where the method failed; evaluations (n,) coalitions whose value was asked for;
-    seconds (n,) as clock.py has them, the design's construction shared out; target (n,) explained class, 0 where none;
+    seconds (n,) by run.py, the design's construction shared out; target (n,) explained class, 0 where none;
     value_full and value_empty (n,) values of the whole input and of the reference, NaN without a model; status and
     error (n,) "ok" or why not. standard_error: of the shape of scores, the 95 % half-width of each over 1.96 by what
     was drawn; None where the method has none. interaction_values (n, d (d-1) / 2): interactions of pairs of features in

@@ -17,13 +17,12 @@ from shapeline.attribution import game_values
 from shapeline.attribution.attribution_job import Result
 from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.explanation import Explanation
-from shapeline.attribution.game_values import LONG, ValueRows
+from shapeline.attribution.game_values import LONG, WHERE, ValueRows
 from shapeline.attribution.row_store import Table, digest_file, digest_of
 from shapeline.attribution.rows import rows_at
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, SetQuestion, Values, check_outputs, keys_of, names_of
 from shapeline.attribution.settings import AttributionSettings
-from shapeline.attribution.value_file import WHERE
 from shapeline.datasets.sources import source_files
 from shapeline.designs.design import whole
 from shapeline.designs.stopping import StoppingCriterion

@@ -1,24 +1,21 @@
 """Run one method on instances: sample masks, evaluate them, estimate scores, store them; failures become rows."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from shapeline.attribution import timer
-from shapeline.attribution.batches import Answer, Batch
 from shapeline.attribution.explanation import Explanation, blank
-from shapeline.attribution.optimal_orders import best_orders
-from shapeline.attribution.sampling import Sampling, sample
-from shapeline.attribution.sequential import Rounds
-from shapeline.attribution.time_limit import limited
-from shapeline.attribution.timer import Moment
+from shapeline.attribution.sampling import Answer, Batch, Rounds, Sampling, sample
 from shapeline.attribution.value_store import ValueStore
 from shapeline.datasets.loading import Dataset
 from shapeline.designs.design import Design
 from shapeline.designs.design import evaluations as evaluations_of
+from shapeline.designs.orders import best_orders
 from shapeline.errors import MethodFailure, ShapelineError, about, first_line, locate_input, unsupported
 from shapeline.games import features as feature_kinds
 from shapeline.games.game import Game
@@ -28,6 +25,49 @@ from shapeline.memory import ran_out
 from shapeline.methods import dispatch, registry
 from shapeline.methods.dispatch import Call
 from shapeline.methods.settings import MethodSettings, Size
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment on the wall's clock and on that of this process's processors, in seconds."""
+
+    wall: float
+    processor: float
+
+    def since(self, waits: bool) -> float:
+        """Seconds from this moment on: the processor's where they are fewer, for then others had it in the meantime.
+
+        waits: the numbers come from elsewhere (a GPU, a server behind a function), so that waiting is part of the cost.
+        """
+        wall = time.perf_counter() - self.wall
+        return wall if waits else min(wall, time.process_time() - self.processor)
+
+
+def now() -> Moment:
+    return Moment(time.perf_counter(), time.process_time())
+
+
+@contextlib.contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Raise MethodFailure inside the block once it has taken so long; without a limit, do nothing.
+
+    The alarm is heard between two steps of Python: a single call of a library that hangs is not ended.
+    """
+    if seconds is None:
+        yield
+        return
+
+    def stop(*_) -> None:
+        raise MethodFailure("time limit", f"it took longer than the {seconds:g} s that time_limit allows an instance")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
 
 NO_FEATURES = MethodFailure("no features", "the instance is nothing but padding, so there is nothing to score")
 UNEQUAL = 1e-3  # by which a network may differ between batches and backends, relative above 1
@@ -109,7 +149,7 @@ def attribute(
     question: of a method that asks no model, the model may be None. An Explanation for each budget of the method.
     Raises ShapelineError for a model that returns NaN, and for any failure when on_error is "fail".
     """
-    began, options = timer.now(), options or Options()
+    began, options = now(), options or Options()
     results = [blank(len(inputs), question.features, targets) for _ in method.budgets]
     everyone = range(len(inputs))
     try:
@@ -235,7 +275,7 @@ def _explain_all(run: _Run) -> None:
 
 def _explain(run: _Run, places: np.ndarray) -> Batch | Rounds:
     """Explain a chunk; where the method fails, find out which of its instances do."""
-    began, asked = timer.now(), run.sampling.ask(places)
+    began, asked = now(), run.sampling.ask(places)
     try:
         with limited(run.options.time_limit):
             _explain_together(run, places, asked, began)
@@ -263,7 +303,7 @@ def _explain_together(run: _Run, places: np.ndarray, asked: Batch | Rounds, bega
             if run.scorer is None:
                 answers = asked.read(values)
             else:
-                began = timer.now()  # the values of the ends are not the method's
+                began = now()  # the values of the ends are not the method's
                 answers = [_from_scorer(run, places)]
         took = began.since(waits(run.question, run.options))  # without the ceiling, which is no method's
         run.spent[places] += took / len(places)
@@ -311,7 +351,7 @@ def _evaluate(run: _Run, places: np.ndarray, masks: np.ndarray) -> np.ndarray:
         return run.question.values(inputs, masks, targets)
 
     def evaluate(rows: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, float]:
-        began = timer.now()
+        began = now()
         with locate_input(rows):
             made = run.question.values(inputs[rows], missing, targets[rows])
         return made, began.since(waits(run.question, run.options))

@@ -1,17 +1,285 @@
-"""The coalitions that a method evaluates of each instance: those of one design, or a sample of the instance's own."""
+"""The coalitions that a method evaluates of each instance: those of one design, a sample of the instance's own,
+or rounds of them until an explanation is good enough."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from shapeline.attribution.batches import Batch, SampledMasks, shared
-from shapeline.attribution.sequential import Rounds
-from shapeline.designs.design import Design
-from shapeline.designs.draws import count_at_once, draws
+from shapeline.designs.design import Design, unique_rows
+from shapeline.designs.draws import Draws, count_at_once, draws
+from shapeline.designs.stopping import AT_THE_CAP, Foretold, StoppingCriterion
 from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings, Size
 from shapeline.seeds import seed_of
+
+# From a design and the values (m, K) of its masks to scores (m, d) and their standard error (m, d), or None; and
+# perhaps the standard error of its pairs.
+Reader = Callable[[Design, np.ndarray], tuple[np.ndarray | None, ...]]
+# The same from masks of each instance (m, K, d), for what reads all of a chunk together; and perhaps pairs and theirs.
+StackReader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray | None, ...]]
+
+
+class Answer(NamedTuple):
+    """What a method says of a chunk at one budget: scores (m, d), evaluations (m,) or of each, and more by name."""
+
+    scores: np.ndarray
+    evaluations: np.ndarray | int
+    said: dict[str, Sequence]
+    standard_error: np.ndarray | None = None
+    interaction_values: np.ndarray | None = None  # (m, d (d-1) / 2)
+    interactions_standard_error: np.ndarray | None = None  # of the same shape
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The coalitions that a chunk is asked about: those of its designs, a design for each budget, and both ends.
+
+    masks (K, d) of all instances, or (m, K, d) of each; full, empty: where the ends are, one place or (m,); distinct:
+    how many of the masks the designs have, one number or (m,). read: from the values (m, K) to an answer a budget.
+    """
+
+    masks: np.ndarray
+    full: np.ndarray | int
+    empty: np.ndarray | int
+    distinct: np.ndarray | int
+    read: Callable[[np.ndarray], list[Answer]]
+    several: bool = False  # budgets
+
+    def ends(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values (m,) of the full and of the empty coalition."""
+        rows = np.arange(len(values))
+        return values[rows, self.full], values[rows, self.empty]
+
+
+@dataclass(frozen=True)
+class Together:
+    """The designs of several budgets as one set of masks (K, d), and the columns of each."""
+
+    designs: list[Design]
+    masks: np.ndarray
+    columns: list[np.ndarray]
+    full: int
+    empty: int
+    distinct: int
+
+
+def merge_designs(designs: list[Design], d: int) -> Together:
+    """Coalitions that several designs use are asked once; both ends are there, whether a design uses them or not."""
+    masks, columns = _union(designs, d)
+    with_ends, full, empty = _add_ends(masks)
+    return Together(designs, with_ends, columns, full, empty, len(masks))
+
+
+def shared(designs: list[Design], d: int, reader: Reader | None = None) -> Batch:
+    """What every chunk is asked where one design a budget serves all instances: that of a fixed cost."""
+    every = merge_designs(designs, d)
+    columns = [slice(0, every.distinct)] if len(designs) == 1 else every.columns  # a view, where that will do
+
+    def read(values: np.ndarray) -> list[Answer]:
+        return [_answer(reader, design, values[:, own]) for design, own in zip(every.designs, columns, strict=True)]
+
+    return Batch(every.masks, every.full, every.empty, every.distinct, read, len(designs) > 1)
+
+
+@dataclass
+class SampledMasks:
+    """Chunks of instances that have a draw each: of the pool's designs those that a chunk needs are held.
+
+    make: from the number of a draw to its designs, one a budget. reader, stack_reader: how scores are read out, where
+    not by the design's own matrix.
+    """
+
+    d: int
+    draws: Draws
+    make: Callable[[int], list[Design]]
+    reader: Reader | None = None
+    stack_reader: StackReader | None = None
+    held: dict[int, Together] = field(default_factory=dict)
+
+    def select(self, places: np.ndarray) -> Batch:
+        """The coalitions (m, K, d) of the instances at `places`; where a draw has fewer, its first is there again."""
+        numbers = [int(number) for number in self.draws.numbers[places]]
+        self.held = {number: each for number, each in self.held.items() if number in numbers}
+        # What is no longer asked is gone before what is new is made.
+        new = [number for number in dict.fromkeys(numbers) if number not in self.held]
+        made = self.draws.shared_out(lambda number: merge_designs(self.make(number), self.d), new)
+        self.held.update(zip(new, made, strict=True))
+        own = [self.held[number] for number in numbers]
+        most = max(len(each.masks) for each in own)
+        masks = self.draws.masks([_padded(each.masks, most) for each in own], places)
+
+        def read(values: np.ndarray) -> list[Answer]:
+            count = len(own[0].designs)
+            if self.stack_reader:
+                return [self._read_by_stack(own, masks, values, budget) for budget in range(count)]
+            return [self._read_by_design(own, numbers, places, values, budget) for budget in range(count)]
+
+        ends = (np.array([getattr(each, name) for each in own]) for name in ("full", "empty", "distinct"))
+        return Batch(masks, *ends, read, len(own[0].designs) > 1)
+
+    def _read_by_design(
+        self, own: list[Together], numbers: list[int], places: np.ndarray, values: np.ndarray, budget: int
+    ) -> Answer:
+        """Each design reads the instances that have it; what it says is of its features, and is put on theirs."""
+        scores, standard_error = np.empty((len(own), self.d)), np.full((len(own), self.d), np.nan)
+        pairs, spread, known = None, None, False
+        of_number = {number: np.flatnonzero([other == number for other in numbers]) for number in self.held}
+
+        def answer_of(number: int) -> Answer:
+            each = self.held[number]
+            asked = values[np.ix_(of_number[number], each.columns[budget])]
+            return _answer(self.reader, each.designs[budget], asked)
+
+        answers = self.draws.shared_out(answer_of, list(self.held))
+        for rows, answer in zip(of_number.values(), answers, strict=True):
+            scores[rows] = answer.scores
+            if answer.standard_error is not None:
+                standard_error[rows], known = answer.standard_error, True
+            if answer.interaction_values is not None:
+                pairs = np.empty((len(own), answer.interaction_values.shape[1])) if pairs is None else pairs
+                pairs[rows] = answer.interaction_values
+            if answer.interactions_standard_error is not None:
+                spread = np.full(pairs.shape, np.nan) if spread is None else spread
+                spread[rows] = answer.interactions_standard_error
+        spent = np.array([each.designs[budget].evaluations for each in own])
+        return Answer(
+            *(self.draws.scores(scores, places), spent, {}),
+            self.draws.scores(standard_error, places) if known else None,
+            *(None if one is None else self.draws.pairs(one, places) for one in (pairs, spread)),
+        )
+
+    def _read_by_stack(self, own: list[Together], masks: np.ndarray, values: np.ndarray, budget: int) -> Answer:
+        """All instances at once, each by its own masks; designs of one budget have as many."""
+        columns = np.stack([each.columns[budget] for each in own])
+        scores, *more = self.stack_reader(
+            np.take_along_axis(masks, columns[:, :, None], axis=1), np.take_along_axis(values, columns, axis=1)
+        )
+        return Answer(scores, np.array([each.designs[budget].evaluations for each in own]), {}, *more)
+
+
+def _answer(reader: Reader | None, design: Design, values: np.ndarray) -> Answer:
+    scores, standard_error, *more = reader(design, values) if reader else (design.attribute(values), None)
+    return Answer(scores, design.evaluations, {}, standard_error, design.attribute_pairs(values), *more)
+
+
+def _padded(masks: np.ndarray, most: int) -> np.ndarray:
+    """Masks (K, d) with the first of them again until there are as many as `most`."""
+    lacking = most - len(masks)
+    return np.concatenate([masks, np.repeat(masks[:1], lacking, axis=0)]) if lacking else masks
+
+
+def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The distinct coalitions of the designs (K, d), and for each design the columns of its own."""
+    if len(designs) < 2:
+        return (designs[0].masks, [np.arange(designs[0].evaluations)]) if designs else (np.zeros((0, d), bool), [])
+    masks = np.concatenate([design.masks for design in designs])
+    first, inverse = unique_rows(masks)
+    return masks[first], np.split(inverse, np.cumsum([design.evaluations for design in designs])[:-1])
+
+
+def _add_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """The masks and, where the design lacks them, the full and the empty coalition after them; and their positions.
+
+    Every score file states v(N) and v(∅); a design that does not use them is not charged for them.
+    """
+    sizes = masks.sum(1)
+    positions, missing = [], []
+    for size, end in ((masks.shape[1], True), (0, False)):
+        places = np.flatnonzero(sizes == size)
+        positions.append(int(places[0]) if len(places) else len(masks) + len(missing))
+        if not len(places):
+            missing.append(np.full((1, masks.shape[1]), end))
+    return np.concatenate([masks, *missing]), *positions
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """What a chunk is asked where nobody knows before how much.
+
+    places (n,): of its instances. asks: of each round, from some places to what they are asked, which includes what
+    they were asked before. until: what has to hold. falls: power of the evaluations with which errors fall, where a
+    round's prediction is not to be taken alone. least: rounds before an explanation may stop that is not certain.
+    together: none stops before all may.
+    """
+
+    places: np.ndarray
+    asks: Sequence[Callable[[np.ndarray], Batch]]
+    until: StoppingCriterion
+    falls: float | None = None
+    least: int = 1
+    together: bool = False
+    several = False  # budgets
+
+    def explain(
+        self, evaluate: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    ) -> tuple[Answer, np.ndarray, np.ndarray]:
+        """The answer on the chunk, and its values of the full and of the empty coalition (n,).
+
+        evaluate: from positions in the chunk (m,) and masks of each (m, K, d) to values (m, K).
+        """
+        n = len(self.places)
+        full, empty, spent = np.empty(n), np.empty(n), np.zeros(n, np.int64)
+        scores, standard_error, said = None, None, {"rounds": np.zeros(n), "warning": [AT_THE_CAP] * n}
+        left, held = np.arange(n), _Held(n)
+        for number, ask in enumerate(self.asks, 1):
+            asked = ask(self.places[left])
+            values = held.values(left, asked.masks, evaluate)
+            full[left], empty[left] = asked.ends(values)
+            [answer] = asked.read(values)
+            if scores is None:
+                scores, standard_error = np.empty((2, n, asked.masks.shape[2]))
+                earlier = Foretold(*scores.shape, self.falls) if self.falls else None
+            if earlier:
+                widened = earlier.widened(left, answer.evaluations, answer.scores, answer.standard_error)
+                answer = answer._replace(standard_error=widened)
+            scores[left], spent[left] = answer.scores, answer.evaluations
+            standard_error[left] = np.nan if answer.standard_error is None else answer.standard_error
+            said["rounds"][left] += 1
+            met = self.until.met(answer.scores, answer.standard_error, full[left] - empty[left])
+            if number < min(self.least, len(self.asks)) and met.any():
+                met &= ~answer.standard_error.any(axis=1)
+            if self.together:
+                met &= met.all()
+            for row in left[met]:
+                said["warning"][row] = None
+            left = left[~met]
+            if not len(left):
+                break
+        return Answer(scores, spent, said, standard_error), full, empty
+
+
+class _Held:
+    """The values that each of n instances was asked for, so that none is asked twice."""
+
+    def __init__(self, n: int):
+        random = np.random.default_rng(0)
+        self.salt = random.integers(1 << 63, size=n, dtype=np.uint64)
+        self.keys, self.known = np.zeros(0, np.uint64), np.zeros(0)
+
+    def values(self, rows: np.ndarray, masks: np.ndarray, evaluate: Callable) -> np.ndarray:
+        """Values (m, K) of masks (m, K, d) on the instances at `rows` (m,), those not held from `evaluate`."""
+        packed = np.packbits(masks, axis=2)
+        numbers = np.random.default_rng(1).integers(1 << 63, size=(packed.shape[2], 256), dtype=np.uint64)
+        # A coalition of an instance is known by the exclusive or of random numbers: 63 bits, no two are taken for one.
+        keys = np.bitwise_xor.reduce(numbers[np.arange(len(numbers)), packed], axis=2) ^ self.salt[rows, None]
+        every, first, place = np.unique(keys, return_index=True, return_inverse=True)
+        table = np.full(len(every), np.nan)
+        at = np.searchsorted(every, self.keys).clip(max=len(every) - 1)
+        mine = every[at] == self.keys
+        table[at[mine]] = self.known[mine]
+        fresh = np.zeros(keys.shape, bool)
+        fresh.ravel()[first[np.isnan(table)]] = True
+        most = fresh.sum(axis=1).max()
+        if most:  # an instance that has fewer is asked some again
+            columns = np.argsort(~fresh, axis=1, kind="stable")[:, :most]
+            asked = np.take_along_axis(masks, columns[:, :, None], axis=1)
+            place_of = np.take_along_axis(place.reshape(keys.shape), columns, axis=1)
+            table[place_of] = evaluate(rows, asked)
+        self.keys, self.known = every, table
+        return table[place.reshape(keys.shape)]
+
 
 CHUNK = 32  # instances between two progress lines
 DATA_CHUNK = 256  # of a method that reads all the data once a chunk

@@ -13,9 +13,8 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from shapeline.attribution.game_values import ValueRows
+from shapeline.attribution.game_values import WHERE, ValueFile, ValueRows
 from shapeline.attribution.row_store import ADDRESS
-from shapeline.attribution.value_file import WHERE, ValueFile
 from shapeline.errors import MethodFailure, ShapelineError, first_line
 from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from shapeline.config.derived import SMOKE
 from shapeline.config.limits import shorten_value
-from shapeline.config.scales import SMOKE
 from shapeline.config.types import WANTED, Config
 from shapeline.datasets.sources import USER_FILE
 from shapeline.errors import nearest
@@ -20,21 +20,9 @@ NUMBERS = {"int_type": "a whole number", "float_type": "a number"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke")
 RULES = (
-    *("fetch_source", "prepare_dataset", "convert_weights", "train_model", "randomise_model"),
-    *(
-        "select_instances",
-        "evaluate_game",
-        "attribute",
-        "measure",
-        "measure_scores",
-        "compare",
-        "render_report",
-        "measure_accuracy",
-        "render_theory",
-        "render_accuracy",
-        "render_index",
-    ),
-)
+    "fetch_source prepare_dataset convert_weights train_model randomise_model select_instances evaluate_game attribute "
+    "measure measure_scores compare render_report measure_accuracy render_theory render_accuracy render_index"
+).split()
 # Folders and pages beside the experiments' own.
 TAKEN = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "accuracy", "index")
 FEW_PLACES = 2  # in which a key may stand: more say nothing

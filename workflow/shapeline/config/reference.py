@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -22,6 +23,7 @@ from shapeline.config.types import (
     Report,
     Training,
 )
+from shapeline.config.validation import schema
 from shapeline.methods.parameters import CustomMethod, Sampled, StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
@@ -160,5 +162,5 @@ def members(annotation: Any) -> list[Any]:
     return [bare(member) for member in get_args(bare(annotation))]
 
 
-if __name__ == "__main__":  # python -m shapeline.config.reference > docs/configuration.md
-    print(page(), end="")
+if __name__ == "__main__":  # > docs/configuration.md; with --schema > workflow/schemas/config.schema.json
+    print(json.dumps(schema(), indent=2) if "--schema" in sys.argv else page().removesuffix("\n"))

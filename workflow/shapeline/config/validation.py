@@ -2,20 +2,141 @@
 
 import copy
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from shapeline.config.checks.experiment import problems
 from shapeline.config.checks.models import find_missing_frameworks
-from shapeline.config.derived import settle_prompts
+from shapeline.config.derived import SCALES, SMOKE, settle_prompts
 from shapeline.config.limits import find_extremes
 from shapeline.config.mistakes import SECTIONS, explain_failure, get_value, name_errors
-from shapeline.config.renamed_keys import rename_keys
-from shapeline.config.scales import SCALES, SMOKE
 from shapeline.config.types import Config
 from shapeline.errors import ShapelineError
+
+# The place of each renamed key (* is any name), its old and its new name.
+RENAMED_KEYS = (
+    ("", "run_if_here", "run_if_available"),
+    ("", "accuracy", "estimator_benchmark"),
+    ("datasets.*", "fit", "resize"),
+    ("datasets.*", "on_corrupt", "on_decode_error"),
+    ("models.*", "trusted", "trusted_types"),
+    ("experiments.*", "seeds", "training_seeds"),
+    ("experiments.*", "seed_instances", "instances_per_training_seed"),
+    ("experiments.*.instances", "or_all", "fewer_ok"),
+    ("experiments.*.report", "instances_shown", "n_shown"),
+    ("experiments.*.metrics", "decisive", "ground_truth_words"),
+    ("experiments.*.methods.*", "snapshots", "intermediate_budgets"),
+    ("experiments.*.methods.*", "rival_of", "match_budget_of"),
+    ("experiments.*.methods.*", "keep", "n_features"),
+    ("experiments.*.methods.*.budget", "at_most", "max_budget"),
+)
+
+
+def rename_keys(raw: dict, files: Iterable[str | Path] = ()) -> list[str]:
+    """Give the keys of a raw configuration their new names, in place; return one deprecation line per old key.
+
+    files: those that were merged into it, later ones over earlier ones. Of an old and a new name that stand in two of
+    them, the later one counts, as of one name; in one file they are a ShapelineError.
+    """
+    lines, conflicts = [], []
+    for place, old, new in RENAMED_KEYS:
+        for where, section in _find_sections(raw, place):
+            if old not in section:
+                continue
+            key = f"{where}.{old}".removeprefix(".")
+            if new in section and (earlier := _find_earlier(where, old, new, files)):
+                del section[earlier]
+                if earlier == old:
+                    continue
+            if new in section:
+                conflicts.append(f"{key}: is the old name of '{new}', which is also given; remove '{old}'")
+                continue
+            items = [(new if name == old else name, value) for name, value in section.items()]
+            section.clear()
+            section.update(items)
+            lines.append(f"{key}: the key is deprecated; rename it to '{new}'")
+    if conflicts:
+        raise ShapelineError("\n".join(conflicts))
+    return lines
+
+
+def _find_earlier(where: str, old: str, new: str, files: Iterable[str | Path]) -> str | None:
+    """Return which of two names stands only in an earlier file than the other; None where one file has both."""
+    last = dict.fromkeys((old, new), float("inf"))  # what no file has is of the command line, which overrides them
+    for rank, file in enumerate(files):
+        section = yaml.load(Path(file).read_text(encoding="utf-8"), Loader=Loader) if Path(file).is_file() else None
+        for part in where.split(".") if where else ():
+            section = section.get(part) if isinstance(section, dict) else None
+        last |= dict.fromkeys({old, new} & set(section if isinstance(section, dict) else ()), rank)
+    return None if last[old] == last[new] else min(last, key=last.get)
+
+
+def _find_sections(raw: Any, place: str) -> Iterator[tuple[str, dict]]:
+    """Return the path and the mapping of each section at a place."""
+    found = [("", raw)]
+    for part in place.split(".") if place else ():
+        found = [
+            (f"{where}.{name}".removeprefix("."), section[name])
+            for where, section in found
+            if isinstance(section, dict)
+            for name in (section if part == "*" else [part] if part in section else [])
+        ]
+    return ((where, section) for where, section in found if isinstance(section, dict))
+
+
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MERGE_TAG = "tag:yaml.org,2002:merge"  # of `<<`, which may stand twice
+
+
+def check_files(paths: Iterable[str | Path]) -> None:
+    """Raise a ShapelineError with a line for each file that is not YAML and each key that stands twice in one place.
+
+    YAML's readers keep the last of two equal keys, so that a setting would be ignored. Missing files are left to
+    Snakemake.
+    """
+    problems = [f"{path}: {problem}" for path in paths if Path(path).is_file() for problem in _problems(Path(path))]
+    if problems:
+        raise ShapelineError("\n".join(problems))
+
+
+def _problems(path: Path) -> Iterator[str]:
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=Loader)
+    except UnicodeDecodeError as error:
+        yield f"not encoded in UTF-8 (byte {error.start}); save it in UTF-8"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else "?"
+        yield f"line {line}: invalid YAML ({error.problem or error.context}); correct the line"
+    except yaml.YAMLError as error:
+        yield f"invalid YAML ({' '.join(str(error).split())}); correct it"
+    else:
+        yield from _repeated_keys(root)
+
+
+def _repeated_keys(root: yaml.Node | None) -> Iterator[str]:
+    waiting, seen = [root] if root else [], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or isinstance(node, yaml.ScalarNode):
+            continue
+        seen.add(id(node))  # an alias names a node that stands elsewhere too
+        children = node.value
+        if isinstance(node, yaml.MappingNode):
+            first: dict[str, int] = {}
+            for key, _ in node.value:
+                line = key.start_mark.line + 1
+                if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE_TAG:
+                    continue
+                if (before := first.setdefault(key.value, line)) != line:
+                    yield f"line {line}: the key '{key.value}' is repeated (first in line {before}); keep one"
+            children = [child for pair in node.value for child in pair]
+        waiting += children
+
 
 log = logging.getLogger("shapeline")
 MAX_LINES = 40  # mistakes that are listed at once

@@ -2,4 +2,4 @@
 
 from shapeline.lazy import names_from
 
-__getattr__, __dir__ = names_from(__name__, {"prepare": "preparation", "load": "loading"})
+__getattr__, __dir__ = names_from(__name__, {"preparation": "prepare", "loading": "load"})

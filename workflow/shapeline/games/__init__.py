@@ -5,14 +5,10 @@ from shapeline.lazy import names_from
 __getattr__, __dir__ = names_from(
     __name__,
     {
-        "DataValuation": "retraining",
-        "FeatureSelection": "retraining",
-        "EnsembleSelection": "ensembles",
-        "GlobalImportance": "removal",
-        "UncertaintyExplanation": "removal",
-        "StoredGame": "stored",
-        "ModelGame": "shapeline.api.model_game",
+        "retraining": "DataValuation FeatureSelection",
+        "ensembles": "EnsembleSelection",
+        "removal": "GlobalImportance UncertaintyExplanation",
+        "stored": "StoredGame",
+        "shapeline.api.model_game": "ModelGame",
     },
 )
-
-__all__ = __dir__()

@@ -1,9 +1,9 @@
-"""The engine's one door: a question, what a model says of coalitions, and its values on instances.
+"""The game: v(S), what a model's output is worth where only the features in S are kept; the only entry to the engine.
 
-A question never sees a method. It checks what it is given and hands it to the backend of the model's framework, which
-fills absent features from the reference on the model's device and runs the model in the form (plain, ONNX Runtime,
-frozen graph, compiled, ...) and batch that `calibrate` found fastest and verified. No framework is imported here: a job
-has one."""
+A game never sees a method. It checks what it is given and hands it to the backend of the model's framework, which fills
+masked features from the reference on the model's device and runs the model in the form (plain, ONNX Runtime, frozen
+graph, compiled, ...) and batch that `calibrate` found fastest and verified. No framework is imported here: a job has
+one."""
 
 import dataclasses
 import importlib

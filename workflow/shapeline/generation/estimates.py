@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.attribution.batches import Together, merge_designs
+from shapeline.attribution.sampling import Together, merge_designs
 from shapeline.designs.design import Design
 from shapeline.errors import ShapelineError
 from shapeline.generation.game import PromptGame
 from shapeline.generation.part_scores import CAPTUM, OF_TOKENS, SCORERS, score_parts
 from shapeline.generation.prompts import WHERE
-from shapeline.methods.controls import random
+from shapeline.methods.external import random
 from shapeline.methods.settings import MethodSettings, parse
 
 VALUES = ("sum", "mean", "token")

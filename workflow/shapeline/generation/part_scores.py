@@ -57,7 +57,7 @@ def _score_tokens(name: str) -> Callable[..., Scores]:
 def _captum(game: Any, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
     if not is_installed("captum"):
         raise ShapelineError(f"{CAPTUM}: {describe_missing('captum')}")
-    captum_llm = importlib.import_module("shapeline.third_party.captum_llm")  # which imports captum
+    captum_llm = importlib.import_module("shapeline.third_party.captum_methods")  # which imports captum
     return captum_llm.explain(
         _model_of(game, CAPTUM), evaluations=evaluations, seed=seed, by_token=by_token, **parameters
     )

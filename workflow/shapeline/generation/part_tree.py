@@ -6,7 +6,7 @@ import numpy as np
 
 from shapeline.generation.prompts import WHERE, Prompt
 from shapeline.generation.spans import split_text
-from shapeline.hierarchy import exploration, owen
+from shapeline.hierarchy import exploration, forests
 
 Values = Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), (K,)
 LEVELS = ("sentence", "passage")  # by falling depth; a border between messages is above both
@@ -59,7 +59,7 @@ def partition(values: Values, prompt: Prompt, evaluations: int) -> tuple[np.ndar
     value. Scores add up to the value with all parts less that with none.
     """
     levels = border_levels(prompt)
-    found = owen.partition(
+    found = forests.partition(
         _evaluator(values, prompt.d), 1, (prompt.d,), evaluations, cut=lambda nodes: cut(nodes, levels)
     )
     return found.scores[0, 0], int(found.evaluations[0])

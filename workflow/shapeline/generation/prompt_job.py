@@ -29,7 +29,7 @@ from shapeline.generation.encoding import Answer, Encoder
 from shapeline.generation.game import PromptGame, Removal
 from shapeline.generation.prompt_files import PromptRow, read_prompts
 from shapeline.generation.prompts import WHERE, build_prompt
-from shapeline.metrics.prompts import KEY
+from shapeline.metrics.bookkeeping import MEASURES_KEY
 from shapeline.seeds import seed_of
 from shapeline.versions import list_versions
 
@@ -215,7 +215,7 @@ class PromptJob:
             told |= {"method": found.method, "evaluations": found.evaluations}
             support = [*map(int, row["support"])] if len(row["support"]) else None
             measured = measures.measure(SimpleNamespace(**told), None, support, self.settings.game.seed)
-            details[KEY] = {name: value for name, value in measured.items() if np.isfinite(value)}
+            details[MEASURES_KEY] = {name: value for name, value in measured.items() if np.isfinite(value)}
         tokens = found.tokens
         if row["row"] < MOST_TOKENS and tokens is not None and tokens.size <= LARGEST:
             details["tokens"] = np.round(tokens, 5).tolist()

@@ -10,9 +10,8 @@ from shapeline.generation import batches
 from shapeline.generation.encoding import Answer
 from shapeline.generation.game import ModelSource
 from shapeline.generation.prompts import FIXED, WHERE
-from shapeline.gradients.torch_lrp import relevance_rules
-from shapeline.gradients.torch_passes import differentiable
-from shapeline.gradients.torch_rollout import rollout
+from shapeline.gradients.torch_attention import relevance_rules, rollout
+from shapeline.gradients.torch_gradients import differentiable
 from shapeline.models.text_network import eager_attention
 
 PASSES = 3  # evaluations that a pass forward and back counts as

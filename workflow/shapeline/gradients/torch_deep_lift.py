@@ -23,7 +23,7 @@ from shapeline.gradients.cells import (
     rows_of_a_pass,
     starts,
 )
-from shapeline.gradients.torch_passes import differentiable, points, tensor
+from shapeline.gradients.torch_gradients import differentiable, points, tensor
 from shapeline.models.torch_models import checked_logits
 
 # Modules that act on each number alone.

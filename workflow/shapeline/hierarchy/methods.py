@@ -13,13 +13,14 @@ import numpy as np
 
 from shapeline.errors import MethodFailure, is_installed, locate_input
 from shapeline.games.game import Game
-from shapeline.hierarchy import exploration, forests, owen
+from shapeline.hierarchy import exploration, forests
 from shapeline.hierarchy.exploration import NOTHING, Evaluate, HShap
-from shapeline.hierarchy.on_device import ON_DEVICE
 
 # Of the range of v. A float32 model gives one image values that differ by 1e-7 with its place in a batch, so that
 # exploration.TOLERANCE, for exact games, would let the batch decide which empty quadrants are explored.
 TOLERANCE = 1e-6
+# Frameworks whose models answer coalitions on the device: the module by name, so that a job imports one framework.
+ON_DEVICE = dict.fromkeys(("torch", "function"), "shapeline.hierarchy.torch_evaluator")
 BLOCK_BYTES = 1 << 26  # of inputs and masks that the engine is given at a time
 
 Scored = tuple[np.ndarray, np.ndarray, dict[str, Sequence]]
@@ -110,7 +111,7 @@ def partition(question: Game, inputs: np.ndarray, targets: np.ndarray, evaluatio
     if form is not None:  # a round asks ten coalitions an instance, and TensorFlow fills a larger batch up
         form = dataclasses.replace(form, batch=min(form.batch, 1 << (16 * len(inputs) - 1).bit_length()))
     evaluate = evaluator(question.having(form=form), inputs, targets)
-    values = owen.partition(evaluate, len(inputs), question.features.shape, evaluations)
+    values = forests.partition(evaluate, len(inputs), question.features.shape, evaluations)
     return values.scores.reshape(len(inputs), -1), values.evaluations, {"split_nodes": values.nodes}
 
 

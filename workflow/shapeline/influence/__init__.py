@@ -5,11 +5,10 @@ import of such a module would put itself in the function's place. All of them to
 """
 
 from shapeline.influence import axioms
-from shapeline.influence.augmented import augment, augmented_mim
+from shapeline.influence.arrays import shifted_picture
 from shapeline.influence.counterfactual import counterfactual
-from shapeline.influence.images import shifted_picture
 from shapeline.influence.local_linear import data_lime
-from shapeline.influence.mim import mim, set_influence, total_set_influence
+from shapeline.influence.mim import augment, augmented_mim, mim, set_influence, total_set_influence
 from shapeline.influence.parzen import parzen
 from shapeline.influence.qii import qii
 

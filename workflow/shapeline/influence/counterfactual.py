@@ -4,8 +4,7 @@ import warnings
 
 import numpy as np
 
-from shapeline.influence.arrays import table
-from shapeline.influence.labels import check, column_hashes, row_hashes
+from shapeline.influence.arrays import check, column_hashes, row_hashes, table
 
 
 def counterfactual(X, labels) -> np.ndarray:

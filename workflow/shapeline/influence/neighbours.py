@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.errors import ShapelineError
-from shapeline.influence.arrays import DTYPES, Space, space, table
-from shapeline.influence.labels import identities, labelled
+from shapeline.influence.arrays import DTYPES, Space, identities, labelled, space, table
 
 # A pair is near where |y-x|^2 < NEAR (|x|^2 + |y|^2): the products' rounding, at most 5e-7 or 1e-15 of the right side,
 # then passes 5e-6 of the left in float32; the second is float64 behind float32 results, the third behind 1e-10.

@@ -3,13 +3,15 @@
 Apart from the registry, whose words decide no number: an edit here runs what it calls again.
 """
 
+import ast
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from shapeline.datasets.sources import user_function
+from shapeline.datasets.sources import expand, user_function
+from shapeline.errors import ShapelineError, nearest
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,31 @@ def resolve(reference: str) -> Call:
     is_file = module.endswith(".py")
     function = user_function(reference) if is_file else getattr(importlib.import_module(module), name)
     return Call(function, tuple(inspect.signature(function).parameters))
+
+
+OWN_TAKES = ("d", "shape", "graph", "budget", "seed")
+
+
+def own_arguments(reference: str) -> dict[str, bool]:
+    """The arguments of "path/to/file.py:function", and whether each must be given; read without running the file.
+
+    Raises ShapelineError where there is no such file or function.
+    """
+    file, _, name = reference.rpartition(":")
+    path = expand(file)
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError) as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
+        raise ShapelineError(f"{path} cannot be read ({reason}); paths start at the repository root") from error
+    functions = {node.name: node.args for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if name not in functions:
+        hint = nearest(name, functions) if functions else " It defines no function."
+        raise ShapelineError(f"{path} has no function '{name}'.{hint}")
+    arguments = functions[name]
+    listed = [*arguments.posonlyargs, *arguments.args]
+    needed = {argument.arg: place < len(listed) - len(arguments.defaults) for place, argument in enumerate(listed)}
+    return needed | {
+        argument.arg: default is None
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    }

@@ -12,6 +12,13 @@ from shapeline.datasets.loading import Dataset
 from shapeline.datasets.sources import expand
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games.features import Features
+from shapeline.seeds import seed_of
+
+
+def random(d: int, instances: Sequence[int], seed: int) -> tuple[np.ndarray, int]:
+    """Standard normal scores (n, d), drawn afresh for each instance by its id; no evaluations."""
+    return np.stack([np.random.default_rng(seed_of(seed, instance)).standard_normal(d) for instance in instances]), 0
+
 
 TOLD = ("instance", "target", "scores", "evaluations", "seconds")
 MOST = 2.0**62  # evaluations

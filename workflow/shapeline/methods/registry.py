@@ -15,7 +15,7 @@ from pydantic import create_model
 from shapeline.datasets.sources import names_function
 from shapeline.designs.design import FIRST_ROUND
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
-from shapeline.methods.custom import OWN_TAKES, own_arguments
+from shapeline.methods.dispatch import OWN_TAKES, own_arguments
 from shapeline.methods.parameters import (
     AugmentedMim,
     BetaShapley,
@@ -107,11 +107,6 @@ class Method:
         return issubclass(self.parameters, Sampled)
 
     @property
-    def own_features(self) -> bool:
-        """Whether its entry may give features in place of the experiment's."""
-        return issubclass(self.parameters, MethodFeatures)
-
-    @property
     def torch_only(self) -> bool:
         return "torch" in self.needs
 
@@ -180,6 +175,31 @@ def _name_parameters(name: str, entry: Method) -> type[Parameters]:
     return create_model(title, __base__=entry.parameters, __module__=__name__, method=(Literal[name], ...))
 
 
+def _define_sampled(function: str, parameters: type[Parameters] = Sampled, minimum: str = "", **traits: Any) -> Method:
+    """Return the entry of a sampled design, whose smallest budget is the function `<its name>_minimum` beside it."""
+    minimum = f"shapeline.designs.{minimum or f'{function}_minimum'}"
+    traits = {"minimum": minimum, "random": True, "exchangeable": True, **traits}
+    return Method("coalitions", f"shapeline.designs.{function}", parameters, **traits)
+
+
+def _define_gradient(function: str, parameters: type[Parameters] = Parameters, **traits: Any) -> Method:
+    """Return the entry of a method that needs the model's derivative."""
+    return Method("gradients", f"shapeline.gradients.{function}", parameters, **{"needs": ("derivative",), **traits})
+
+
+def _define_measure(function: str, measure: str, parameters: type[Parameters] = Parameters, **traits: Any) -> Method:
+    """Return the entry of a measure of labelled points, with the function that calls it."""
+    traits = {"needs": ("labelled points",), "unit": "none", "measure": f"shapeline.influence.{measure}", **traits}
+    return Method("data", f"shapeline.methods.labelled_points:{function}", parameters, **traits)
+
+
+def _define_peer(package: str, function: str, parameters: type[Parameters], minimum: str = "", **traits: Any) -> Method:
+    """Return the entry of a method of another package."""
+    minimum = f"shapeline.third_party.budgets:{minimum}" if minimum else None
+    traits = {"package": package, "minimum": minimum, **traits}
+    return Method("peers", f"shapeline.third_party.{package}_methods:{function}", parameters, **traits)
+
+
 OWN = Method("coalitions", "", CustomFixedMethod, takes=())
 METHODS = Registry(
     {
@@ -195,144 +215,64 @@ METHODS = Registry(
             needs=("grid",),
             efficient="constrained",
         ),
-        "kernel_shap": Method(
-            "coalitions",
-            "shapeline.designs.sampled:kernel_shap",
-            Sampled,
-            minimum="shapeline.designs.sampled:kernel_shap_minimum",
+        "kernel_shap": _define_sampled(
+            "sampled:kernel_shap",
             grows="shapeline.designs.incremental:kernel_shap",
             efficient=True,
-            random=True,
-            exchangeable=True,
             holds="coalitions",
             reads="shapeline.designs.uncertainty:read_kernel_shap",
         ),
-        "sample_shapley": Method(
-            "coalitions",
-            "shapeline.designs.sampled:sample_shapley",
+        # The spread of fewer orders than those of its first round misses rare jumps.
+        "sample_shapley": _define_sampled(
+            "sampled:sample_shapley",
             SampleShapley,
-            minimum="shapeline.designs.sampled:sample_shapley_minimum",
             grows="shapeline.designs.incremental:sample_shapley",
-            first_round=12,  # the spread of fewer orders misses rare jumps
+            first_round=12,
             rounds=3,
             efficient=True,
-            random=True,
-            exchangeable=True,
             holds="permutations",
             reads="shapeline.designs.uncertainty:read_sample_shapley",
         ),
-        "gp_shapley": Method(
-            "coalitions",
-            "shapeline.designs.gaussian_process:gp_pairs",
-            Sampled,
-            minimum="shapeline.designs.gaussian_pairs:gp_shapley_minimum",
+        "gp_shapley": _define_sampled(
+            "gaussian_process:gp_pairs",
+            minimum="gaussian_pairs:gp_shapley_minimum",
             grows="shapeline.designs.gaussian_process:gp_pairs",
             falls=0.8,
             rounds=3,
             largest=2**14,
             efficient=True,
-            random=True,
-            exchangeable=True,
             holds="coalitions",
             reads_stack="shapeline.designs.gaussian_process:read_stack",
             reads_outputs="shapeline.designs.gaussian_process:read_outputs",
         ),
-        "leverage_shap": Method(
-            "coalitions",
-            "shapeline.designs.leverage:leverage_shap",
-            Sampled,
-            minimum="shapeline.designs.leverage:leverage_shap_minimum",
-            efficient=True,
-            random=True,
-            exchangeable=True,
-            holds="coalitions",
-        ),
-        "unbiased_kernel_shap": Method(
-            "coalitions",
-            "shapeline.designs.unbiased:unbiased_kernel_shap",
-            Sampled,
-            minimum="shapeline.designs.unbiased:unbiased_kernel_shap_minimum",
-            efficient=True,
-            random=True,
-            exchangeable=True,
-            holds="coalitions",
-        ),
-        "stratified_svarm": Method(
-            "coalitions",
-            "shapeline.designs.stratified:stratified_svarm",
-            Sampled,
-            minimum="shapeline.designs.stratified:stratified_svarm_minimum",
-            random=True,
-            exchangeable=True,
-            holds="coalitions",
-        ),
-        "owen_sampling": Method(
-            "coalitions",
-            "shapeline.designs.multilinear:owen_sampling",
-            Sampled,
-            minimum="shapeline.designs.multilinear:owen_sampling_minimum",
-            random=True,
-            exchangeable=True,
-        ),
-        "beta_shapley": Method(
-            "coalitions",
-            "shapeline.designs.semivalues:beta_shapley",
-            BetaShapley,
-            minimum="shapeline.designs.semivalues:semivalue_minimum",
-            random=True,
-            exchangeable=True,
-        ),
-        "weighted_banzhaf": Method(
-            "coalitions",
-            "shapeline.designs.semivalues:weighted_banzhaf",
-            WeightedBanzhaf,
-            minimum="shapeline.designs.semivalues:semivalue_minimum",
-            random=True,
-            exchangeable=True,
+        "leverage_shap": _define_sampled("leverage:leverage_shap", efficient=True, holds="coalitions"),
+        "unbiased_kernel_shap": _define_sampled("unbiased:unbiased_kernel_shap", efficient=True, holds="coalitions"),
+        "stratified_svarm": _define_sampled("stratified:stratified_svarm", holds="coalitions"),
+        "owen_sampling": _define_sampled("multilinear:owen_sampling"),
+        "beta_shapley": _define_sampled("semivalues:beta_shapley", BetaShapley, minimum="semivalues:semivalue_minimum"),
+        "weighted_banzhaf": _define_sampled(
+            "semivalues:weighted_banzhaf", WeightedBanzhaf, minimum="semivalues:semivalue_minimum"
         ),
         "shapley_interactions": Method(
             "coalitions", "shapeline.designs.interactions:shapley_interactions", Interactions, exact=True, pairs=16
         ),
-        "sample_interactions": Method(
-            "coalitions",
-            "shapeline.designs.interactions:sample_interactions",
+        "sample_interactions": _define_sampled(
+            "interactions:sample_interactions",
             SampledInteractions,
-            minimum="shapeline.designs.interactions:sample_interactions_minimum",
             pairs=256,
-            random=True,
-            exchangeable=True,
             holds="permutations",
             reads="shapeline.designs.uncertainty:read_sample_interactions",
         ),
-        "gp_interactions": Method(
-            "coalitions",
-            "shapeline.designs.gaussian_interactions:gp_interactions",
+        "gp_interactions": _define_sampled(
+            "gaussian_interactions:gp_interactions",
             GpInteractions,
-            minimum="shapeline.designs.gaussian_interactions:gp_interactions_minimum",
             pairs=256,
-            random=True,
-            exchangeable=True,
             holds="coalitions",
             reads_stack="shapeline.designs.gaussian_interactions:read_stack",
             reads_outputs="shapeline.designs.gaussian_interactions:read_outputs",
         ),
-        "lime": Method(
-            "coalitions",
-            "shapeline.designs.surrogate:lime",
-            Lime,
-            minimum="shapeline.designs.surrogate:lime_minimum",
-            random=True,
-            exchangeable=True,
-            holds="coalitions",
-        ),
-        "context_cite": Method(
-            "coalitions",
-            "shapeline.designs.ablations:context_cite",
-            ContextCite,
-            minimum="shapeline.designs.ablations:context_cite_minimum",
-            random=True,
-            exchangeable=True,
-        ),
+        "lime": _define_sampled("surrogate:lime", Lime, holds="coalitions"),
+        "context_cite": _define_sampled("ablations:context_cite", ContextCite),
         "lime_input": Method(
             "coalitions",
             "shapeline.methods.lime_input:lime_input",
@@ -344,7 +284,7 @@ METHODS = Registry(
         ),
         "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", MethodFeatures, control=True),
         "random": Method(
-            "coalitions", "shapeline.methods.controls:random", asks_model=False, control=True, random=True, unit="none"
+            "coalitions", "shapeline.methods.external:random", asks_model=False, control=True, random=True, unit="none"
         ),
         "tree_shap": Method(
             "coalitions",
@@ -356,99 +296,67 @@ METHODS = Registry(
         ),
         "linear_shap": Method(
             "coalitions",
-            "shapeline.methods.linear_shap:linear_shap",
+            "shapeline.methods.sklearn_steps:linear_shap",
             ReadsModel,
             needs=("estimator",),
             efficient=True,
             data=("table",),
         ),
         "h_shap": Method(
-            "hierarchical",
-            "shapeline.hierarchy.methods:h_shap",
-            HShap,
-            one_sided=True,
-            unit="none",
-            of_prompts=True,
+            "hierarchical", "shapeline.hierarchy.methods:h_shap", HShap, one_sided=True, unit="none", of_prompts=True
         ),
         "partition": Method(
             "hierarchical", "shapeline.hierarchy.methods:partition", Partition, efficient=True, of_prompts=True
         ),
-        "saliency": Method(
-            "gradients",
-            "shapeline.gradients.{framework}_gradients:saliency",
-            needs=("derivative",),
-            unsigned=True,
-            gradients=1,
-            unit="slope",
+        "saliency": _define_gradient("{framework}_gradients:saliency", unsigned=True, gradients=1, unit="slope"),
+        "gradient_x_input": _define_gradient(
+            "{framework}_gradients:gradient_x_input", control=True, gradients=1, unit="output", of_prompts=True
         ),
-        "gradient_x_input": Method(
-            "gradients",
-            "shapeline.gradients.{framework}_gradients:gradient_x_input",
-            needs=("derivative",),
-            control=True,
-            gradients=1,
-            unit="output",
-            of_prompts=True,
-        ),
-        "gradient_x_difference": Method(
-            "gradients",
-            "shapeline.gradients.{framework}_gradients:gradient_x_difference",
+        "gradient_x_difference": _define_gradient(
+            "{framework}_gradients:gradient_x_difference",
             needs=("derivative", "path"),
             control=True,
             gradients=1,
             unit="output",
         ),
-        "integrated_gradients": Method(
-            "gradients",
-            "shapeline.gradients.{framework}_gradients:integrated_gradients",
+        "integrated_gradients": _define_gradient(
+            "{framework}_gradients:integrated_gradients",
             IntegratedGradients,
             needs=("derivative", "path"),
             gradients="steps",
             unit="output",
             of_prompts=True,
         ),
-        "expected_gradients": Method(
-            "gradients",
-            "shapeline.gradients.{framework}_gradients:expected_gradients",
+        "expected_gradients": _define_gradient(
+            "{framework}_gradients:expected_gradients",
             ExpectedGradients,
             needs=("derivative", "path"),
             random=True,
             gradients="samples",
             unit="output",
         ),
-        "deep_lift": Method(
-            "gradients",
-            "shapeline.gradients.torch_deep_lift:deep_lift",
+        # What an LSTM does inside, and the largest over words, are no modules; attention has no rule.
+        "deep_lift": _define_gradient(
+            "torch_deep_lift:deep_lift",
             FromBackground,
             needs=("derivative", "torch", "path"),
             gradients=1,
-            # What an LSTM does inside, and the largest over words, are no modules; attention has no rule.
             refuses=("bilstm", "word_cnn", "folder"),
             unit="output",
         ),
-        "grad_cam": Method(
-            "gradients",
-            "shapeline.gradients.{framework}_grad_cam:grad_cam",
-            GradCam,
-            needs=("derivative",),
-            one_sided="signed",
-            gradients=1,
-            data=("image",),
-            unit="none",
+        "grad_cam": _define_gradient(
+            "{framework}_grad_cam:grad_cam", GradCam, one_sided="signed", gradients=1, data=("image",), unit="none"
         ),
-        "smooth_grad": Method(
-            "gradients",
-            "shapeline.gradients.{framework}_gradients:smooth_grad",
+        "smooth_grad": _define_gradient(
+            "{framework}_gradients:smooth_grad",
             SmoothGrad,
-            needs=("derivative",),
             unsigned=True,
             random=True,
             gradients="samples",
             unit="slope",
         ),
-        "attention_rollout": Method(
-            "gradients",
-            "shapeline.gradients.torch_rollout:attention_rollout",
+        "attention_rollout": _define_gradient(
+            "torch_attention:attention_rollout",
             OnePass,
             needs=("attention", "torch"),
             unsigned=True,
@@ -457,172 +365,74 @@ METHODS = Registry(
             unit="none",
             of_prompts=True,
         ),
-        "attn_lrp": Method(
-            "gradients",
-            "shapeline.gradients.torch_lrp:attn_lrp",
+        "attn_lrp": _define_gradient(
+            "torch_attention:attn_lrp",
             needs=("attention", "derivative", "torch"),
             gradients=1,
             data=("text",),
             unit="none",
             of_prompts=True,
         ),
-        "mim": Method(
-            "data",
-            "shapeline.methods.labelled_points:score_points",
-            Mim,
-            needs=("labelled points",),
-            asks_model=False,
-            measure="shapeline.influence.mim:mim",
-            unit="none",
+        "mim": _define_measure("score_points", "mim:mim", Mim, asks_model=False),
+        "parzen": _define_measure("score_points", "parzen:parzen", Parzen, asks_model=False),
+        "data_lime": _define_measure("score_points", "local_linear:data_lime", DataLime, asks_model=False),
+        "augmented_mim": _define_measure("score_queried_points", "mim:augmented_mim", AugmentedMim, random=True),
+        "qii": _define_measure("score_outputs", "qii:qii", Qii, random=True),
+        "counterfactual": _define_measure(
+            "score_pairs", "counterfactual:counterfactual", asks_model=False, unsigned=True
         ),
-        "parzen": Method(
-            "data",
-            "shapeline.methods.labelled_points:score_points",
-            Parzen,
-            needs=("labelled points",),
-            asks_model=False,
-            measure="shapeline.influence.parzen:parzen",
-            unit="none",
+        "peer_shap_kernel": _define_peer(
+            "shap", "kernel", Sampled, minimum="kernel_minimum", efficient=True, random=True
         ),
-        "data_lime": Method(
-            "data",
-            "shapeline.methods.labelled_points:score_points",
-            DataLime,
-            needs=("labelled points",),
-            asks_model=False,
-            measure="shapeline.influence.local_linear:data_lime",
-            unit="none",
+        "peer_shap_permutation": _define_peer(
+            "shap", "permutation", Sampled, minimum="pair_minimum", efficient=True, random=True
         ),
-        "augmented_mim": Method(
-            "data",
-            "shapeline.methods.labelled_points:score_queried_points",
-            AugmentedMim,
-            needs=("labelled points",),
-            random=True,
-            measure="shapeline.influence.augmented:augmented_mim",
-            unit="none",
-        ),
-        "qii": Method(
-            "data",
-            "shapeline.methods.labelled_points:score_outputs",
-            Qii,
-            needs=("labelled points",),
-            random=True,
-            measure="shapeline.influence.qii:qii",
-            unit="none",
-        ),
-        "counterfactual": Method(
-            "data",
-            "shapeline.methods.labelled_points:score_pairs",
-            needs=("labelled points",),
-            asks_model=False,
-            unsigned=True,
-            measure="shapeline.influence.counterfactual:counterfactual",
-            unit="none",
-        ),
-        "peer_shap_kernel": Method(
-            "peers",
-            "shapeline.third_party.shap_methods:kernel",
-            Sampled,
-            minimum="shapeline.third_party.budgets:kernel_minimum",
-            efficient=True,
-            random=True,
-            package="shap",
-        ),
-        "peer_shap_permutation": Method(
-            "peers",
-            "shapeline.third_party.shap_methods:permutation",
-            Sampled,
-            minimum="shapeline.third_party.budgets:pair_minimum",
-            efficient=True,
-            random=True,
-            package="shap",
-        ),
-        "peer_shap_partition": Method(
-            "peers",
-            "shapeline.third_party.shap_methods:partition",
+        "peer_shap_partition": _define_peer(
+            "shap",
+            "partition",
             PeerShapPartition,
             needs=("grid",),
-            minimum="shapeline.third_party.budgets:split_minimum",
+            minimum="split_minimum",
             efficient=True,
             random=True,
-            package="shap",
         ),
-        "peer_shap_gradient": Method(
-            "peers",
-            "shapeline.third_party.shap_networks:gradient",
+        "peer_shap_gradient": _define_peer(
+            "shap",
+            "gradient",
             ExpectedGradients,
             needs=("derivative", "torch", "path"),
             random=True,
             gradients="samples",
             data=("image", "table"),
-            package="shap",
             unit="output",
         ),
-        "peer_shap_deep": Method(
-            "peers",
-            "shapeline.third_party.shap_networks:deep",
+        "peer_shap_deep": _define_peer(
+            "shap",
+            "deep",
             FromBackground,
             needs=("derivative", "torch", "path"),
             gradients=1,
             data=("image", "table"),
-            package="shap",
             unit="output",
         ),
-        "peer_captum_kernel_shap": Method(
-            "peers",
-            "shapeline.third_party.captum_methods:kernel_shap",
-            Sampled,
-            needs=("torch",),
-            minimum="shapeline.third_party.budgets:kernel_minimum",
-            random=True,
-            package="captum",
+        "peer_captum_kernel_shap": _define_peer(
+            "captum", "kernel_shap", Sampled, needs=("torch",), minimum="kernel_minimum", random=True
         ),
-        "peer_captum_shapley_sampling": Method(
-            "peers",
-            "shapeline.third_party.captum_methods:shapley_sampling",
+        "peer_captum_shapley_sampling": _define_peer(
+            "captum",
+            "shapley_sampling",
             Sampled,
             needs=("torch",),
-            minimum="shapeline.third_party.budgets:permutation_minimum",
+            minimum="permutation_minimum",
             efficient=True,
             random=True,
-            package="captum",
         ),
-        "peer_captum_llm": Method(
-            "peers",
-            "shapeline.third_party.captum_llm:explain",
-            PeerCaptumLlm,
-            random=True,
-            data=("prompts",),
-            of_prompts=True,
-            package="captum",
+        "peer_captum_llm": _define_peer(
+            "captum", "explain", PeerCaptumLlm, random=True, data=("prompts",), of_prompts=True
         ),
-        "peer_shapiq": Method(
-            "peers",
-            "shapeline.third_party.shapiq_methods:approximate",
-            PeerShapiq,
-            minimum="shapeline.third_party.budgets:kernel_minimum",
-            random=True,
-            package="shapiq",
-        ),
-        "peer_lime_text": Method(
-            "peers",
-            "shapeline.third_party.lime_methods:text",
-            Sampled,
-            minimum="shapeline.third_party.budgets:fit_minimum",
-            random=True,
-            data=("text",),
-            package="lime",
-        ),
-        "peer_lime_image": Method(
-            "peers",
-            "shapeline.third_party.lime_methods:image",
-            Sampled,
-            minimum="shapeline.third_party.budgets:fit_minimum",
-            random=True,
-            data=("image",),
-            package="lime",
-        ),
+        "peer_shapiq": _define_peer("shapiq", "approximate", PeerShapiq, minimum="kernel_minimum", random=True),
+        "peer_lime_text": _define_peer("lime", "text", Sampled, minimum="fit_minimum", random=True, data=("text",)),
+        "peer_lime_image": _define_peer("lime", "image", Sampled, minimum="fit_minimum", random=True, data=("image",)),
         "external": Method("external", "shapeline.methods.external:read", External, asks_model=False, unit="none"),
     }
 )

@@ -7,7 +7,6 @@ from shapeline import scores
 from shapeline.errors import about
 from shapeline.games.features import Features
 from shapeline.games.game import Game
-from shapeline.metrics import ties
 
 SIZES = 200
 CHUNK_BYTES = 1 << 26  # of the masks given to the engine at a time
@@ -76,7 +75,7 @@ def _needed(positive: np.ndarray, counts: np.ndarray) -> int:
 
 def _curves(rows, positive, question: Game, inputs, seed, counts) -> dict[str, np.ndarray]:
     """Shares of the whole input's logit and probability, each (instances, counts)."""
-    place = ties.positions(scores.matrix(rows), rows["instance"].to_numpy(), seed)
+    place = scores.rank_features(scores.matrix(rows), rows["instance"].to_numpy(), seed)
     targets = rows["target"].to_numpy()
     needed = np.r_[0, counts[: _needed(positive, counts)]]  # the first mask removes nothing
     removed = np.minimum(needed, positive[:, None])

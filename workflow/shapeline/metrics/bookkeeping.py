@@ -1,5 +1,7 @@
 """What the score file itself tells: the efficiency gap, the evaluations and the seconds."""
 
+import json
+
 import numpy as np
 import pandas as pd
 
@@ -20,3 +22,16 @@ def _tidy(rows: pd.DataFrame, quantities: dict) -> pd.DataFrame:
     return pd.concat(
         [keys.assign(statistic=name, x=np.nan, value=value) for name, value in quantities.items()], ignore_index=True
     )
+
+
+MEASURES_KEY = "measures"  # of a row's details
+
+
+def prompts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the measures of each prompt and repeat, by their names; those that a prompt lacks are left out."""
+    found = [
+        {"instance": row.instance, "repeat": row.repeat, "statistic": name, "x": np.nan, "value": value}
+        for row in rows.itertuples()
+        for name, value in (json.loads(row.details or "{}").get(MEASURES_KEY) or {}).items()
+    ]
+    return pd.DataFrame(found, columns=["instance", "repeat", "statistic", "x", "value"])

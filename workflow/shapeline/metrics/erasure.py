@@ -7,7 +7,6 @@ from shapeline import scores
 from shapeline.errors import about
 from shapeline.games.features import Features
 from shapeline.games.game import Game
-from shapeline.metrics import ties
 
 FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)  # the paper's bins of tokens
 CHUNK = 64
@@ -40,7 +39,7 @@ def measure(
         part = rows.iloc[positions].reset_index(drop=True)
         asked = question.having(features=features, value="probability")
         counts = np.maximum(1, np.round(np.asarray(fractions or FRACTIONS) * features.d)).astype(int)
-        ranks = ties.positions(scores.matrix(part), part["instance"].to_numpy(), seed)
+        ranks = scores.rank_features(scores.matrix(part), part["instance"].to_numpy(), seed)
         keys, lost = part[["instance", "repeat"]], np.zeros((len(part), 2))
         for start in range(0, len(part), CHUNK):
             chosen = slice(start, start + CHUNK)

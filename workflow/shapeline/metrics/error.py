@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.metrics import ties
 from shapeline.seeds import seed_of
 
 HALF_WIDTH = 1.96  # of a 95 % interval, in uncertainties
@@ -45,8 +44,8 @@ def _pad_rows(both: pd.DataFrame, top: float, seed: int) -> pd.DataFrame:
     mine, true = scores.matrix(last), _true(last)
     k = max(1, int(np.ceil(top * mine.shape[1])))
     instances = last["instance"].to_numpy()
-    chosen = ties.positions(mine, instances, seed) < k
-    wanted = ties.positions(true, instances, seed_of(seed, "truth")) < k
+    chosen = scores.rank_features(mine, instances, seed) < k
+    wanted = scores.rank_features(true, instances, seed_of(seed, "truth")) < k
     quantities = {
         "rmse": np.sqrt(((mine - true) ** 2).mean(1)),
         "spearman": correlation(mean_ranks(mine), mean_ranks(true)),

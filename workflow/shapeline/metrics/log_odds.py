@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.optimal_orders import INSERTION, MASKING
+from shapeline.designs.orders import INSERTION, MASKING
 from shapeline.errors import about
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.metrics import ties
 
 FRACTIONS = (0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.16, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
 CHUNK = 64
@@ -68,7 +67,7 @@ def _measure(rows, question: Game, inputs, buckets, seed, fractions, progress) -
             counts = np.arange(d + 1) if fractions is None and d <= 20 else _counts(fractions or FRACTIONS, d)
             x = counts / d
         part = rows.iloc[positions].reset_index(drop=True)
-        ranks = ties.positions(scores.matrix(part), part["instance"].to_numpy(), seed)
+        ranks = scores.rank_features(scores.matrix(part), part["instance"].to_numpy(), seed)
         tell = progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations))
         asked = question.having(features=features, value="log_odds")
         curves = _curves(part, asked, inputs[positions], (ranks, ranks), counts, tell)

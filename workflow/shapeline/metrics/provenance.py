@@ -42,7 +42,7 @@ def check_scores(paths: Iterable[str | Path], experiment: str, digests: Mapping[
 
 
 def from_text(text: str) -> dict[str, str]:
-    """Digests by label from the one word that a resource of a rule holds (workflow/expected_digests.py)."""
+    """Digests by label from the one word that a resource of a rule holds (workflow/jobs.py)."""
     return dict(part.split(":") for part in text.split(",") if part)
 
 

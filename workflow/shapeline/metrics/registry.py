@@ -151,7 +151,7 @@ METRICS: dict[str, Metric] = {
         paired=True,
     ),
     "ground_truth_words": Metric(
-        "shapeline.metrics.ground_truth_words:measure", "accuracy", {"f1": "higher"}, asks_documents=True, paired=True
+        "shapeline.metrics.ground_truth:measure_words", "accuracy", {"f1": "higher"}, asks_documents=True, paired=True
     ),
     "randomisation": Metric(
         "shapeline.metrics.randomisation:measure",
@@ -161,7 +161,7 @@ METRICS: dict[str, Metric] = {
         asks_randomised=True,
     ),
     "localization": Metric(
-        "shapeline.metrics.localization:measure",
+        "shapeline.metrics.ground_truth:measure_pixels",
         "accuracy",
         dict.fromkeys(("f1", "f1_best", "f1_equal_area", "auprc", "iou", "iou_equal_area", "pointing"), "higher"),
         asks_truth=True,
@@ -210,7 +210,7 @@ METRICS: dict[str, Metric] = {
         paired=True,
     ),
     "prompts": Metric(
-        "shapeline.metrics.prompts:measure",
+        "shapeline.metrics.bookkeeping:prompts",
         "faithfulness",
         {
             "deletion_auc": "lower",

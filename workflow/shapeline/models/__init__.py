@@ -5,17 +5,9 @@ from shapeline.lazy import names_from
 __getattr__, __dir__ = names_from(
     __name__,
     {
-        "ARCHITECTURES": "architectures",
-        "FRAMEWORKS": "architectures",
-        "build": "architectures",
-        "for_dataset": "architectures",
-        "KINDS": "adapters",
-        "wrap": "adapters",
-        "Classifier": "classifier",
-        "load": "storage",
-        "save": "storage",
-        "start_from": "storage",
+        "architectures": "ARCHITECTURES FRAMEWORKS build for_dataset",
+        "adapters": "KINDS wrap",
+        "classifier": "Classifier",
+        "storage": "load save start_from",
     },
 )
-
-__all__ = __dir__()

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from shapeline.datasets.registry import SOURCES
-from shapeline.metrics.localization import leaf_edges
+from shapeline.metrics.ground_truth import leaf_edges
 from shapeline.report import experiment
 from shapeline.report.colours import EXACT, FIRST, INK, QUIET, SECOND
 from shapeline.report.elements import figure, join_parts, note, table

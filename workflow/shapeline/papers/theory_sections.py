@@ -12,8 +12,7 @@ from shapeline.report.sections.common import top
 from shapeline.theory.additivity import linear_share
 from shapeline.theory.checks import Checks
 from shapeline.theory.games import ROUNDING
-from shapeline.theory.identities import Identities
-from shapeline.theory.uniqueness import AXIOMS, Search
+from shapeline.theory.identities import AXIOMS, Identities, Search
 from shapeline.theory.visited_nodes import Hierarchy
 from shapeline.theory.windows import ESTIMATORS, Approximation
 

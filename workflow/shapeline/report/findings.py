@@ -19,7 +19,7 @@ from shapeline.report.experiment import (
 )
 from shapeline.report.formatting import format_count, interval, number, share
 from shapeline.statistics import paired
-from shapeline.statistics.equal_error import EqualError, compare_at_equal_error
+from shapeline.statistics.paired import EqualError, compare_at_equal_error
 
 
 def headline(results: Results) -> dict:

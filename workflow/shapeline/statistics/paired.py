@@ -3,14 +3,71 @@
 A table of values is (instances, labels): one number each, repeats averaged, since an instance's draws are its own.
 """
 
+import functools
 import itertools
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from shapeline.statistics.bounds import LEVEL, enough, moments, student, units
-from shapeline.statistics.signed_ranks import alike, signed_rank_test
+from shapeline.metrics.error import mean_ranks
+from shapeline.statistics.bounds import LEAST_INSTANCES, LEVEL, enough, moments, student, units
+
+FEW = 13  # units of which all signs are tried where gains tie
+SOME = 50  # units up to which the distribution is exact where none tie
+
+
+def alike(gains: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows of gains (k, n) that one call tests as if each were alone: their places, and the gains that are not 0.
+
+    Zeros are left out, and ties decide which distribution is taken. Rows of zeros alone are left out.
+    """
+    sizes = np.sort(np.abs(gains), axis=1)
+    tied = ((sizes[:, 1:] == sizes[:, :-1]) & (sizes[:, 1:] != 0)).any(1)
+    kinds = np.column_stack([(gains != 0).sum(1), tied])
+    for count, tie in np.unique(kinds, axis=0):
+        places = np.flatnonzero((kinds == (count, tie)).all(1))
+        if count:
+            rows = gains[places]
+            yield places, rows[rows != 0].reshape(len(places), count)
+
+
+def signed_rank_test(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two-sided p (k,) of the test of each row of gains (k, n), none of them 0, and their signed ranks (k, n).
+
+    All rows are tested alike: by the exact distribution up to 50 units without a tie, by all signs up to 13 with one in
+    some row, else by the normal approximation, corrected for ties (scipy.stats.wilcoxon's "auto").
+    """
+    from scipy.special import ndtr
+
+    ranks = mean_ranks(np.abs(gains))
+    signed, n = np.sign(gains) * ranks, gains.shape[1]
+    above = np.where(gains > 0, ranks, 0.0).sum(1)
+    ties = n * (n + 1) * (2 * n + 1) / 6 - (ranks**2).sum(1)  # sum of (t^3 - t) / 12 over groups of t equal ones
+    if n <= SOME and not ties.any():
+        chances = _distribution(n)
+        upto = np.cumsum(chances)
+        place = above.round().astype(int)
+        return np.minimum(1.0, 2 * np.minimum(upto[place], upto[-1 - place])), signed
+    if n <= FEW:
+        signs = np.array(list(itertools.product((0.0, 1.0), repeat=n)))
+        p = [2 * min((signs @ own <= sum_).mean(), (signs @ own >= sum_).mean())
+             for own, sum_ in zip(ranks, above, strict=True)]  # fmt: skip
+        return np.minimum(1.0, p), signed
+    error = np.sqrt(((n * (n + 1) * (2 * n + 1)) - 6 * ties) / 24)
+    return 2 * ndtr(-np.abs(above - n * (n + 1) / 4) / error), signed
+
+
+@functools.cache
+def _distribution(n: int) -> np.ndarray:
+    """Chances of each sum, 0 to n (n + 1) / 2, of the ranks 1 to n that a fair coin each lets in."""
+    chances = np.ones(1)
+    for rank in range(1, n + 1):
+        chances = (np.pad(chances, (0, rank)) + np.pad(chances, (rank, 0))) / 2
+    return chances
+
 
 POWER = 0.8
 SURE = 0.05
@@ -150,3 +207,148 @@ def scale_to_range(values: pd.DataFrame, random: str, better: str = "lower") -> 
     gained = (sign * values).sub(sign * values[random], axis=0)
     span = best - sign * values[random]
     return gained[span > 0].div(span[span > 0], axis=0)
+
+
+TRIALS = 2000
+TOGETHER = SURE / 5  # a page has up to five such tests, one a question
+CELLS = 1 << 20  # numbers shuffled at a time
+
+
+@dataclass(frozen=True)
+class EqualMethods:
+    """rate: share of trials whose test rejects; together: p of a permutation test that draws move instances together
+    (small where they do); n, repeats; sentence says both. NaN where there are too few."""
+
+    rate: float
+    together: float
+    n: int
+    repeats: int
+    sentence: str
+
+
+def rate_of_equal_methods(
+    repeats: np.ndarray, block: np.ndarray | None = None, trials: int = TRIALS, seed: int = 0
+) -> EqualMethods:
+    """The rate at which the signed-rank test tells two draws of one method apart at .05, from its repeats.
+
+    repeats: (n, R), R at least 2; instances that lack one are left out; block: (n,) instances that share their draws.
+    A trial gives every instance (or block) two different repeats of its own. That takes for granted that draws do not
+    move instances together, which is tested beside it: were the r-th draws alike in all, the means of the columns would
+    differ more than if every instance's repeats are shuffled (a permutation test of their variance; exact).
+    """
+    repeats = np.asarray(repeats, float)
+    kept = np.isfinite(repeats).all(1)
+    repeats, block = repeats[kept], None if block is None else np.asarray(block)[kept]
+    n, count = repeats.shape
+    if block is not None:  # of one block's instances the draws are one
+        repeats = np.array([repeats[block == name].mean(0) for name in np.unique(block)]).reshape(-1, count)
+    if count < 2 or not enough(len(repeats), block is not None):
+        return EqualMethods(np.nan, np.nan, n, count, "too few repeats or instances.")
+    own, rejected, above = repeats.mean(0).var(), 0, 0
+    for shuffled in _shuffled(repeats, trials, seed):
+        rejected += signed_rank_rejections(shuffled[:, :, 0] - shuffled[:, :, 1]).sum()
+        above += (shuffled.mean(1).var(1) >= own * (1 - 1e-9)).sum()
+    rate, together = float(rejected / trials), float((1 + above) / (1 + trials))
+    return EqualMethods(rate, together, n, count, _sentence(rate, together))
+
+
+def _shuffled(repeats: np.ndarray, trials: int, seed: int) -> Iterator[np.ndarray]:
+    """Some trials at a time (., units, repeats), the repeats of each unit in an order of its own."""
+    random, step = np.random.default_rng(seed), max(1, CELLS // repeats.size)
+    for start in range(0, trials, step):
+        yield random.permuted(np.broadcast_to(repeats, (min(step, trials - start), *repeats.shape)), axis=2)
+
+
+def signed_rank_rejections(differences: np.ndarray, level: float = SURE) -> np.ndarray:
+    """Whether Wilcoxon's signed-rank test, two-sided, rejects: differences (trials, n) -> (trials,) bool.
+
+    The normal approximation above 50 units or where differences tie, the exact distribution below, as scipy's.
+    """
+    whole = (differences == 0).any(1)
+    rejected = np.zeros(len(differences), bool)
+    if (~whole).any():
+        rejected[~whole] = signed_rank_test(differences[~whole])[0] < level
+    others = np.flatnonzero(whole)
+    for places, rows in alike(differences[others]):
+        rejected[others[places]] = signed_rank_test(rows)[0] < level
+    return rejected
+
+
+def _sentence(rate: float, together: float) -> str:
+    found = f"{100 * rate:.1f} % of tests between two sampling repetitions of one method are significant (level 5 %)"
+    if together < TOGETHER:
+        return (
+            f"{found}. ⚠ The repetitions are correlated between instances (p = {together:.3f}), so the p-values of the "
+            "test are too small."
+        )
+    return f"{found}. The repetitions are not significantly correlated between instances (p = {together:.3f})."
+
+
+RESAMPLED = 2000
+LOST = 0.025  # share of resamples that may leave the measured budgets before there is no interval
+
+
+@dataclass(frozen=True)
+class EqualError:
+    """The error that both reach, the evaluations of each there, and how many times as many the second takes."""
+
+    error: float
+    first: float
+    second: float
+    ratio: float
+    low: float
+    high: float
+    n: int
+
+
+def evaluations_at(errors: np.ndarray, spent: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Evaluations (r,) at which curves reach an error (r,), log-log linear between neighbouring budgets.
+
+    errors (r, b) at evaluations spent (b,), which ascend. Where a curve crosses the error several times it is the
+    first. NaN where it does not cross it between two of its budgets: nothing is extrapolated.
+    """
+    reached = errors <= error[:, None]
+    after = reached.argmax(axis=1)
+    rows = np.arange(len(errors))
+    before = np.maximum(after - 1, 0)
+    up, down, at = (np.log(value) for value in (errors[rows, before], errors[rows, after], error))
+    share = np.divide(up - at, up - down, out=np.zeros(len(up)), where=up > down)
+    logs = np.log(spent)[before] + share * (np.log(spent)[after] - np.log(spent)[before])
+    inside = reached.any(axis=1) & ((after > 0) | (errors[:, 0] == error))
+    return np.where(inside, np.exp(logs), np.nan)
+
+
+def compare_at_equal_error(
+    first: pd.DataFrame, second: pd.DataFrame, spent: tuple[pd.Series, pd.Series]
+) -> EqualError | None:
+    """Evaluations of two methods at the least error that both reach; None where one does not cross it.
+
+    first, second: errors (instances, budgets), compared on the instances that both have; spent: evaluations by budget,
+    of each. The ratio's interval is exp(log ratio ± t s), s its standard deviation over resampled instances: NaN with
+    fewer than six, or where resamples leave the measured budgets.
+    """
+    first, second = first.dropna(), second.dropna()
+    common = first.index.intersection(second.index)
+    if not len(common):
+        return None
+    both = [frame.loc[common, costs.sort_values().index] for frame, costs in zip((first, second), spent, strict=True)]
+    costs = [each.sort_values().to_numpy(float) for each in spent]
+    [found] = _ratios(both, costs, np.full((1, len(common)), 1 / len(common)))
+    if not np.isfinite(found).all():
+        return None
+    draws = np.random.default_rng(0).multinomial(len(common), np.full(len(common), 1 / len(common)), RESAMPLED)
+    logs = np.log(_ratios(both, costs, draws / len(common))[:, 3])
+    fine = np.isfinite(logs)
+    half = np.nan
+    if len(common) >= LEAST_INSTANCES and fine.mean() >= 1 - LOST:
+        half = float(student((1 - LEVEL) / 2, len(common)) * logs[fine].std(ddof=1))
+    error, own, others, ratio = map(float, found)
+    return EqualError(error, own, others, ratio, ratio * np.exp(-half), ratio * np.exp(half), len(common))
+
+
+def _ratios(both: list[pd.DataFrame], costs: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
+    """Error, evaluations of each, and their ratio (r, 4), of means by weights (r, instances)."""
+    means = [weights @ frame.to_numpy(float) for frame in both]
+    error = np.maximum(*(mean.min(axis=1) for mean in means))
+    taken = [evaluations_at(mean, cost, error) for mean, cost in zip(means, costs, strict=True)]
+    return np.column_stack([error, *taken, taken[1] / taken[0]])

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from shapeline.metrics.error import mean_ranks
 from shapeline.statistics.bounds import LEVEL, student
-from shapeline.statistics.signed_ranks import average_ranks
 
 
 def ranks(values: pd.DataFrame, better: str = "lower") -> pd.DataFrame:
@@ -92,7 +92,7 @@ def pooled_ranks(table: pd.DataFrame, cluster: Sequence) -> pd.DataFrame:
 
 def kendall_w(table: np.ndarray) -> float:
     """Kendall's coefficient of concordance of m raters' ranks of k things, (m, k) -> 0 to 1, corrected for ties."""
-    table = average_ranks(table)
+    table = mean_ranks(table)
     m, k = table.shape
     tied = sum(float((counts**3 - counts).sum()) for counts in (np.unique(row, return_counts=True)[1] for row in table))
     most = m**2 * (k**3 - k) - m * tied

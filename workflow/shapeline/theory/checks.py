@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 
-from shapeline.theory.additivity import BanzhafIdentity, Efficiency, banzhaf_identity, efficiency
-from shapeline.theory.identities import Identities, identities
+from shapeline.theory.additivity import (
+    BanzhafIdentity,
+    Efficiency,
+    MyersonGap,
+    banzhaf_identity,
+    efficiency,
+    myerson_gaps,
+)
+from shapeline.theory.identities import Identities, Search, identities, search
 from shapeline.theory.least_squares import KernelProof, SymmetricWeight, charnes, kernel_proof
-from shapeline.theory.myerson import MyersonGap, myerson_gaps
-from shapeline.theory.uniqueness import Search, search
 from shapeline.theory.visited_nodes import Hierarchy, hierarchy
 from shapeline.theory.windows import Sweep, lemma_1, sweep
 

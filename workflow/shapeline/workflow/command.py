@@ -14,7 +14,7 @@ import yaml
 
 from shapeline import __version__
 from shapeline.config.types import Config
-from shapeline.config.yaml_files import check_files
+from shapeline.config.validation import check_files
 from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
 from shapeline.workflow import init_config
@@ -122,7 +122,7 @@ def _load(asked: argparse.Namespace) -> Config:
     from snakemake.utils import update_config  # as Snakemake merges files
 
     from shapeline.config.validation import load
-    from shapeline.workflow.availability import add_available_experiments
+    from shapeline.workflow.paths import add_available_experiments
 
     named, folder = _named_files(asked), clone()
     os.chdir(folder or Path.cwd())

@@ -13,7 +13,6 @@ from pathlib import Path
 from shapeline.datasets.registry import file_digest
 from shapeline.errors import ShapelineError
 from shapeline.seeds import digest
-from shapeline.workflow.inputs import as_inputs
 
 PACKAGE = Path(__file__).parent.parent
 # Of the Snakefile: above the package in a clone, else where pip puts what is in a wheel beside it, or pip --target.
@@ -24,7 +23,7 @@ PLACES = tuple((PACKAGE / place).resolve() for place in ("../..", "../../../../s
 UNTRACKED = {
     *("config", "fork_server", "workflow"),
     *("errors.py", "files.py", "lazy.py", "versions.py"),
-    *("methods/registry.py", "methods/parameters.py", "methods/custom.py", "metrics/registry.py"),
+    *("methods/registry.py", "methods/parameters.py", "metrics/registry.py"),
     *("datasets/registry.py", "datasets/compatibility.py", "models/registry.py"),
     *("attribution/provenance.py", "attribution/row_store.py"),
 }
@@ -134,3 +133,30 @@ def _untracked(file: Path) -> bool:
         "shapeline.lazy",
         "shapeline.lazy.names_from",
     }
+
+
+LINKS = Path(".snakemake/links")
+
+
+def as_inputs(files: Iterable[str]) -> list[str]:
+    """Return paths that Snakemake takes as they are.
+
+    Snakemake reads a word in braces as a wildcard and has no way to escape it. A path with braces is therefore given
+    relative to the working directory, and where it still has braces through a symbolic link, whose only use is that
+    Snakemake sees when the file changes.
+    """
+    return [_link(os.path.relpath(file)) if "{" in file else file for file in files]
+
+
+def _link(path: str) -> str:
+    target = os.path.abspath(path)
+    if "{" not in path or not os.path.exists(target):  # a missing file is reported by its own name
+        return path
+    link = LINKS / digest(target) / os.path.basename(target).replace("{", "(").replace("}", ")")
+    if not link.is_symlink():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        new = link.with_name(f"{link.name}.{os.getpid()}")
+        new.symlink_to(target)
+        os.utime(new, (0, 0), follow_symlinks=False)  # Snakemake compares the time of the link too
+        os.replace(new, link)
+    return str(link)

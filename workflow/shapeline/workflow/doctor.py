@@ -20,7 +20,7 @@ from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.threads import processors
-from shapeline.workflow import availability, estimates, job_code, paths, runs
+from shapeline.workflow import estimates, job_code, paths, runs
 from shapeline.workflow.dependencies import workflow_root
 from shapeline.workflow.devices import visible_devices
 from shapeline.workflow.estimates import amount, core_time
@@ -124,7 +124,7 @@ def data(config: Config) -> Iterator[tuple[str, str]]:
             if place not in told:
                 yield _file(config, source, file, Path(place))
         told |= {*paths.datasets_of(config, name), *(place for _, _, place in estimates.downloads(config, name))}
-    yield from ((line, "") for line in availability.not_here(config))
+    yield from ((line, "") for line in paths.not_here(config))
 
 
 def _whole(config: Config, dataset: str) -> str:

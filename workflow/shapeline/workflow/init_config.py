@@ -1,19 +1,24 @@
 """A small configuration to begin with, made by looking at one's own file or folder."""
 
 import contextlib
+import json
 import math
 import re
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from shapeline.config import mistakes
+from shapeline.datasets import folders
 from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
 from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
+from shapeline.generation.prompt_files import PromptRow, check_parts, read_prompts
+from shapeline.generation.prompts import build_prompt
 from shapeline.models import pretrained_kinds
-from shapeline.workflow import init_models, init_prompts
+from shapeline.workflow import init_models
 from shapeline.workflow.dependencies import workflow_root
 from shapeline.workflow.init_models import PICTURES, Ready
 
@@ -35,8 +40,8 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
     Raises ShapelineError for anything else.
     """
     ready = None
-    if init_prompts.is_prompts(path, model):
-        return init_prompts.write_prompts(path, model, _name(path))
+    if is_prompts(path, model):
+        return write_prompts(path, model, _name(path))
     if init_models.is_model(path):
         if model:
             raise ShapelineError(f"{path} is a model, and --model names another; name the data in place of the first")
@@ -269,7 +274,7 @@ def _value_of_trees(source: str | None) -> str | None:
         return "margin"
     if kind != ".skops" or not Path(source).is_file():
         return None
-    from shapeline.methods.trees import value_of
+    from shapeline.methods.tree_shap import value_of
     from shapeline.models import pipeline_file
 
     try:
@@ -331,3 +336,71 @@ def _path(path: Path) -> str:
     if not whole.isprintable() and whole.encode(errors="replace").decode() != whole:
         raise ShapelineError(f"{whole!a}: its name is not written in UTF-8; rename it")
     return f"path: {_yaml(whole)}"
+
+
+MAX_EXACT_PARTS = 8  # parts of a prompt up to which exact values are affordable
+MIN_PARTS = 2  # parts of a prompt, with fewer it is cut into words
+
+
+def is_prompts(path: Path, model: str | None) -> bool:
+    """Whether a file holds prompts: it is .jsonl, or a CSV beside a folder of a language model."""
+    suffix = path.suffix.lower()
+    return suffix == ".jsonl" or (suffix == ".csv" and model is not None and _generates(model))
+
+
+def _generates(model: str) -> bool:
+    try:
+        folders.check_generator(model)
+    except (ShapelineError, OSError):
+        return False
+    return True
+
+
+def write_prompts(path: Path, model: str | None, name: str) -> str:
+    """Return the configuration of an experiment on prompts. Raises ShapelineError for what is wrong with the file."""
+    rows = read_prompts(path)
+    if model is None:
+        raise ShapelineError(f"{path} holds prompts; add --model path/to/folder of a language model")
+    folder = str(Path(model).resolve())
+    folders.check_generator(folder)
+    kind = _kind(rows)
+    check_parts(rows, kind)
+    counts = np.array([build_prompt(row.question, row.context, kind, None, True).d for row in rows])
+    exact = bool((counts <= MAX_EXACT_PARTS).mean() >= 0.5)
+    methods = [
+        *(["exact: {method: shapley}    # exact Shapley values, from all 2^parts coalitions"] * exact),
+        "gp_shapley: {method: gp_shapley}    # Shapley values by a Gaussian process",
+        "kernel_shap: {method: kernel_shap}",
+        "context_cite: {method: context_cite}    # a lasso on random ablations",
+        "leave_one_out: {method: occlusion}    # control: removes one part at a time",
+        "random: {method: random}    # control: random scores",
+    ]
+    metrics = [*(["error: {reference: exact}"] * exact), "prompts: {}", "cost: {}"]
+    lines = [
+        f"# Explanations of {name}, merged over config.yaml. Every key: docs/configuration.md. Run: shapeline run, or",
+        f"# snakemake {name} --cores all --configfile shapeline.yaml",
+        f"run: [{name}]",
+        "datasets:",
+        f"  {name}: {{source: prompts, path: {json.dumps(str(path.resolve()))}}}",
+        "models:",
+        f"  {name}: {{source: {json.dumps(folder)}, task: generation, max_tokens: 64}}    # of its own answer",
+        "experiments:",
+        f"  {name}:",
+        f"    model: {name}",
+        f"    dataset: {name}",
+        f"    features: {{kind: {kind}}}    # parts of a prompt: sentence, passage, word or message",
+        f"    instances: {{count: {min(100, len(rows))}}}    # the first prompts of the file",
+        "    budget: 4    # evaluations of a sampled method per part",
+        "    methods:",
+        *(f"      {line}" for line in methods),
+        f"    metrics: {{{', '.join(metrics)}}}    # prompts: deletion, prediction, citation of support",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(rows: list[PromptRow]) -> str:
+    """Return the coarsest parts of which each prompt has two or more."""
+    for kind in ("sentence", "word"):
+        if all(build_prompt(row.question, row.context, kind, None, True).d >= MIN_PARTS for row in rows):
+            return kind
+    return "word"

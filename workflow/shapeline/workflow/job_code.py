@@ -11,16 +11,59 @@ from pathlib import Path
 
 from shapeline.config.derived import canonical, dataset_of, framework_of, source_of
 from shapeline.config.types import Config
+from shapeline.datasets import folders
 from shapeline.datasets.registry import SOURCES, adapt_to_task
-from shapeline.datasets.sources import expand, names_function
-from shapeline.hierarchy.on_device import ON_DEVICE
+from shapeline.datasets.sources import expand, names_function, source_files
+from shapeline.games import references
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import pretrained_kinds
-from shapeline.workflow.dependencies import PACKAGE, sources, tracked_modules, workflow_root
+from shapeline.workflow.dependencies import PACKAGE, as_inputs, sources, tracked_modules, workflow_root
 from shapeline.workflow.runs import labels, split_label
-from shapeline.workflow.user_files import cut_by, game_files, tokenizer_file, user_file
+
+
+def user_file(reference: str | None) -> list[str]:
+    """The user's own Python file in "path/to/file.py:function" with what it imports from beside it, or the file or the
+    folder of a ready model, as inputs."""
+    if folders.names_folder(reference):
+        return folders.files_of(reference, weights=True)
+    if pretrained_kinds.suffix_of(reference):
+        return [str(expand(reference))]
+    return source_files(reference) if reference and names_function(reference) else []
+
+
+def cut_by(tokenizer: str | None) -> list[str]:
+    """The user's own files that cut documents, as inputs."""
+    return folders.files_of(tokenizer, weights=False) if folders.names_folder(tokenizer) else user_file(tokenizer)
+
+
+def game_files(config: Config, experiment: str) -> list[str]:
+    """The user's own files behind the values of an experiment's game or prompts, as inputs; none without these."""
+    entry = config.experiments[experiment]
+    if entry.prompts:
+        return [*folders.files_of(entry.prompts["model"], weights=True), str(expand(entry.prompts["path"]))]
+    return [*user_file(entry.game), *(str(expand(path)) for path in entry.game_files)]
+
+
+def tokenizer_file(config: Config, experiment: str) -> list[str]:
+    """The user's own file that cuts the documents of the experiment's dataset, as an input."""
+    dataset = dataset_of(config, config.experiments[experiment])
+    return cut_by(config.datasets[dataset].tokenizer) if dataset else []
+
+
+def user_files(config: Config, experiment: str) -> list[str]:
+    """The user's own files behind the values of an experiment's model: its own, and what cuts custom texts."""
+    entry = config.experiments[experiment]
+    cutting = tokenizer_file(config, experiment) if entry.instances.texts else []
+    return as_inputs(dict.fromkeys([*user_file(config.models[entry.model].source), *cutting]))
+
+
+def reference_file(config: Config, experiment: str) -> list[str]:
+    """The user's own array that fills absent features, as an input."""
+    file = references.file_of(canonical(config.experiments[experiment].reference))
+    return as_inputs([str(file)]) if file else []
+
 
 # A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
 MODEL_CODE = {
@@ -35,6 +78,8 @@ ENGINE_CODE = {
     "function": ("shapeline.games.numpy_backend",),
 }
 GAME_CODE, PROMPT_CODE = "shapeline.attribution.game_job", "shapeline.generation.prompt_job"
+# Of hierarchical methods, as `hierarchy.methods.ON_DEVICE` has them.
+DEVICE_CODE = dict.fromkeys(("torch", "function"), "shapeline.hierarchy.torch_evaluator")
 OF_VALUES = ("coalitions", "data", "external")  # families that ask a model for values of coalitions alone
 TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 # Every job imports what reads each kind of data; an edit of how documents are cut runs no job on images again.
@@ -48,36 +93,14 @@ OF_KIND = {
     ),
 }
 # What an entry of a registry tells people, or the configuration, and no job: an edit of these runs nothing again.
-TOLD = {
-    "name",
-    "description",
-    "licence",
-    "citation",
-    "files",
-    "data",
-    "refuses",
-    "package",
-    "needs",
-    "minimum",
-    "holds",
-    "records",
-    "words",
-    "about",
-    "lacks",
-    "paired",
-}
-SHOWN = {
-    "control",
-    "exact",
-    "pairs",
-    "efficient",
-    "unsigned",
-    "unit",
-    "one_sided",
-    "gradients",
-    "category",
-    "statistics",
-}  # in the report
+TOLD = frozenset(
+    (
+        "name description licence citation files data refuses package needs minimum holds records words "
+        "about lacks paired"
+    ).split()
+)
+# What it says that is shown in the report.
+SHOWN = frozenset("control exact pairs efficient unsigned unit one_sided gradients category statistics".split())
 
 
 def facts(entry: object, *left_out: set[str]) -> dict:
@@ -200,7 +223,7 @@ def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
         modules.append("shapeline.designs.lasso")
     model = config.experiments[experiment].model
     if METHODS[entry.method].family == "hierarchical" and model:
-        modules += filter(None, [ON_DEVICE.get(framework_of(config.models[model]))])
+        modules += filter(None, [DEVICE_CODE.get(framework_of(config.models[model]))])
     code = sources(
         *script_modules("attribute"),
         *modules,

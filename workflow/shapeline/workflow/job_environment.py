@@ -4,6 +4,8 @@ import contextlib
 import faulthandler
 import logging
 import os
+import re
+import shlex
 import signal
 import socket
 import sys
@@ -20,7 +22,6 @@ from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.fork_server import server as fork_server
 from shapeline.memory import keep_freed_memory, ran_out
 from shapeline.workflow.devices import acquire_device, usable_device, visible_devices
-from shapeline.workflow.job_logs import CAUSE, ERRORS_ARE_REPORTED
 
 log = logging.getLogger("shapeline")
 CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on it
@@ -220,3 +221,79 @@ def _watch_parents() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+CAUSE = "error: "  # how the last lines of a failed job's log begin
+LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
+INSTANCES = re.compile(r"(\d+)/(\d+) instances")
+ERRORS_ARE_REPORTED = "SHAPELINE_ERRORS_ARE_REPORTED"  # set where the logger reads causes from the logs of jobs
+
+
+def instances_done(path: str) -> float | None:
+    """The share of its instances that the job with this log says are done."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(-min(400, os.stat(path).st_size), os.SEEK_END)
+            found = INSTANCES.findall(file.read().decode(errors="replace"))
+    except OSError:
+        return None
+    return int(found[-1][0]) / max(int(found[-1][1]), 1) if found else None
+
+
+def cause_of(logs: Iterable[str]) -> str:
+    """What the logs of a failed job end with as its cause, "" where they have none."""
+    for path in logs:
+        with contextlib.suppress(OSError):
+            _, found, cause = Path(path).read_text(encoding="utf-8", errors="replace").rpartition(f"\n{CAUSE}")
+            if found:
+                return cause.strip()
+    return ""
+
+
+def last_lines(logs: Iterable[str], count: int = 3) -> list[str]:
+    """Return the last non-empty lines of a failed job's log without their times, or how a crash of a library begins."""
+    lines: list[str] = []
+    for path in logs:
+        with contextlib.suppress(OSError):
+            text = Path(path).read_text(encoding="utf-8", errors="replace")
+            lines += [LOG_TIME.sub("", line) for line in text.splitlines() if line.strip()]
+    crash = next((place for place, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
+    return lines[-count:] if crash is None else lines[crash : crash + count]
+
+
+LINK = Path(".snakemake/environment")
+
+
+def make_interpreter_path_plain() -> None:
+    """Give this process a path of its interpreter that a shell reads as one word.
+
+    Snakemake writes `sys.executable` into the commands of jobs without quotes (snakemake issue 2645), so that a clone
+    in a folder with a space could start none. Jobs start in the working directory, as this process does, so that a
+    relative path reaches the same environment; where that has such characters too, a link in `.snakemake` does.
+    """
+    if _is_plain(sys.executable):
+        return
+    path = os.path.relpath(sys.executable)
+    if not _is_plain(path):
+        if not LINK.exists() or not LINK.samefile(sys.prefix):
+            _link_environment()
+        path = str(LINK / os.path.relpath(sys.executable, sys.prefix))
+    sys.executable = path
+
+
+def check_workflow_folder(folder: str) -> None:
+    """Raise a ShapelineError where the path of the Snakefile has braces, which Snakemake cannot escape."""
+    if "{" in folder:
+        raise ShapelineError(f"{folder}: Snakemake reads braces in the path of a workflow as wildcards; move it")
+
+
+def _is_plain(path: str) -> bool:
+    return shlex.quote(path) == path and "{" not in path
+
+
+def _link_environment() -> None:
+    """Make or replace LINK at once, as other runs in this folder may be using it."""
+    LINK.parent.mkdir(exist_ok=True)
+    new = LINK.with_name(f"{LINK.name}.{os.getpid()}")
+    new.symlink_to(sys.prefix, target_is_directory=True)
+    os.replace(new, LINK)

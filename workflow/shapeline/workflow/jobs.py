@@ -1,15 +1,22 @@
 """Every job of a configuration: what its rule is given (its settings, with the code behind them) and what it makes."""
 
+import json
 import os
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from pathlib import Path
 
-from shapeline.config.derived import framework_of
-from shapeline.config.types import Config
+from shapeline.config.derived import budget_of, canonical, feature_shape, framework_of
+from shapeline.config.types import Config, Experiment
+from shapeline.datasets.registry import remote_files
+from shapeline.errors import ShapelineError
+from shapeline.files import document
+from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.seeds import digest
 from shapeline.versions import list_versions
-from shapeline.workflow import job_code, settings
+from shapeline.workflow import job_code, runs
 from shapeline.workflow.dependencies import PACKAGE, add_code_digest, sources
 from shapeline.workflow.paths import (
     compared_files,
@@ -23,7 +30,9 @@ from shapeline.workflow.paths import (
 )
 from shapeline.workflow.runs import (
     all_labels,
+    count_trainings,
     labels,
+    metric_names,
     model_metrics,
     name_training,
     pages,
@@ -37,22 +46,22 @@ READERS = ("pandas", "pillow", "scikit-learn")  # of tables, images and the sets
 
 def prepare_job(config: Config, dataset: str) -> dict:
     files, facts = job_code.prepare_code(config, dataset), job_code.prepare_facts(config, dataset)
-    job = add_code_digest(settings.prepare_settings(config, dataset), files, facts)
+    job = add_code_digest(prepare_settings(config, dataset), files, facts)
     return _add_versions(config, job, None, *READERS)
 
 
 def train_job(config: Config, model: str, number: int = 0) -> dict:
-    job = add_code_digest(settings.train_settings(config, model, number), job_code.train_code(config, model))
+    job = add_code_digest(train_settings(config, model, number), job_code.train_code(config, model))
     return _add_versions(config, job, model)
 
 
 def randomise_job(config: Config, model: str, variant: str) -> dict:
-    job = add_code_digest(settings.randomise_settings(config, variant), job_code.randomise_code(config, model))
+    job = add_code_digest(randomise_settings(config, variant), job_code.randomise_code(config, model))
     return _add_versions(config, job, model)
 
 
 def select_job(config: Config, experiment: str) -> dict:
-    job = add_code_digest(settings.select_settings(config, experiment), job_code.select_code(config, experiment))
+    job = add_code_digest(select_settings(config, experiment), job_code.select_code(config, experiment))
     return _add_versions(config, job, config.experiments[experiment].model)
 
 
@@ -61,14 +70,14 @@ def attribute_job(config: Config, experiment: str, label: str) -> dict:
         job_code.attribute_code(config, experiment, label),
         job_code.attribute_facts(config, experiment, label),
     )
-    job = add_code_digest(settings.attribute_settings(config, experiment, label), files, facts)
+    job = add_code_digest(attribute_settings(config, experiment, label), files, facts)
     entry = config.experiments[experiment]
     return _add_versions(config, job, entry.model, METHODS[entry.methods[split_label(label)[0]].method].package)
 
 
 def measure_job(config: Config, experiment: str, metric: str) -> dict:
     files = job_code.measure_code(config, experiment, metric)
-    job = add_code_digest(settings.measure_settings(config, experiment, metric), files, job_code.measure_facts(metric))
+    job = add_code_digest(measure_settings(config, experiment, metric), files, job_code.measure_facts(metric))
     return _add_versions(config, job, config.experiments[experiment].model if METRICS[metric].asks_model else None)
 
 
@@ -86,12 +95,12 @@ def _add_versions(config: Config, job: dict, model: str | None, *packages: str |
 
 def compare_job(config: Config, experiment: str) -> dict:
     files = sources(*job_code.script_modules("compare"))
-    return add_code_digest(settings.compare_settings(config, experiment), files)
+    return add_code_digest(compare_settings(config, experiment), files)
 
 
 def report_job(config: Config, experiment: str) -> dict:
     files, facts = job_code.report_code(config, experiment), job_code.report_facts(config, experiment)
-    return add_code_digest(settings.report_settings(config, experiment), files, facts)
+    return add_code_digest(report_settings(config, experiment), files, facts)
 
 
 def theory_job(config: Config) -> dict:
@@ -183,3 +192,204 @@ def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dic
         )
     for number in range(1, entry.training_seeds):
         yield model_files(config, name_training(entry.model, number))["card"], train_job(config, entry.model, number)
+
+
+def fetch_settings(source: str, file: str) -> dict:
+    """What identifies an official file: where it is from and its checksum, not how it came here."""
+    listed = {known.name: known for known in remote_files(source)}
+    return {"checksum": listed[file].checksum, "file": file, "source": source}
+
+
+def prepare_settings(config: Config, dataset: str) -> dict:
+    return canonical({**canonical(config.datasets[dataset]), "seed": config.seed})
+
+
+def train_settings(config: Config, model: str, number: int = 0) -> dict:
+    """Settings of a model's training, or of that which other seeds number."""
+    framework = framework_of(config.models[model])
+    named = {"framework": None if framework == "torch" else framework}  # torch written out is no other setting
+    return canonical({**canonical(config.models[model]), **named, "seed": config.seed + number})
+
+
+def randomise_settings(config: Config, variant: str) -> dict:
+    """How many last layers of a model are drawn anew (all where nothing is said), and by which seed."""
+    return canonical({"layers": None if variant == "full" else int(variant.removeprefix("top")), "seed": config.seed})
+
+
+def select_settings(config: Config, experiment: str) -> dict:
+    entry = config.experiments[experiment]
+    return canonical(
+        {
+            "instances": entry.instances,
+            "target": None if entry.target == "predicted" else entry.target,
+            **({"reference": entry.reference} if entry.model else {}),
+            "dataset": entry.dataset,  # without a model, or where the data are not its model's
+            **_game_settings(entry),
+            "features": entry.features,
+            "seed": config.seed,
+        }
+    )
+
+
+def attribute_settings(config: Config, experiment: str, label: str) -> dict:
+    """All that decides the scores of one label, and nothing of the other labels."""
+    entry = config.experiments[experiment]
+    label, randomised = split_label(label)
+    method = entry.methods[label]
+    settings = {
+        "method": method,
+        "features": entry.features,
+        "seed": config.seed,
+        **({"reference": entry.reference, "value": entry.value} if entry.model else {}),
+        "dataset": entry.dataset,
+        **_game_settings(entry),
+    }
+    if randomised:
+        settings["randomised"] = variants(config, experiment)
+    elif (number := count_trainings(config, experiment, label)) > 1:
+        settings |= {"training_seeds": number, "training_instances": entry.instances_per_training_seed}
+    if entry.timing != "batch":
+        settings["timing"] = entry.timing
+    if entry.precision != "float32":
+        settings["precision"] = entry.precision
+    if entry.compile:
+        settings["compile"] = True
+    if entry.time_limit:
+        settings["time_limit"] = entry.time_limit
+    if METHODS[method.method].sampled:
+        settings |= {"repeats": None if entry.repeats == 1 else entry.repeats}
+        if method.match_budget_of and feature_shape(config, entry) is None:  # known when the instance is seen
+            settings["method"] = {**canonical(method), "rival": canonical(entry.methods[method.match_budget_of])}
+        else:
+            settings["budget"] = _budget(config, experiment, label)
+    return canonical(settings)
+
+
+def _game_settings(entry: Experiment) -> dict:
+    """The game of an experiment and the files that it reads, or the prompts that it explains."""
+    if entry.prompts:
+        return {"prompts": entry.prompts}
+    return {"game": entry.game, "game_files": entry.game_files or None} if entry.game else {}
+
+
+def _budget(config: Config, experiment: str, label: str) -> float | dict:
+    """A multiple of d; or what has to hold before an instance is left, with the most that it may take."""
+    budget = config.experiments[experiment].methods[label].budget
+    if isinstance(budget, StoppingRule):
+        return budget.model_dump(exclude_none=True)
+    return budget_of(config, experiment, label)
+
+
+def measure_settings(config: Config, experiment: str, metric: str) -> dict:
+    return canonical({"metric": metric, "parameters": getattr(config.experiments[experiment].metrics, metric)})
+
+
+def compare_settings(config: Config, experiment: str) -> dict:
+    return canonical({"metrics": metric_names(config, experiment), "seed": config.seed})
+
+
+def report_settings(config: Config, experiment: str) -> dict:
+    entry = config.experiments[experiment]
+    described = {}
+    for label in labels(config, experiment):
+        parameters = canonical(entry.methods[label])
+        method = METHODS[parameters.pop("method")]
+        described[label] = {
+            "method": entry.methods[label].method,
+            "family": method.family,
+            "parameters": parameters,
+            "is_control": method.control,
+            "sampled": method.sampled,
+        }
+    return canonical(
+        {
+            "report": entry.report,
+            **(
+                {"budget": float(entry.budget), "reference": entry.reference, "value": entry.value}
+                if entry.model
+                else {}
+            ),
+            "dataset": entry.dataset,
+            **({**_game_settings(entry), "budget": float(entry.budget)} if entry.has_no_data else {}),
+            **({"value": "log_probability"} if entry.prompts else {}),
+            "target": None if entry.target == "predicted" else entry.target,
+            "features": entry.features,
+            "timing": None if entry.timing == "batch" else entry.timing,
+            "repeats": entry.repeats,
+            "training_seeds": None if entry.training_seeds == 1 else entry.training_seeds,
+            "exact": getattr(entry.metrics.error, "reference", None),
+            "metrics": metric_names(config, experiment),
+            "labels": described,
+            "order": labels(config, experiment),
+        }
+    )
+
+
+def format_digests(config: Config, experiment: str, labels: list[str]) -> str:
+    """Return `label:digest`, with commas between, of the settings of each label's scores."""
+    return ",".join(f"{label}:{digest(attribute_job(config, experiment, label))}" for label in dict.fromkeys(labels))
+
+
+def format_measured_digests(config: Config, experiment: str) -> str:
+    """Return the digests of the settings of both kinds of measurements, in the same form."""
+    kinds = {"model": runs.model_metrics, "scores": runs.score_metrics}
+    names = {kind: metrics(config, experiment) for kind, metrics in kinds.items()}
+    return ",".join(f"{kind}:{digest(measure_jobs(config, experiment, each))}" for kind, each in names.items())
+
+
+RECORDED_WITHIN = 600.0  # seconds; on a cluster Snakemake sees the end of a job late
+
+
+def check_records(config: Config) -> None:
+    """Stop when outputs that Snakemake would call up to date were made with other settings or code: it lost its record
+    of them, or they are other files than those that it recorded.
+
+    Raises ShapelineError with the stale files and the command that remakes them.
+    """
+    stale = [
+        path
+        for path, settings in dict(expected_outputs(config)).items()
+        if os.path.exists(path) and not _is_recorded(path, settings) and _stored_digest(path) != digest(settings)
+    ]
+    if stale:
+        raise ShapelineError(
+            f".snakemake has no true record of {len(stale)} output(s) that were made with other settings, or by other "
+            f"code, than are here now: {', '.join(stale)}. Remake them and what depends on them with:\n"
+            f"  rm {' '.join(stale)} && snakemake --cores all"
+        )
+
+
+def _is_recorded(path: str, settings: dict) -> bool:
+    """Whether Snakemake itself can tell that the file at `path` is up to date or not.
+
+    It writes its record in the moments after the file; from the times alone a file that came later is known, and then
+    the record decides: with other parameters in it the job runs again anyhow.
+    """
+    record = record_of(path)
+    try:
+        recorded = json.loads(record.read_text(encoding="utf-8")).get("params", [])
+    except (FileNotFoundError, ValueError):  # Snakemake passes over a record that it cannot read
+        return False
+    if 0 <= record.stat().st_mtime - os.stat(path).st_mtime < RECORDED_WITHIN:
+        return True
+    return not any(repr(settings) in kept for kept in recorded)  # of a job with several files they are one of many
+
+
+def record_of(path: str, kind: str = "metadata") -> Path:
+    """Where Snakemake keeps its record of an output, or its mark of one that is `incomplete`: the path in URL-safe
+    base64, in pieces that a file name can hold."""
+    name = urlsafe_b64encode(path.encode()).decode()
+    longest = os.pathconf(".", "PC_NAME_MAX") - 1
+    pieces = [name[i : i + longest] for i in range(0, len(name), longest)]
+    return Path(".snakemake", kind, *("@" + piece for piece in pieces[:-1]), pieces[-1])
+
+
+def _stored_digest(path: str) -> str | None:
+    if path.endswith(".parquet"):
+        from shapeline import scores  # pandas: only when a record is missing
+
+        return scores.metadata(path).get("settings_digest")
+    content = document(path)
+    if path.endswith(".ipynb"):
+        return content.get("metadata", {}).get("shapeline", {}).get("settings_digest")
+    return digest(content.get("settings"))

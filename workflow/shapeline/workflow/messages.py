@@ -1,10 +1,15 @@
 """Lines at the start and the end of a run, beside those of Snakemake."""
 
+import contextlib
 import logging
+import os
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from shapeline.config.types import Config
-from shapeline.workflow import availability, estimates, recorded_versions
+from shapeline.errors import ShapelineError
+from shapeline.versions import differing
+from shapeline.workflow import estimates, paths, runs
 
 TARGETS = {"all", "fetch", "train", "scores", "metrics", "report"}  # and every experiment: what a user can ask for
 log = logging.getLogger("snakemake.logging")
@@ -19,7 +24,7 @@ def show(lines: Iterable[str]) -> None:
 def show_start(config: Config, gpus_requested: bool) -> None:
     """Show what a user should know before the jobs run."""
     cpu = ["No GPU is visible on this machine: running on the CPU."] if gpus_requested else []
-    show([*availability.not_here(config), *estimates.memory_lines(config), *recorded_versions.lines(config), *cpu])
+    show([*paths.not_here(config), *estimates.memory_lines(config), *version_lines(config), *cpu])
 
 
 def show_success(config: Config, index: str, outputs: Collection[str], experiments: Collection[str | None]) -> None:
@@ -27,5 +32,63 @@ def show_success(config: Config, index: str, outputs: Collection[str], experimen
 
     outputs: files of the jobs that ran.
     """
-    show(f"flagged: {line}" for line in recorded_versions.flagged(config, experiments))
+    show(f"flagged: {line}" for line in flagged_lines(config, experiments))
     show([f"open {index}"] if index in outputs else [])
+
+
+def version_lines(config: Config) -> list[str]:
+    """A line for each experiment under `run` and package whose score files were made with other versions than are
+    here; reads what the files say of themselves."""
+    from shapeline import scores  # pandas: only where a run starts
+
+    told = []
+    for experiment in config.run:
+        files = {
+            path: label
+            for label in runs.all_labels(config, experiment)
+            for path in paths.score_files(config, experiment, label)
+        }
+        said, rows_of = {}, {}
+        for path in filter(os.path.exists, files):
+            with contextlib.suppress(ShapelineError):  # of a damaged file, which the job that reads it names
+                told_by = scores.metadata(path)
+                said[path] = told_by.get("versions", {})
+                rows_of[path] = told_by.get("framework"), told_by.get("row_types")
+        encoded = [files[path] for path, (framework, rows) in rows_of.items() if framework == "function" and not rows]
+        if encoded:
+            told.append(
+                f"{experiment}: scores of {', '.join(dict.fromkeys(encoded))} were computed from rows encoded as "
+                "float32; they are computed again from rows in their own types"
+            )
+        apart = differing(said)
+        labels: dict[tuple, list[str]] = {}
+        for path, packages in apart.items():
+            for package, (theirs, here) in packages.items():
+                labels.setdefault((package, theirs, here), []).append(files[path])
+        told += [
+            f"{experiment}: scores of {', '.join(dict.fromkeys(names))} were made with {package} {theirs} and {here} "
+            "is here, which may change numbers; `versions: strict` in the configuration makes them anew"
+            for (package, theirs, here), names in sorted(labels.items())
+        ]
+    return told
+
+
+def flagged_lines(config: Config, asked: Collection[str | None]) -> list[str]:
+    """A line for each label of the experiments that were asked for, and are under `run`, whose instances failed or are
+    flagged, with how many."""
+    from pyarrow import parquet
+
+    told = []
+    for experiment in filter(asked.__contains__, config.run):
+        for label in runs.labels(config, experiment):
+            rows = [
+                row
+                for path in filter(os.path.exists, paths.score_files(config, experiment, label))
+                for row in parquet.read_table(path, columns=["status", "warning"]).to_pylist()
+            ]
+            failed = sum(row["status"] != "ok" for row in rows)
+            named = Counter(row["warning"] for row in rows if row["status"] == "ok" and row["warning"])
+            what = [f"{failed} failed"] * bool(failed) + [f"{count} {flag}" for flag, count in named.items()]
+            if what:
+                told.append(f"{experiment}: {label}: of {len(rows)} explanations {', '.join(what)}")
+    return told

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from shapeline.config.checks import datasets, games, generation, instances, methods, metrics, models
-from shapeline.config.checks.budgets import budget, budget_in_reach, good_enough, too_large
+from shapeline.config.checks import datasets, games, methods, metrics, models
+from shapeline.config.checks.methods import budget, budget_in_reach, good_enough, too_large
 from shapeline.config.checks.place import MethodPlace, Place, Rule
 from shapeline.config.derived import (
     canonical,
@@ -37,19 +37,19 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
     """
     yield from _check_run(config, names)
     for name, dataset in config.datasets.items():
-        if dataset.source == generation.PROMPTS:
-            yield from generation.dataset_problems(name, config)
+        if dataset.source == games.PROMPTS:
+            yield from games.dataset_problems(name, config)
             continue
         for rule in datasets.RULES:
             yield from rule(f"datasets.{name}", dataset)
     for name, model in config.models.items():
-        yield from generation.model_problems(name, config)
+        yield from games.model_problems(name, config)
         if model.task:
             continue
         if model.dataset is None:
             yield f"models.{name}.dataset: is missing"
             continue
-        if config.datasets.get(model.dataset) and config.datasets[model.dataset].source == generation.PROMPTS:
+        if config.datasets.get(model.dataset) and config.datasets[model.dataset].source == games.PROMPTS:
             yield f"models.{name}.dataset: prompts are explained and not trained on; set task: generation"
             continue
         if model.dataset not in names["datasets"]:
@@ -118,7 +118,7 @@ def _place(config: Config, name: str, experiment: Experiment) -> Place:
 def _check_experiment(place: Place) -> Iterator[str]:
     """The lines of all rules; after one of ENDS there is nothing more to say."""
     of_prompts = place.model and place.model.task
-    for rule in generation.RULES if of_prompts else GAME_RULES if place.experiment.game else RULES:
+    for rule in games.PROMPT_RULES if of_prompts else GAME_RULES if place.experiment.game else RULES:
         lines = list(rule(place))
         yield from lines
         if lines and rule in ENDS:
@@ -294,31 +294,27 @@ RULES: tuple[Rule, ...] = (
     features_fit,
     value,
     reference_fits,
-    metrics.check_model,
-    metrics.check_randomisation,
-    metrics.check_logits,
+    metrics.check_metrics,
+    metrics.check_logit,
+    metrics.check_notebook,
     metrics.check_custom_metric,
-    metrics.check_classes,
-    metrics.check_moved_inputs,
-    metrics.check_regions,
     metrics.check_training_seeds,
     metrics.check_other_references,
     reference_file,
-    instances.own_texts,
-    instances.near_records,
-    instances.predictions,
-    instances.classes,
-    instances.target,
+    datasets.own_texts,
+    datasets.near_records,
+    datasets.predictions,
+    datasets.classes,
+    datasets.target,
     torch_alone,
     features_can_be_cut,
     budget_in_reach,
     several_features,
     seconds,
     labels,
-    metrics.check_ground_truth_words,
     metrics.check_exact_entry,
     games.check_game_keys,
-    generation.of_others,
+    games.of_others,
 )
 GAME_RULES: tuple[Rule, ...] = (*games.RULES, shards, budget_in_reach, labels, metrics.check_exact_entry)
 ENDS: tuple[Rule, ...] = (texts_have_a_model, features_fit, budget_in_reach, several_features)

@@ -2,10 +2,15 @@
 
 from collections.abc import Iterator
 
-from shapeline.config.checks.paths import absent
-from shapeline.config.checks.place import MethodPlace, Place
+from shapeline.config.checks.place import MethodPlace, Place, absent
+from shapeline.config.types import Config
+from shapeline.datasets import folders
+from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError
-from shapeline.methods.custom import own_arguments
+from shapeline.generation import prompt_files
+from shapeline.generation.prompts import REMOVALS
+from shapeline.generation.spans import KINDS
+from shapeline.methods.dispatch import own_arguments
 from shapeline.methods.registry import METHODS, Method
 
 BUILD_TAKES = ("seed", "device")  # arguments that a function which builds a game may name
@@ -77,3 +82,102 @@ def check_game_keys(place: Place) -> Iterator[str]:
 
 
 RULES = (file, keys, check_metrics)
+
+
+PROMPTS = "prompts"
+OF_MODEL, OF_DATASET = {"source", "task", "max_tokens"}, {"source", "path"}
+OF_OTHERS = (
+    *("target", "timing", "time_limit", "precision", "compile", "cache", "training_seeds"),
+    *("instances_per_training_seed", "game", "game_files", "game_rounds"),
+)
+METRICS = ("error", "efficiency", "cost", "prompts")
+
+
+def model_problems(name: str, config: Config) -> Iterator[str]:
+    """Yield what is wrong with the entry of a language model, or of another model with keys of one."""
+    where, model = f"models.{name}", config.models[name]
+    if model.task is None:
+        if "max_tokens" in model.model_fields_set:
+            yield f"{where}.max_tokens: it is of task: generation; remove the key"
+        return
+    for key in sorted(model.model_fields_set - OF_MODEL):
+        yield f"{where}.{key}: a model with task: generation has no {key}; remove the key"
+    if not model.source or not folders.names_folder(model.source):
+        yield f"{where}.source: task: generation needs path/to/folder of a language model of transformers"
+        return
+    try:
+        folders.check_generator(model.source)
+    except ShapelineError as error:
+        yield f"{where}.source: {error}"
+
+
+def dataset_problems(name: str, config: Config) -> Iterator[str]:
+    """Yield what is wrong with the entry of a file of prompts."""
+    where, dataset = f"datasets.{name}", config.datasets[name]
+    for key in sorted(dataset.model_fields_set - OF_DATASET):
+        yield f"{where}.{key}: a dataset of prompts has no {key}; remove the key"
+    if not dataset.path:
+        yield f"{where}.path: is missing; name a .jsonl or .csv file of prompts"
+        return
+    try:
+        prompt_files.read_prompts(expand(dataset.path))
+    except ShapelineError as error:
+        yield f"{where}.path: {error}"
+
+
+def of_prompts(place: Place) -> Iterator[str]:
+    """The dataset is a file of prompts, whose parts are features of the kind."""
+    where, dataset = place.where, place.dataset
+    if dataset is None or dataset.source != PROMPTS:
+        yield f"{where}.dataset: a language model explains prompts; name a dataset with source: {PROMPTS}"
+    elif place.kind not in KINDS:
+        yield f"{where}.features.kind: '{place.kind}' does not fit prompts. Allowed: {', '.join(KINDS)}."
+    else:
+        try:
+            prompt_files.check_parts(prompt_files.read_prompts(expand(dataset.path)), place.kind)
+        except (ShapelineError, TypeError) as error:
+            yield f"{where}.features: {error}"
+
+
+def prompt_keys(place: Place) -> Iterator[str]:
+    """The keys are those of prompts."""
+    where, entry = place.where, place.experiment
+    for key in OF_OTHERS:
+        if key in entry.model_fields_set:
+            yield f"{where}.{key}: an experiment on prompts has no {key}; remove the key"
+    removal = getattr(entry.reference, "kind", entry.reference)
+    if "reference" in entry.model_fields_set and removal not in REMOVALS:
+        yield f"{where}.reference: parts of prompts are removed by {', '.join(REMOVALS)}; set one of them"
+    if "value" in entry.model_fields_set and entry.value != "log_probability":
+        yield f"{where}.value: the value is the log_probability of the answer; remove the key"
+    for key in sorted(entry.instances.model_fields_set - {"count"}):
+        yield f"{where}.instances.{key}: prompts are taken in the order of the file; remove the key"
+    for name, _ in place.metrics():
+        if name not in METRICS:
+            yield f"{where}.metrics.{name}: it is not of prompts; use {', '.join(METRICS)}"
+    if "notebook" in entry.report.model_fields_set and entry.report.notebook != "generation":
+        yield f"{where}.report.notebook: the page of prompts is generation; remove the key"
+
+
+def labels(place: Place) -> Iterator[str]:
+    """The methods explain prompts, at fixed budgets."""
+    for name, entry in place.experiment.methods.items():
+        label = MethodPlace(place, name, entry, None)
+        if not label.method.explains_prompts:
+            able = ", ".join(one for one, method in METHODS.items() if method.explains_prompts)
+            yield f"{label.where}: {entry.method} does not explain prompts; use one of {able}"
+        elif isinstance(getattr(entry, "budget", None), dict) or hasattr(getattr(entry, "budget", None), "max_budget"):
+            yield f"{label.where}.budget: prompts have a fixed budget; give a number"
+        elif getattr(entry, "match_budget_of", None):
+            yield f"{label.where}.match_budget_of: prompts have a budget; give budget"
+
+
+def of_others(place: Place) -> Iterator[str]:
+    """Yield what another experiment has that is of prompts alone."""
+    if place.kind in ("sentence", "passage", "message"):
+        yield f"{place.where}.features.kind: '{place.kind}' is of prompts; give a model with task: generation"
+    if place.experiment.metrics.prompts:
+        yield f"{place.where}.metrics.prompts: it is of prompts; remove the metric"
+
+
+PROMPT_RULES = (of_prompts, prompt_keys, labels)

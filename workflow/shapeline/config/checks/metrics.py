@@ -8,41 +8,71 @@ from shapeline.datasets.registry import SOURCES
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games import features, references
 from shapeline.games.features import TEXT_KINDS
-from shapeline.methods.custom import own_arguments
-from shapeline.metrics.registry import OWN_TAKES, PAIRED
+from shapeline.methods.dispatch import own_arguments
+from shapeline.metrics.registry import OWN_TAKES, PAIRED, Metric
 from shapeline.models import pretrained_kinds
 
+OWN_LAYERS = (None, "folder")  # kinds of ready models whose layers can be drawn anew
 
-def check_model(place: Place) -> Iterator[str]:
-    """There is a model where a metric asks what it says."""
+
+def check_metrics(place: Place) -> Iterator[str]:
+    """Each metric is given what it needs of the model and the data."""
     for name, metric in place.metrics():
-        if metric.needs_model and place.has_no_model:
-            yield f"{place.where}.metrics.{name}: it needs a model, and there is none; remove the metric"
+        for problem in (*_find_model_problems(place, metric), *_find_data_problems(place, metric)):
+            yield f"{place.where}.metrics.{name}: {problem}"
 
 
-def check_randomisation(place: Place) -> Iterator[str]:
-    """The model's layers can be drawn anew."""
+def _find_model_problems(place: Place, metric: Metric) -> Iterator[str]:
+    """The model is there, and gives what the metric reads."""
     model = place.model
-    if model and pretrained_kinds.kind_of(model.source, model.framework) not in (None, "folder"):
-        for name, metric in place.metrics():
-            if metric.asks_randomised:
-                yield (
-                    f"{place.where}.metrics.{name}: the model in {model.source} cannot be randomised; remove the metric"
-                )
+    if metric.needs_model and place.has_no_model:
+        yield "it needs a model, and there is none; remove the metric"
+    if metric.asks_randomised and model and pretrained_kinds.kind_of(model.source, model.framework) not in OWN_LAYERS:
+        yield f"the model in {model.source} cannot be randomised; remove the metric"
+    if metric.asks_logit and place.function:
+        yield f"it needs a logit, which {place.function} has not; remove the metric"
+    regression = place.source.task == "regression" if place.source else place.experiment.value == "prediction"
+    if metric.lacks and regression and not place.has_no_model:
+        yield f"a regression model gives no {metric.lacks}; remove the metric"
 
 
-def check_logits(place: Place) -> Iterator[str]:
-    """The model gives a logit where the value or a metric is one."""
-    if not place.function:
-        return
-    if place.experiment.value == "logit":
+def _find_data_problems(place: Place, metric: Metric) -> Iterator[str]:
+    """The inputs and what is known of them are such as the metric needs."""
+    source = place.source
+    if metric.moves_inputs and (place.kind in TEXT_KINDS or features.varies(canonical(place.experiment.features))):
+        yield f"inputs of kind '{place.kind}' cannot move a little; remove the metric"
+    if metric.asks_truth and source and source.kind != "image":
+        yield f"it is of images, not of kind {source.kind}; remove the metric"
+    elif metric.asks_truth and source and not source.truth:
+        known = ", ".join(known for known, entry in SOURCES.items() if entry.truth)
+        yield (
+            f"where in its images a class is, source '{source.name}' does not say; remove the metric, or use one of "
+            f"{known}"
+        )
+    if metric.asks_documents and place.experiment.instances.texts:
+        yield "the ground-truth words of custom texts are not known; remove the metric"
+    elif metric.asks_documents and place.dataset and place.dataset.tokenizer:
+        yield "which words of the tokenizer's decide is not known; remove the metric"
+    elif metric.asks_documents and source and not source.ground_truth_words:
+        yield f"the ground-truth words of source '{source.name}' are not known; remove the metric"
+
+
+def check_logit(place: Place) -> Iterator[str]:
+    """The model gives a logit where the value is one."""
+    if place.function and place.experiment.value == "logit":
         yield (
             f"{place.where}.value: {place.function} gives probabilities and no logit; use log_probability or "
             "probability"
         )
-    for name, metric in place.metrics():
-        if metric.asks_logit:
-            yield (f"{place.where}.metrics.{name}: it needs a logit, which {place.function} has not; remove the metric")
+
+
+def check_notebook(place: Place) -> Iterator[str]:
+    """The page that shows images has some."""
+    if place.source and place.source.kind != "image" and place.experiment.report.notebook == "localization":
+        yield (
+            f"{place.where}.report.notebook: localization shows images, not a dataset of kind {place.source.kind}; use "
+            "report"
+        )
 
 
 def check_custom_metric(place: Place) -> Iterator[str]:
@@ -60,43 +90,6 @@ def check_custom_metric(place: Place) -> Iterator[str]:
                 yield f"{where}: {reference} asks for '{argument}'.{nearest(argument, OWN_TAKES)}"
 
 
-def check_classes(place: Place) -> Iterator[str]:
-    """The model has classes where a metric asks for what only they have."""
-    regression = place.source.task == "regression" if place.source else place.experiment.value == "prediction"
-    for name, metric in place.metrics():
-        if metric.lacks and regression and not place.has_no_model:
-            yield f"{place.where}.metrics.{name}: a regression model gives no {metric.lacks}; remove the metric"
-
-
-def check_moved_inputs(place: Place) -> Iterator[str]:
-    """Inputs can move a little."""
-    if place.kind not in TEXT_KINDS and not features.varies(canonical(place.experiment.features)):
-        return
-    for name, metric in place.metrics():
-        if metric.moves_inputs:
-            yield (
-                f"{place.where}.metrics.{name}: inputs of kind '{place.kind}' cannot move a little; remove the metric"
-            )
-
-
-def check_regions(place: Place) -> Iterator[str]:
-    """Where in an image its class is, is known; and the page of that shows images."""
-    source, where = place.source, place.where
-    if source is None:
-        return
-    if source.kind != "image" and place.experiment.report.notebook == "localization":
-        yield f"{where}.report.notebook: localization shows images, not a dataset of kind {source.kind}; use report"
-    for name, metric in place.metrics():
-        if metric.asks_truth and source.kind != "image":
-            yield f"{where}.metrics.{name}: it is of images, not of kind {source.kind}; remove the metric"
-        elif metric.asks_truth and not source.truth:
-            known = ", ".join(known for known, entry in SOURCES.items() if entry.truth)
-            yield (
-                f"{where}.metrics.{name}: where in its images a class is, source '{source.name}' does not say; "
-                f"remove the metric, or use one of {known}"
-            )
-
-
 def check_other_references(place: Place) -> Iterator[str]:
     """The references beside the experiment's own fit the data."""
     judged = place.experiment.metrics.log_odds
@@ -107,20 +100,6 @@ def check_other_references(place: Place) -> Iterator[str]:
                     f"{place.where}.metrics.log_odds.references: '{other}' does not fit kind {place.source.kind}; "
                     "remove it"
                 )
-
-
-def check_ground_truth_words(place: Place) -> Iterator[str]:
-    """The words that decide a document's class are known."""
-    for name, metric in place.metrics():
-        where = f"{place.where}.metrics.{name}"
-        if not metric.asks_documents:
-            continue
-        if place.experiment.instances.texts:
-            yield f"{where}: the ground-truth words of custom texts are not known; remove the metric"
-        elif place.dataset and place.dataset.tokenizer:
-            yield f"{where}: which words of the tokenizer's decide is not known; remove the metric"
-        elif place.source and not place.source.ground_truth_words:
-            yield f"{where}: the ground-truth words of source '{place.source.name}' are not known; remove the metric"
 
 
 def check_exact_entry(place: Place) -> Iterator[str]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from shapeline.config.checks.paths import absent
+from shapeline.config.checks.place import absent
 from shapeline.config.derived import canonical, framework_of, source_of
 from shapeline.config.types import Config, Model
 from shapeline.datasets import checks, folders, sources
 from shapeline.datasets.registry import WEIGHTS, Source
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
-from shapeline.methods.custom import own_arguments
+from shapeline.methods.dispatch import own_arguments
 from shapeline.models import pretrained_kinds
 from shapeline.models.registry import ARCHITECTURES
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from shapeline.config.derived import features_of, framework_of
 from shapeline.config.types import Config, Dataset, Experiment, Model
+from shapeline.datasets import sources
 from shapeline.datasets.registry import Source
+from shapeline.errors import ShapelineError
 from shapeline.methods.registry import METHODS, Method
 from shapeline.metrics.registry import METRICS, Metric
 from shapeline.models import pretrained_kinds
@@ -91,3 +93,12 @@ class MethodPlace:
 
 Rule = Callable[[Place], Iterator[str]]
 LabelRule = Callable[[MethodPlace], Iterator[str]]
+
+
+def absent(path: str) -> str | None:
+    """What is wrong with the path of a user's own file; None where the file is there."""
+    try:
+        file = sources.expand(path)
+    except ShapelineError as error:
+        return str(error)
+    return None if file.is_file() else f"there is no file {file} (paths start at the repository root)"

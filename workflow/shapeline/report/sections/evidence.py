@@ -28,7 +28,7 @@ from shapeline.report.formatting import (
 from shapeline.report.html import HTML
 from shapeline.report.sections import robustness
 from shapeline.statistics import paired, ranking
-from shapeline.statistics.equal_methods import rate_of_equal_methods
+from shapeline.statistics.paired import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
 
 SAME, SECONDS = "The same method", "with time as the cost"

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from shapeline.metrics.error import mean_ranks
 from shapeline.report.colours import FAINT, INK, PAPER
 from shapeline.report.elements import figure, join_parts, note, table
 from shapeline.report.formatting import number, two_digit_interval, two_digits
@@ -13,7 +14,6 @@ from shapeline.report.html import HTML
 from shapeline.report.styling import SIGNS, WIDTH, styled
 from shapeline.report.vectors import centred, cosines
 from shapeline.statistics.comparison import compare
-from shapeline.statistics.signed_ranks import average_ranks
 
 CONTROLS = "Controls are grey with hollow markers; the dotted line is the best of them."
 
@@ -31,7 +31,7 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     for rows in zip(*scores_by_label.values(), strict=True):
         d = max((len(row) for row in rows if row is not None), default=1)
         values = np.stack([np.full(d, np.nan) if row is None else np.asarray(row, float) for row in rows])
-        ranks = np.where(np.isnan(values), np.nan, average_ranks(values))  # NaN sort last, so others keep theirs
+        ranks = mean_ranks(values)  # NaN of NaN
         by_quantity["rank correlation"].append(cosines(centred(ranks))[first, second])
         by_quantity["cosine"].append(cosines(values)[first, second])
     columns = ["method", "other", "statistic", "mean", "low", "high", "n"]

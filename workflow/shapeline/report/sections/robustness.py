@@ -19,7 +19,7 @@ from shapeline.report.figures.evidence import training_plot
 from shapeline.report.formatting import ends, enumerated, format_count, number, share, within
 from shapeline.report.html import HTML
 from shapeline.report.styling import Style
-from shapeline.statistics import paired, ranking, variance
+from shapeline.statistics import bounds, paired, ranking
 from shapeline.statistics.recommendation import Recommendation, recommend
 
 
@@ -184,7 +184,7 @@ def variances(results: Results) -> HTML | None:
             sizes = [own[key].nunique() for key in keys]
             if not len(wide) or wide.shape[1] != math.prod(sizes):  # a repetition or a seed failed on all instances
                 continue
-            shares = variance.variance_shares(wide.to_numpy().reshape(-1, *sizes))
+            shares = bounds.variance_shares(wide.to_numpy().reshape(-1, *sizes))
             if not math.isnan(shares["instances"]):
                 levels = dict(zip(("repetitions", "training seeds"), map(number, sizes), strict=True))
                 names = {"instances": "instances", "draws": "repetitions", "trainings": "training seeds"}

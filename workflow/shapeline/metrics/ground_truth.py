@@ -1,4 +1,6 @@
-"""Accuracy against known regions: how well the scores find the pixels that decide the explained class."""
+"""Accuracy against ground truth: the pixels, or the words, that decide the class."""
+
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -11,7 +13,7 @@ MARKED = 1e-6  # a pixel is marked above it, as published
 CHUNK_PIXELS = 4_000_000  # of the maps sorted at a time: 32 MB, a few times
 
 
-def measure(
+def measure_pixels(
     rows: pd.DataFrame,
     truth: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
@@ -138,3 +140,39 @@ def leaf_edges(side: int, min_size: int) -> np.ndarray:
     while (large := np.diff(edges) // 2 >= min_size).any():
         edges = np.sort(np.concatenate([edges, (edges[:-1] + edges[1:])[large] // 2]))
     return edges
+
+
+def measure_words(
+    rows: pd.DataFrame, ground_truth_words: Mapping[int, np.ndarray], labels: Mapping[int, int], seed: int = 0
+) -> pd.DataFrame:
+    """Return the F1 of the k words with the highest signed scores against the k ground-truth words of each document.
+
+    rows: score rows that succeeded; ground_truth_words: instance -> (d,) bool; labels: instance -> true class. As many
+    words are selected as there are ground-truth words, so F1, precision and recall are one number in [0, 1]; chance
+    gives k / d. The sign counts: ground-truth words speak for the true class. F1 is NaN, and excluded from means and
+    their n, where the model misclassifies the document or no word is a ground-truth word. Equal scores are ranked at
+    random, by a seed per instance. Raises ShapelineError for an instance that is unknown or has another number of
+    words.
+    """
+    instances = rows["instance"].to_numpy()
+    d = rows["scores"].map(len).to_numpy(dtype=int)
+    for instance, length in zip(instances, d, strict=True):
+        if instance not in ground_truth_words or len(ground_truth_words[instance]) != length:
+            known = f"{len(ground_truth_words[instance])} words" if instance in ground_truth_words else "no words"
+            raise ShapelineError(
+                f"ground_truth_words: instance {instance} has {length} scores but {known}; prepare the dataset and "
+                "explain again"
+            )
+    wanted = np.concatenate([np.asarray(ground_truth_words[instance], bool) for instance in instances])
+    values = np.concatenate([np.asarray(row, float) for row in rows["scores"]])
+    chance = np.concatenate(
+        [np.random.default_rng(seed_of(seed, "ties", record)).random(n) for record, n in zip(instances, d, strict=True)]
+    )
+    owner = np.repeat(np.arange(len(rows)), d)
+    order = np.lexsort((chance, -values, owner))  # the words of a row stay together, its highest score first
+    k = np.bincount(owner, wanted, minlength=len(rows))
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(d) - d, d)
+    hits = np.bincount(owner, wanted[order] & (place < k[owner]), minlength=len(rows))
+    counted = (k > 0) & (rows["target"].to_numpy() == [labels[instance] for instance in instances])
+    f1 = np.divide(hits, k, out=np.full(len(rows), np.nan), where=counted)
+    return rows[["instance", "repeat"]].assign(statistic="f1", x=np.nan, value=f1)
