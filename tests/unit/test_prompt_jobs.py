@@ -162,6 +162,7 @@ def config_of(folder, file, **entry) -> dict:
         ({"metrics": {"log_odds": {}}}, "experiments.x.metrics.log_odds: it is not of prompts"),
         ({"methods": {"x": {"method": "tree_shap"}}}, "experiments.x.methods.x: tree_shap does not explain prompts"),
         ({"methods": {"x": {"method": "gp_shapley", "budget": {"error": 1.0}}}}, "prompts have a fixed budget"),
+        ({"methods": {"x": {"method": "h_shap", "min_size": 2}}}, "experiments.x.methods.x.min_size: it is of images"),
         ({"instances": {"label": 1}}, "experiments.x.instances.label: prompts are taken in the order of the file"),
     ],
 )

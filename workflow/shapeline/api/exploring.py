@@ -51,7 +51,7 @@ def explore_prompts(found: Mapping, recommended: str | None, unit: str, unitless
     found: by method, a list of explanations of the same prompts. unitless: methods whose scores have another scale.
     """
     first = next(iter(found.values()))
-    listed = [_answer(f"{place}: {each.answer:.60}", each) for place, each in enumerate(first, 1)]
+    listed = [_answer(str(place), each) for place, each in enumerate(first, 1)]
     entries = [
         Entry(
             name=name,

@@ -168,6 +168,8 @@ def labels(place: Place) -> Iterator[str]:
             yield f"{label.where}: {entry.method} does not explain prompts; use one of {able}"
         elif isinstance(getattr(entry, "budget", None), dict) or hasattr(getattr(entry, "budget", None), "max_budget"):
             yield f"{label.where}.budget: prompts have a fixed budget; give a number"
+        elif entry.method == "h_shap" and (of_grids := {"min_size", "shifts"} & entry.model_fields_set):
+            yield f"{label.where}.{min(of_grids)}: it is of images; remove the key"
         elif getattr(entry, "match_budget_of", None):
             yield f"{label.where}.match_budget_of: prompts have a budget; give budget"
 
