@@ -14,7 +14,7 @@ from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods import tree_shap
 from shapeline.methods.settings import parse
-from shapeline.models import adapters, architectures, classifier, native_rows, pretrained, pretrained_kinds
+from shapeline.models import adapters, architectures, classifier, pretrained, pretrained_kinds, storage
 from tests.unit.test_model_truth import BINARY, LABELS, TARGET, X, check, explain
 
 HOLES = np.where(np.random.default_rng(1).random(X.shape) < 0.2, np.float32(np.nan), X)
@@ -198,7 +198,7 @@ def test_catboost_codes_texts_by_itself(prepared, table, tmp_path):
     model = boosted("catboost", cat_features=["z"]).fit(table[list("uvwxyz")], table["sold"])
     data = prepared(table=table)
     read = architectures.for_dataset({"source": str(written("catboost", model, tmp_path))}, data.card)
-    read, data = native_rows.fit_rows(read, data)
+    read, data = storage.fit_rows(read, data)
     np.testing.assert_allclose(
         np.exp(read.log_probs(data.inputs)), model.predict_proba(table[list("uvwxyz")]), atol=1e-6
     )

@@ -215,6 +215,9 @@ def test_wrong_outputs_are_refused():
     one = nn.Linear(3, 1)
     with pytest.raises(ShapelineError, match='explained with value="prediction"'):
         shapeline.explain(one, X[:2] + 5, "occlusion", "zero")
+    one.forward = lambda rows: {"logits": rows}
+    with pytest.raises(ShapelineError, match="gave a dict for 2 rows; it must return one array; give a network of one"):
+        shapeline.explain(one, X[:2] + 5, "occlusion", "zero")
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])

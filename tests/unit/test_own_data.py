@@ -27,7 +27,7 @@ from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import features, references, whole_numbers
 from shapeline.methods import external
 from shapeline.metrics import scored_rows as metric_needs
-from shapeline.models import adapters, architectures, classifier, native_rows, pretrained, storage
+from shapeline.models import adapters, architectures, classifier, pretrained, storage
 from shapeline.statistics import folders
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.jobs import attribute_settings
@@ -86,7 +86,7 @@ def pipeline(table: pd.DataFrame, last=None, target: str = "sold"):
 def opened(fitted, data: loading.Dataset, tmp_path, **settings) -> classifier.Classifier:
     skops.io.dump(fitted, tmp_path / "own.skops")
     model = architectures.for_dataset({"source": str(tmp_path / "own.skops"), **settings}, data.card)
-    return native_rows.fit_rows(model, data)[0]
+    return storage.fit_rows(model, data)[0]
 
 
 def test_a_table_keeps_numbers_codes_and_missing_cells(prepared, table):
@@ -184,7 +184,7 @@ def test_a_pipeline_says_what_it_says_of_the_users_own_frame(prepared, table, tm
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs)), expected, atol=1e-9)
     storage.save(model, tmp_path / "weights.safetensors")
     (tmp_path / "own.skops").unlink()
-    again = native_rows.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
+    again = storage.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
     card = pretrained.measure_card(model, data)
     test = data.split == sources.TEST
@@ -284,7 +284,7 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     text = (
         "def model(rows):\n    assert rows['garden'].dtype == bool\n    return (rows['town'] == 'Ulm') * 0.5 + 0.25\n"
     )
-    model, _ = native_rows.fit_rows(architectures.for_dataset(function_in(tmp_path, text), data.card), data)
+    model, _ = storage.fit_rows(architectures.for_dataset(function_in(tmp_path, text), data.card), data)
     expected = np.where(table["town"] == "Ulm", 0.75, 0.25)
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs))[:, 1], expected)
     own, reference = features.build("column", data.card), references.build("mean", data, 0)
@@ -295,7 +295,7 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     np.testing.assert_allclose(found.scores[:, 2], expected[:9] - absent, atol=1e-6)
     assert abs(found.scores[:, [0, 1, 3]]).max() < 1e-9  # what the function does not read has no part in it
     storage.save(model, tmp_path / "weights.safetensors")
-    again = native_rows.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
+    again = storage.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
     card = pretrained.measure_card(model, data)
     right = (expected > 0.5) == (table["sold"] == "yes")

@@ -23,7 +23,7 @@ import shapeline
 from shapeline.datasets import loading, preparation, table
 from shapeline.errors import ShapelineError
 from shapeline.games import features, references, whole_numbers
-from shapeline.models import architectures, native_rows
+from shapeline.models import architectures, storage
 from tests.unit import questions
 
 RNG = np.random.default_rng(5)
@@ -350,7 +350,7 @@ def prepared(tmp_path):
 def subject_of(data: loading.Dataset, tmp_path, text: str) -> tuple:
     (tmp_path / "model.py").write_text(text)
     model = architectures.for_dataset({"source": f"{tmp_path / 'model.py'}:model", "framework": "function"}, data.card)
-    return native_rows.fit_rows(model, data)
+    return storage.fit_rows(model, data)
 
 
 @pytest.mark.parametrize(("suffix", "columns"), [("csv", WRITTEN), ("parquet", TYPED)])
@@ -405,6 +405,61 @@ def test_scores_of_the_workflow_are_those_of_the_users_own_rows(prepared, tmp_pa
     assert np.abs(found.scores[:, :2]).max() > 0.01
     model, moved = whole_numbers.settle_reference(model, own.inputs, references.build("mean", own, 0))
     assert set(model.module.take(moved.rows)["store"]) <= {1, 2, 3, 4, 5}  # rounded: to this model it is a code
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool", "float32"])
+def test_an_array_of_a_dataset_function_keeps_its_type(dtype, tmp_path):
+    rows = (RNG.integers(0, 2, (N, 3)) if dtype == "bool" else RNG.integers(0, 5, (N, 3))).astype(dtype)
+    np.save(tmp_path / "rows.npy", rows)
+    source = f"import numpy as np\ndef read():\n    rows = np.load({str(tmp_path / 'rows.npy')!r})\n"
+    (tmp_path / "data.py").write_text(source + "    return {'inputs': rows, 'labels': np.arange(len(rows)) % 2}\n")
+    preparation.prepare(f"{tmp_path / 'data.py'}:read", {}, [], tmp_path / "data")
+    text = (
+        "import numpy as np\nweights = np.array([0.1, 0.9, 0.3, 0.6, 0.5])\n"
+        f"def model(rows):\n    assert rows.dtype == {dtype!r}\n"
+        "    words = np.char.mod('%s', rows)\n    places = rows.astype(int)\n"
+        "    return weights[places[:, 0]] * weights[places[:, 1]] * (np.char.str_len(words[:, 2]) == 1)\n"
+    )
+    model, own = subject_of(loading.load(tmp_path / "data"), tmp_path, text)
+    reference = references.build({"kind": "background", "rows": 6}, own, 0)
+    found = questions.attribute(
+        *(model, own.inputs[:3], np.ones(3, int), {"method": "shapley"}, features.build("column", own.card)),
+        *(reference, "probability"),
+    )[0]
+    space: dict = {}
+    exec(text, space)
+    background = pd.DataFrame(model.module.take(reference.rows))
+    expected = brute(lambda frame: space["model"](frame.to_numpy()), pd.DataFrame(rows[:3]), background)
+    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("axes", ["as given", "with channels"])
+def test_a_function_is_given_series_as_the_dataset_function_returns_them(axes, tmp_path):
+    """(n, time, channels), of which the engine makes one channel; a function of images with channels gets these."""
+    (tmp_path / "data.py").write_text(
+        "import numpy as np\ndef read():\n    rows = np.random.default_rng(0).random((24, 3, 2), dtype=np.float32)\n"
+        "    return {'inputs': rows, 'labels': np.arange(24) % 2}\n"
+    )
+    preparation.prepare(f"{tmp_path / 'data.py'}:read", {}, [], tmp_path / "data")
+    data = loading.load(tmp_path / "data")
+    last = "rows[:, -1]" if axes == "as given" else "rows[:, 0, -1].reshape(len(rows), 2)"
+    text = f"def model(rows):\n    last = {last}\n    return last[:, 0] * rows.reshape(len(rows), -1)[:, 1]\n"
+    model, own = subject_of(data, tmp_path, text)
+    assert storage.load(_saved(model, tmp_path)).module.order == model.module.order
+    reference = references.build({"kind": "background", "rows": 4}, own, 0)
+    found = questions.attribute(
+        *(model, own.inputs[:2], np.ones(2, int), {"method": "shapley"}, features.build("pixel", own.card)),
+        *(reference, "probability"),
+    )[0]
+    flat = [pd.DataFrame(np.asarray(each).reshape(len(each), 6)) for each in (own.inputs[:2], reference.rows)]
+    expected = brute(lambda frame: frame[4] * frame[1], *flat)
+    np.testing.assert_allclose(found.scores.reshape(2, 6), expected, atol=1e-7)
+    assert np.abs(expected).max() > 0.01
+
+
+def _saved(model, tmp_path):
+    storage.save(model, tmp_path / "weights.safetensors")
+    return tmp_path / "weights.safetensors"
 
 
 @pytest.mark.parametrize("whole", ["int64", "int8", "Int64", "object"])
@@ -482,6 +537,11 @@ def test_whole_numbers_of_an_array_stay_whole_beside_their_mean():
     found = shapeline.explain(lambda rows: table_of[rows[:, 0]] * table_of[rows[:, 1]], rows, "shapley", target=1)
     first, second = np.rint(rows.mean(axis=0)).astype(int)
     assert found.base_values[0] == pytest.approx(table_of[first] * table_of[second])
+    assert found.about.reference == "the mean of the inputs, whole numbers rounded"
+    whole = rows.astype(np.uint8)
+    found = shapeline.explain(lambda rows: rows @ np.array([0.05, 0.1]), whole, "shapley", target=1)
+    np.testing.assert_allclose(found.base_values, rows.mean(axis=0) @ [0.05, 0.1], rtol=1e-12)  # a model of numbers
+    np.testing.assert_allclose(found.scores, (rows - rows.mean(axis=0)) * [0.05, 0.1], atol=1e-12)
     large = 2**60 + RNG.integers(0, 9, (6, 2))
     for reference in ({"background": large}, {}):
         found = shapeline.explain(lambda rows: rows[:, 0] % 4 / 4, large, "shapley", target=1, **reference)
@@ -707,6 +767,14 @@ def test_lightgbm_writes_other_names(kind):
     target = {} if kind == "LGBMRegressor" else {"target": 1}
     found = shapeline.explain(model, frame[:2], "shapley", background=frame[2:20], **target)
     np.testing.assert_allclose(found.scores, brute(value, frame[:2], frame[2:20]), atol=1e-9)
+
+
+def test_answers_that_are_no_real_numbers():
+    rows = RNG.random((5, 2))
+    with pytest.raises(ShapelineError, match=r"gave ndarray \(they are complex\)"):
+        shapeline.explain(lambda rows: rows[:, 0] + 0.5j * rows[:, 1], rows, "shapley", value="prediction")
+    with pytest.raises(ShapelineError, match="the output is nan"):
+        shapeline.explain(lambda rows: np.ma.masked_less(rows[:, 0], 2), rows, "shapley", value="prediction")
 
 
 def test_a_function_that_returns_a_tensor_with_gradient():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import shapeline
-from shapeline.models.precision import report_lost_digits
+from shapeline.datasets.table import report_lost_digits
 
 RNG = np.random.default_rng(0)
 SECONDS = 1_700_000_000 + RNG.integers(0, 600, 12)

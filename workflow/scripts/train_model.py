@@ -8,15 +8,15 @@ from shapeline.workflow import job_environment
 settings = snakemake.params.settings
 device = job_environment.start(snakemake, snakemake.resources.framework)
 
-from shapeline.datasets import loading
+from shapeline.datasets import loading, table
 from shapeline.files import atomic
-from shapeline.models import architectures, native_rows, precision, pretrained, storage, training
+from shapeline.models import architectures, pretrained, storage, training
 
 dataset = loading.load(Path(snakemake.input.arrays).parent)
 model = architectures.for_dataset(settings, dataset.card)
 if model.framework != "function" and dataset.card["kind"] == "table":
-    precision.report_lost_digits(f"dataset '{dataset.card['name']}'", dataset.inputs, dataset.card["feature_names"])
-model, dataset = native_rows.fit_rows(model, dataset)
+    table.report_lost_digits(f"dataset '{dataset.card['name']}'", dataset.inputs, dataset.card["feature_names"])
+model, dataset = storage.fit_rows(model, dataset)
 start = snakemake.input.get("start")
 if start:
     storage.start_from(model, start[0])

@@ -30,7 +30,7 @@ from shapeline.games.input_checks import check_full
 from shapeline.games.output_values import PREDICTION
 from shapeline.games.references import Reference
 from shapeline.games.tiles import LARGEST_BATCH
-from shapeline.games.whole_numbers import settle_reference
+from shapeline.games.whole_numbers import answers_alike, settle_reference
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
@@ -156,6 +156,7 @@ def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
     settle_outputs(classifier, given, filled)
     said = answers_of(classifier, given.inputs)
     targets, positions = chosen_targets(classifier, said, wanted.target, classes, wanted.y)
+    given, filled, told = settle_mean(classifier, given, filled, told)
     classifier, settled_reference = settle_reference(classifier, given.inputs, filled)
     if settled_reference is not filled:
         filled, told = settled_reference, f"{told}, whole numbers rounded"
@@ -180,6 +181,25 @@ def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) 
         raise
     except Exception:  # noqa: BLE001 (`answers_of` says why the model takes no such rows)
         return
+
+
+def settle_mean(
+    classifier: Classifier, given: Inputs, reference: Reference, told: str
+) -> tuple[Inputs, Reference, str]:
+    """Return inputs, reference and its description where a mean lies between the whole numbers of an array: as real
+    numbers for a model that answers alike to these, else rounded, as of the columns of a data frame."""
+    source = given.inputs if given.background is None else given.background
+    rows = reference.rows
+    if classifier.framework != "function" or given.table is not None or source.dtype.kind not in "biu":
+        return given, reference, told
+    if rows is None or rows.dtype.kind != "f" or reference.given is not None or given.reference is not None:
+        return given, reference, told
+    rounded, real = as_type(rows, source.dtype), given.inputs.astype(np.float64)
+    if (rounded != rows).any():
+        if (real == given.inputs).all() and answers_alike((classifier, given.inputs), (classifier, real)):
+            return dataclasses.replace(given, inputs=real), reference, told
+        told += ", whole numbers rounded"
+    return given, Reference(rounded), told
 
 
 def check_rows(classifier: Classifier, given: Inputs, reference: Reference, said: np.ndarray) -> None:
@@ -307,9 +327,6 @@ def reference_of(reference: object, given: Inputs, seed: int) -> tuple[Reference
         told += f", {_format_counts(chosen['rows'], 'row')}" if "rows" in chosen else ""
     reference = "mean_image" if kind == "mean" and given.has_no_channels else reference  # of each cell of a series
     built = references.build(reference, data, seed)
-    means = built.rows is not None and built.rows.dtype.kind == "f" and built.given is given.table is None
-    if means and rows.dtype.kind in "biu":  # a row of whole numbers, as of a data frame
-        built = Reference(as_type(built.rows, rows.dtype))
     return built, told
 
 

@@ -14,14 +14,13 @@ from shapeline.api.layout import Layout, layout_of
 from shapeline.api.pieces import Cutter, pieces
 from shapeline.api.texts import encode_words, is_row, list_texts
 from shapeline.datasets import table
-from shapeline.datasets.table import Table
+from shapeline.datasets.table import Table, report_lost_digits
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
 from shapeline.models import adapters
 from shapeline.models.axes import arranged
 from shapeline.models.classifier import Classifier
 from shapeline.models.estimators import columns_of, fitted_columns
-from shapeline.models.precision import report_lost_digits
 
 
 @dataclass(frozen=True, eq=False)

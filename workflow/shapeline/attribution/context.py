@@ -24,7 +24,6 @@ from shapeline.games.settings import GameSettings
 from shapeline.games.whole_numbers import settle_reference
 from shapeline.models import graph_file, storage
 from shapeline.models.classifier import Classifier
-from shapeline.models.native_rows import fit_rows
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class ExplanationContext:
                 f"model {weights}: it was trained on another vocabulary ({read}) than that of "
                 f"{self.folder / 'arrays.npz'} ({made}); remove the weights and train it again"
             )
-        model, dataset = fit_rows(model, self.dataset)
+        model, dataset = storage.fit_rows(model, self.dataset)
         return dataclasses.replace(self, model=model, dataset=dataset).change_reference(self.reference)
 
     def change_reference(self, reference: Reference | None) -> "ExplanationContext":

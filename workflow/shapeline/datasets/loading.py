@@ -52,7 +52,7 @@ class Dataset:
             return None
         columns = self.card.get("columns") or ()
         numbers = [each["name"] for each in columns if "values" in each and each["type"] in ("integer", "number")]
-        return _own_rows(self.folder, self.card["table_digest"], tuple(numbers))
+        return _own_rows(self.folder, self.card["table_digest"], tuple(numbers), self.card.get("array"))
 
     def part(self, name: str) -> "Dataset":
         """The records of one part: "train", "validation" or "test"."""
@@ -71,10 +71,12 @@ class Dataset:
     def as_given(self) -> "Dataset":
         """The same with the cells of rows in their own types as inputs, for a model that is given such rows."""
         kept, cells = self.own_rows
-        names = [str(name) for name in kept.names]
+        names = self.card["feature_names"]
         places = [place for place, column in enumerate(kept.columns) if not column.is_number]
         told = {names[place]: list(map(str, kept.columns[place].categories)) for place in places}
-        card = {**self.card, "categorical": places, "categories": told}
+        if kept.names is None:  # codes of an array, which its reader names
+            told = self.card.get("categories", {}) | told
+        card = {**self.card, "categorical": sorted(map(names.index, told)), "categories": told}
         return replace(self, inputs=cells, card=card)
 
     def as_numbers(self) -> "Dataset":
@@ -83,7 +85,7 @@ class Dataset:
 
 
 @lru_cache(maxsize=1)
-def _own_rows(folder: Path, digest: str, categorical: tuple[str, ...]) -> "tuple[Table, np.ndarray]":
+def _own_rows(folder: Path, digest: str, categorical: tuple[str, ...], array: str | None) -> "tuple[Table, np.ndarray]":
     import pandas as pd
 
     from shapeline.datasets import table
@@ -97,7 +99,7 @@ def _own_rows(folder: Path, digest: str, categorical: tuple[str, ...]) -> "tuple
             frame[name] = frame[name].where(frame[name].notna(), np.nan)
     except (OSError, ValueError) as error:
         raise ShapelineError(f"prepared dataset {folder}: {TABLE} is damaged ({error}); {AGAIN}.") from error
-    kept, (cells,) = table.build_table([frame], categorical=categorical)
+    kept, (cells,) = table.build_table([frame], array and np.dtype(array), categorical)
     return kept, cells
 
 

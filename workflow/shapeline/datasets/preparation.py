@@ -148,8 +148,12 @@ def _described(
     told = content["task"] == "regression" or content["labels"].ndim == 2
     described = {"task": content["task"]} if told else {}
     described |= {
-        key: content[key] for key in ("notes", "categorical", "categories", "columns", "missing") if content[key]
+        key: content[key]
+        for key in ("notes", "categorical", "categories", "columns", "missing", "array")
+        if content[key]
     }
+    if not content["has_channels"]:  # as a reader gave them, and a function takes them
+        described["has_channels"] = False
     if entry and entry.synthetic:
         described["synthetic"] = True
     return inputs, described, None

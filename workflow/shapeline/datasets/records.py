@@ -168,7 +168,8 @@ def checked(where: str, records: dict, entry: Source | None) -> dict:
         "categorical": [feature_names.index(name) for name in categories],
         "categories": categories,
         "columns": records.get("columns"),
-        "frame": records.get("frame", records["inputs"] if hasattr(records["inputs"], "iloc") else None),
+        **_own_rows(records, feature_names, kind, entry),
+        "has_channels": kind != "image" or np.ndim(records["inputs"]) == 4,
         "missing": missing,
     }
 
@@ -194,6 +195,17 @@ def _inputs(where: str, records: dict, entry: Source | None) -> tuple[np.ndarray
     if kind == "image" and inputs.shape[3] in (1, 3, 4) and inputs.shape[1] not in (1, 3, 4):
         raise ShapelineError(f"{where}: inputs of shape {inputs.shape} have the channels last; move them to axis 1.")
     return inputs, kind
+
+
+def _own_rows(records: dict, names: list[str], kind: str, entry: Source | None) -> dict:
+    """The rows of a table in their own types: a data frame, and the type of the array that it stands for."""
+    given = records["inputs"]
+    own = entry is None and kind == "table" and records.get("scale") is None and isinstance(given, np.ndarray)
+    if own and given.dtype.kind in "biuf" and given.dtype.itemsize <= 8 and given.dtype != np.float64:
+        import pandas as pd
+
+        return {"frame": pd.DataFrame(given, columns=names), "array": given.dtype.name}
+    return {"frame": records.get("frame", given if hasattr(given, "iloc") else None), "array": None}
 
 
 def _feature_names(where: str, records: dict, entry: Source | None, inputs: np.ndarray, kind: str) -> list[str]:
@@ -310,6 +322,10 @@ def _convert_inputs(
         raise ShapelineError(f"{where}: images of type {inputs.dtype}; return uint8 (0 to 255), or give their 'scale'.")
     else:
         scale = 1 if scale is None else scale
+        if kind == "image":
+            from shapeline.datasets.table import report_lost_digits
+
+            report_lost_digits(where, inputs)
         inputs = inputs.astype(np.float64 if kind == "table" else np.float32)
         bad = np.argwhere(np.isinf(inputs) if missing else ~np.isfinite(inputs))
         if len(bad):

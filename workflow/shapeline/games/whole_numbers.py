@@ -28,14 +28,21 @@ def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference
     if not (np.abs(cells - np.rint(cells)) > 0).any():
         return model, reference
     real = dataclasses.replace(model, module=dataclasses.replace(model.module, table=table.convert_to_reals()))
-    ask = Classifier.predict if model.task == "regression" else Classifier.log_probs
-    try:
-        own, other = (np.nan_to_num(ask(each, inputs[:PROBED])) for each in (model, real))
-        if np.abs(own - other).max() <= ALIKE * np.abs(own).max():
-            return real, reference
-    except ShapelineError:
-        pass  # of a model that takes no real numbers
+    if answers_alike((model, inputs), (real, inputs)):
+        return real, reference
     log.info("reference: columns of whole numbers are rounded, which model '%s' takes alone", model.architecture)
     rows = reference.rows.copy()
     rows[:, whole] = np.rint(cells)
     return model, dataclasses.replace(reference, rows=rows)
+
+
+def answers_alike(*pairs: tuple[Classifier, np.ndarray]) -> bool:
+    """Return whether two models with inputs give the same answers; not of one that takes no such numbers."""
+    try:
+        own, other = (
+            np.nan_to_num((model.predict if model.task == "regression" else model.log_probs)(inputs[:PROBED]))
+            for model, inputs in pairs
+        )
+    except ShapelineError:
+        return False
+    return np.abs(own - other).max() <= ALIKE * np.abs(own).max()

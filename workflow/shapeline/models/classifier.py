@@ -184,7 +184,7 @@ def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarr
     """A function's predictions, (n, *input_shape) -> (n, 1) float64; ShapelineError when it gives another shape."""
     said = _call(function, inputs, name)
     try:
-        predictions = np.asarray(said, dtype=np.float64)
+        predictions = _as_reals(said)
     except (TypeError, ValueError) as error:
         raise not_predictions(name, len(inputs), f"{type(said).__name__} ({error})") from error
     if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
@@ -210,6 +210,16 @@ def _call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
         raise ModelFailure(f"model '{name}' fails on {len(inputs)} rows: {reason}") from error
 
 
+def _as_reals(said: Any) -> np.ndarray:
+    """What a function gives as float64, NaN where a masked array hides a number. Raises TypeError for complex numbers,
+    whose imaginary part numpy would drop."""
+    array = np.ma.asarray(said) if np.ma.isMaskedArray(said) else np.asarray(said)
+    if array.dtype.kind == "c":
+        raise TypeError("they are complex")
+    array = array.astype(np.float64, copy=False)
+    return array.filled(np.nan) if np.ma.isMaskedArray(array) else array
+
+
 def detach(said: Any) -> Any:
     """What a function gives, of a tensor of torch one without gradient in main memory, which numpy reads."""
     return said.detach().cpu() if hasattr(said, "detach") else said
@@ -220,6 +230,20 @@ def not_predictions(name: str, rows: int, given: str) -> ShapelineError:
     return ShapelineError(
         f"model '{name}': gave {given} for {rows} rows; a regression model must return one number a row, (rows,), as "
         "lambda rows: model.predict(rows)[:, 0] of several"
+    )
+
+
+def not_logits(name: str, rows: int, given: str) -> ShapelineError:
+    """The error of a network that gave something else than logits."""
+    if not given.startswith("shape"):  # a list, a dictionary or an object of several outputs
+        return ShapelineError(
+            f"model '{name}': gave {given} for {rows} rows; it must return one array; give a network of one of its "
+            "outputs, in Keras by keras.Model(network.inputs, output)"
+        )
+    return ShapelineError(
+        f"model '{name}': gave {given} for {rows} rows; it must return logits of shape (rows, classes) "
+        "with two or more classes (for one output z before a sigmoid return the two logits 0 and z; a network that "
+        'predicts a number is explained with value="prediction")'
     )
 
 
@@ -236,7 +260,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
     """
     said = _call(function, inputs, name)
     try:
-        probabilities = np.asarray(said, dtype=np.float64)
+        probabilities = _as_reals(said)
     except (TypeError, ValueError) as error:
         raise ShapelineError(f"model '{name}': gave {type(said).__name__}, no array of numbers ({error})") from error
     shape = probabilities.shape

@@ -9,7 +9,8 @@ import numpy as np
 
 from shapeline.datasets.sources import user_function
 from shapeline.errors import ShapelineError
-from shapeline.models.classifier import detach
+from shapeline.models.axes import ORDERS, failure
+from shapeline.models.classifier import Classifier, detach
 from shapeline.models.pipeline_file import numbers_frame
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Function:
     """The user's function of rows (n, *input shape), or of a data frame where the dataset's file has typed columns.
 
     content: the bytes of its file; columns: those of a table_file; classes: how many there are, None of a regression;
-    table: how the dataset keeps rows in their own types.
+    order: of the axes of images and series; table: how the dataset keeps rows in their own types.
     """
 
     content: bytes
@@ -29,13 +30,14 @@ class Function:
     columns: list[dict] | None
     classes: int | None
     ask: Callable[[Any], Any]
+    order: str = "channels_first"
     table: "Table | None" = None
 
     def take(self, rows: np.ndarray) -> Any:
         """Rows (n, *input shape) as the function is given them."""
         if self.table is not None:
             return self.table.compose(rows)
-        return rows if self.columns is None else numbers_frame(rows, self.columns)
+        return ORDERS[self.order](rows) if self.columns is None else numbers_frame(rows, self.columns)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         said = np.asarray(detach(self.ask(self.take(rows))))
@@ -49,9 +51,14 @@ class Function:
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Function:
-    """The function that "path/to/file.py:function" names. known: columns of a table_file, and classes, of the dataset.
+    """The function that "path/to/file.py:function" names. known: columns of a table_file, classes and input shape of
+    the dataset, and whether its images and series were given with channels; the order of axes is added.
 
     Raises ShapelineError where there is no such file or function.
     """
-    classes = None if task == "regression" else len(known["classes"])
-    return Function(content, source, known["columns"], classes, user_function(source))
+    classes, function = None if task == "regression" else len(known["classes"]), user_function(source)
+    if not known.get("has_channels", True) and "order" not in known:
+        rows = np.random.default_rng(0).random((1, *known["input_shape"]), dtype=np.float32)
+        model, orders = Classifier("function", source, function), ("without_channels", "channels_first")
+        known["order"] = next((order for order in orders if failure(model, rows, order) is None), orders[0])
+    return Function(content, source, known["columns"], classes, function, known.get("order", "channels_first"))

@@ -19,7 +19,7 @@ from shapeline.models.tensorflow_setup import keras, tf  # isort: skip
 from keras import layers
 
 from shapeline.errors import ShapelineError
-from shapeline.models.classifier import not_predictions
+from shapeline.models.classifier import not_logits, not_predictions
 
 
 def iterate_layers(part: layers.Layer) -> Iterator[layers.Layer]:
@@ -328,11 +328,7 @@ def checked_logits(logits: Any, rows: int, name: str, task: str = "classificatio
         raise not_predictions(name, rows, given)
     if tf.is_tensor(logits) and logits.ndim == 2 and len(logits) == rows and logits.shape[1] > 1:
         return logits
-    raise ShapelineError(
-        f"model '{name}': gave {given} for {rows} rows; it must return logits of shape (rows, classes) "
-        "with two or more classes (for one output z before a sigmoid return the two logits 0 and z; a network that "
-        'predicts a number is explained with value="prediction")'
-    )
+    raise not_logits(name, rows, given)
 
 
 def log_probs(module: keras.Model, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:

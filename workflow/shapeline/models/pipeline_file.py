@@ -57,9 +57,11 @@ class Pipeline:
 
     def take(self, rows: np.ndarray) -> Any:
         """Rows (n, columns) as the estimator was given them when it was fitted."""
+        of_array = self.table is not None and self.table.names is None
         if columns_of(self.estimator) is None:
-            return np.asarray(rows, np.float64)
-        composed = numbers_frame(rows, self.columns) if self.table is None else self.table.compose(rows)
+            return self.table.compose(rows) if of_array else np.asarray(rows, np.float64)
+        no_frame = self.table is None or of_array
+        composed = numbers_frame(rows, self.columns) if no_frame else self.table.compose(rows)
         needed = fitted_columns(self.estimator, composed.columns)
         return composed if needed == list(composed.columns) else composed[needed]
 

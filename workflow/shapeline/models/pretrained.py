@@ -46,6 +46,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         "columns": card.get("columns") or (None if function else _numbers(card["feature_names"])),
         "input_shape": list(card["input_shape"]),
         "kind": card["kind"],
+        **({} if card.get("has_channels", True) else {"has_channels": False}),
         **(
             {"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}
         ),  # of a tokenizer defined by the user

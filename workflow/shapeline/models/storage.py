@@ -1,6 +1,8 @@
-"""Models on disk, without pickle."""
+"""Models on disk, without pickle, and the rows that they take of a dataset."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,6 +10,9 @@ from shapeline.errors import ShapelineError, reported_extras
 from shapeline.models import axes, graph_file, pretrained, weights
 from shapeline.models.architectures import build, is_named
 from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
+
+if TYPE_CHECKING:
+    from shapeline.datasets.loading import Dataset
 
 
 @reported_extras("models.save")
@@ -86,3 +91,13 @@ def start_from(classifier: Classifier, path: str | Path) -> None:
     start |= {name: own[name] for name in kept}
     weights.check_fit(start, own, str(path), classifier.architecture, "give weights of this architecture and its sizes")
     made_by.set_state(classifier.module, start)
+
+
+def fit_rows(model: Classifier, dataset: "Dataset") -> "tuple[Classifier, Dataset]":
+    """Return the model and the dataset whose inputs it takes, each row in the types of the user's own table."""
+    if model.framework != "function":
+        return model, dataset.as_numbers()
+    if not hasattr(model.module, "table") or dataset.own_rows is None:
+        return model, dataset
+    own = replace(model.module, table=dataset.own_rows[0])
+    return replace(model, module=own), dataset.as_given()

@@ -20,7 +20,7 @@ from torch import nn
 
 from shapeline.errors import ShapelineError
 from shapeline.memory import ran_out
-from shapeline.models.classifier import not_predictions
+from shapeline.models.classifier import not_logits, not_predictions
 from shapeline.models.torch_image_models import cifar_cnn, crosses_cnn, resnet18  # noqa: F401 (found here by name)
 
 # Of the inputs of one pass without gradients: what the layers make of them is tens of times that. On a CPU large
@@ -334,11 +334,7 @@ def checked_logits(logits: Any, rows: int, name: str, task: str = "classificatio
     fewest = 1 if task == "multilabel" else 2
     if isinstance(logits, torch.Tensor) and logits.ndim == 2 and len(logits) == rows and logits.shape[1] >= fewest:
         return logits
-    raise ShapelineError(
-        f"model '{name}': gave {given} for {rows} rows; it must return logits of shape (rows, classes) "
-        "with two or more classes (for one output z before a sigmoid return the two logits 0 and z; a network that "
-        'predicts a number is explained with value="prediction")'
-    )
+    raise not_logits(name, rows, given)
 
 
 def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
