@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import importlib.util
 import itertools
 import math
 
@@ -307,6 +308,52 @@ def test_what_refusals_name_works():
 
     with pytest.raises(ShapelineError, match=r"inputs: a csr_array is sparse; give inputs.toarray\(\)"):
         shapeline.explain(LogisticRegression().fit(X, Y), csr_array(X[:3]), background=X[:9])
+
+
+class CatBoost:
+    """CatBoost's base class, whose predictions are margins; the real one is used where it is installed."""
+
+    __module__, classes_ = "catboost.core", np.array([0, 1])
+
+    def predict(self, rows, prediction_type="RawFormulaVal"):
+        margins = np.asarray(rows) @ [3.0, -2.0, 0.0, 0.5]
+        of_one = 1 / (1 + np.exp(-margins))
+        return np.column_stack([1 - of_one, of_one]) if prediction_type == "Probability" else margins
+
+
+def test_a_base_catboost_names_its_classifier():
+    models = [CatBoost()]
+    if importlib.util.find_spec("catboost"):
+        import catboost
+
+        settings = {"iterations": 4, "loss_function": "Logloss", "verbose": 0, "allow_writing_files": False}
+        models.append(catboost.CatBoost(settings).fit(X, Y > 0))
+    frames = pd.DataFrame(X[:2]), pd.DataFrame(X[:9])
+    for model in models:
+        with pytest.raises(ShapelineError, match=r"CatBoostClassifier, or lambda rows: model\.predict") as told:
+            shapeline.explain(model, X[:2], background=X[:9])
+        function = eval(str(told.value).rpartition("or ")[2], {"model": model})
+        found = shapeline.explain(function, X[:2], "shapley", background=X[:9], target=1)
+        expected = brute(lambda rows, own=function: own(rows.to_numpy())[:, 1], *frames)
+        np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+
+
+class Booster:
+    """LightGBM's own model of several classes."""
+
+    def num_model_per_iteration(self):
+        return 3
+
+    def predict(self, rows):
+        parts = np.exp(np.column_stack([rows["a"], rows["b"], 0 * rows["a"]]))
+        return parts / parts.sum(axis=1, keepdims=True)
+
+
+def test_a_booster_of_several_classes_gives_probabilities():
+    frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
+    found = shapeline.explain(Booster(), frame[:2], "shapley", background=frame[:9], target=2)
+    expected = brute(lambda rows: Booster().predict(rows)[:, 2], frame[:2], frame[:9])
+    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
 
 
 def test_the_full_coalition_is_the_models_own_answer():

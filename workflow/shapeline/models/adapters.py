@@ -7,7 +7,7 @@ from typing import Any
 
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier
-from shapeline.models.estimators import check_explainable, classes_of, find_owner, probabilities_of
+from shapeline.models.estimators import check_explainable, classes_of, find_owner, probabilities_of, unwrap_booster
 from shapeline.models.outputs import KINDS as OUTPUTS
 
 KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
@@ -26,7 +26,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     if isinstance(model, Classifier):
         model.outputs = model.outputs or (kind if kind in OUTPUTS else None)
         return model
-    framework = framework_of(model)
+    framework, model = framework_of(model), unwrap_booster(model)
     if framework is None:
         check_explainable(model)
     detected = kind is None

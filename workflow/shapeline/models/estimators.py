@@ -58,6 +58,13 @@ def probabilities_of(model: Any) -> Callable[[Any], np.ndarray]:
     return model.predict_proba
 
 
+def unwrap_booster(model: Any) -> Any:
+    """LightGBM's own Booster of several classes as the method that gives their probabilities; another model as it
+    is."""
+    several = hasattr(model, "num_model_per_iteration") and model.num_model_per_iteration() > 1
+    return model.predict if several else model
+
+
 def find_owner(model: Any) -> Any:
     """The object whose bound method a function is, where it is an estimator; else the model itself."""
     owner = getattr(model, "__self__", None)
@@ -82,6 +89,9 @@ def check_explainable(model: Any) -> None:
             "takes a DMatrix",
             "the XGBClassifier or XGBRegressor, or lambda rows: model.predict(xgboost.DMatrix(rows))",
         )
+    if module == "catboost" and name == "CatBoost" and classes is not None and not kind:
+        own = "lambda rows: model.predict(rows, prediction_type='Probability')"
+        raise _unexplainable(name, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
     if classes is not None and isinstance(classes[0], np.ndarray | list) and kind in ("", "predict_proba"):
         raise _unexplainable(
             name,

@@ -29,11 +29,10 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
             f"({', '.join(layers_by_name)}); ask for fewer, or full"
         )
     if _is_folder_model(classifier):
-        fresh = made_by.state(
-            importlib.import_module(READERS["folder"]).drawn(name, classifier.sizes, seed=seed).module
-        )
+        fresh = importlib.import_module(READERS["folder"]).build_random(name, classifier.sizes, seed=seed)
     else:
-        fresh = made_by.state(build(name, classifier.framework, seed=seed, **classifier.sizes).module)
+        fresh = build(name, classifier.framework, seed=seed, **classifier.sizes)
+    fresh = made_by.state(fresh.module)
     kept = made_by.state(classifier.module)
     chosen = list(layers_by_name)[len(layers_by_name) - count :]
     drawn = {weight: fresh[weight] for layer in chosen for weight in layers_by_name[layer]}
