@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from shapeline.datasets import columns, loading, preparation, registry, sources, ssl
+from shapeline.datasets import columns, loading, preparation, registry, risk_scores, sources
 from shapeline.datasets.fetch import fetch
 from tests.fixtures import builders, failures, text_files
 from tests.fixtures import influence_files as files
@@ -349,5 +349,5 @@ def test_the_columns_of_the_real_list(real_data):
     listed = real_data("chicago_ssl", "columns.csv").read_text().splitlines()[1:]
     assert [line.split(",")[0] for line in listed] == [name.replace(" ", "_") for name in files.SSL_HEADER]
     whole = {line.split(",")[0].lower() for line in listed if line.split(",")[1] == "398684"}
-    lacking = {column for column, _ in ssl.ATTRIBUTES.values()} - whole
+    lacking = {column for column, _ in risk_scores.SSL_ATTRIBUTES.values()} - whole
     assert lacking == {"predictor_rat_age_at_latest_arrest", "parolee_i"}

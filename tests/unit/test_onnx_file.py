@@ -71,6 +71,12 @@ def test_pictures_may_have_their_channels_last(file):
     network = opened(path, input_shape=[3, 4, 5], kind="image").module
     pictures = np.random.default_rng(0).random((6, 3, 4, 5))
     np.testing.assert_allclose(network.outputs(pictures), pictures.sum((2, 3)), rtol=1e-5)
+    summed = [helper.make_node("ReduceSum", ["x0", "w"], ["y0"], keepdims=0)]
+    network = opened(
+        file(np.array([1]), shape=("rows", 4, 3), nodes=summed), input_shape=[1, 4, 3], kind="image"
+    ).module
+    series = np.random.default_rng(0).random((6, 1, 4, 3))  # (n, time, channels), as the engine has them
+    np.testing.assert_allclose(network.outputs(series), series.sum((1, 2)), rtol=1e-5)
 
 
 def test_a_weights_file_holds_it_whole(file):

@@ -392,6 +392,23 @@ def test_a_keras_file_gives_its_own_probabilities(tmp_path, last):
             architectures.for_dataset({"source": str(tmp_path / "own.keras")}, {**card, **wrong})
 
 
+def test_a_keras_file_of_series_is_given_series(tmp_path):
+    keras = pytest.importorskip("keras")
+    layers = keras.layers
+    own = keras.Sequential([layers.Input((5, 2)), layers.Conv1D(3, 2), layers.Flatten(), layers.Dense(2, "softmax")])
+    own.save(tmp_path / "own.keras")
+    card = {
+        "classes": ["a", "b"],
+        "input_shape": [1, 5, 2],
+        "kind": "image",
+        "feature_names": [],
+        "has_channels": False,
+    }
+    model = architectures.for_dataset({"source": str(tmp_path / "own.keras")}, card)
+    series = np.random.default_rng(0).random((4, 5, 2)).astype(np.float32)
+    np.testing.assert_allclose(np.exp(model.log_probs(series[:, None])), own(series), atol=1e-6)
+
+
 def test_a_keras_file_with_code_in_it_is_refused(tmp_path):
     keras = pytest.importorskip("keras")
     own = keras.Sequential([keras.layers.Input((4,)), keras.layers.Lambda(lambda x: x + 1), keras.layers.Dense(2)])

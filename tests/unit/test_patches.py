@@ -15,7 +15,7 @@ from shapeline.games.references import Reference
 from shapeline.gradients.cells import average_map, upsampled
 from shapeline.gradients.torch_grad_cam import grad_cam
 from shapeline.models.classifier import Classifier
-from shapeline.models.picture_network import PictureNetwork
+from shapeline.models.folder import PictureNetwork
 from tests.fixtures import vision
 
 CARD = {"input_shape": (3, 16, 16), "kind": "image"}

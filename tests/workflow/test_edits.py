@@ -176,7 +176,7 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
         ("shapeline/designs/surrogate.py", THEORY),  # a family that no label here is of
         ("shapeline/games/game.py", of_values()),
         ("shapeline/models/architectures.py", of_model()),
-        ("shapeline/datasets/digits.py", of_data()),
+        ("shapeline/datasets/scikit_learn.py", of_data()),
         ("shapeline/metrics/error.py", MEASURED),
         ("shapeline/metrics/loaders.py", measured(*LABELS) | COMPARED),
         ("shapeline/statistics/comparison.py", COMPARED),
@@ -200,7 +200,11 @@ NO_NUMBER = (
         "errors.py",
     ),  # plumbing, messages
     *("methods/registry.py", "methods/parameters.py", "metrics/registry.py", "datasets/registry.py"),
-    *("datasets/mnist.py", "datasets/imdb.py", "datasets/compatibility.py"),  # other datasets' readers, and a refusal
+    *(
+        "datasets/mnist.py",
+        "datasets/corpora.py",
+        "datasets/compatibility.py",
+    ),  # other datasets' readers, and a refusal
     *("games/tf_backend.py", "models/keras_models.py", "gradients/torch_gradients.py"),  # of no label here
     *("report/sections/influence.py", "designs/__init__.py", "api/call.py"),
 )
@@ -300,7 +304,7 @@ def test_a_new_dataset_and_an_edited_loader_are_run_and_nothing_else_is(tiny, tm
     other = Checkout(tmp_path / "copy")
     shutil.copytree(tiny.path, other.path, symlinks=True)  # with the files' times
     package = "workflow/shapeline"
-    shutil.copy(other.path / package / "datasets/digits.py", other.path / package / "datasets/more_digits.py")
+    shutil.copy(other.path / package / "datasets/scikit_learn.py", other.path / package / "datasets/more_digits.py")
     append(other, f"{package}/datasets/registry.py", ENTRY)
     append(other, f"{package}/metrics/loaders.py")
     other.configure(changed(datasets__more={"source": "more_digits", "classes": [3, 8]}))

@@ -1,6 +1,8 @@
 """Compare methods on a user's model in one call, by the metrics and the recommendation rule of the workflow."""
 
-from collections.abc import Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -182,7 +184,7 @@ def compare(
     exact = _exact(case, notes)
     rows = {label: stored.rows_of(each) for label, each in found.items()}
     measured = _measure_methods(case, rows, exact, notes)
-    agreement = _agreement(rows)
+    agreement = tabulate_agreement(list(rows), functools.partial(_correlation, rows))
     table = _table(found, chosen, measured, agreement)
     by, values = _criterion(measured, exact)
     incomplete = [label for label, each in found.items() if NO_RULE in each.warning]
@@ -242,16 +244,25 @@ def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explan
     return pd.concat(parts, ignore_index=True) if parts else empty
 
 
-def _agreement(rows: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the mean rank correlation over instances of each pair of methods."""
-    labels = list(rows)
+def _correlation(rows: Mapping[str, pd.DataFrame], one: str, other: str) -> float:
+    """Return the mean rank correlation over instances of two methods."""
+    similarity = error.measure(rows[one], rows[other])
+    return similarity[similarity["statistic"] == "spearman"]["value"].mean()
+
+
+def tabulate_agreement(labels: list[str], correlation: Callable[[str, str], float]) -> pd.DataFrame:
+    """Return the agreement of each pair of methods, (methods, methods)."""
     table = pd.DataFrame(np.eye(len(labels)), labels, labels)
-    for place, one in enumerate(labels):
-        for other in labels[:place]:
-            similarity = error.measure(rows[one], rows[other])
-            values = similarity[similarity["statistic"] == "spearman"]["value"]
-            table.loc[one, other] = table.loc[other, one] = values.mean()
+    for one, other in itertools.combinations(labels, 2):
+        table.loc[one, other] = table.loc[other, one] = correlation(one, other)
     return table
+
+
+def mean_agreement(agreement: pd.DataFrame) -> pd.Series | float:
+    """Return the mean agreement of each method with the others except random."""
+    others = [label for label in agreement if label != CONTROL]
+    among = agreement.loc[others, others].where(~np.eye(len(others), dtype=bool))
+    return among.mean() if len(others) > 1 else np.nan
 
 
 def _table(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
@@ -268,9 +279,7 @@ def _table(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: 
     for statistic, name in SHOWN.items():
         if statistic in set(measured["statistic"]):
             table[name] = means.xs(statistic, level="statistic")
-    others = [label for label in table.index if label != CONTROL]
-    among = agreement.loc[others, others].where(~np.eye(len(others), dtype=bool))
-    table["agreement"] = among.mean() if len(others) > 1 else np.nan
+    table["agreement"] = mean_agreement(agreement)
     return table
 
 

@@ -1,5 +1,6 @@
 """Compare methods on the answers of a language model in one call, `shapeline.compare_generation`."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,7 +120,7 @@ def compare_generation(
     few = sum(one is None for one in exact)
     if few:
         notes.append(f"{few} of {len(first)} prompts have more than {least} parts: no error is measured on them.")
-    agreement = _agreement(found, repeats)
+    agreement = comparison.tabulate_agreement(list(found), functools.partial(_correlation, found, repeats))
     table = _table(found, measured, agreement)
     by = "rmse" if not few and "rmse" in set(measured["statistic"]) else "deletion_auc"
     values = pivot_by_method(measured, by)
@@ -186,17 +187,12 @@ def _measure_prompts(found: Found, exact: list, support: list, repeats: int, see
     return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 
-def _agreement(found: Found, repeats: int) -> pd.DataFrame:
-    """Mean rank correlation over prompts of each pair of methods."""
-    labels = list(found)
-    table = pd.DataFrame(np.eye(len(labels)), labels, labels)
-    for place, one in enumerate(labels):
-        for other in labels[:place]:
-            pairs = zip(found[one][::repeats], found[other][::repeats], strict=True)
-            ranks = [[mean_ranks(each.totals[None]) for each in pair] for pair in pairs]
-            values = [correlation(*pair)[0] for pair in ranks]
-            table.loc[one, other] = table.loc[other, one] = np.nanmean(values) if np.isfinite(values).any() else np.nan
-    return table
+def _correlation(found: Found, repeats: int, one: str, other: str) -> float:
+    """Mean rank correlation over prompts of two methods."""
+    pairs = zip(found[one][::repeats], found[other][::repeats], strict=True)
+    ranks = [[mean_ranks(each.totals[None]) for each in pair] for pair in pairs]
+    values = [correlation(*pair)[0] for pair in ranks]
+    return np.nanmean(values) if np.isfinite(values).any() else np.nan
 
 
 def _table(found: Found, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
@@ -207,9 +203,7 @@ def _table(found: Found, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.
     for statistic, name in COLUMNS.items():
         if statistic in measured.index.get_level_values("statistic"):
             table[name] = measured.xs(statistic, level="statistic")
-    others = [label for label in table.index if label != CONTROL]
-    among = agreement.loc[others, others].where(~np.eye(len(others), dtype=bool))
-    table["agreement"] = among.mean() if len(others) > 1 else np.nan
+    table["agreement"] = comparison.mean_agreement(agreement)
     return table
 
 

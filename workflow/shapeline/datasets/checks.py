@@ -161,7 +161,7 @@ def _refuse_picture_settings(source: str, settings: dict) -> None:
     given = [key for key in (*images.KEYS, *COLUMN_SETTINGS, *csv_file.KEYS, "limits") if settings.get(key) is not None]
     taken = ()
     if given and not is_own(source):
-        taken = set(inspect.signature(importlib.import_module(source_named(source).module).read).parameters)
+        taken = set(inspect.signature(source_named(source).read).parameters)
         taken |= {*csv_file.KEYS} if "form" in taken else set()
     for key in given:
         if key not in taken:

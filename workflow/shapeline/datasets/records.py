@@ -1,6 +1,5 @@
 """Read a source's records and check them: arrays of the stored types, with every default filled in."""
 
-import importlib
 import inspect
 import logging
 import os
@@ -74,9 +73,9 @@ def read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.Pa
             # A file placed by hand never went through fetch, so this is the first look at it.
             if problem := file.problem(path):
                 raise ShapelineError(f"{path}: {problem}; delete it, and fetch it again or replace it by hand.")
-    read = importlib.import_module(entry.module).read
     known = settings | {"form": {key: settings[key] for key in csv_file.KEYS if key in settings}}
-    return read(paths, **{key: known[key] for key in inspect.signature(read).parameters if key in known})
+    taken = inspect.signature(entry.read).parameters
+    return entry.read(paths, **{key: known[key] for key in taken if key in known})
 
 
 def local_files(entry: Source, folder: Path) -> dict[str, Path]:

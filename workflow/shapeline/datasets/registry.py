@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,6 +83,7 @@ class Source:
     records are made where an entry does not say; None where an entry cannot say. records: as published. words: of a
     document on average, that its length keeps. ground_truth_words: whether the words that decide a class are known.
     local: the records are a user's, at the entry's path; input_shape and classes are empty where only they tell.
+    reader: the name of the function in the module.
     """
 
     name: str
@@ -110,6 +112,12 @@ class Source:
     words: int = 0
     ground_truth_words: bool = False
     local: bool = False
+    reader: str = "read"
+
+    @property
+    def read(self) -> Callable[..., dict]:
+        """The function of its module that reads its files; imported when it is needed."""
+        return getattr(importlib.import_module(self.module), self.reader)
 
 
 def source_named(name: str) -> Source:
@@ -185,7 +193,8 @@ SOURCES: dict[str, Source] = {
         kind="image",
         input_shape=(1, 8, 8),
         classes=_DIGITS,
-        module="shapeline.datasets.digits",
+        module="shapeline.datasets.scikit_learn",
+        reader="read_digits",
         records=1797,
         licence="CC BY 4.0 (UCI); comes with scikit-learn",
         citation="E. Alpaydin, C. Kaynak (1998). Optical Recognition of Handwritten Digits. "
@@ -196,7 +205,8 @@ SOURCES: dict[str, Source] = {
         kind="table",
         input_shape=(30,),
         classes=("malignant", "benign"),
-        module="shapeline.datasets.breast_cancer",
+        module="shapeline.datasets.scikit_learn",
+        reader="read_breast_cancer",
         records=569,
         licence="CC BY 4.0 (UCI); comes with scikit-learn",
         citation="W. Wolberg, O. Mangasarian, N. Street, W. Street (1995). Breast Cancer Wisconsin (Diagnostic). "
@@ -213,7 +223,8 @@ SOURCES: dict[str, Source] = {
         kind="table",
         input_shape=(10,),
         classes=(),
-        module="shapeline.datasets.diabetes",
+        module="shapeline.datasets.scikit_learn",
+        reader="read_diabetes",
         records=442,
         licence="none stated; comes with scikit-learn",
         citation="B. Efron, T. Hastie, I. Johnstone, R. Tibshirani (2004). Least Angle Regression. "
@@ -332,7 +343,8 @@ SOURCES: dict[str, Source] = {
                 about=130e6,
             ),
         ),
-        module="shapeline.datasets.ssl",
+        module="shapeline.datasets.risk_scores",
+        reader="read_ssl",
         records=398_582,
         licence="terms of use of the City of Chicago",
         citation="Chicago Police Department (2017). Strategic Subject List - Historical. Chicago Data Portal.",
@@ -353,7 +365,8 @@ SOURCES: dict[str, Source] = {
                 about=3e6,
             ),
         ),
-        module="shapeline.datasets.compas",
+        module="shapeline.datasets.risk_scores",
+        reader="read_compas",
         records=6172,
         licence="none stated; cite ProPublica",
         citation="J. Angwin, J. Larson, S. Mattu, L. Kirchner (2016). Machine Bias. ProPublica.",
@@ -390,7 +403,8 @@ SOURCES: dict[str, Source] = {
                 size=84_125_825,
             ),
         ),
-        module="shapeline.datasets.imdb",
+        module="shapeline.datasets.corpora",
+        reader="read_imdb",
         records=50_000,
         words=230,
         licence="none stated; cite Maas et al. 2011",
@@ -409,7 +423,8 @@ SOURCES: dict[str, Source] = {
             _agnews_file("train.csv", "b1a00f826fdfbd249f79597b59e1dc12", about=30e6),
             _agnews_file("test.csv", "d52ea96a97a2d943681189a97654912d", 1_857_427),
         ),
-        module="shapeline.datasets.agnews",
+        module="shapeline.datasets.corpora",
+        reader="read_agnews",
         records=127_600,
         words=43,
         licence="non-commercial use (AG's corpus)",
@@ -443,7 +458,8 @@ SOURCES: dict[str, Source] = {
                 size=319_476_345,
             ),
         ),
-        module="shapeline.datasets.yahoo",
+        module="shapeline.datasets.corpora",
+        reader="read_yahoo",
         records=1_460_000,
         words=90,
         licence="research use (Yahoo! Webscope)",
@@ -470,7 +486,8 @@ SOURCES: dict[str, Source] = {
                 size=487_770,
             ),
         ),
-        module="shapeline.datasets.polarity",
+        module="shapeline.datasets.corpora",
+        reader="read_polarity",
         records=10_662,
         words=20,
         licence="none stated; cite Pang & Lee 2005",

@@ -1,5 +1,6 @@
 """The order of the axes in which a model takes images, and a network that is given them in this order."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,17 @@ ORDERS = {
     "without_channels": lambda rows: rows[:, 0],
     "channels_last": lambda rows: np.moveaxis(rows, 1, -1),
 }
+
+
+def find_order(shape: tuple[int, ...], fits: Callable[[tuple[int, ...]], bool]) -> str | None:
+    """Return the order of the axes in which a model takes rows of a shape, None where it takes them in none.
+
+    fits: whether the model takes rows of these sides. An axis of one channel may be left out, as in series.
+    """
+    sides = {"channels_first": shape}
+    if len(shape) == 3:
+        sides |= {"channels_last": (*shape[1:], shape[0])} | ({"without_channels": shape[1:]} if shape[0] == 1 else {})
+    return next((order for order, each in sides.items() if fits(each)), None)
 
 
 def failure(classifier: Classifier, rows: np.ndarray, order: str) -> str | None:

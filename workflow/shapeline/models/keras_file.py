@@ -6,23 +6,23 @@ from typing import Any
 from shapeline.models.tensorflow_setup import keras, tf  # isort: skip
 
 from shapeline.errors import ShapelineError
+from shapeline.models.axes import find_order
+from shapeline.models.keras_models import Arranged
 
 
 class Ready(keras.Model):
-    """The user's model between two small steps: channels moved last where it wants them so, and two logits of one.
+    """The user's model with two logits in place of one.
 
     stripped: the activation of its last layer, a softmax or a sigmoid, that was left out; content: the bytes of its
     file.
     """
 
-    def __init__(self, inner: keras.Model, stripped: str, channels_last: bool, content: bytes):
+    def __init__(self, inner: keras.Model, stripped: str, content: bytes):
         super().__init__()
-        self.inner, self.stripped, self.channels_last, self.content = inner, stripped, channels_last, content
+        self.inner, self.stripped, self.content = inner, stripped, content
         self.built = True
 
     def call(self, rows: tf.Tensor, training: bool = False) -> tf.Tensor:
-        if self.channels_last:
-            rows = tf.transpose(rows, [0, 2, 3, 1])
         outputs = self.inner(rows, training=training)
         if self.stripped == "sigmoid":  # the logit of the second of two classes
             outputs = tf.concat([tf.zeros_like(outputs), outputs], axis=1)
@@ -47,33 +47,30 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             f"models: {source} takes {len(inner.inputs)} inputs, and the dataset's rows are one; give a function that "
             "splits them and calls it, with framework: function"
         )
-    channels_last = _channels_last(source, inner, tuple(known["input_shape"]))
+    shape, wanted = tuple(known["input_shape"]), inner.input_shape[1:]
+    order = find_order(shape, lambda sides: len(sides) == len(wanted) and all(map(_fits, sides, wanted)))
+    if order is None:
+        raise ShapelineError(f"models: {source} takes inputs of shape {wanted}, and the dataset's have {shape}")
     outputs = inner.output_shape[-1] if len(inner.output_shape) > 1 else 1
     if task == "regression":
         if outputs != 1:
             raise ShapelineError(f"models: {source} gives {outputs} numbers a row; a regression model gives one")
-        return Ready(inner, "", channels_last, content)
+        return Ready(_arrange(inner, order), "", content)
     stripped = "" if known.get("outputs") == "logits" else _remove_last_activation(inner)
     if stripped == "sigmoid" and outputs != 1:
         raise ShapelineError(f"models: {source} ends in {outputs} sigmoids; give one for two classes, or a softmax")
     classes = 2 if outputs == 1 else outputs
     if classes != len(known["classes"]):
         raise ShapelineError(f"models: {source} has {classes} classes and the dataset {len(known['classes'])}")
-    return Ready(inner, stripped, channels_last, content)
+    return Ready(_arrange(inner, order), stripped, content)
 
 
-def _channels_last(source: str, inner: keras.Model, shape: tuple[int, ...]) -> bool:
-    """Whether the model takes images with their channels last; the dataset's have them first."""
-    wanted = inner.input_shape[1:]
+def _fits(side: int, wanted: int | None) -> bool:
+    return wanted in (None, side)
 
-    def fits(sides: tuple[int, ...]) -> bool:
-        return len(sides) == len(wanted) and all(b in (None, a) for a, b in zip(sides, wanted, strict=True))
 
-    if fits(shape):
-        return False
-    if len(shape) == 3 and fits((*shape[1:], shape[0])):
-        return True
-    raise ShapelineError(f"models: {source} takes inputs of shape {wanted}, and the dataset's have {shape}")
+def _arrange(inner: keras.Model, order: str) -> keras.Model:
+    return inner if order == "channels_first" else Arranged(inner, order)
 
 
 def _remove_last_activation(inner: keras.Model) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError, describe_missing, is_installed
+from shapeline.models.axes import ORDERS, find_order
 from shapeline.models.outputs import kind_of
 
 log = logging.getLogger(__name__)
@@ -27,14 +28,14 @@ SCALES = (0.1, 3.0, 1e3, 1e6)
 class Network:
     """Rows (n, *input shape) to probabilities (n, classes), or of the second of two (n,), or predictions (n,).
 
-    content: the bytes of its file; channels_last: it wants images so; last: "softmax" or "sigmoid" where its outputs
-    are logits, else "".
+    content: the bytes of its file; order: of the axes of its rows; last: "softmax" or "sigmoid" where its outputs are
+    logits, else "".
     """
 
     content: bytes
     session: Any
     dtype: type
-    channels_last: bool
+    order: str
     output: str
     last: str = ""
 
@@ -47,7 +48,7 @@ class Network:
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
         """What the file gives, (n, outputs) float64; of one number a row (n, 1)."""
-        rows = np.moveaxis(rows, 1, -1) if self.channels_last else rows
+        rows = ORDERS[self.order](rows)
         [given] = self.session.get_inputs()
         [said] = self.session.run([self.output], {given.name: np.ascontiguousarray(rows, self.dtype)})
         return np.asarray(said, np.float64).reshape(len(rows), -1)
@@ -67,8 +68,8 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             f"models: {source} takes numbers and column '{coded[0]}' holds categories; encode it in the file, or save "
             "a pipeline that does with skops"
         )
-    dtype, channels_last = _input(source, session, tuple(known["input_shape"]))
-    network = Network(content, session, dtype, channels_last, _output(source, session))
+    dtype, order = _input(source, session, tuple(known["input_shape"]))
+    network = Network(content, session, dtype, order, _output(source, session))
     said = np.concatenate([network.outputs(rows) for rows in _noise(known, dtype)])
     count, said = said.shape[1], said[np.isfinite(said).all(1)]
     if task == "regression":
@@ -81,7 +82,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     kind = known.get("outputs") or kind_of(said, source)
     last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
     log.info("%s: its outputs are taken for %s", source, kind)
-    return Network(content, session, dtype, channels_last, network.output, last)
+    return Network(content, session, dtype, order, network.output, last)
 
 
 def takes(source: str, content: bytes) -> tuple[tuple[int | str | None, ...], bool]:
@@ -114,8 +115,8 @@ def _session(source: str, content: bytes):
         raise ShapelineError(f"models: {source} cannot be read as an ONNX file ({reason}){apart}") from error
 
 
-def _input(source: str, session, shape: tuple[int, ...]) -> tuple[type, bool]:
-    """The type of its input, and whether it wants channels last."""
+def _input(source: str, session, shape: tuple[int, ...]) -> tuple[type, str]:
+    """The type of its input, and the order of its axes."""
     given = session.get_inputs()
     _one(source, given)
     asked, batch = tuple(given[0].shape[1:]), next(iter(given[0].shape), None)
@@ -131,10 +132,10 @@ def _input(source: str, session, shape: tuple[int, ...]) -> tuple[type, bool]:
         pairs = zip(asked, wanted, strict=False)
         return len(asked) == len(wanted) and all(a == b for a, b in pairs if isinstance(a, int) and a > 0)
 
-    channels_last = len(shape) == 3 and not fits(shape) and fits((*shape[1:], shape[0]))
-    if not fits(shape) and not channels_last:
+    order = find_order(shape, fits)
+    if order is None:
         raise ShapelineError(f"models: {source} takes rows of shape {asked} and the dataset's have {shape}")
-    return DTYPES[given[0].type], channels_last
+    return DTYPES[given[0].type], order
 
 
 def _one(source: str, given: list) -> None:
