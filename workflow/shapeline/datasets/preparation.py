@@ -336,45 +336,41 @@ def _write(
     frame: the rows of a table with the types of the user's own file.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    array_file, card_file, document_file = folder / "arrays.npz", folder / "card.json", folder / "documents.parquet"
-    truth_file, table_file = folder / regions.FILE, folder / TABLE
-    array_part, card_part, document_part, truth_part, table_part = (
-        file.with_name(file.name + ".part") for file in (array_file, card_file, document_file, truth_file, table_file)
-    )
+    contents = {"arrays.npz": arrays, TABLE: frame, regions.FILE: marked, "documents.parquet": documents}
+    contents = {name: content for name, content in contents.items() if content is not None}
+    parts = {folder / name: folder / f"{name}.part" for name in (*contents, "card.json")}  # the card is the last
     try:
-        with open(array_part, "wb") as stream:
-            np.savez(stream, **arrays)
-        if documents is not None:
-            import pyarrow.parquet
-
-            # Small row groups, in the order of the ids, so that a few documents are read without the others.
-            pyarrow.parquet.write_table(pyarrow.table(documents), document_part, row_group_size=10_000)
-        if marked is not None:
-            with open(truth_part, "wb") as stream:
-                np.savez(stream, **marked)
+        for name, content in contents.items():
+            _write_part(folder / f"{name}.part", content)
         if frame is not None:
-            frame = frame.reset_index(drop=True)
-            # Parquet has one null, and as objects (pandas 2) it would come back as None.
-            frame.attrs = {NAN: [name for name in frame if _misses_nan(frame[name])]}
-            frame.to_parquet(table_part)
-            card["table_digest"] = hashlib.sha256(table_part.read_bytes()).hexdigest()
-        card_part.write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            card["table_digest"] = hashlib.sha256((folder / f"{TABLE}.part").read_bytes()).hexdigest()
+        text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
+        (folder / "card.json.part").write_text(text, encoding="utf-8")
         may_appear()
         # Without the old card, a kill between the renames can never pair it with the new arrays.
-        card_file.unlink(missing_ok=True)
-        document_file.unlink(missing_ok=True)
-        truth_file.unlink(missing_ok=True)
-        table_file.unlink(missing_ok=True)
-        os.replace(array_part, array_file)
-        if frame is not None:
-            os.replace(table_part, table_file)
-        if marked is not None:
-            os.replace(truth_part, truth_file)
-        if documents is not None:
-            os.replace(document_part, document_file)
-        os.replace(card_part, card_file)
+        for name in ("card.json", "documents.parquet", regions.FILE, TABLE):
+            (folder / name).unlink(missing_ok=True)
+        for file, part in parts.items():
+            os.replace(part, file)
     except OSError as error:
         raise ShapelineError(f"prepared dataset {folder}: cannot be written ({error.strerror or error}).") from error
     finally:
-        for part in (array_part, card_part, document_part, truth_part, table_part):
+        for part in parts.values():
             part.unlink(missing_ok=True)
+
+
+def _write_part(part: Path, content: "dict | pd.DataFrame") -> None:
+    """Write arrays by name, the columns of documents, or a data frame."""
+    if hasattr(content, "to_parquet"):
+        frame = content.reset_index(drop=True)
+        # Parquet has one null, and as objects (pandas 2) it would come back as None.
+        frame.attrs = {NAN: [name for name in frame if _misses_nan(frame[name])]}
+        frame.to_parquet(part)
+    elif part.stem.endswith(".parquet"):
+        import pyarrow.parquet
+
+        # Small row groups, in the order of the ids, so that a few documents are read without the others.
+        pyarrow.parquet.write_table(pyarrow.table(content), part, row_group_size=10_000)
+    else:
+        with open(part, "wb") as stream:
+            np.savez(stream, **content)

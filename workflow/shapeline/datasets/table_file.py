@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 UNNAMED_INDEX = r"__index_level_\d+__"  # as pandas calls it in a file
+TYPES = {"string": "text", "floating": "number", "categorical": "category"}  # of pandas, as the card calls them
 FEW = 20  # values of a column of whole numbers that look like classes
 
 
@@ -257,35 +258,22 @@ def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarra
 
     if values.isna().all():
         raise ShapelineError(f"{where} is missing in every row; leave it out of 'columns'.")
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        what = {"type": "category", "ordered": bool(values.cat.ordered)}
-        codes, categories = values.cat.codes.to_numpy(), values.cat.categories.tolist()
-    else:
-        kind = pd.api.types.infer_dtype(values, skipna=True)
-        if kind in ("integer", "floating", "mixed-integer-float") and not is_category:
-            numbers = values.to_numpy(np.float64, na_value=np.nan)
-            if np.isinf(numbers).any():
-                raise ShapelineError(f"{where} is infinite in row {int(np.argmax(np.isinf(numbers)))} (from 0).")
-            return numbers, {"type": "number"}
-        types = {"string": "text", "boolean": "boolean", "integer": "integer", "floating": "number"}
-        if kind not in types:  # dates, decimals and others, whose own values are in the table beside
-            codes, kept = encode(values)
-            names = [str(value) for value in kept.categories] if kept.values is not None else None
-            return codes, {"type": kind} | ({} if names is None else {"values": names})
-        what = {"type": types[kind]}
-        codes, categories = pd.factorize(values, sort=True)
-        categories = categories.tolist()
-        if what["type"] == "number" and all(float(category).is_integer() for category in categories):
-            what, categories = (
-                {"type": "integer"},
-                [int(category) for category in categories],
-            )  # floats only because some are missing
-    if not all(
-        isinstance(category, str | bool | int) or (isinstance(category, float) and math.isfinite(category))
-        for category in categories
-    ):
-        categories = [str(category) for category in categories]  # intervals and others, as above
-    return np.where(codes < 0, np.nan, codes), {**what, "values": categories}
+    kind = pd.api.types.infer_dtype(values, skipna=True)
+    if kind in ("integer", "floating", "mixed-integer-float") and not is_category:
+        numbers = values.to_numpy(np.float64, na_value=np.nan)
+        if np.isinf(numbers).any():
+            raise ShapelineError(f"{where} is infinite in row {int(np.argmax(np.isinf(numbers)))} (from 0).")
+        return numbers, {"type": "number"}
+    codes, kept = encode(values, is_category)
+    what = {"type": TYPES.get(kind, kind)} | ({"ordered": bool(kept.dtype.ordered)} if kind == "categorical" else {})
+    if kept.is_number:
+        return codes, what
+    categories = [value.item() if isinstance(value, np.generic) else value for value in kept.categories]
+    if kind == "floating" and all(value.is_integer() for value in categories):  # only because some are missing
+        what, categories = {"type": "integer"}, list(map(int, categories))
+    if not all(isinstance(each, str | int) or (isinstance(each, float) and math.isfinite(each)) for each in categories):
+        categories = list(map(str, categories))  # dates, intervals and others, whose own values are in the table beside
+    return codes, {**what, "values": categories}
 
 
 def _is_parquet(path: Path) -> bool:
