@@ -12,10 +12,9 @@ from shapeline.errors import ShapelineError
 
 PARTS = {"train.csv": TRAIN, "test.csv": TEST}
 AGNEWS_COLUMNS = ("class", "title", "description")
-IMDB_PARTS = {"train": TRAIN, "test": TEST}
+WORDS = {"train": TRAIN, "test": TEST}  # in the names of folders, and of files with other rows
 IMDB_CLASSES = {"neg": 0, "pos": 1}
 POLARITY_FILES = ("rt-polarity.neg", "rt-polarity.pos")
-YAHOO_WORDS = {"train": TRAIN, "test": TEST}  # in the names of files with other rows
 YAHOO_COLUMNS = ("class", "question title", "question content", "best answer")
 
 
@@ -68,8 +67,8 @@ def read_imdb(paths: dict[str, Path], limits: dict | None = None) -> dict:
 def _review_place(name: str) -> tuple[int, int, str] | None:
     """Part, class and file name of a labelled review; None for all else."""
     part, folder, file = ([""] * 3 + name.split("/"))[-3:]
-    known = part in IMDB_PARTS and folder in IMDB_CLASSES and file.endswith(".txt")
-    return (IMDB_PARTS[part], IMDB_CLASSES[folder], file) if known else None
+    known = part in WORDS and folder in IMDB_CLASSES and file.endswith(".txt")
+    return (WORDS[part], IMDB_CLASSES[folder], file) if known else None
 
 
 def read_polarity(paths: dict[str, Path], limits: dict | None = None) -> dict:
@@ -114,7 +113,7 @@ def read_yahoo(paths: dict[str, Path], limits: dict | None = None) -> dict:
     is_subset = path.is_dir() and not any((path / name).exists() for name in PARTS)
     parts = PARTS
     if is_subset:
-        parts = {file.name: part for word, part in YAHOO_WORDS.items() for file in sorted(path.glob(f"*{word}*.csv"))}
+        parts = {file.name: part for word, part in WORDS.items() for file in sorted(path.glob(f"*{word}*.csv"))}
     records: dict[str, tuple[list[str], list[int]]] = {}
     allowed = of(limits, member=2000)  # training rows are 760 MB, and never in memory as one
     with archive.open_files(path, lambda name: name.split("/")[-1] in parts, allowed) as files:

@@ -302,9 +302,7 @@ def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | 
     return [own] if own in best else best
 
 
-def refuse_numbers(
-    where: str, cells: "pd.Series", form: CsvFormat, fix: str = "list the column under 'categorical'"
-) -> None:
+def refuse_numbers(where: str, cells: "pd.Series", form: CsvFormat, fix: str = CATEGORICAL) -> None:
     """Raise ShapelineError for a column of texts that are numbers, but for how they are written or a few words."""
     styles = number_styles(cells, form) if _holds_texts(cells) else []
     if not styles:
