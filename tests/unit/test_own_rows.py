@@ -12,9 +12,16 @@ import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier
+from sklearn.decomposition import PCA
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    VotingClassifier,
+)
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
@@ -280,6 +287,18 @@ Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
         (
             IsolationForest(n_estimators=5).fit(X),
             "gives numbers of groups; give model.decision_function with value='prediction'",
+        ),
+        (
+            PCA(2).fit(X),
+            r"a PCA gives no predictions; give lambda rows: model.transform\(rows\)\[:, 0\] with value='pred",
+        ),
+        (
+            VotingClassifier([("svc", LinearSVC()), ("lr", LogisticRegression())]).fit(X, Y),
+            "gives labels and no probabilities; give the model with voting='soft'",
+        ),
+        (
+            OneVsRestClassifier(LogisticRegression()).fit(X, several(X)),
+            r"those of one, as lambda rows: model.predict_proba\(rows\)\[:, 0\]",
         ),
         (RandomForestClassifier(2).fit(X, ["yes"] * 60), "knows one class, 'yes', so that there is nothing to explain"),
         (RandomForestClassifier(2).fit(X, several(X)), r"2 labels a row; give one of them, as lambda rows: model"),

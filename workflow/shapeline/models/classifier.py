@@ -287,8 +287,8 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
         row = int(np.argmax(wrong))
         raise ShapelineError(
             f"model '{name}': its probabilities sum to {sums[row]:.6g} in row {row} (from 0), and in {wrong.sum()} of "
-            f"{len(sums)} rows not to 1; return one of each class that together are 1 (of labels that go together, "
-            "those of one label at a time, (rows,))"
+            f"{len(sums)} rows not to 1; return one of each class that together are 1 (of labels that go together "
+            "those of one, as lambda rows: model.predict_proba(rows)[:, 0])"
         )
     return probabilities
 

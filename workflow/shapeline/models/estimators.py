@@ -107,18 +107,24 @@ def check_explainable(model: Any) -> None:
     if kind not in ("", "predict") or (hasattr(estimator, "predict_proba") and not kind):
         return
     if classes is not None and (kind == "predict" or hasattr(estimator, "predict")):
-        remedy = "model.predict_proba, or the model itself"
-        if not hasattr(estimator, "predict_proba"):
-            remedy = "the model in sklearn's CalibratedClassifierCV"
-            if hasattr(estimator, "decision_function"):
-                own = "lambda rows: model.decision_function(rows)" + ("[:, 0]" if len(classes) > 2 else "")
-                remedy += f", or {own} with value='prediction'"
+        own = "lambda rows: model.decision_function(rows)" + ("[:, 0]" if len(classes) > 2 else "")
+        remedy = f"the model in sklearn's CalibratedClassifierCV, or {own} with value='prediction'"
+        if hasattr(estimator, "predict_proba"):
+            remedy = "model.predict_proba, or the model itself"
+        elif name == "VotingClassifier":
+            remedy = "the model with voting='soft'"
+        elif not hasattr(estimator, "decision_function"):
+            remedy = "lambda rows: (model.predict(rows) == model.classes_[0]).astype(float), 1 where that is the label"
         raise _unexplainable(name, "gives labels and no probabilities", remedy)
+    if hasattr(estimator, "predict_proba"):
+        return
+    own = "lambda rows: model.transform(rows)[:, 0]"
+    if not hasattr(estimator, "predict") and hasattr(estimator, "transform"):
+        raise _unexplainable(name, "gives no predictions", f"{own} with value='prediction'")
     marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
-    if marks and not hasattr(estimator, "predict_proba"):
+    if marks:
         remedy = f"model.{marks[0]}"
         if marks == ["fit_predict"]:
-            own = "lambda rows: model.transform(rows)[:, 0]"
             remedy = own if hasattr(estimator, "transform") else "a function that gives a number a row,"
         raise _unexplainable(name, "gives numbers of groups", f"{remedy} with value='prediction'")
 
