@@ -183,7 +183,9 @@ def test_no_job_tracks_what_decides_no_number_of_its_own(root, monkeypatch, defa
         assert not any("/games/" in file for file in job_code.train_code(loaded, name))
     readers = {entry.module.rpartition(".")[2] for entry in job_code.SOURCES.values()}
     for name, entry in loaded.datasets.items():
-        assert {os.path.basename(file)[:-3] for file in job_code.prepare_code(loaded, name)} & readers == {entry.source}
+        assert {os.path.basename(file)[:-3] for file in job_code.prepare_code(loaded, name)} & readers == {
+            job_code.SOURCES[entry.source].module.rpartition(".")[2]
+        }
 
 
 def test_a_dataset_tracks_its_own_entry_and_what_reads_its_kind(root, monkeypatch, default):
