@@ -18,7 +18,7 @@ from shapeline.datasets import loading, preparation, regions, sources
 from shapeline.games import features as feature_kinds
 from shapeline.hierarchy import exploration
 from shapeline.metrics import ground_truth
-from shapeline.papers import claim_sections, claims, theorem_sections
+from shapeline.papers import claims, theorem_sections
 from shapeline.report import experiment, localization_results, rendering, styling
 from shapeline.report.figures import localization as figures_localization
 from shapeline.report.figures import score_maps
@@ -238,7 +238,7 @@ def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, mon
         theorem_sections.cosines_section(results, truth),
     ]
     assert all(one.data.startswith('<p class="note">') and one.data.count("<p") == 1 for one in said)
-    assert sections_localization.masking_section(results).data == claim_sections.section(results).data == ""
+    assert sections_localization.masking_section(results).data == claims.section(results).data == ""
 
 
 def test_the_committed_notebook_is_bare_and_its_code_is_tracked(default, root):
@@ -284,7 +284,7 @@ def test_the_paired_table_is_that_of_the_differences(rendered):
 
 def test_claims_are_those_of_the_one_list_about_this_experiment(rendered):
     _, results, _ = rendered
-    page = claim_sections.section(results).data
+    page = claims.section(results).data
     rows = re.findall(r"<tr><td.*?</tr>", page)
     known = [claim.text for claim in claims.CLAIMS if "crosses" in claim.experiments]
     judged = ["less accurate than h-Shap", "Partition with 500", "before GradientExplainer", "Grad-CAM is faster"]
@@ -297,9 +297,9 @@ def test_claims_are_those_of_the_one_list_about_this_experiment(rendered):
         for name, frame in results.scores.items()
     }
     slow["partition_500"] = slow["h_shap"]
-    changed = claim_sections.section(dataclasses.replace(results, scores=slow)).data
+    changed = claims.section(dataclasses.replace(results, scores=slow)).data
     assert "⚠ fails" in next(row for row in re.findall(r"<tr><td.*?</tr>", changed) if "Partition with 500" in row)
-    other = claim_sections.section(dataclasses.replace(results, experiment="mine")).data
+    other = claims.section(dataclasses.replace(results, experiment="mine")).data
     assert other == ""
 
 

@@ -17,7 +17,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from shapeline import seeds
 from shapeline.errors import ShapelineError
-from shapeline.papers import claim_sections, claims
+from shapeline.papers import claims
 from shapeline.report import elements, experiment, index, rendering
 from shapeline.workflow.job_code import page_code
 from tests.fixtures.result_folder import METHODS, build
@@ -85,12 +85,12 @@ def test_every_page_has_the_claims_that_its_experiment_judges(rendered, monkeypa
     monkeypatch.chdir(rendered)
     kept = nbformat.read("reports/image.ipynb", as_version=4).metadata["papermill"]["parameters"]
     results = experiment.load(**kept)
-    assert claim_sections.section(results).data == ""
+    assert claims.section(results).data == ""
     judged = claims.Claim(
         "A paper", "1", "It is cheap", (results.experiment,), claims.check_cost_bound("lime", abs, "d")
     )
     monkeypatch.setattr(claims, "CLAIMS", (judged,))
-    page = claim_sections.section(results).data
+    page = claims.section(results).data
     assert "Claims of the papers" in page and "It is cheap" in page
     for name in ("report", "influence", "localization"):
         assert "closing.section(results)" in REPORT.with_name(f"{name}.ipynb").read_text()

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.papers import claim_tests
-from shapeline.papers.claim_tests import ahead_of, verdict
 from shapeline.report import experiment
 from shapeline.report.experiment import Results
 from shapeline.report.findings import equal_error
 from shapeline.report.formatting import interval, number, share
-from shapeline.statistics import paired
-from shapeline.statistics.bounds import enough, intervals
+from shapeline.statistics import bounds, paired
+from shapeline.statistics.bounds import ahead_of, enough, intervals, verdict
 
 HOLDS, FAILS, OPEN, UNTESTABLE = "holds", "fails", "undecided", "not testable"
-VERDICTS = {claim_tests.HOLDS: HOLDS, claim_tests.FAILS: FAILS, claim_tests.OPEN: OPEN}
+VERDICTS = {bounds.HOLDS: HOLDS, bounds.FAILS: FAILS, bounds.OPEN: OPEN}
 
 
 @dataclass(frozen=True)

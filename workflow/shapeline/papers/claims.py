@@ -23,7 +23,10 @@ from shapeline.papers.claim_checks import (
     parameters,
     takes_at_most,
 )
+from shapeline.report.elements import join_parts, note, part
+from shapeline.report.elements import table as format_table
 from shapeline.report.experiment import Results
+from shapeline.report.html import HTML
 
 CHEN = "Chen et al. 2018"
 SLIWINSKI = "Sliwinski et al. 2019"
@@ -310,6 +313,23 @@ def of(results: Results) -> pd.DataFrame:
     judged = [_judged(claim, {results.experiment: results}) for claim in named]
     testable = pd.DataFrame([row for row in judged if row["verdict"] != UNTESTABLE])
     return testable.drop(columns="experiment", errors="ignore")
+
+
+def section(results: Results) -> HTML:
+    """The papers' claims that this experiment can judge, beside what was measured; empty where there is none."""
+    judged = of(results)
+    if judged.empty:
+        return HTML("")
+    timed = "each instance timed separately" if results.settings.get("timing") == "per_instance" else "timed in batches"
+    found = join_parts(
+        format_table(judged, text=judged.columns),
+        note(
+            f"Models, data and machines differ from the papers'; {timed}; 95 % intervals in brackets. A claim about an "
+            "order holds if the order is significant in every comparison, fails if one comparison is significantly "
+            "reversed, and is undecided otherwise. " + STAND_INS
+        ),
+    )
+    return part("Claims of the papers", found)
 
 
 def _judged(claim: Claim, results: Mapping[str, Results]) -> dict:

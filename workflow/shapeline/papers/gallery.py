@@ -21,10 +21,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from shapeline.errors import ShapelineError
-from shapeline.papers.claim_tests import verdict
 from shapeline.report.colours import FIRST, INK, QUIET, SECOND
 from shapeline.report.formatting import number
 from shapeline.report.styling import styled
+from shapeline.statistics.bounds import verdict
 
 PAGE, PICTURES = Path("docs/gallery.md"), Path("docs/images/gallery")
 CLAIMS = Path("docs/images/claims.png")

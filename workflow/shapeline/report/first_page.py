@@ -4,7 +4,7 @@ the fork server, once for all pages, a quarter of a second of each."""
 import nbformat
 from matplotlib.figure import Figure
 
-from shapeline.papers import claim_sections  # noqa: F401  of most pages
+from shapeline.papers import claims  # noqa: F401  of most pages
 from shapeline.report import elements, rendering, styling
 
 

@@ -5,11 +5,10 @@ from shapeline.lazy import names_from
 __getattr__, __dir__ = names_from(
     __name__,
     {
-        "bounds": "LEVEL enough units intervals variance_components variance_shares",
+        "bounds": "Claim LEVEL ahead_of enough units intervals verdict variance_components variance_shares",
         "paired": "POWER SURE pivot_by_method pivot_by_repeat pairs holm needed order scale_to_range "
         "compare_at_equal_error EqualMethods rate_of_equal_methods signed_rank_rejections",
         "recommendation": "MARGIN Recommendation recommend behind_best",
-        "shapeline.papers.claim_tests": "Claim verdict ahead_of",
         "ranking": "ranks critical_difference cliques pooled_ranks kendall_w",
         "comparison": "compare",
         "folders": "compare_folders",

@@ -1,6 +1,6 @@
 """The folded parts at the end of a page."""
 
-from shapeline.papers import claim_sections
+from shapeline.papers import claims
 from shapeline.report.elements import join_parts, part
 from shapeline.report.experiment import Results
 from shapeline.report.html import HTML
@@ -11,7 +11,7 @@ def section(results: Results) -> HTML:
     """Return diagnostics, claims of the papers, model and data, and provenance, each of them folded."""
     return join_parts(
         part("Diagnostics", common.health(results)),
-        claim_sections.section(results),
+        claims.section(results),
         part("Model and data", common.model_and_data(results)),
         part("Provenance", common.provenance(results)),
     )
