@@ -1,8 +1,8 @@
 """Accuracy over all records of a dataset by cross-validation: python -m benchmarks.folds DATASET ARCHITECTURE [FOLDS].
 
-DATASET is a prepared one, data/prepared/mnist38. Each fold is tested by a network of its own, trained on the others with
-the architecture's default settings; a tenth of them chooses the best epoch. It prints the correct and all records of each
-fold, and the accuracy of all with its 95 % Wilson interval. A test part alone can be too small to decide a claim.
+DATASET is a prepared one, data/prepared/mnist38. Each fold is tested by a network of its own, trained on the others
+with the architecture's default settings; a tenth of them chooses the best epoch. It prints the correct and all records
+of each fold, and the accuracy of all with its 95 % Wilson interval. A test part can be too small to decide a claim.
 """
 
 import sys
