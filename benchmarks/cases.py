@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.turns import Run, timed
 from shapeline import designs
-from shapeline.games import backends, calibration
+from shapeline.games import calibration, execution
 from shapeline.games.execution import ExecutionBackend, FormRefused
 from shapeline.games.features import Features, build_for
 from shapeline.games.game import Game
@@ -84,7 +84,7 @@ class Case:
         """The same where every row is filled and run: without the table of windows that some models of text have."""
         if self.form.name != "windows":
             return self.form
-        return backends.backend_of(self.model).calibrate(self.model, self.inputs, self.reference)
+        return execution.backend_of(self.model).calibrate(self.model, self.inputs, self.reference)
 
     def rows(self, count: int) -> np.ndarray:
         """Rows (count, *shape) as the engine fills them: coalitions of the design, of all sizes, on an instance."""
@@ -177,7 +177,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
     from shapeline.threads import run_tasks
 
     def of_form(name: str):
-        rows = backends.traced_rows(case.inputs, case.reference)
+        rows = execution.traced_rows(case.inputs, case.reference)
         prepared = torch_execution.prepare(case.model, ExecutionBackend(name), rows)
         times[name] = CALLS * prepared.graph.shares if name == "onnx" else 1
 

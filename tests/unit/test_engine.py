@@ -21,13 +21,11 @@ from shapeline.games import (
     execution,
     numpy_backend,
     output_values,
-    tiles,
     torch_backend,
     torch_execution,
     torch_rows,
 )
-from shapeline.games.backends import masked_rows, traced_rows
-from shapeline.games.execution import ExecutionBackend
+from shapeline.games.execution import ExecutionBackend, masked_rows, traced_rows
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
@@ -201,7 +199,7 @@ def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     "n, K, pairs", [(1, 3136, 256), (50, 3136, 256), (9, 300, 256), (100, 16, 256), (3, 5, 1), (2, 1, 7)]
 )
 def test_tiles_fit_and_waste_little(n, K, pairs):
-    a, b = tiles.tile(n, K, pairs)
+    a, b = execution.tile(n, K, pairs)
     assert 1 <= a <= n and 1 <= b <= K and a * b <= pairs
     assert a * b >= min(n * K, pairs) * 0.7
 
@@ -449,7 +447,7 @@ def test_masks_of_a_chunk_are_freed_before_the_next_ones_are_made(monkeypatch):
         return present
 
     monkeypatch.setattr(torch_rows.Runner, "expand", expand)
-    monkeypatch.setitem(tiles.MASK_BYTES, "cpu", 1)
+    monkeypatch.setitem(execution.MASK_BYTES, "cpu", 1)
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
     questions.values(cnn(), images(4), Reference(images(1)), masks, pixels(), form=ExecutionBackend("plain", 8))
     assert len(made) > 5
@@ -496,7 +494,7 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, la
     assert max(tried) == largest
     assert framework == "function" or expanded == [1, largest]  # once for all forms
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    assert largest <= tiles.rows_tried(math.prod(shape), "cpu") // 4 < 2 * largest
+    assert largest <= execution.rows_tried(math.prod(shape), "cpu") // 4 < 2 * largest
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -504,11 +502,11 @@ def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monk
     right, tried = numpy_backend._step, set()
     monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setitem(tiles.TRIED_BYTES, "cpu", 256 * 4 * 64)
+    monkeypatch.setitem(execution.TRIED_BYTES, "cpu", 256 * 4 * 64)
     monkeypatch.setattr(calibration_search, "fastest", lambda step, batch, least: 1e-6 / batch)
     monkeypatch.setattr(numpy_backend, "_step", lambda model, batch, *of: tried.add(batch) or right(model, batch, *of))
     calibration.calibrate(cnn(), images(4), Reference(images(1)))
-    assert tiles.rows_tried(64, "cpu") == threads * 256 and max(tried) == 256
+    assert execution.rows_tried(64, "cpu") == threads * 256 and max(tried) == 256
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from shapeline.config import validation
 from shapeline.datasets import registry
 from shapeline.errors import ShapelineError
 from shapeline.games import execution, torch_execution
-from shapeline.games.backends import traced_rows
+from shapeline.games.execution import traced_rows
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference

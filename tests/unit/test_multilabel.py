@@ -24,7 +24,7 @@ from shapeline.datasets import checks, loading, malaria, preparation, sources
 from shapeline.datasets import regions as regions_module
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, execution, features, torch_backend, torch_rows
-from shapeline.games.backends import traced_rows
+from shapeline.games.execution import traced_rows
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.games.settings import GameSettings

@@ -339,11 +339,11 @@ def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_the_tables_of_a_framework_name_every_module_that_is_loaded_by_name(framework):
-    from shapeline.games import backends
+    from shapeline.games import execution
     from shapeline.models import classifier, graph_file, training
 
-    named = {backends.BACKENDS[framework], backends.WINDOWS[framework], classifier.MODULES[framework]}
-    named |= {backends.BACKENDS["onnx"]} if framework in graph_file.EXPORTERS else set()
+    named = {execution.BACKENDS[framework], execution.WINDOWS[framework], classifier.MODULES[framework]}
+    named |= {execution.BACKENDS["onnx"]} if framework in graph_file.EXPORTERS else set()
     assert {job_code.MODEL_CODE[framework], *job_code.ENGINE_CODE[framework]} == named
     assert job_code.TRAINING[framework] == training.TRAINERS[framework]
     assert job_code.EXPORT == {name: (module,) for name, module in graph_file.EXPORTERS.items()}

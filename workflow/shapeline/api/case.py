@@ -22,14 +22,13 @@ from shapeline.datasets.table import as_type
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
-from shapeline.games.backends import backend_of, masked_rows
-from shapeline.games.execution import ExecutionBackend
+from shapeline.games.execution import LARGEST_BATCH, ExecutionBackend, backend_of, masked_rows
 from shapeline.games.features import TEXT_KINDS, Features
 from shapeline.games.game import Game
 from shapeline.games.input_checks import check_full
 from shapeline.games.output_values import PREDICTION
 from shapeline.games.references import Reference
-from shapeline.games.tiles import LARGEST_BATCH
+from shapeline.games.execution import LARGEST_BATCH
 from shapeline.games.whole_numbers import answers_alike, settle_reference
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS

@@ -7,9 +7,16 @@ import time
 import numpy as np
 
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.games.backends import backend_of, masked_rows
 from shapeline.games.calibration_search import difference
-from shapeline.games.execution import BFLOAT16_TOLERANCE, GRAPH_WORTH, TOLERANCE, ExecutionBackend, FormRefused
+from shapeline.games.execution import (
+    BFLOAT16_TOLERANCE,
+    GRAPH_WORTH,
+    TOLERANCE,
+    ExecutionBackend,
+    FormRefused,
+    backend_of,
+    masked_rows,
+)
 from shapeline.games.features import Features, build
 from shapeline.games.game import Game
 from shapeline.games.input_checks import as_array, shared_reference

@@ -1,8 +1,16 @@
 """The form in which a model is run: its name, rows a call, and how far it may differ from the plain model."""
 
+import importlib
+import math
 from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
 
 from shapeline.errors import ShapelineError
+from shapeline.games.references import Reference
+from shapeline.models.classifier import Classifier
+from shapeline.threads import allowed
 
 TOLERANCE = 1e-5  # largest difference in log-probability that a form may show against the plain model
 BFLOAT16_TOLERANCE = 0.1  # the same where an experiment asks for bfloat16, whose numbers have three digits
@@ -27,3 +35,68 @@ class ExecutionBackend:
 
 class FormRefused(ShapelineError):
     """A form that this model cannot take; the calibration goes on without it."""
+
+
+# Bytes of the buffer of filled rows, and of a chunk of expanded masks. More would not be faster, and a large image
+# times the usual batch would be killed by the system before a framework could refuse it. A function, whose calls cost a
+# millisecond of checks each where it is of scikit-learn's, has large ones of few cells.
+BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31, "function": 1 << 24}
+MASK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
+LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16, "function": 1 << 15}
+# Of the filled rows of a call that a calibration tries, on a CPU for each thread. There more are no faster, and what a
+# network makes of them, many times as much, is memory that the process keeps: how far a quick machine comes must not
+# decide what a run takes.
+TRIED_BYTES = {"cpu": 1 << 24, "cuda": BUFFER_BYTES["cuda"], "function": 1 << 24}
+KEPT_OUTPUTS = 1 << 18  # model outputs kept until they are scored together
+
+
+def rows_a_call(batch: int, cells: int, most: int | None, device: str) -> int:
+    """How many rows of so many cells a call may hold; most: where memory ran out before. device: its type."""
+    limit = min(batch, LARGEST_BATCH[device], BUFFER_BYTES[device] // (4 * cells))
+    return max(1, min(limit, most or limit))
+
+
+def rows_tried(cells: int, device: str) -> int:
+    """How many rows of so many cells a calibration tries in a call, at the most."""
+    room = min(BUFFER_BYTES[device], allowed() * TRIED_BYTES[device])
+    return max(1, min(LARGEST_BATCH[device], room // (4 * cells)))
+
+
+def tile(n: int, K: int, pairs: int) -> tuple[int, int]:
+    """Instances and coalitions of a tile: as near to `pairs` of them together as even shares of K allow."""
+    shares = (math.ceil(K / splits) for splits in range(math.ceil(K / pairs), math.ceil(K / pairs) + 4))
+    tiles = [(min(n, pairs // b), b) for b in shares]
+    return max(tiles, key=lambda tile: tile[0] * tile[1])
+
+
+# By name, so that a job's tracked files (plan.code) hold the backend of its own framework alone.
+BACKENDS = {
+    "torch": "shapeline.games.torch_backend",
+    "function": "shapeline.games.numpy_backend",
+    "tensorflow": "shapeline.games.tf_backend",
+    "onnx": "shapeline.games.numpy_backend",  # a runtime
+}
+WINDOWS = {"torch": "shapeline.games.torch_windows", "tensorflow": "shapeline.games.tf_windows"}
+
+
+def backend_of(model: Classifier) -> ModuleType:
+    return importlib.import_module(BACKENDS[model.runtime or model.framework])
+
+
+def masked_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndarray:
+    """Rows to verify a form on (count, *input_shape): the pure reference, a full input, and masked inputs between.
+
+    Cells are kept at random, sparse to dense, by a fixed seed.
+    """
+    random = np.random.default_rng(0)
+    density = random.permutation(np.linspace(0, 1, count))
+    density[:2] = 0, 1
+    kept = random.random((count, *inputs.shape[1:])) < density.reshape(-1, *[1] * (inputs.ndim - 1))
+    full = inputs[np.arange(count) % len(inputs)]
+    absent = reference.rows[np.arange(count) % len(reference.rows)]
+    return np.where(kept, full, absent)
+
+
+def traced_rows(inputs: np.ndarray, reference: Reference) -> np.ndarray:
+    """An input and a reference row (2, *input_shape): what a form that is traced, or tried, runs on."""
+    return np.concatenate([inputs[:1], reference.rows[:1]])

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.games.backends import WINDOWS, backend_of
-from shapeline.games.execution import ExecutionBackend
+from shapeline.games.execution import WINDOWS, ExecutionBackend, backend_of
 from shapeline.games.features import Features
 from shapeline.games.input_checks import (
     as_array,

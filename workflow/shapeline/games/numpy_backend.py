@@ -15,13 +15,12 @@ import numpy as np
 
 from shapeline.errors import MethodFailure
 from shapeline.games import calibration_search
-from shapeline.games.execution import ExecutionBackend
+from shapeline.games.execution import KEPT_OUTPUTS, MASK_BYTES, ExecutionBackend, rows_a_call, rows_tried, tile
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.input_checks import as_array, as_cells, check_finite, given_rows, shared_reference
 from shapeline.games.output_values import PREDICTION, score
 from shapeline.games.references import Reference
-from shapeline.games.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_a_call, rows_tried, tile
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
 from shapeline.threads import run_tasks

@@ -16,13 +16,11 @@ from scipy.special import log_softmax
 
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.games import calibration_search
-from shapeline.games.backends import masked_rows
-from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend
+from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, masked_rows, rows_tried
 from shapeline.games.game import Game
 from shapeline.games.input_checks import as_array, check_finite, given_rows, shared_reference
 from shapeline.games.output_values import score
 from shapeline.games.references import Reference
-from shapeline.games.tiles import rows_tried
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import checked_logits

@@ -14,12 +14,20 @@ import torch
 
 from shapeline.errors import MethodFailure
 from shapeline.games import calibration_search, numpy_backend
-from shapeline.games.backends import masked_rows, traced_rows
-from shapeline.games.execution import GRAPH_WORTH, ExecutionBackend, FormRefused
+from shapeline.games.execution import (
+    GRAPH_WORTH,
+    KEPT_OUTPUTS,
+    MASK_BYTES,
+    ExecutionBackend,
+    FormRefused,
+    masked_rows,
+    rows_tried,
+    tile,
+    traced_rows,
+)
 from shapeline.games.game import Game
 from shapeline.games.input_checks import as_array, check_finite, given_rows, shared_reference
 from shapeline.games.references import Reference
-from shapeline.games.tiles import KEPT_OUTPUTS, MASK_BYTES, rows_tried, tile
 from shapeline.games.torch_execution import TRIED, prepare
 from shapeline.games.torch_rows import Runner, evaluating, filler, runner_of, score_on_device
 from shapeline.models.classifier import Classifier

@@ -3,17 +3,44 @@
 import copy
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.games.execution import ExecutionBackend, FormRefused
-from shapeline.games.torch_onnx import any_side, exported
+from shapeline.models import onnx_graph, torch_export
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
 from shapeline.models.torch_export import tracing
 from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
+
+
+@dataclass(frozen=True, eq=False)
+class Exported:
+    """From rows to outputs, as the module itself."""
+
+    graph: onnx_graph.Graph
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(self.graph(rows.numpy()))
+
+
+def exported(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = (0,)) -> Exported:
+    """The module as a graph of ONNX, traced on rows, for batches of any size; of numbers on the CPU alone.
+
+    free: as of torch_export.graph. A job that has torch makes its own, so that no file has to agree with the weights.
+    Raises FormRefused on a GPU, and what torch_export and onnx_graph raise.
+    """
+    if rows.device.type != "cpu":
+        raise FormRefused("ONNX Runtime is used on the CPU alone")
+    return Exported(onnx_graph.load_graph(torch_export.graph(module, rows.numpy(), free), torch.get_num_threads()))
+
+
+def any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
+    """The same of convolutions and pools alone, for images of any sides."""
+    return exported(module, rows, free=(0, 2, 3))
 
 
 def prepare(model: Classifier, form: ExecutionBackend, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:

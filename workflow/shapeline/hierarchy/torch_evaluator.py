@@ -16,8 +16,7 @@ import torch
 from shapeline.designs.design import one_of
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration_search, execution, input_checks, torch_rows
-from shapeline.games.backends import traced_rows
-from shapeline.games.execution import ExecutionBackend
+from shapeline.games.execution import ExecutionBackend, traced_rows
 from shapeline.games.game import Game
 from shapeline.hierarchy import exploration
 from shapeline.hierarchy.torch_crops import CODE_BYTES, VALUES, LocalCrops, trunk_of
