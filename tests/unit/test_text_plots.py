@@ -10,11 +10,11 @@ from matplotlib.colors import to_rgb
 
 from shapeline.errors import ShapelineError
 from shapeline.metrics import ground_truth
-from shapeline.report import experiment, rendering, styling
+from shapeline.report import experiment, index, rendering, styling
 from shapeline.report.colours import INK, tint
 from shapeline.report.figures import lines
-from shapeline.report.sections import contexts, method_agreement, text_experiments, texts
-from shapeline.report.sections import ground_truth_words as sections_ground_truth
+from shapeline.report.sections import combined, method_agreement, texts
+from shapeline.report.sections import combined as sections_ground_truth
 from shapeline.statistics.comparison import compare
 from tests.fixtures.result_folder import build
 
@@ -131,7 +131,7 @@ def test_every_class_has_a_rule(documents):
             texts.document_page(documents),
             texts.sentence_table(SENTENCE, {"exact": EXACT, "lime": -EXACT}),
             texts.reading_note("the predicted class"),
-            text_experiments.experiments_table(rows),
+            index.experiments_table(rows),
         )
     )
     sheet = SHEET
@@ -287,7 +287,7 @@ def test_agreement_section_lists_every_pair_and_tolerates_a_single_method():
 
 def test_experiments_table_sets_ours_above_the_paper():
     ours = {"dataset": "imdb", "classes": 2, "train": 25000, "test": 25000, "mean_length": 230.53, "model": "WordCNN"}
-    page = text_experiments.experiments_table([
+    page = index.experiments_table([
         {**ours, "parameters": 351_002, "accuracy": 0.8931, "note": "own split"},
         {"dataset": "reviews", "title": "Reviews <synthetic>", "accuracy": 1.0},
     ]).data  # fmt: skip
@@ -300,7 +300,7 @@ def test_experiments_table_sets_ours_above_the_paper():
 
 
 def test_the_papers_parameters_are_those_of_table_1():
-    counts = {name: entry["parameters"] for name, entry in text_experiments.PAPER.items()}
+    counts = {name: entry["parameters"] for name, entry in index.PAPER.items()}
     assert counts == {"imdb": 351_002, "agnews": 11_337_988, "yahoo": 7_146_166}
 
 
@@ -316,7 +316,7 @@ def test_context_pairs_differ_in_nothing_else():
         "c": {"method": "c_shapley", "parameters": {"context": "absent"}},
         "random": {"method": "random"},
     }
-    assert contexts.context_pairs(labels) == [("l", "lp"), ("c", "cp")]
+    assert combined.context_pairs(labels) == [("l", "lp"), ("c", "cp")]
 
 
 def areas(**values: np.ndarray) -> pd.DataFrame:
@@ -335,18 +335,18 @@ def test_context_is_compared_instance_by_instance():
     measured.loc[(measured["method"] == "lp") & (measured["instance"] == 7), "value"] = np.nan
     scores = {label: [np.array([1.0, 2, 3])] * 60 for label in ("l", "lp", "c", "cp")}
     scores["lp"] = [np.array([1.0, 3, 2])] * 60
-    frame = contexts.context_comparison(measured, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")])
+    frame = combined.context_comparison(measured, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")])
     first, second = frame.to_dict("records")
     assert first["n"] == 59 and first["mean"] == pytest.approx(0.5, abs=0.05)
     assert first["high"] - first["low"] < 0.1  # paired: the spread of 10 between instances cancels
     assert first["mean"] == pytest.approx(first["absent_area"] - first["present_area"])
     assert first["rank_mean"] == pytest.approx(0.5) and second["rank_mean"] == pytest.approx(1)
-    page = contexts.context_section(frame).data
+    page = combined.context_section(frame).data
     assert re.findall(r"(kept|masked|not significantly different)</td>", page) == [
         "kept",
         "not significantly different",
     ]
-    assert "both masked and kept context" in contexts.context_section(frame.head(0)).data
+    assert "both masked and kept context" in combined.context_section(frame.head(0)).data
 
 
 # --- ground-truth words -----------------------------------------------------------------------------------------------

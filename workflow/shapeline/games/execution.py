@@ -69,7 +69,7 @@ def tile(n: int, K: int, pairs: int) -> tuple[int, int]:
     return max(tiles, key=lambda tile: tile[0] * tile[1])
 
 
-# By name, so that a job's tracked files (plan.code) hold the backend of its own framework alone.
+# By name, so that the tracked files of a job (workflow/job_code.py) hold the backend of its own framework alone.
 BACKENDS = {
     "torch": "shapeline.games.torch_backend",
     "function": "shapeline.games.numpy_backend",
