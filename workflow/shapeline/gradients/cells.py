@@ -89,6 +89,19 @@ def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
     return pooled(maps, Features(features.kind, features.shape, features.cells[0]), mean=True)
 
 
+def score_maps(question: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.ndarray], signed: bool) -> np.ndarray:
+    """Scores (n, d): means over features of maps that are upsampled to images (n, channels, height, width).
+
+    maps_of: from some of the images to their maps (m, rows, columns); signed: negative values are kept.
+    """
+    rows, scores = rows_of_a_pass(inputs.shape[1:], question.model), []
+    for start in range(0, len(inputs), rows):
+        maps = maps_of(slice(start, start + rows)).astype(np.float64)
+        maps = maps if signed else np.maximum(maps, 0)
+        scores.append(average_map(upsampled(maps, inputs.shape[2:]), question.features))
+    return np.concatenate(scores)
+
+
 def checked_layer(
     model: Classifier, inputs: np.ndarray, layer: str | None, layers: Collection[str], convolutions: list[str]
 ) -> str:

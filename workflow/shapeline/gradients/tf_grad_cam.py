@@ -7,15 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from shapeline.games.game import Game
-from shapeline.gradients.cells import (
-    average_map,
-    check,
-    checked_layer,
-    describe_missing_map,
-    halving,
-    rows_of_a_pass,
-    upsampled,
-)
+from shapeline.gradients.cells import check, checked_layer, describe_missing_map, halving, score_maps
 from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import iterate_layers
 from shapeline.models.tensorflow_setup import keras, tf
@@ -45,16 +37,14 @@ def grad_cam(
     convolutions = [name for name, part in layers.items() if isinstance(part, keras.layers.Conv2D)]
     layer = checked_layer(model, inputs, layer, layers, convolutions)
     step = _step(model, layer, layers[layer], inputs.shape[1:])
-    rows, scores = rows_of_a_pass(inputs.shape[1:], model), []
-    for start in range(0, len(inputs), rows):
-        part = slice(start, start + rows)
+
+    def maps_of(part: slice) -> np.ndarray:
         weighted = step(inputs[part].astype(np.float32), targets[part].astype(np.int32))
         if weighted is None:
             raise describe_missing_map(model, layer, convolutions)
-        maps = weighted.numpy().astype(np.float64)
-        maps = maps if signed else np.maximum(maps, 0)
-        scores.append(average_map(upsampled(maps, inputs.shape[2:]), question.features))
-    return np.concatenate(scores), 1
+        return weighted.numpy()
+
+    return score_maps(question, inputs, maps_of, signed), 1
 
 
 def _step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[int, ...]) -> Callable:

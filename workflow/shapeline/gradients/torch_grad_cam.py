@@ -9,15 +9,7 @@ from torch import nn
 
 from shapeline.errors import unsupported
 from shapeline.games.game import Game
-from shapeline.gradients.cells import (
-    average_map,
-    check,
-    checked_layer,
-    describe_missing_map,
-    halving,
-    rows_of_a_pass,
-    upsampled,
-)
+from shapeline.gradients.cells import check, checked_layer, describe_missing_map, halving, score_maps
 from shapeline.gradients.torch_gradients import differentiable, log_probs, points, tensor
 from shapeline.models.classifier import Classifier
 
@@ -37,9 +29,9 @@ def grad_cam(
 
     inputs (n, channels, height, width), targets (n,) -> scores (n, d), evaluations per instance. layer: the name of a
     module, as in `named_modules`; by default the last convolution, and of a transformer the tokens on the grid of its
-    patches (torch_patch_cam). signed: negative values are kept. The map is
-    upsampled bilinearly and a feature's score is its mean over the feature's pixels, in its own units. Raises
-    ShapelineError for a layer that there is not, or that gives no maps.
+    patches (`token_maps`). signed: negative values are kept. The map is upsampled bilinearly and a feature's score is
+    its mean over the feature's pixels, in its own units. Raises ShapelineError for a layer that there is not, or that
+    gives no maps.
     """
     model = question.model
     check(model, inputs, "torch")
@@ -47,44 +39,30 @@ def grad_cam(
     convolutions = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)]
     grid = patch_grid(model.module, inputs.shape[2:]) if inputs.ndim == 4 else None
     if grid and (layer is None or isinstance(modules.get(layer), NORMS)):
-        return _score_patches(question, inputs, targets, [layer] if layer else norms_of(model.module), grid, signed), 1
+        layers = [layer] if layer else [name for name, part in modules.items() if isinstance(part, NORMS)]
+
+        def token_maps_of(part: slice) -> np.ndarray:
+            x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
+            return token_maps(model, x, target, layers, grid).cpu().numpy()
+
+        return score_maps(question, inputs, token_maps_of, signed), 1
     layer = checked_layer(model, inputs, layer, modules, convolutions)
-    rows, scores = rows_of_a_pass(inputs.shape[1:], model), []
     with differentiable(model.module):
         cam = LayerGradCam(log_probs(model, tokens=False), modules[layer])
-        for start in range(0, len(inputs), rows):
-            part = slice(start, start + rows)
+
+        def maps_of(part: slice) -> np.ndarray:
             x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
             try:
-                weighted = cam.attribute(x, target, relu_attributions=not signed)
+                weighted = cam.attribute(x, target)
             except (AssertionError, RuntimeError) as error:
                 if not any(words in str(error) for words in UNUSED):
                     raise
                 raise describe_missing_map(model, layer, convolutions) from error
             if not isinstance(weighted, torch.Tensor) or weighted.ndim != 4:
                 raise describe_missing_map(model, layer, convolutions)
-            maps = weighted.detach()[:, 0].double().cpu().numpy()
-            scores.append(average_map(upsampled(maps, inputs.shape[2:]), question.features))
-    return np.concatenate(scores), 1
+            return weighted.detach()[:, 0].cpu().numpy()
 
-
-def _score_patches(
-    question: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    layers: list[str],
-    grid: tuple[int, int],
-    signed: bool,
-) -> np.ndarray:
-    """Scores (n, d) by the tokens of a transformer's patches."""
-    model, rows, scores = question.model, rows_of_a_pass(inputs.shape[1:], question.model), []
-    for start in range(0, len(inputs), rows):
-        part = slice(start, start + rows)
-        x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
-        maps = token_maps(model, x, target, layers, grid).double().cpu().numpy()
-        maps = maps if signed else maps.clip(0)
-        scores.append(average_map(upsampled(maps, inputs.shape[2:]), question.features))
-    return np.concatenate(scores)
+        return score_maps(question, inputs, maps_of, signed), 1
 
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)
@@ -107,10 +85,6 @@ def patch_grid(module: nn.Module, sides: Sequence[int]) -> tuple[int, int] | Non
     else:
         step = None
     return step and tuple(side // size for side, size in zip(sides, step, strict=True))
-
-
-def norms_of(module: nn.Module) -> list[str]:
-    return [name for name, part in module.named_modules() if isinstance(part, NORMS)]
 
 
 def token_maps(
