@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from shapeline.metrics.error import mean_ranks
 from shapeline.statistics.bounds import LEAST_INSTANCES, LEVEL, enough, moments, student, units
 
 FEW = 13  # units of which all signs are tried where gains tie
@@ -42,7 +41,7 @@ def signed_rank_test(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     from scipy.special import ndtr
 
-    ranks = mean_ranks(np.abs(gains))
+    ranks = pd.DataFrame(np.abs(gains)).rank(axis=1).to_numpy()
     signed, n = np.sign(gains) * ranks, gains.shape[1]
     above = np.where(gains > 0, ranks, 0.0).sum(1)
     ties = n * (n + 1) * (2 * n + 1) / 6 - (ranks**2).sum(1)  # sum of (t^3 - t) / 12 over groups of t equal ones

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.metrics.error import mean_ranks
 from shapeline.statistics.bounds import LEVEL, student
 
 
@@ -92,7 +91,7 @@ def pooled_ranks(table: pd.DataFrame, cluster: Sequence) -> pd.DataFrame:
 
 def kendall_w(table: np.ndarray) -> float:
     """Kendall's coefficient of concordance of m raters' ranks of k things, (m, k) -> 0 to 1, corrected for ties."""
-    table = mean_ranks(table)
+    table = pd.DataFrame(table).rank(axis=1).to_numpy()
     m, k = table.shape
     tied = sum(float((counts**3 - counts).sum()) for counts in (np.unique(row, return_counts=True)[1] for row in table))
     most = m**2 * (k**3 - k) - m * tied
