@@ -134,7 +134,7 @@ def test_values_outlive_a_job_and_an_edit_of_the_file_makes_them_anew(tmp_path, 
 
 def test_the_example_values_groups(root, monkeypatch):
     monkeypatch.chdir(root)
-    [game] = game_job.build_games({"game": "examples/value_groups.py:build", "seed": 0}, "cpu")
+    [game] = game_job.build_games(game_job.GameSource("examples/value_groups.py:build", (), 0), "cpu")
     noise = np.arange(20) >= 15
     empty, clean, full = game.play(np.stack([np.zeros(20, bool), ~noise, np.ones(20, bool)]))
     assert game.players[:2] == ("clinic 1", "clinic 2") and game.identity and empty < full <= clean
@@ -142,7 +142,7 @@ def test_the_example_values_groups(root, monkeypatch):
 
 def test_what_a_function_returns_is_checked(tmp_path, file):
     with pytest.raises(ShapelineError, match=r"table.py:nothing: it returned a function; return a function from"):
-        game_job.build_games(settings_of(file, "nothing", {"method": "shapley"}), "cpu")
+        game_job.select_outputs(settings_of(file, "nothing", {"method": "shapley"}), "", "cpu")
 
 
 METHODS = {"exact": {"method": "shapley"}, "gp": {"method": "gp_shapley"}}

@@ -69,16 +69,29 @@ class Known(Values):
         raise Missing(masks)
 
 
-def build_games(settings: Mapping[str, Any], device: str) -> list[NamedGame]:
+@dataclass(frozen=True)
+class GameSource:
+    """What builds the games of an experiment: the user's function, other files that it reads, and its seed."""
+
+    function: str
+    files: tuple[str, ...]
+    seed: int
+
+
+def parse_source(settings: Mapping[str, Any]) -> GameSource:
+    """Return the record of a job's settings, which have more than these."""
+    return GameSource(settings["game"], tuple(settings.get("game_files", ())), settings.get("seed", 0))
+
+
+def build_games(source: GameSource, device: str) -> list[NamedGame]:
     """Return the games that the function of an experiment builds. Raises ShapelineError for what is no game."""
-    reference = settings["game"]
-    built = dispatch.resolve(reference)({"seed": settings.get("seed", 0), "device": device})
+    built = dispatch.resolve(source.function)({"seed": source.seed, "device": device})
     if not isinstance(built, Mapping):
         several = isinstance(built, list | tuple)
         built = {f"game {place}": game for place, game in enumerate(built)} if several else {"": built}
     if not built:
-        raise ShapelineError(f"{reference}: it returned no game; return one, or a list or mapping of games")
-    with rename_place(WHERE, reference):
+        raise ShapelineError(f"{source.function}: it returned no game; return one, or a list or mapping of games")
+    with rename_place(WHERE, source.function):
         return [_find_game(str(name), number, game) for number, (name, game) in enumerate(built.items())]
 
 
@@ -102,11 +115,11 @@ def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.D
     Columns: instance (a number), game, output, players, value_full, value_empty; and as of other instances row (the
     number of the game), label and prediction (both the value of the full coalition).
     """
-    rows = []
-    for game in build_games(settings, device):
-        with rename_place(WHERE, settings["game"]):
+    rows, source = [], parse_source(settings)
+    for game in build_games(source, device):
+        with rename_place(WHERE, source.function):
             ends = np.repeat([[False], [True]], len(game.players), axis=1)
-            empty, full = _values(game, settings, store, Evaluation(seconds=LONG)).of(ends)
+            empty, full = _values(game, source, store, Evaluation(seconds=LONG)).of(ends)
             named = [""] if game.output_names is None and len(full) == 1 else None
             outputs = named or names_of("output_names", game.output_names, len(full), "output")
         for output, low, high in zip(outputs, empty, full, strict=True):
@@ -116,19 +129,19 @@ def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.D
 
 
 def _values(
-    game: NamedGame, settings: Mapping[str, Any], store: str, how: Evaluation, given: pd.DataFrame | None = None
+    game: NamedGame, source: GameSource, store: str, how: Evaluation, given: pd.DataFrame | None = None
 ) -> Values:
     """Return the values of a game, which are kept in the row store; given: rows that are known already."""
     given = game_values.read_files(()) if given is None else given[given["game"] == game.number]
-    folder = Path(store, "values", value_key(game, settings)) if store else None
+    folder = Path(store, "values", value_key(game, source)) if store else None
     rows = ValueRows(Table(folder, game_values.SCHEMA), given.drop(columns="game"))
     return Values(game.play, game.players, how, _tell(), rows)
 
 
-def value_key(game: NamedGame, settings: Mapping[str, Any]) -> str:
+def value_key(game: NamedGame, source: GameSource) -> str:
     """Return the key of the table of a game's values: of its files, its identity, its seed and its place."""
-    files = [*source_files(settings["game"]), *settings.get("game_files", ())]
-    facts = [settings["game"], sorted(map(digest_file, files)), settings.get("seed", 0), list_versions("function")]
+    files = [*source_files(source.function), *source.files]
+    facts = [source.function, sorted(map(digest_file, files)), source.seed, list_versions("function")]
     return digest_of([*facts, game.name, game.number, game.identity, game.players])
 
 
@@ -163,7 +176,7 @@ class GameJob:
         """
         earlier = game_values.read_files(self.files.get("earlier", ()))
         mine, done = {}, 0
-        games = build_games(self.settings.rows, self.device)
+        games = build_games(self._source, self.device)
         for game in games:
             wanted = self._find_missing(game, earlier)
             mine[game.number] = wanted[(index - done) % count :: count]
@@ -186,8 +199,8 @@ class GameJob:
 
     def _evaluated(self, game: NamedGame, masks: np.ndarray, on_error: str) -> pd.DataFrame:
         """Return the values of coalitions, as rows of a table; without those that fail and are to be recorded."""
-        values = _values(game, self.settings.rows, self.store, Evaluation(on_error=on_error, seconds=LONG))
-        with rename_place(WHERE, self.settings.rows["game"]):
+        values = _values(game, self._source, self.store, Evaluation(on_error=on_error, seconds=LONG))
+        with rename_place(WHERE, self._source.function):
             try:
                 values.of(masks)
             except MethodFailure as failure:
@@ -198,10 +211,10 @@ class GameJob:
         """Return the rows of the method on all outputs of all games; the arguments are as of an AttributionJob."""
         given = game_values.read_files(self.files.get("values", ()))
         frames, keys = [], []
-        for game in build_games(self.settings.rows, self.device):
-            keys.append(value_key(game, self.settings.rows))
-            values = _values(game, self.settings.rows, self.store, Evaluation(on_error=on_error, seconds=LONG), given)
-            with rename_place(WHERE, self.settings.rows["game"]):
+        for game in build_games(self._source, self.device):
+            keys.append(value_key(game, self._source))
+            values = _values(game, self._source, self.store, Evaluation(on_error=on_error, seconds=LONG), given)
+            with rename_place(WHERE, self._source.function):
                 frames += [self._rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
             log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
         rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)
@@ -224,6 +237,10 @@ class GameJob:
                 rows_at(share, explanation, repeat, None if isinstance(budget, StoppingCriterion) else budget)
             )
         return pd.concat(frames, ignore_index=True)
+
+    @cached_property
+    def _source(self) -> GameSource:
+        return parse_source(self.settings.rows)
 
     @cached_property
     def _outputs(self) -> pd.DataFrame:
