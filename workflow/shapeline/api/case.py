@@ -28,7 +28,6 @@ from shapeline.games.game import Game
 from shapeline.games.input_checks import check_full
 from shapeline.games.output_values import PREDICTION
 from shapeline.games.references import Reference
-from shapeline.games.execution import LARGEST_BATCH
 from shapeline.games.whole_numbers import answers_alike, settle_reference
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
