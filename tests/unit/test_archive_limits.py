@@ -197,7 +197,7 @@ def test_a_picture_is_refused_whatever_is_done_with_corrupt_ones(tmp_path):
     }
     line = refused(lambda: preparation.prepare("image_folder", settings, [], tmp_path / "made"))
     assert (
-        "p.png has 30 x 20 pixels and the limit is 0.0005 million; make it smaller, or set limits: {pixels: 1}" in line
+        "p.png: has 30 x 20 pixels and the limit is 0.0005 million; make it smaller, or set limits: {pixels: 1}" in line
     )
 
 

@@ -47,7 +47,7 @@ def test_a_list_that_contains_itself_is_one_line(default):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("seed", 2**64, "seed: a whole number of 65 bits; the largest that any key takes is 2^64 - 1"),
+        ("seed", 2**64, "seed: a whole number of 65 bits; the largest is 2^64 - 1; give a smaller one"),
         ("seed", 10**5000, "seed: a whole number of 16,610 bits"),
         ("experiments.digits.training_seeds", -(2**64), "experiments.digits.training_seeds: a whole number of 65 bits"),
         ("experiments.digits.instances", {"count": 10**400}, "digits.instances.count: a whole number of 1,329 bits"),

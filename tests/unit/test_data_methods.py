@@ -310,7 +310,7 @@ def lines(raw: dict) -> list[str]:
     ("change", "words"),
     [
         ({"model": "digits_cnn"}, ["experiments.faces.dataset: models.digits_cnn is trained on digits38 itself"]),
-        ({"dataset": None}, ["experiments.faces: give a model, or a dataset, or both"]),
+        ({"dataset": None}, ["experiments.faces: neither a model nor a dataset is given; give one or both"]),
         ({"dataset": "digit38"}, ["experiments.faces.dataset: there is no dataset 'digit38'", "'digits38'"]),
         ({"dataset": "reviews", "features": {"kind": "word"}}, ["experiments.faces.dataset", "give model"]),
         ({"metrics": {"log_odds": {}}}, ["faces.metrics.log_odds", "there is none; remove the metric"]),

@@ -379,7 +379,10 @@ def test_own_reads_a_frame_at_a_path(own, tmp_path):
         ("return {'inputs': [['a', 1.0]], 'labels': [0]}", "not an array of numbers"),
         ("return {'inputs': np.zeros((4, 8, 8, 3)), 'labels': [0, 1, 0, 1]}", "channels last"),
         ("return {'inputs': np.zeros((4, 8, 8), int), 'labels': [0, 1, 0, 1]}", "return uint8"),
-        ("return {'inputs': np.zeros((4, 8, 8), int), 'labels': [0, 1, 0, 1], 'scale': 0}", "not a positive number"),
+        (
+            "return {'inputs': np.zeros((4, 8, 8), int), 'labels': [0, 1, 0, 1], 'scale': 0}",
+            "not positive; give a number above 0",
+        ),
         ("return {'inputs': np.zeros(4), 'labels': [0, 1, 0, 1]}", "(4,)"),
         ("return {'inputs': np.zeros((0, 4)), 'labels': []}", "(0, 4)"),
         (

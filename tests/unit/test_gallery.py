@@ -105,7 +105,7 @@ def test_what_is_no_page_or_too_large_is_one_line(folder, tmp_path, capsys, monk
     monkeypatch.setattr(gallery, "LARGEST", 10)
     assert gallery.main([str(folder)]) == 1 and "larger than a repository should hold" in capsys.readouterr().err
     (folder / "other.html").write_text("<h1>Something else</h1>")
-    assert gallery.main([str(folder)]) == 1 and "other.html is no page of an experiment" in capsys.readouterr().err
+    assert gallery.main([str(folder)]) == 1 and "other.html: no page of an experiment" in capsys.readouterr().err
     assert gallery.main([]) == 1 and "no pages" in capsys.readouterr().err
 
 

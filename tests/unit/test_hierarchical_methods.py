@@ -421,7 +421,7 @@ SUPERPIXELS = {"kind": "superpixel", "segments": 8}
         ({"methods": {"a": {"method": "partition", "evaluations": 1}}}, "evaluations: .*greater than or equal to 2"),
         (
             {"features": {"kind": "patch", "size": 2}, "methods": {"a": {"method": "lime", "features": SUPERPIXELS}}},
-            "where the experiment's are pixels",
+            "only beside pixels has a method other features",
         ),
         ({"methods": {"a": {"method": "lime", "features": {"kind": "patch", "size": 9}}}}, "larger than the image"),
         ({"methods": {"a": {"method": "lime", "features": {"kind": "word"}}}}, "unknown kind 'word'"),

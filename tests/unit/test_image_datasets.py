@@ -511,9 +511,9 @@ def test_a_tar_whose_first_name_begins_like_a_zip_is_a_tar(tmp_path):
     ("source", "settings", "words"),
     [
         ("image_folder", {}, "reads data of your own; name their file, folder or archive"),
-        ("image_folder", {"path": "x", "size": [32]}, "[32] is not [height, width]"),
-        ("image_folder", {"path": "x", "size": [32, 0]}, "is not [height, width]"),
-        ("image_folder", {"path": "x", "size": 32}, "is not [height, width]"),
+        ("image_folder", {"path": "x", "size": [32]}, "[32] is no size; give [height, width]"),
+        ("image_folder", {"path": "x", "size": [32, 0]}, "is no size; give [height, width]"),
+        ("image_folder", {"path": "x", "size": 32}, "is no size; give [height, width]"),
         ("image_folder", {"path": "x", "resize": "crop"}, "add size: [height, width]"),
         ("image_folder", {"path": "x", "size": [8, 8], "resize": "corp"}, "Did you mean 'crop'?"),
         ("image_folder", {"path": "x", "color": "gray"}, "Did you mean 'grey'?"),

@@ -223,7 +223,7 @@ def test_bad_tables(tmp_path):
     path.write_bytes(good.replace(b"SSL SCORE", b"SSL SCORES", 1))
     assert f"{path}: its header has no column ssl_score. Did you mean" in refused(tmp_path, "ssl", path)
     path.write_bytes(b"")
-    assert "has no column ssl_score. The file is empty." in refused(tmp_path, "ssl", path)
+    assert "has no column ssl_score; the file is empty" in refused(tmp_path, "ssl", path)
     path.write_bytes(b"<!DOCTYPE html><html>log in</html>")
     assert "its header has no column ssl_score" in refused(tmp_path, "ssl", path)
     path.write_bytes(good.splitlines()[0])

@@ -105,7 +105,7 @@ def test_gradients_are_the_same_with_as_many_rows_as_there_is_memory_for(framewo
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     np.testing.assert_array_equal(spent, evaluations)
     assert tight.most_rows in (1, 2)
-    with pytest.raises(MethodFailure, match="model 'net' runs out of memory on a single row; use a smaller") as caught:
+    with pytest.raises(MethodFailure, match="model 'net': runs out of memory on a single row; use a smaller") as caught:
         explain(framework, method, build(framework, most=0))
     assert caught.value.status == "out of memory"
 
@@ -116,7 +116,7 @@ def test_a_gradient_that_does_not_fit_is_a_row_and_costs_its_instance_alone():
     asked = inputs, TARGETS, {"method": "integrated_gradients", "steps": 6}, PATCHES, REFERENCE
     (found,) = questions.attribute(build("torch"), *asked)
     assert found.status == ["ok", "ok", "out of memory", "ok", "ok", "ok", "ok"]
-    assert found.error[2].startswith("model 'net' runs out of memory on a single row")
+    assert found.error[2].startswith("model 'net': runs out of memory on a single row")
     np.testing.assert_allclose(np.delete(found.scores, 2, 0), np.delete(_whole(), 2, 0), atol=1e-6)
     with pytest.raises(MethodFailure):
         questions.attribute(build("torch"), *asked, on_error="fail")

@@ -3,6 +3,7 @@
 `python -m tests.unit.test_messages_page` writes the page.
 """
 
+import ast
 import copy
 import re
 from collections.abc import Callable, Iterator
@@ -128,6 +129,69 @@ def test_a_mistake_is_one_line_that_says_where(words, call, shown, root, monkeyp
         call()
     assert MESSAGE.fullmatch(str(failure.value).splitlines()[0])
     assert len(str(failure.value).splitlines()) == 1, failure.value
+
+
+ERRORS = {"ShapelineError": 0, "MethodFailure": 1, "unsupported": 0}  # place of their message
+PLACE, REMEDY = re.compile(r"[^:;]+: ."), re.compile(r"; .*\w")
+HINTS = ("nearest(", "describe_missing(", "missing_column(", "hint", "OTHERS")  # expressions that end in what to do
+PASSED_ON = re.compile(  # expressions that are messages of this form, or their end, which have their own call above
+    r"'.n'\.join\(|_refusal\(|_format_excess\(|self\.args|str\(|first_line\(error\)"
+    r"|lacking|message|problem|error|last|own|remedy|shape|wanted"
+)
+
+
+def write_template(node: ast.expr) -> str:
+    """Return the constant text of a message, with the source of each expression in braces."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(write_template, node.values))
+    if isinstance(node, ast.BinOp):
+        return write_template(node.left) + write_template(node.right)
+    return f"{{{ast.unparse(node.value if isinstance(node, ast.FormattedValue) else node)}}}"
+
+
+def list_messages(package: Path) -> Iterator[tuple[str, str]]:
+    """Return the place in the sources and the template of each message that a user reads."""
+    for file in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                if name in ERRORS and len(node.args) > ERRORS[name]:
+                    yield f"{file.relative_to(package)}:{node.lineno}", write_template(node.args[ERRORS[name]])
+            elif isinstance(node, ast.Yield) and "checks" in file.parts and isinstance(node.value, ast.JoinedStr):
+                yield f"{file.relative_to(package)}:{node.lineno}", write_template(node.value)
+
+
+def has_form(template: str) -> bool:
+    """Return whether a message is <where>: <what is wrong>; <what to do>, as far as its constant text shows."""
+    if template.endswith("}") and PASSED_ON.match(template.rpartition("{")[2]):
+        return True
+    expressions = re.findall(r"{([^{}]*)", template)
+    text = re.sub(r"{[^{}]*}", "X", template.replace("{error}", "X: X").replace("{problem}", "X; X"))
+    remedy = REMEDY.search(text) or ". Allowed: " in text
+    return bool(PLACE.match(text) and (remedy or any(hint in one for one in expressions for hint in HINTS)))
+
+
+def test_every_message_says_where_what_and_what_to_do(root):
+    messages = dict(list_messages(root / "workflow/shapeline"))
+    assert len(messages) > 900
+    wrong = [f"{place}: {template}" for place, template in messages.items() if not has_form(template)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{where}: {name} is {value}; give a number", True),
+        ("{where}: there is no '{name}'.{nearest(name, names)}", True),
+        ("{path} is corrupt; remove it", False),
+        ("{where}: {name} is {value}", False),
+        ("no pages", False),
+    ],
+)
+def test_the_form_is_recognised(template, expected):
+    assert has_form(template) == expected
 
 
 def test_there_are_twenty():

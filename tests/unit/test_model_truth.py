@@ -174,9 +174,7 @@ def test_what_a_pipeline_of_a_frame_says_is_read_from_python():
 
 def test_a_function_is_refused():
     model = adapters.wrap(lambda rows: np.full((len(rows), 2), 0.5))
-    with pytest.raises(
-        ShapelineError, match="tree_shap reads scikit-learn's models and boosted trees, and this one is none"
-    ):
+    with pytest.raises(ShapelineError, match="tree_shap: the model is none of scikit-learn and no boosted trees"):
         explain(model, "tree_shap", "probability", X[:1])
 
 

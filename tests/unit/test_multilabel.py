@@ -559,7 +559,7 @@ def test_scores_made_elsewhere_are_of_their_label(subject, tmp_path):
     with pytest.raises(ShapelineError, match="has several rows"):
         score_rows(subject, method)
     rows[rows["target"] == 0][["instance", "scores"]].to_parquet(path)
-    with pytest.raises(ShapelineError, match="several labels per record: add a column 'target'"):
+    with pytest.raises(ShapelineError, match="several labels per record; add a column 'target'"):
         score_rows(subject, method)
 
 

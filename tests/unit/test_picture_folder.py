@@ -165,7 +165,7 @@ def test_a_folder_that_does_not_fit_is_one_line_before_any_job(example, tmp_path
     [
         ("datasets.images.color", "grey", "takes images of 3 channel.s. and the dataset has 1; set .* color: rgb"),
         ("datasets.images.size", [16, 20], "takes images of 16x16 pixels and the dataset has 16x20"),
-        ("datasets.images", {"source": "compas"}, "takes texts or images, not a dataset of kind table"),
+        ("datasets.images", {"source": "compas"}, "takes texts or images; give a dataset of that kind"),
         ("experiments.filled.methods.deep", {"method": "deep_lift"}, "no rule for what a transformer does"),
         ("experiments.left_out.features.size", 6, r"made of whole patches of the model, of 4 x 4 .* size: 4}"),
         ("experiments.left_out.features", {"kind": "pixel"}, r"made of whole patches of the model"),

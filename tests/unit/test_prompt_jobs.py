@@ -180,7 +180,7 @@ def test_mistakes_are_one_line(folder, file, change, line):
         (
             "models",
             {"source": "m.onnx", "task": "generation"},
-            "models.lm.source: task: generation needs path/to/folder",
+            "models.lm.source: task: generation needs a language model; give path/to/folder",
         ),
         ("models", {"source": "./m", "task": "generation", "weights": "x"}, "models.lm.weights: a model with task"),
         ("datasets", {"source": "prompts"}, "datasets.asked.path: is missing"),

@@ -118,13 +118,15 @@ def test_a_column_named_twice_is_refused(prepared, trim):
     content = "y,a, y\n0,1,0\n1,2,1\n" * 9 if trim else "y,a,y\n0,1,0\n1,2,1\n" * 9
     with pytest.raises(ShapelineError) as failure:
         prepared(content, **entry)
-    assert "own.csv: its header names 'y' twice or more (columns 1 and 3); rename all but one." in str(failure.value)
+    assert "own.csv, header: the name 'y' stands twice or more (columns 1 and 3); rename all but one." in str(
+        failure.value
+    )
 
 
 @pytest.mark.parametrize("other", ["y ", "\ty", "y\u00a0", "\ufeffy", "y\u200b"])
 def test_names_that_look_the_same_are_refused(prepared, other):
     """The copy of the target under such a name was a feature, with all of the score."""
-    with pytest.raises(ShapelineError, match=r"'y' twice or more \(columns 1 and 3, but for spaces or"):
+    with pytest.raises(ShapelineError, match=r"'y' stands twice or more \(columns 1 and 3, but for spaces or"):
         prepared(f"y,a,{other},b\n" + "0,1,0,1\n1,2,1,1\n" * 9)
 
 
@@ -138,7 +140,9 @@ def test_a_column_named_twice_is_refused_before_any_job(default, tmp_path):
     default["datasets"]["own"] = {"source": "table_file", "path": str(file), "target": "y"}
     with pytest.raises(ShapelineError) as failure:
         validation.load(default)
-    assert "its header names 'y' twice or more (columns 1 and 3), and 'a' too; rename all but one" in str(failure.value)
+    assert "header: the name 'y' stands twice or more (columns 1 and 3), and 'a' too; rename all but one" in str(
+        failure.value
+    )
 
 
 def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
@@ -148,18 +152,18 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
     file = tmp_path / "own.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array([1, 2])] * 3, ["y", "a", "y"]), file)
     for read in (table_file.header, table_file.frame):
-        with pytest.raises(ShapelineError, match=r"names 'y' twice or more \(columns 1 and 3\)"):
+        with pytest.raises(ShapelineError, match=r"names 'y' stands twice or more \(columns 1 and 3\)"):
             read(file)
 
 
 @pytest.mark.parametrize(
     ("content", "entry", "said"),
     [
-        (written(";"), {}, "Its first line is one cell; set separator: ';'."),
-        (written("\t"), {}, "Its first line is one cell; set separator: 'tab'."),
-        (written(" "), {}, "Its first line is one cell; set separator: 'spaces'."),
-        (written(header=""), {}, "looks like data; set header: false, or header: [names]"),
-        (b" " + written().replace(b",y", b", y"), {}, "There are spaces around that name; set trim: true"),
+        (written(";"), {}, "its first line is one cell, so set separator: ';'."),
+        (written("\t"), {}, "its first line is one cell, so set separator: 'tab'."),
+        (written(" "), {}, "its first line is one cell, so set separator: 'spaces'."),
+        (written(header=""), {}, "looks like data, so set header: false, or header: [names]"),
+        (b" " + written().replace(b",y", b", y"), {}, "there are spaces around that name, so set trim: true"),
         (written(encoding="cp1252"), {}, "is not written in utf-8, byte 22; set encoding: cp1252"),
         (written(), {"encoding": "utf-16"}, "is not written in utf-16"),
         (b"made,in\n2020,1\n" + written(), {"target": "in"}, "line 3: 3 cells, and the lines above have 2; set sep"),
@@ -174,21 +178,21 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
         (b"x,y\n1,2,3\n4,5,6\n", {}, "rows have more cells than its header has names, 2; name every column"),
         (b"x,y\n2,3,4,5\n4,5,6,7\n", {}, "rows have more cells than its header has names, 2; name every column"),
         (written(), {"header": ["x", "y"]}, "'header': 2 name(s), and the first line of"),
-        (written(), {"header": ["x", "y", "x"]}, "'header': names 'x' twice or more (columns 1 and 3)"),
+        (written(), {"header": ["x", "y", "x"]}, "'header': the name 'x' stands twice or more (columns 1 and 3)"),
         (written(), {"header": 500}, "holds no line below 500 line(s)"),
         (b"", {}, "own.csv: holds no line; it is no table"),
         (b'x,y\n1,"2\n', {}, "a quote is opened and never closed"),
         (b"x," * 3_000_000, {}, "a line of more than 4,194,304 characters; it is no table"),
-        (written(), {"separator": "::"}, "'separator': '::' is no character between cells, nor tab or spaces"),
+        (written(), {"separator": "::"}, "'separator': '::' is no separator; give one character, or tab or spaces"),
         (written(), {"separator": '"'}, "'separator'"),
         (written(), {"encoding": "latin"}, None),
         (written(), {"encoding": "utf8000"}, "'encoding': 'utf8000' is unknown."),
         (written(), {"encoding": "rot13"}, "'encoding': 'rot13' is unknown."),
-        (written(), {"header": -1}, "'header': -1 is neither true, false, names, nor a number"),
+        (written(), {"header": -1}, "'header': -1 is no header; give true, false, names, or a number"),
         (written(), {"header": [1]}, "'header': [1] are no names"),
         (written(), {"na_values": "?"}, "'na_values': '?' is no list"),
-        (written(), {"trim": 1}, "'trim': 1 is neither true nor false"),
-        (written(), {"decimal": ";"}, "'decimal': ';' is neither '.' nor ','"),
+        (written(), {"trim": 1}, "'trim': 1 is no truth value; give true or false"),
+        (written(), {"decimal": ";"}, "'decimal': ';' is no decimal sign; give '.' or ','"),
         (written(), {"thousands": "x"}, "'thousands': 'x' is none of"),
         (written(), {"thousands": "."}, "'thousands': '.' is the sign of decimals too"),
     ],

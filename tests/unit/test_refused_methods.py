@@ -40,11 +40,11 @@ def found(model, method, on_error):
     [
         ("dense", "grad_cam", "'dense' has no convolution"),
         ("dense", "deep_lift", "module '2' of 'dense' is a LayerNorm, which has no rule"),
-        ("rounded", "integrated_gradients", "integrated_gradients cannot take 'rounded': "),
-        ("rounded", "saliency", "saliency cannot take 'rounded': RuntimeError: "),
+        ("rounded", "integrated_gradients", "integrated_gradients: the model 'rounded' is not supported, "),
+        ("rounded", "saliency", "saliency: the model 'rounded' is not supported, RuntimeError: "),
         ("rounded", "grad_cam", "'rounded' has no convolution"),
         ("function", "integrated_gradients", "'function' is a function, which torch cannot differentiate"),
-        ("keras", "deep_lift", "deep_lift needs a torch model and 'keras' is a tensorflow one"),
+        ("keras", "deep_lift", "deep_lift: a torch model is needed, and 'keras' is a tensorflow one"),
     ],
 )
 def test_a_model_that_a_method_cannot_take_is_a_row_that_says_why(model, method, said):

@@ -96,7 +96,10 @@ def test_a_name_that_could_be_a_path_is_refused(default, section, name):
     where = f"experiments.digits.methods.{name}" if section == "methods" else f"{section}.{name}"
     with pytest.raises(ShapelineError) as failure:
         validation.load(default)
-    assert f"{where}: a name is a letter, then letters, digits and underscores" in str(failure.value).splitlines()
+    assert (
+        f"{where}: not a valid name; write a letter, then letters, digits and underscores"
+        in str(failure.value).splitlines()
+    )
 
 
 def test_a_notebook_is_one_of_ours(default):

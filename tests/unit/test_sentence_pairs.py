@@ -137,7 +137,7 @@ def test_what_is_no_pair_is_one_line(model, cut):
     refused(r"at position 1 is no pair of texts; give \('first', 'second'\)", [("good", "bad"), "good"])
     refused("at position 0 is no pair of texts", [("good", "bad", "film")])
     refused("at position 1 is no pair of texts", [("good", "bad"), ("good", None)])
-    refused("the first separator does not part its sentences", [("a [SEP] film", "bad")])
+    refused("its sentences are not parted by the first separator", [("a [SEP] film", "bad")])
     # In the second sentence it is a word as any.
     typed = shapeline.explain(model, [("a film", "bad [SEP] film")], "occlusion", tokenizer=cut)
     assert typed.feature_names == (

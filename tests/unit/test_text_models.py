@@ -251,7 +251,7 @@ def test_for_dataset_takes_sizes_from_a_card_of_text():
         ("bilstm", {"units": 0}, "bilstm needs a units of at least 1, not 0"),
         ("bilstm", {"vocabulary": 1}, "a vocabulary of at least 2, not 1"),
         ("word_cnn", {"classes": 1}, "a classes of at least 2, not 1"),
-        ("word_cnn", {"dropout": 1.0}, "below 1, not 1.0"),
+        ("word_cnn", {"dropout": 1.0}, "a dropout of 1.0"),
         ("word_cnn", {"vocabulry": 4}, "Did you mean 'vocabulary'"),
     ],
 )

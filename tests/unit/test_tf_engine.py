@@ -181,7 +181,7 @@ def test_the_batch_is_halved_when_memory_runs_out(caplog):
     none = twins.keras_classifier(Small(1))
     none.module(inputs[:1])
     none.module.most = 0
-    with pytest.raises(MethodFailure, match="'Small' runs out of memory on a single row") as caught:
+    with pytest.raises(MethodFailure, match="'Small': runs out of memory on a single row") as caught:
         questions.values(none, *arguments)
     assert caught.value.status == "out of memory"
 

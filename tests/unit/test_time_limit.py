@@ -55,7 +55,10 @@ def rows_of(time_limit: float | None, on_error: str = "record", method: str = "s
 def test_a_slow_instance_is_a_row_that_says_so_and_the_others_stay(method):
     free, limited = rows_of(None, method=method), rows_of(0.5, method=method)
     assert limited["status"].to_dict() == {7: "ok", 3: "ok", 9: "time limit", 1: "ok"}
-    assert limited.loc[9, "error"] == "it took longer than the 0.5 s that time_limit allows an instance"
+    assert (
+        limited.loc[9, "error"]
+        == "time_limit: an instance took longer than 0.5 s; raise time_limit, or lower the budget"
+    )
     assert limited.loc[9, "scores"] is None
     for instance in (7, 3, 1):
         np.testing.assert_allclose(limited.loc[instance, "scores"], free.loc[instance, "scores"], atol=1e-6)

@@ -129,7 +129,7 @@ def test_boxes_outside_are_clipped_and_counted(tmp_path):
         ("{'masks': masks[:, :3]}", "(6, 4, 6)"),
         ("{'masks': masks.astype(int)}", "give bool"),
         ("{'masks': ~masks}", "record 1 is 'a'"),
-        ("{'masks': masks, 'class_names': 'abc'}", "where the second of two classes is, and there are 3"),
+        ("{'masks': masks, 'class_names': 'abc'}", "masks need two classes, and there are 3"),
         ("{'boxes': [some]}", "boxes of 1 records for 6 inputs"),
         ("{'boxes': [some[:, :4]] * 6}", "give (k, 5)"),
         ("{'boxes': [some * 0.5] * 6}", "give (k, 5)"),

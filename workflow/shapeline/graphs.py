@@ -152,4 +152,6 @@ def _grow(table: np.ndarray, chosen: np.ndarray, rejected: np.ndarray) -> Iterat
 def _check_nodes(graph: networkx.Graph, nodes: list[int], where: str) -> None:
     for node in nodes:
         if node not in graph:
-            raise ShapelineError(f"{where}: node {node!r} is not in the graph of {graph.number_of_nodes()} nodes.")
+            raise ShapelineError(
+                f"{where}: node {node!r} is not in the graph of {graph.number_of_nodes()} nodes; give a node of it."
+            )

@@ -51,7 +51,7 @@ def halved(model: Any, rows: int, run: Callable[[int], Result], unit: str = "row
         if rows == 1:
             raise MethodFailure(
                 "out of memory",
-                f"model '{model.architecture}' runs out of memory on a single {unit}; "
+                f"model '{model.architecture}': runs out of memory on a single {unit}; "
                 "use a smaller model or input, or a device with more memory",
             )
         rows = model.most_rows = rows // 2

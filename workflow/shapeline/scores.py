@@ -100,7 +100,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
         table = file.read().to_pandas() if version <= VERSION else None
     if table is None:
         raise ShapelineError(
-            f"{path} has version {version} of the score schema, and this Shapeline reads up to {VERSION}; install a "
+            f"{path}: has version {version} of the score schema, and this Shapeline reads up to {VERSION}; install a "
             "newer one, or remove the file and run again"
         )
     return table
@@ -124,7 +124,7 @@ def _name_file(path: str | Path) -> Iterator[None]:
         raise
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # what a wrong bit may cause
         reason = str(error).splitlines()[0]
-        raise ShapelineError(f"{path} is damaged ({reason}); remove it and run again, which makes it anew") from error
+        raise ShapelineError(f"{path}: damaged ({reason}); remove it and run again, which makes it anew") from error
 
 
 def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
@@ -151,7 +151,7 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     for shard in path:
         frames.append(_upgrade(read_table(shard), shard))
         if list(frames[-1]) != SCHEMA.names:
-            raise ShapelineError(f"{shard} is no score file; remove it and run again, which makes it anew")
+            raise ShapelineError(f"{shard}: no score file; remove it and run again, which makes it anew")
     rows = pd.concat(frames, ignore_index=True).astype({"randomised_layers": "Int16"})
     return rows.sort_values(KEYS, ignore_index=True)
 

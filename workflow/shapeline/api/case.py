@@ -112,6 +112,7 @@ class Case:
             raise ShapelineError(
                 f"explain: {method} explains data of kind {' and '.join(taken)}, not inputs of shape "
                 f"{self.given.inputs.shape}"
+                "; choose another method"
             )
 
     def _about(self, settings: dict) -> Metadata:

@@ -80,11 +80,11 @@ def checked_settings(method: str, parameters: dict, budget: float | dict, where:
         first = failure.errors()[0]
         key = ".".join(map(str, first["loc"]))
         if first["type"] != "extra_forbidden":
-            raise ShapelineError(f"{method}: {key}: {first['msg']}.") from None
+            raise ShapelineError(f"{method}: {key}: {first['msg']}; give another value.") from None
         allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *PLANNED)]
-        spend = "; budget= says how many evaluations." if METHODS[method].sampled else "."
-        own = nearest(key, allowed) if allowed else f" It has none of its own{spend}"
-        raise ShapelineError(f"{method}: there is no parameter '{key}'.{own}") from None
+        spend = ", and budget= sets the evaluations." if METHODS[method].sampled else ", so leave it out."
+        own = f".{nearest(key, allowed)}" if allowed else f"; it has none of its own{spend}"
+        raise ShapelineError(f"{method}: there is no parameter '{key}'{own}") from None
     return settings
 
 

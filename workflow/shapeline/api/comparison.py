@@ -179,7 +179,7 @@ def compare(
         except ShapelineError as failure:
             notes.append(f"{label} failed: {failure}")
     if not set(found) - {CONTROL}:
-        raise ShapelineError(f"compare: all methods failed: {'; '.join(notes)}")
+        raise ShapelineError(f"compare: all methods failed ({'; '.join(notes)}); choose others")
     notes += [f"{label}, {flag}." for label, each in found.items() for flag in formatting.list_warnings(each)]
     exact = _exact(case, notes)
     rows = {label: stored.rows_of(each) for label, each in found.items()}

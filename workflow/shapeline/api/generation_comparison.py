@@ -167,7 +167,7 @@ def _explain_prompts(
         except ShapelineError as failure:
             notes.append(f"{label} failed: {failure}")
     if not set(found) - {CONTROL}:
-        raise ShapelineError(f"{WHERE}: all methods failed: {'; '.join(notes)}")
+        raise ShapelineError(f"{WHERE}: all methods failed ({'; '.join(notes)}); choose others")
     return found, notes
 
 

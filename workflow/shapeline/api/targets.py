@@ -98,7 +98,9 @@ def chosen_targets(
         return np.zeros(n, int), everyone
     count = said.shape[1]
     if names and len(names) != count:
-        raise ShapelineError(f"explain: class_names: {len(names)} names, and the model gives {count} classes")
+        raise ShapelineError(
+            f"explain: class_names: {len(names)} names, and the model gives {count} classes; give one name per class"
+        )
     if target is None or (isinstance(target, str) and target == "predicted" and target not in names):
         return said.argmax(1), everyone
     if isinstance(target, str) and target == "true" and target not in names:
@@ -152,8 +154,8 @@ def fails(classifier: Classifier, inputs: np.ndarray, what: str, error: Exceptio
         reason = f"there is no {reason}"
     where = f"{what} of shape {inputs.shape}" if row is None else f"row {row} (from 0) of the {what}"
     picture = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_picture(classifier, inputs)
-    remedy = "; for a single image give inputs[None]" * picture
-    return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}{remedy}")
+    remedy = "for a single image give inputs[None]" if picture else "give inputs as the model takes them"
+    return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")
 
 
 def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -> None:
@@ -169,7 +171,7 @@ def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -
 
 def _true(y: Sequence | None) -> Sequence:
     if y is None:
-        raise ShapelineError("explain: target 'true' needs y, the true class of each input")
+        raise ShapelineError("explain: target 'true' needs the true class of each input; give y")
     return y
 
 

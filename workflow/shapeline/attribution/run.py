@@ -58,7 +58,10 @@ def limited(seconds: float | None) -> Iterator[None]:
         return
 
     def stop(*_) -> None:
-        raise MethodFailure("time limit", f"it took longer than the {seconds:g} s that time_limit allows an instance")
+        raise MethodFailure(
+            "time limit",
+            f"time_limit: an instance took longer than {seconds:g} s; raise time_limit, or lower the budget",
+        )
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -69,7 +72,7 @@ def limited(seconds: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-NO_FEATURES = MethodFailure("no features", "the instance is nothing but padding, so there is nothing to score")
+NO_FEATURES = MethodFailure("no features", "instances: one is nothing but padding; leave it out")
 UNEQUAL = 1e-3  # by which a network may differ between batches and backends, relative above 1
 # What a library or a framework raises for a model that it cannot take.
 CANNOT = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError)
@@ -201,14 +204,16 @@ def _check_method(method: MethodSettings, question: Game, options: Options) -> N
     """Stop where the method cannot run on this question at all."""
     name, model, dataset = method.name, question.model, options.dataset
     if method.method.family == "data" and dataset is None:
-        raise ShapelineError(f"{name} needs labelled points: run it in an experiment of the workflow")
+        raise ShapelineError(f"{name}: labelled examples are needed; run it in an experiment of the workflow")
     if method.method.family == "data" and dataset.labels.ndim == 2:
-        raise ShapelineError(f"{name} compares points of one label each; these have several")
+        raise ShapelineError(
+            f"{name}: examples of one label each are compared, and these have several; choose another method"
+        )
     if lacking := not method.arguments.get("python") and registry.missing(name):
         raise ShapelineError(lacking)
     if method.method.torch_only and model and model.framework == "tensorflow":  # a job imports one framework
         raise unsupported(
-            f"{name} needs a torch model and '{model.architecture}' is a tensorflow one; give it in "
+            f"{name}: a torch model is needed, and '{model.architecture}' is a tensorflow one; give it in "
             "torch, or use expected_gradients or a method of coalitions"
         )
 
@@ -382,7 +387,7 @@ def _from_scorer(run: _Run, places: np.ndarray) -> Answer:
         if ran_out(error):
             raise MethodFailure("out of memory", f"{name}: {first_line(error)}") from error
         raise unsupported(
-            f"{name} cannot take '{model.architecture}': {type(error).__name__}: {first_line(error)}"
+            f"{name}: the model '{model.architecture}' is not supported, {type(error).__name__}: {first_line(error)}"
         ) from error
     return Answer(scores, evaluations, *(said or [{}]))
 

@@ -67,8 +67,9 @@ def select(subject: ExplanationContext, seed: int, count: int = 100, **others) -
     bad = np.flatnonzero(np.isnan(log_probs).any(1))  # -inf is what a function that gives P = 0 says
     if len(bad):
         raise ShapelineError(
-            f"model '{subject.model.architecture}' returns {log_probs[bad[0]].tolist()} "
+            f"model '{subject.model.architecture}': returns {log_probs[bad[0]].tolist()} "
             f"for instance {selected['instance'][bad[0]]}"
+            "; return finite numbers"
         )
     predicted = {"prediction": log_probs.argmax(1).astype(np.int32), "probability": np.exp(log_probs.max(1))}
     selected = selected.assign(**predicted)
@@ -118,7 +119,9 @@ def _expand_labels(subject: ExplanationContext, rows: np.ndarray, label: int | s
     bad = np.flatnonzero(np.isnan(log_probs).any(1))
     if len(bad):
         name, instance = subject.model.architecture, dataset.ids[rows[bad[0]]]
-        raise ShapelineError(f"model '{name}' returns {log_probs[bad[0]].tolist()} for instance {instance}")
+        raise ShapelineError(
+            f"model '{name}': returns {log_probs[bad[0]].tolist()} for instance {instance}; return finite numbers"
+        )
     each, of = np.repeat(rows, len(targets)), np.tile(targets, len(rows))
     selected = pd.DataFrame(
         {
@@ -141,7 +144,9 @@ def _predicted(subject: ExplanationContext, selected: pd.DataFrame) -> pd.DataFr
     bad = np.flatnonzero(~np.isfinite(predictions))
     if len(bad):
         name, instance = subject.model.architecture, selected["instance"][bad[0]]
-        raise ShapelineError(f"model '{name}' returns {predictions[bad[0]]} for instance {instance}")
+        raise ShapelineError(
+            f"model '{name}': returns {predictions[bad[0]]} for instance {instance}; return finite numbers"
+        )
     return selected.assign(prediction=predictions)
 
 
@@ -179,7 +184,9 @@ def _nearest(subject: ExplanationContext, wanted: Selection) -> np.ndarray:
     card, names = dataset.card, dataset.card.get("feature_names") or []
     left = dataset.split == PARTS.index(wanted.split) if subject.model else np.ones(len(dataset.ids), bool)
     if len(dataset.inputs[:1].shape) != 2 or left.sum() < len(wanted.near):
-        raise ShapelineError(f"instances.near: {len(wanted.near)} records are sought, among {left.sum()} of a table")
+        raise ShapelineError(
+            f"instances.near: {len(wanted.near)} records are sought, among {left.sum()} of a table; give fewer"
+        )
     rows = []
     for values in wanted.near:
         apart = np.zeros(len(left))
@@ -190,7 +197,9 @@ def _nearest(subject: ExplanationContext, wanted: Selection) -> np.ndarray:
             if name in (known := card.get("categories") or {}):
                 apart += column != checks.class_index(f"instances.near, column '{name}'", value, known[name])
             elif isinstance(value, str):
-                raise ShapelineError(f"instances.near: column '{name}' holds numbers, and {value!r} is none")
+                raise ShapelineError(
+                    f"instances.near: column '{name}' holds numbers, and {value!r} is none; give a number"
+                )
             else:
                 apart += (column - value) ** 2 / (column.var() or 1.0)
         rows.append(int(np.where(left, apart, np.inf).argmin()))

@@ -86,7 +86,10 @@ class Values:
             self._evaluate(masks[pd.Series(np.arange(len(keys)), keys).groupby(level=0).first()[missing].to_numpy()])
         failed = [self._failed[key] for key in self._failed if key in wanted]
         if failed:
-            raise MethodFailure(FAILED, f"{len(failed)} of {len(wanted)} evaluations failed; the first: {failed[0]}")
+            raise MethodFailure(
+                FAILED,
+                f"game: {len(failed)} of {len(wanted)} evaluations failed, the first by {failed[0]}; correct the game",
+            )
         return self._table[self._known.get_indexer(keys)]
 
     def rows_of(self, masks: np.ndarray) -> pd.DataFrame:

@@ -58,7 +58,11 @@ def format_place(path: tuple) -> str:
 def describe_long_name(name: object) -> str:
     """Return the problem of a name that is too long for a folder, or "" where it is not."""
     length = len(str(name))
-    return f"a name of {length:,} characters; the longest is {MAX_NAME_LENGTH}" if length > MAX_NAME_LENGTH else ""
+    return (
+        f"a name of {length:,} characters; the longest is {MAX_NAME_LENGTH}; shorten it"
+        if length > MAX_NAME_LENGTH
+        else ""
+    )
 
 
 def format_bytes(number: float) -> str:
@@ -76,9 +80,9 @@ def _find_key_problem(key: object) -> str:
 
 def _find_value_problem(value: object, longest: int) -> str:
     if isinstance(value, int) and abs(value) > MAX_INTEGER:
-        return f"a whole number of {value.bit_length():,} bits; the largest that any key takes is 2^64 - 1"
+        return f"a whole number of {value.bit_length():,} bits; the largest is 2^64 - 1; give a smaller one"
     if isinstance(value, str) and len(value) > longest:
-        return f"a text of {len(value):,} characters; the longest is {longest:,}"
+        return f"a text of {len(value):,} characters; the longest is {longest:,}; shorten it"
     if isinstance(value, str) and "\0" in value:
-        return "a text with the character U+0000, which no file or name can hold"
+        return "a text with the character U+0000, which no file or name can hold; remove it"
     return ""

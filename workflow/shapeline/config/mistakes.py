@@ -52,7 +52,7 @@ def name_errors(raw: dict) -> Iterator[str]:
 
 def _bad_name(where: str, name: object) -> Iterator[str]:
     if not NAME.fullmatch(str(name)):
-        yield f"{where}.{name}: a name is a letter, then letters, digits and underscores"
+        yield f"{where}.{name}: not a valid name; write a letter, then letters, digits and underscores"
 
 
 def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
@@ -60,14 +60,14 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     error = next((e for e in errors if e["type"].startswith("union_tag") and isinstance(e["input"], dict)), errors[0])
     kind, value = error["type"], error["input"]
     if kind == "missing":
-        return "is missing"
+        return "is missing; add it"
     if kind == "extra_forbidden":
         near, elsewhere = nearest(path[-1], _keys_at(path[:-1], raw)), _stands_elsewhere(path)
         return f"unknown key.{near if 'Did you mean' in near or not elsewhere else ''}{elsewhere}"
     if kind == "union_tag_not_found":
         key = error["ctx"]["discriminator"].strip("'()")
         if isinstance(value, dict):
-            return f"the key '{key}' is missing"
+            return f"the key '{key}' is missing; add it"
         is_name = isinstance(value, str) and NAME.fullmatch(value)
         return f"{shorten_value(value)} is not a mapping of keys; write {{{key}: {value if is_name else path[-1]}}}"
     if kind == "union_tag_invalid":
@@ -77,7 +77,7 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     if kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in WANTED:
         return f"{shorten_value(value)} is not understood; {WANTED[error['ctx']['pattern']]}"
     if value is None or value == {} or value == []:
-        return "the section is empty"
+        return "the section is empty; add an entry, or remove it"
     if (
         isinstance(value, str)
         and NUMBER.fullmatch(value)
@@ -94,9 +94,9 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
         wanted = [f" Or write {NUMBERS[e['type']]}." for e in errors if e["type"] in NUMBERS]
         return f"unknown value {shorten_value(value)}.{nearest(value, words)}{''.join(wanted)}"
     if kind.endswith(("model_type", "attributes_type", "dict_type")):
-        return f"{shorten_value(value)} is not a mapping of keys"
-    return f"{' or '.join(dict.fromkeys(others))}, not {shorten_value(value)}" + (
-        f" (or one of {', '.join(words)})" if words else ""
+        return f"{shorten_value(value)} is not a mapping of keys; write one"
+    return f"{shorten_value(value)} is not valid; {' or '.join(dict.fromkeys(others))}" + (
+        f", or one of {', '.join(words)}" if words else ""
     )
 
 

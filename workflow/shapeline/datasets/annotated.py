@@ -59,7 +59,7 @@ def read(
             row, annotation = rows[key(name)], asked[key(name)]
             where, content = f"{path}: {name}", stream.read()
             if boxes[row] is not None:
-                raise ShapelineError(f"{where} is there twice; remove one.")
+                raise ShapelineError(f"{where}: is there twice; remove one.")
             try:
                 inputs[row] = images.decode(where, content, size, resize, limits=limits)
             except images.Undecodable as error:
@@ -71,7 +71,7 @@ def read(
             sides = _sides(content)
             if annotation.sides not in (None, sides):
                 told, stored = ("x".join(map(str, pair)) for pair in (annotation.sides, sides))
-                raise ShapelineError(f"{where} has {stored} pixels and {annotation.where} says {told}; get it again.")
+                raise ShapelineError(f"{where}: has {stored} pixels and {annotation.where} says {told}; get it again.")
             boxes[row], odd = fitted(_near(annotation, where), sides, size, resize)
             counts.update(odd)
             resized += sides != tuple(size)
@@ -83,7 +83,7 @@ def read(
         first = asked[missing[0]].where
         raise ShapelineError(f"{path}: {first} names the image {missing[0]}, which is missing{more}; {remedy}.")
     if not len(kept):
-        raise ShapelineError(f"{path}: no image can be decoded.")
+        raise ShapelineError(f"{path}: no image can be decoded; check path.")
     notes = [f"{resized} picture(s) brought to {size[0]}x{size[1]} pixels"] if resized else []
     notes += _left_out(path, "missing", missing) + _left_out(path, "cannot be decoded", unreadable)
     return {

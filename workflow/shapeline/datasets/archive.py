@@ -59,7 +59,9 @@ def open_files(
             f"{path}: the archive is truncated or damaged ({shorten_name(error)}); get it again."
         ) from error
     except OSError as error:
-        raise ShapelineError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from error
+        raise ShapelineError(
+            f"{error.filename or path}: cannot be read ({error.strerror or error}); get it again, or make it readable."
+        ) from error
 
 
 def read_file(path: Path, limits: Limits = USUAL) -> bytes:
@@ -72,7 +74,9 @@ def read_file(path: Path, limits: Limits = USUAL) -> bytes:
     except DAMAGES as error:
         raise ShapelineError(f"{path}: truncated or damaged ({shorten_name(error)}); get it again.") from error
     except OSError as error:
-        raise ShapelineError(f"{path}: cannot be read ({error.strerror or error}).") from error
+        raise ShapelineError(
+            f"{path}: cannot be read ({error.strerror or error}); get it again, or make it readable."
+        ) from error
     limits.refuse_member(str(path), len(content))
     return content
 

@@ -32,7 +32,9 @@ def check(source: str, settings: dict) -> None:
         if key not in (*SETTINGS, "code"):  # a job's settings say by which code they are read
             raise ShapelineError(f"dataset key '{key}': unknown.{nearest(key, SETTINGS)}")
     if settings.get("source", source) != source:
-        raise ShapelineError(f"dataset source '{source}': its settings name another source, '{settings['source']}'.")
+        raise ShapelineError(
+            f"dataset source '{source}': its settings name another source, '{settings['source']}'; remove one."
+        )
     _check_numbers(source, settings)
     for key in ("unit", "vocabulary"):
         if settings.get("tokenizer") and settings.get(key) is not None:
@@ -71,10 +73,12 @@ def _check_numbers(source: str, settings: dict) -> None:
         raise ShapelineError(f"dataset key 'split': '{settings['split']}' is unknown.{hint}")
     seed = settings.get("seed", 0)
     if not isinstance(seed, int) or isinstance(seed, bool):
-        raise ShapelineError(f"dataset key 'seed': {seed!r} is not a whole number.")
+        raise ShapelineError(f"dataset key 'seed': {seed!r} is not a whole number; give one.")
     count = settings.get("count")
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-        raise ShapelineError(f"dataset key 'count': {count!r} is not a whole number of records, 1 or more.")
+        raise ShapelineError(
+            f"dataset key 'count': {count!r} is no number of records; give a whole number of 1 or more."
+        )
     if count is not None and (is_own(source) or source_named(source).count is None):
         counted = ", ".join(name for name, known in SOURCES.items() if known.count is not None)
         raise ShapelineError(f"dataset key 'count': source '{source}' has its own records; only {counted} takes it.")
@@ -185,7 +189,7 @@ def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> li
     for item in classes:
         index = class_index(f"classes of source '{where}'", item, names, by_place=True)
         if index in chosen:
-            raise ShapelineError(f"classes of source '{where}': '{names[index]}' is listed twice.")
+            raise ShapelineError(f"classes of source '{where}': '{names[index]}' is listed twice; remove one.")
         chosen.append(index)
     if len(chosen) < 2:
         raise ShapelineError(f"classes of source '{where}': {len(chosen)} chosen; a classifier needs at least two.")

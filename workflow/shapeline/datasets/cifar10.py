@@ -47,11 +47,13 @@ def _read_subset(files: dict[Path, int], limits: Limits) -> dict:
 def _parse_records(where: str, content: bytes) -> np.ndarray:
     """Return the records of a file, (n, RECORD) uint8; raise ShapelineError where it holds something else."""
     if not content or len(content) % RECORD:
-        raise ShapelineError(f"{where} has {len(content):,} bytes, not records of {RECORD:,} bytes; get it again.")
+        raise ShapelineError(f"{where}: has {len(content):,} bytes, not records of {RECORD:,} bytes; get it again.")
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
     if (records[:, 0] >= N_CLASSES).any():
         record = int(np.argmax(records[:, 0] >= N_CLASSES))
-        raise ShapelineError(f"{where}, record {record} has the label {records[record, 0]}, expected 0 to 9.")
+        raise ShapelineError(
+            f"{where}, record {record}: has the label {records[record, 0]}, expected 0 to 9; get it again."
+        )
     return records
 
 

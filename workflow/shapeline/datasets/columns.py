@@ -70,7 +70,7 @@ def read(path: Path, names: tuple[str, ...]) -> Columns:
     with open_binary(path) as stream:
         found = dict(rows(str(path), stream, names))
     if not found:
-        raise ShapelineError(f"{path}: holds a header and no rows.")
+        raise ShapelineError(f"{path}: holds a header and no rows; give a file with rows.")
     return Columns(str(path), pd.DataFrame(found.values(), index=found.keys(), columns=names, dtype="str"))
 
 
@@ -85,12 +85,14 @@ def rows(where: str, stream: BinaryIO, names: tuple[str, ...], delimiter: str = 
     known = [re.sub(r"[^a-z0-9]+", "_", name.strip().lower()) for name in header]
     for name in names:
         if name not in known:
-            hint = nearest(name, known) if known else " The file is empty."
-            raise ShapelineError(f"{where}: its header has no column {name}.{hint}")
+            hint = f".{nearest(name, known)}" if known else "; the file is empty, so get it again"
+            raise ShapelineError(f"{where}: its header has no column {name}{hint}")
     places = [known.index(name) for name in names]
     for line, row in lines:
         if row and len(row) != len(header):
-            raise ShapelineError(f"{where}, line {line}: {len(row)} column(s), but its header has {len(header)}.")
+            raise ShapelineError(
+                f"{where}, line {line}: {len(row)} column(s), but its header has {len(header)}; correct the line."
+            )
         if row:
             yield line, [row[place].strip() for place in places]
 
@@ -101,4 +103,4 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
         with open(path, "rb") as stream:
             yield stream
     except OSError as error:
-        raise ShapelineError(f"{path}: cannot be read ({error.strerror or error}).") from error
+        raise ShapelineError(f"{path}: cannot be read ({error.strerror or error}); make it readable.") from error

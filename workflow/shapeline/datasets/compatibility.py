@@ -76,7 +76,8 @@ def check(sizes: Mapping, trained: Mapping, explained: Mapping) -> None:
     told = difference(told_by_card(trained), told_by_card(explained), any_size)
     if told:
         raise ShapelineError(
-            f"dataset '{explained['name']}' cannot be explained by a model trained on '{trained['name']}': {told}"
+            f"dataset '{explained['name']}' cannot be explained by a model trained on '{trained['name']}': "
+            f"{told}; give a dataset like that of the model"
         )
 
 

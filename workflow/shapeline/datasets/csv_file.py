@@ -72,22 +72,26 @@ def form_of(settings: dict) -> CsvFormat:
     problems = {
         "separator": separator not in SEPARATORS
         and (not printable or separator == '"' or separator.isalnum())
-        and f"is no character between cells, nor {' or '.join(SEPARATORS)}",
+        and f"is no separator; give one character, or {' or '.join(SEPARATORS)}",
         "encoding": not _is_encoding(encoding := given.get("encoding", PLAIN.encoding))
         and f"is unknown.{nearest(encoding, ENCODINGS)}",
         "header": _header_problem(header),
         "na_values": (not isinstance(words, list | tuple) or any(type(word) not in (str, int, float) for word in words))
-        and "is no list of values of missing cells",
-        "trim": not isinstance(given.get("trim", False), bool) and "is neither true nor false",
-        "decimal": decimal not in DECIMALS and "is neither '.' nor ','",
-        "thousands": (thousands is not None and thousands not in THOUSANDS and "is none of ',', '.', ' ' and \"'\"")
+        and "is no list; give the values of missing cells as a list",
+        "trim": not isinstance(given.get("trim", False), bool) and "is no truth value; give true or false",
+        "decimal": decimal not in DECIMALS and "is no decimal sign; give '.' or ','",
+        "thousands": (
+            thousands is not None
+            and thousands not in THOUSANDS
+            and "is no sign of thousands; give ',', '.', ' ' or \"'\""
+        )
         or (thousands == decimal and "is the sign of decimals too; set decimal to the other"),
     }
     for key, problem in problems.items():
         if problem:
-            raise ShapelineError(f"dataset key '{key}': {given[key]!r} {problem.rstrip('.')}.")
+            raise ShapelineError(f"dataset key '{key}': {given[key]!r} {problem}")
     if isinstance(header, list | tuple):
-        refuse_repeated("dataset key 'header':", header)
+        refuse_repeated("dataset key 'header'", header)
         given["header"] = tuple(header)
     return CsvFormat(**given | {"na_values": tuple(words)})
 
@@ -97,7 +101,7 @@ def _header_problem(header: object) -> str | None:
         named = header and all(isinstance(name, str) for name in header)
         return None if named else "are no names; give a text for each column"
     number = type(header) in (bool, int) and header >= 0
-    return None if number else "is neither true, false, names, nor a number of lines"
+    return None if number else "is no header; give true, false, names, or a number of lines"
 
 
 def _is_encoding(name: object) -> bool:
@@ -122,7 +126,8 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
     if isinstance(form.header, tuple):
         if len(form.header) != len(row):
             raise ShapelineError(
-                f"dataset key 'header': {len(form.header)} name(s), and the first line of {path} has {len(row)} cells."
+                f"dataset key 'header': {len(form.header)} name(s), and the first line of {path} has {len(row)} cells"
+                "; give a name per column."
             )
         return list(form.header)
     if "\0" in "".join(row):
@@ -135,7 +140,7 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
             "quote, or rename it."
         )
     names = [name or f"Unnamed: {number}" for number, name in enumerate(row)]  # as pandas calls them
-    refuse_repeated(f"{path}: its header", names)
+    refuse_repeated(f"{path}, header", names)
     return names
 
 
@@ -219,7 +224,9 @@ def _read(path: Path, form: CsvFormat, names: list[str], **more) -> "pd.DataFram
         raise _unreadable(path, error, form) from error
     chosen = [names[place] for place in more["usecols"]] if "usecols" in more else names
     if len(chosen) != table.shape[1]:
-        raise ShapelineError(f"{path}: its header has {len(names)} names and its rows {table.shape[1]} cells.")
+        raise ShapelineError(
+            f"{path}: its header has {len(names)} names and its rows {table.shape[1]} cells; name each column once."
+        )
     table.columns = chosen
     return table
 
@@ -234,15 +241,15 @@ def missing_words(path: Path, form: CsvFormat, name: str) -> list[str]:
 def missing_column(names: list[str], name: str) -> str:
     """Return which key helps where a column is not found, or the nearest name."""
     if name in [known.strip() for known in names]:
-        return " There are spaces around that name; set trim: true."
+        return "; there are spaces around that name, so set trim: true."
     if len(names) == 1:
         for separator in OTHERS:
             if separator in names[0].strip():
                 word = {"\t": "tab", " ": "spaces"}.get(separator, separator)
-                return f" Its first line is one cell; set separator: {word!r}."
+                return f"; its first line is one cell, so set separator: {word!r}."
     if any(re.fullmatch(_pattern(".", None), name.strip()) for name in names):
-        return " Its first line holds numbers and looks like data; set header: false, or header: [names]."
-    return nearest(name, names)
+        return "; its first line holds numbers and looks like data, so set header: false, or header: [names]."
+    return f".{nearest(name, names)}"
 
 
 def _unreadable(path: Path, error: Exception, form: CsvFormat) -> ShapelineError:
@@ -260,7 +267,7 @@ def _unreadable(path: Path, error: Exception, form: CsvFormat) -> ShapelineError
         )
     if "EOF inside string" in reason:
         return ShapelineError(f"{path}: a quote is opened and never closed ({reason}); close it.")
-    return ShapelineError(f"{path}: cannot be read as a CSV file ({reason}).")
+    return ShapelineError(f"{path}: cannot be read as a CSV file ({reason}); save it again.")
 
 
 # ------------------------------------------------------------------------------------------- how numbers are written
@@ -314,11 +321,11 @@ def refuse_numbers(where: str, cells: "pd.Series", form: CsvFormat, fix: str = C
         keys = " or ".join(describe_style(style) for style in styles[:2])
         usual = (form.decimal, form.thousands) == (PLAIN.decimal, PLAIN.thousands)
         keys = f"set {keys} for the file" if usual else "write the numbers of all columns alike"
-        raise ShapelineError(f"{where} holds numbers such as {example!r}; {keys}, or {fix}.")
+        raise ShapelineError(f"{where}: holds numbers such as {example!r}; {keys}, or {fix}.")
     if len(odd):
         words = list(dict.fromkeys(text[:40] for text in odd))[:3]
         raise ShapelineError(
-            f"{where} holds {len(texts) - len(odd):,} numbers and {len(odd):,} texts ({', '.join(map(repr, words))}, "
+            f"{where}: holds {len(texts) - len(odd):,} numbers and {len(odd):,} texts ({', '.join(map(repr, words))}, "
             f"first in row {odd.index[0]}, from 0); set na_values: {words} if they stand for missing cells, or {fix}."
         )
 
@@ -338,7 +345,7 @@ def _check_groups(path: Path, form: CsvFormat, table: "pd.DataFrame", names: lis
         odd = grouped[~grouped.str.fullmatch(_pattern(form.decimal, form.thousands))]
         if len(odd):
             raise ShapelineError(
-                f"{path}, column '{name}' holds {odd.iloc[0]!r} in row {odd.index[0]} (from 0), where "
+                f"{path}, column '{name}': holds {odd.iloc[0]!r} in row {odd.index[0]} (from 0), where "
                 f"{form.thousands!r} does not precede three digits; correct the keys 'decimal' and 'thousands'."
             )
 
@@ -400,7 +407,7 @@ def refuse_repeated(where: str, names: list[str]) -> None:
             "" if len({names[number] for number in twice[0]}) == 1 else ", but for spaces or signs that nobody sees"
         )
         raise ShapelineError(
-            f"{where} names '{shorten_name(name)}' twice or more (columns {places}{hidden})"
+            f"{where}: the name '{shorten_name(name)}' stands twice or more (columns {places}{hidden})"
             f"{f', and {others} too' if others else ''}; rename all but one."
         )
 

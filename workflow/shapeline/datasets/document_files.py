@@ -53,14 +53,16 @@ def _document_column(folder: Path, ids: Iterable[int], column: str) -> list:
     ids, file = [int(record) for record in ids], folder / "documents.parquet"
     try:
         if column not in pyarrow.parquet.read_schema(file).names:
-            raise ShapelineError(f"{file}: the ground-truth words of this dataset are not known.")
+            raise ShapelineError(
+                f"{file}: the ground-truth words of this dataset are not known; remove the metric that needs them."
+            )
         table = pyarrow.parquet.read_table(file, columns=["id", column], filters=[("id", "in", set(ids))])
     except FileNotFoundError as error:
-        raise ShapelineError(f"{file} is missing; delete the folder of the dataset and run again.") from error
+        raise ShapelineError(f"{file}: is missing; delete the folder of the dataset and run again.") from error
     except (OSError, ValueError) as error:
         raise ShapelineError(f"{file}: damaged ({error}); delete the folder of the dataset and run again.") from error
     by_id = dict(zip(table["id"].to_pylist(), table[column].to_pylist(), strict=True))
     for record in ids:
         if record not in by_id:
-            raise ShapelineError(f"{file}: there is no record {record}.")
+            raise ShapelineError(f"{file}: there is no record {record}; prepare the dataset again.")
     return [by_id[record] for record in ids]

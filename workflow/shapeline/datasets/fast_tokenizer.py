@@ -30,7 +30,9 @@ def _load_folder(source: str) -> Tokenizer:
         made = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ShapelineError(f"tokenizer '{source}': cannot be read by transformers ({reason})") from error
+        raise ShapelineError(
+            f"tokenizer '{source}': cannot be read by transformers ({reason}); save it again with save_pretrained"
+        ) from error
     return wrap_fast_tokenizer(source, made)
 
 
@@ -74,7 +76,8 @@ def _check_types(where: str, first: str, encoding: Any, separator: int | None) -
     is_separator = np.array(encoding.ids) == separator
     if separator is not None and ((np.cumsum(is_separator) - is_separator > 0) != encoding.type_ids).any():
         raise ShapelineError(
-            f"{where}, pair {first[:SHOWN]!r}...: the first separator does not part its sentences; remove what looks "
+            f"{where}: pair {first[:SHOWN]!r}...: its sentences are not parted by the first separator; remove "
+            "what looks "
             "like one from the first sentence"
         )
 

@@ -91,7 +91,7 @@ def _read_image(path: Path, name: str, content: bytes, skipped: Counter, limits:
         return
     if pixels.shape != (SIDE, SIDE):
         height, width = pixels.shape
-        raise ShapelineError(f"{path}: {name} has {height}x{width} pixels, expected {SIDE}x{SIDE}.")
+        raise ShapelineError(f"{path}: {name} has {height}x{width} pixels, expected {SIDE}x{SIDE}; get it again.")
     label = CLASSES.index(folder)
     yield (part, label, file), label, pixels
 
@@ -100,9 +100,11 @@ def _read_rows(where: str, stream: BinaryIO, skipped: Counter) -> Iterator[tuple
     """(order, label, pixels) of the rows of fer2013.csv or icml_face_data.csv."""
     for line, (emotion, text, usage) in columns.rows(where, stream, ("emotion", "pixels", "usage")):
         if usage not in USAGES:
-            raise ShapelineError(f"{where}, line {line}: the usage '{usage}' is not one of {', '.join(USAGES)}.")
+            raise ShapelineError(
+                f"{where}, line {line}: the usage '{usage}' is not one of {', '.join(USAGES)}; get it again."
+            )
         if emotion not in tuple("0123456"):
-            raise ShapelineError(f"{where}, line {line}: the emotion '{emotion}' is not one of 0 to 6.")
+            raise ShapelineError(f"{where}, line {line}: the emotion '{emotion}' is not one of 0 to 6; get it again.")
         if emotion not in EMOTIONS:
             skipped[OTHER] += 1
             continue

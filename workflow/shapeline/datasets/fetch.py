@@ -42,14 +42,16 @@ def fetch(
     files = remote_files(source_name)
     names = [file.name for file in files]
     if file_name not in names:
-        hint = nearest(file_name, names) if names else " It needs none."
-        raise ShapelineError(f"source '{source_name}' has no file '{file_name}'.{hint}")
+        hint = f".{nearest(file_name, names)}" if names else "; it needs none"
+        raise ShapelineError(f"source '{source_name}': has no file '{file_name}'{hint}")
     file = files[names.index(file_name)]
     destination = Path(destination)
     try:
         return _fetch(source_name, file, destination, mirror, offline)
     except OSError as error:  # network errors never get here: what is left is the disk
-        raise ShapelineError(f"{error.filename or destination}: {error.strerror or error}.") from error
+        raise ShapelineError(
+            f"{error.filename or destination}: {error.strerror or error}; make the folder writable."
+        ) from error
 
 
 def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None, offline: bool) -> Path:
@@ -88,7 +90,7 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
     if not file.urls:
         beside = f" Tried: {'; '.join(tried)}." if tried else ""
         raise ShapelineError(
-            f"{label}: its host asks for a log-in, so it cannot be fetched. Get it at {file.page} and place it at "
+            f"{label}: its host asks for a log-in, so it cannot be fetched; get it at {file.page} and place it at "
             f"{destination}, or name a copy by the dataset's key 'path'.{beside}"
         )
     size = f", {file.size:,} bytes" if file.size is not None else ""
@@ -97,14 +99,14 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
     reasons = "; ".join(filter(None, [*tried, network]))
     kept = f" (it goes on from the {part.stat().st_size:,} bytes in {part})" if part.exists() and file.checksum else ""
     raise ShapelineError(
-        f"{label}: could not be fetched (expected {expected}{size}). Tried: {reasons}. "
-        f"Run again{kept}, or place the file by hand at {destination}."
+        f"{label}: could not be fetched (expected {expected}{size}; tried: {reasons}); "
+        f"run again{kept}, or place the file by hand at {destination}."
     )
 
 
 def _finish(label: str, file: RemoteFile, origin: Path | str, part: Path, destination: Path) -> Path:
     if problem := _pinned(file, part, destination):
-        raise ShapelineError(f"{label}: from {origin}: {problem}.")
+        raise ShapelineError(f"{label}: from {origin}: {problem}; get it again.")
     os.replace(part, destination)
     log.info("%s: from %s, %s", label, origin, _verified(file, destination))
     return destination

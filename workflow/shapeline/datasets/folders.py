@@ -53,7 +53,7 @@ def check_tokenizer(source: str) -> None:
         slow = next((name for name in ("vocab.txt", "vocab.json", "spiece.model") if (folder / name).is_file()), None)
         has = f"only a slow tokenizer ({slow})" if slow else "no tokenizer"
         raise ShapelineError(
-            f"{folder} has {has}: there is no {TOKENIZER}; save the fast one there, "
+            f"{folder}: has {has}: there is no {TOKENIZER}; save the fast one there, "
             "AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
         )
 
@@ -68,7 +68,7 @@ def check_model(source: str, kind: str) -> None:
     made, folder, head = _describe_model(source), expand(source), HEADS[kind]
     if not any(head in name for name in made):
         raise ShapelineError(
-            f"{folder} holds {made[0]}, which is no {kind} classifier; give a model that ends in {head} "
+            f"{folder}: holds {made[0]}, which is no {kind} classifier; give a model that ends in {head} "
             f"(AutoModel{head})"
         )
     if kind == "image":
@@ -81,7 +81,7 @@ def check_generator(source: str) -> None:
     made = _describe_model(source)
     if not any(name.endswith(GENERATORS) for name in made):
         raise ShapelineError(
-            f"{expand(source)} holds {made[0]}, which generates no text; give a model that ends in ForCausalLM, "
+            f"{expand(source)}: holds {made[0]}, which generates no text; give a model that ends in ForCausalLM, "
             "LMHeadModel or ForConditionalGeneration"
         )
     _check_weights(expand(source))
@@ -92,7 +92,7 @@ def _check_weights(folder: Path) -> None:
     if not any((folder / name).is_file() for name in (WEIGHTS, INDEX)):
         pickled = next((name for name in PICKLES if (folder / name).is_file()), None)
         has = f"only pickled weights ({pickled}), which are never read" if pickled else "no weights"
-        raise ShapelineError(f"{folder} has {has}; save it with model.save_pretrained, which writes {WEIGHTS}")
+        raise ShapelineError(f"{folder}: has {has}; save it with model.save_pretrained, which writes {WEIGHTS}")
 
 
 def normalisation(source: str) -> dict[str, float | list[float]]:
@@ -102,7 +102,7 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
     file = expand(source) / PROCESSOR
     if not file.is_file():
         raise ShapelineError(
-            f"{file.parent} has no {PROCESSOR}, which tells how images are scaled; save the image processor there, "
+            f"{file.parent}: has no {PROCESSOR}, which tells how images are scaled; save the image processor there, "
             "AutoImageProcessor.from_pretrained(...).save_pretrained(folder)"
         )
     said, channels = _json(file), _channels(source)
@@ -115,8 +115,8 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
     )
     if said.get("rescale_offset") or any(not _are_numbers(each, channels) for each in (mean, deviation)):
         raise ShapelineError(
-            f"{file} does not say how images of {channels} channel(s) are scaled (rescale_factor, and image_mean and "
-            "image_std, a number a channel); mend it"
+            f"{file}: does not say how images of {channels} channel(s) are scaled (rescale_factor, and image_mean and "
+            "image_std, one number per channel); add them"
         )
     return {"scale": scale, "mean": mean, "deviation": deviation}
 
@@ -215,17 +215,17 @@ def _checked(source: str) -> Path:
     """The folder; ShapelineError where it is not there, asks for code of its own, or cannot be read here."""
     folder = expand(source)
     if not folder.is_dir():
-        raise ShapelineError(f"there is no folder {folder} (paths start at the repository root)")
+        raise ShapelineError(f"{folder}: there is no such folder; paths start at the repository root")
     if not (folder / "config.json").is_file():
-        raise ShapelineError(f"{folder} has no config.json; save the model there with model.save_pretrained")
+        raise ShapelineError(f"{folder}: has no config.json; save the model there with model.save_pretrained")
     if (folder / "adapter_config.json").is_file():
         raise ShapelineError(
-            f"{folder} holds an adapter; merge it into its model (merge_and_unload) and save the whole"
+            f"{folder}: holds an adapter; merge it into its model (merge_and_unload) and save the whole"
         )
     for name in CONFIGS:
         if (folder / name).is_file() and "auto_map" in _json(folder / name):
             raise ShapelineError(
-                f"{folder} asks to run code of its own (auto_map in {name}), which is never done; give a model of an "
+                f"{folder}: asks to run code of its own (auto_map in {name}), which is never done; give a model of an "
                 "architecture that transformers has"
             )
     if not is_installed("transformers"):
@@ -242,7 +242,7 @@ def _json(file: Path) -> dict:
     try:
         said = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ShapelineError(f"{file} is not readable as JSON ({error}); save it again") from error
+        raise ShapelineError(f"{file}: is not readable as JSON ({error}); save it again") from error
     if not isinstance(said, dict):
-        raise ShapelineError(f"{file} holds no settings; save it again")
+        raise ShapelineError(f"{file}: holds no settings; save it again")
     return said

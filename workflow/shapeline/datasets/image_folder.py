@@ -109,7 +109,7 @@ def _decoded(
             if kept and pixels.shape != (first := next(iter(kept.values()))).shape:
                 sizes = " and ".join(f"{picture.shape[1]}x{picture.shape[2]}" for picture in (pixels, first))
                 raise ShapelineError(
-                    f"{where} has other sides than {next(iter(kept))} ({sizes} pixels); set size: [height, width]."
+                    f"{where}: has other sides than {next(iter(kept))} ({sizes} pixels); set size: [height, width]."
                 )
             kept[PurePosixPath(name)] = pixels
     return kept, folders, others, unreadable

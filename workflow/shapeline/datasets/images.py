@@ -31,7 +31,7 @@ def check(settings: dict) -> None:
             raise ShapelineError("dataset key 'resize': it says how images get their size; add size: [height, width].")
         return
     if not isinstance(size, list | tuple) or len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
-        raise ShapelineError(f"dataset key 'size': {size!r} is not [height, width] in pixels.")
+        raise ShapelineError(f"dataset key 'size': {size!r} is no size; give [height, width] in pixels.")
 
 
 def shape_of(settings: dict) -> tuple[int, int, int] | None:
@@ -66,13 +66,13 @@ def decode(
         picture = ImageOps.exif_transpose(picture)
     except (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError) as error:
         reason = "neither JPEG nor PNG" if isinstance(error, Image.UnidentifiedImageError) else str(error)
-        raise Undecodable(f"{where} cannot be decoded ({reason})") from error
+        raise Undecodable(f"{where}: cannot be decoded ({reason})") from error
     if picture.mode not in (*GREY, *COLOUR):
-        raise ShapelineError(f"{where} is of mode {picture.mode}; save it as RGB or grey, 8 bits a channel.")
+        raise ShapelineError(f"{where}: is of mode {picture.mode}; save it as RGB or grey, 8 bits per channel.")
     if picture.mode in GREY and color == "rgb":
-        raise ShapelineError(f"{where} is grey and colour is expected; set color: grey, or save the image as RGB.")
+        raise ShapelineError(f"{where}: is grey and colour is expected; set color: grey, or save the image as RGB.")
     if (picture.mode in ALPHA or "transparency" in picture.info) and picture.convert("RGBA").getextrema()[3][0] < 255:
-        raise ShapelineError(f"{where} is transparent and no background is known; save it without transparency.")
+        raise ShapelineError(f"{where}: is transparent and no background is known; save it without transparency.")
     picture = picture.convert(MODES[color])
     if size is not None:
         height, width = size

@@ -28,7 +28,7 @@ class Limits:
         """ShapelineError for a member or file that is larger than allowed."""
         if size > self.member * MEGA:
             raise ShapelineError(
-                f"{where} has {size / MEGA:,.1f} MB unpacked and the limit is {self.member:g}; set "
+                f"{where}: has {size / MEGA:,.1f} MB unpacked and the limit is {self.member:g}; set "
                 f"{_key('member', size)}, or remove it."
             )
 
@@ -48,7 +48,8 @@ class Limits:
         """ShapelineError for an image of more pixels than allowed."""
         if width * height > self.pixels * MEGA:
             raise ShapelineError(
-                f"{where} has {width:,} x {height:,} pixels and the limit is {self.pixels:g} million; make it smaller, "
+                f"{where}: has {width:,} x {height:,} pixels and the limit is {self.pixels:g} million; make it "
+                "smaller, "
                 f"or set {_key('pixels', width * height)}."
             )
 
@@ -65,7 +66,7 @@ def _key(name: str, needed: float) -> str:
 def of(given: dict | None, **usual: float) -> Limits:
     """The limits that a dataset's key gives, those of its source (usual) where it gives none; raises ShapelineError."""
     if given is not None and not isinstance(given, dict):
-        raise ShapelineError(f"dataset key 'limits': {given!r} is not a mapping of member, total and pixels.")
+        raise ShapelineError(f"dataset key 'limits': {given!r} is no mapping; give member, total and pixels.")
     known = [field.name for field in fields(Limits)]
     for name, limit in (given or {}).items():
         if name not in known:

@@ -57,7 +57,9 @@ def read(
             for frame, box in _rows(f"{path}: {name}", stream):
                 sequence = FRAME.fullmatch(frame)[1]
                 if files_of.setdefault(sequence, name) != name:
-                    raise ShapelineError(f"{path}: {name} and {files_of[sequence]} both have boxes of {sequence}.")
+                    raise ShapelineError(
+                        f"{path}: {name} and {files_of[sequence]} both have boxes of {sequence}; remove one."
+                    )
                 boxes.setdefault(frame, []).append(box)
     if not files_of:
         raise ShapelineError(f"{path}: holds no {BOXES} of a sequence by day; lisa wants the folder Annotations.")
@@ -104,7 +106,7 @@ def _rows(where: str, stream) -> list[tuple[str, tuple]]:
     for line, (name, tag, *corners) in columns.rows(where, stream, COLUMNS, delimiter=";"):
         frame = FRAME.fullmatch(PurePosixPath(name).stem)
         if not frame:
-            raise ShapelineError(f"{where}, line {line}: '{name}' names no frame (<sequence>--<number>).")
+            raise ShapelineError(f"{where}, line {line}: '{name}' names no frame (<sequence>--<number>); get it again.")
         if frame[2] == "night":
             continue
         if tag not in TAGS:

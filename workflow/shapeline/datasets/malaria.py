@@ -54,7 +54,7 @@ def read(
     for name in filter(listed.get, PARTS):
         for picture, annotation in listed[name]:
             if picture in asked:
-                raise ShapelineError(f"{annotation.where} names the image {picture} a second time.")
+                raise ShapelineError(f"{annotation.where}: names the image {picture} a second time; remove one.")
             asked[picture] = annotation
     records = annotated.read(
         path, asked, annotated.file_name, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed
@@ -152,6 +152,6 @@ def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annot
             boxes.append((BOX_NAMES.index(category), *corners))
         file = annotated.file_name(str(picture))
         if not file:
-            raise ShapelineError(f"{where}, entry {number}: '{picture}' names no image.")
+            raise ShapelineError(f"{where}, entry {number}: '{picture}' names no image; get it again.")
         annotations.append((file, Annotation(name, boxes, part, sides)))
     return annotations

@@ -27,12 +27,18 @@ def read(paths: dict[str, Path]) -> dict:
         images, digits = read_idx(image_path, IMAGES), read_idx(label_path, LABELS)
         if images.shape[1:] != (SIDE, SIDE):
             height, width = images.shape[1:]
-            raise ShapelineError(f"{image_path}: images of {height}x{width} pixels, expected {SIDE}x{SIDE}.")
+            raise ShapelineError(
+                f"{image_path}: images of {height}x{width} pixels, expected {SIDE}x{SIDE}; get it again."
+            )
         if len(images) != len(digits):
-            raise ShapelineError(f"{label_path}: {len(digits)} labels, but {image_path.name} {len(images)} images.")
+            raise ShapelineError(
+                f"{label_path}: {len(digits)} labels, but {image_path.name} {len(images)} images; get both again."
+            )
         if (digits >= N_CLASSES).any():
             record = int(np.argmax(digits >= N_CLASSES))
-            raise ShapelineError(f"{label_path}: record {record} has the label {digits[record]}, expected 0 to 9.")
+            raise ShapelineError(
+                f"{label_path}: record {record} has the label {digits[record]}, expected 0 to 9; get it again."
+            )
         inputs.append(images[:, None])
         labels.append(digits)
         split.append(np.full(len(digits), part, np.uint8))
@@ -54,8 +60,10 @@ def read_idx(path: Path, magic: int) -> np.ndarray:
     header = 4 + 4 * n_dimensions
     number = int.from_bytes(content[:4], "big")
     if number != magic:
-        hint = {IMAGES: " It holds images.", LABELS: " It holds labels."}.get(number, "")
-        raise ShapelineError(f"{path}: not the expected IDX file (magic number {number}, expected {magic}).{hint}")
+        hint = {IMAGES: " it holds images, so", LABELS: " it holds labels, so"}.get(number, "")
+        raise ShapelineError(
+            f"{path}: not the expected IDX file (magic number {number}, expected {magic});{hint} get the right file."
+        )
     shape = [int.from_bytes(content[start : start + 4], "big") for start in range(4, header, 4)]
     expected = header + math.prod(shape)
     if len(content) != expected:

@@ -308,7 +308,9 @@ def _counts(
                 raise ShapelineError(f"{where}: the training part is empty; lower 'test'.")
             raise ShapelineError(f"{where}: class '{name}' has {have}; choose others with 'classes', or lower 'test'.")
     if not (split == TEST).any():
-        raise ShapelineError(f"{where}: the test part is empty, so there is nothing to explain.")
+        raise ShapelineError(
+            f"{where}: the test part is empty, so there is nothing to explain; give it records, or raise 'test'."
+        )
     return counts
 
 
@@ -353,7 +355,9 @@ def _write(
         for file, part in parts.items():
             os.replace(part, file)
     except OSError as error:
-        raise ShapelineError(f"prepared dataset {folder}: cannot be written ({error.strerror or error}).") from error
+        raise ShapelineError(
+            f"prepared dataset {folder}: cannot be written ({error.strerror or error}); make the folder writable."
+        ) from error
     finally:
         for part in parts.values():
             part.unlink(missing_ok=True)

@@ -28,13 +28,13 @@ def read_own(source: str, settings: dict) -> dict:
     if settings.get("path") is not None:
         path = expand(settings["path"])
         if not path.exists():
-            raise ShapelineError(f"dataset key 'path': there is nothing at {path}.")
+            raise ShapelineError(f"dataset key 'path': there is nothing at {path}; paths start at the repository root.")
         arguments = [str(path)]
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        remedy = "it takes no path; remove the key" if arguments else "it needs a path; add the key"
-        raise ShapelineError(f"dataset key 'path' of source '{source}': {remedy} ({error}).") from error
+        problem = f"the function takes no path ({error}); remove" if arguments else f"it needs a path ({error}); add"
+        raise ShapelineError(f"dataset key 'path' of source '{source}': {problem} the key.") from error
     records = function(*arguments)
     if not isinstance(records, dict):
         raise ShapelineError(f"source '{source}': returned {type(records).__name__}; return a dict.")
@@ -44,17 +44,19 @@ def read_own(source: str, settings: dict) -> dict:
     if records.get("texts") is not None:
         for key, value in records.items():
             if key not in RETURNED_TEXT and value is not None:
-                raise ShapelineError(f"source '{source}': returned '{key}', which does not go with 'texts'.")
+                raise ShapelineError(f"source '{source}': returned '{key}', which is not of 'texts'; leave it out.")
         if records.get("kind") not in (None, "text"):
             raise ShapelineError(
                 f"source '{source}': returned 'texts' and kind '{records['kind']}'; leave the kind out."
             )
     elif records.get("kind") == "text":
-        raise ShapelineError(f"source '{source}': a source of kind text returns its documents as 'texts'.")
+        raise ShapelineError(
+            f"source '{source}': kind is text, and there are no 'texts'; return the documents as 'texts'."
+        )
     elif records.get("inputs") is None:
-        raise ShapelineError(f"source '{source}': returned no 'inputs' and no 'texts'.")
+        raise ShapelineError(f"source '{source}': returned no 'inputs' and no 'texts'; return one of them.")
     if records.get("labels") is None:
-        raise ShapelineError(f"source '{source}': returned no 'labels'.")
+        raise ShapelineError(f"source '{source}': returned no 'labels'; return them.")
     return records
 
 
@@ -87,7 +89,9 @@ def local_files(entry: Source, folder: Path) -> dict[str, Path]:
     """
     if entry.local:
         if not folder.exists():
-            raise ShapelineError(f"dataset key 'path': there is no file or folder {folder}.")
+            raise ShapelineError(
+                f"dataset key 'path': there is no file or folder {folder}; paths start at the repository root."
+            )
         return {entry.name: folder}
     if entry.unpacked:
         return {entry.files[0].name: _archive_or_folder(entry, folder)}
@@ -105,7 +109,9 @@ def local_files(entry: Source, folder: Path) -> dict[str, Path]:
         if present:
             paths[file.name] = present[0]
         elif file.name not in entry.optional:
-            raise ShapelineError(f"dataset key 'path': {folder} holds no {file.name}, which {entry.name} needs.")
+            raise ShapelineError(
+                f"dataset key 'path': {folder} holds no {file.name}, which {entry.name} needs; get it again."
+            )
     return paths
 
 
@@ -125,7 +131,7 @@ def _archive_or_folder(entry: Source, path: Path) -> Path:
         return path
     needed = " and ".join(part for part in entry.unpacked if part != name)
     absent = f"neither {name} nor {needed}" if needed else f"no {name}"
-    raise ShapelineError(f"dataset key 'path': {path} holds {absent}, which {entry.name} needs.")
+    raise ShapelineError(f"dataset key 'path': {path} holds {absent}, which {entry.name} needs; get it again.")
 
 
 def checked(where: str, records: dict, entry: Source | None) -> dict:
@@ -142,7 +148,7 @@ def checked(where: str, records: dict, entry: Source | None) -> dict:
     else:
         labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
     if len(labels) != len(inputs):
-        raise ShapelineError(f"{where}: {len(labels)} labels for {len(inputs)} inputs.")
+        raise ShapelineError(f"{where}: {len(labels)} labels for {len(inputs)} inputs; return one per input.")
     groups = records.get("groups") or (entry.groups if entry else {})
     missing = records.get("missing")
     categories = _categories(where, records.get("categories") or {}, inputs, feature_names, missing is not None)
@@ -182,7 +188,7 @@ def _inputs(where: str, records: dict, entry: Source | None) -> tuple[np.ndarray
                 raise TypeError("they hold texts; give codes 0, 1, 2, ... and say in 'categories' what they stand for")
             inputs = inputs.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ShapelineError(f"{where}: inputs are not an array of numbers ({error}).") from error
+        raise ShapelineError(f"{where}: inputs are not an array of numbers ({error}); return numbers.") from error
     kind = records.get("kind") or (entry.kind if entry else "table" if inputs.ndim == 2 else "image")
     if kind not in ("image", "table"):
         raise ShapelineError(f"{where}: kind '{kind}' is unknown.{nearest(kind, ('image', 'table'))}")
@@ -216,9 +222,11 @@ def _feature_names(where: str, records: dict, entry: Source | None, inputs: np.n
     given_names = records.get("feature_names")
     feature_names = [str(name) for name in (default_names if given_names is None else given_names)]
     if kind == "table" and len(feature_names) != inputs.shape[1]:
-        raise ShapelineError(f"{where}: {len(feature_names)} feature_names for {inputs.shape[1]} columns.")
+        raise ShapelineError(
+            f"{where}: {len(feature_names)} feature_names for {inputs.shape[1]} columns; return one per column."
+        )
     if len(set(feature_names)) != len(feature_names):
-        raise ShapelineError(f"{where}: feature_names must differ from each other.")
+        raise ShapelineError(f"{where}: two feature_names are equal; give each column its own.")
     return feature_names
 
 
@@ -246,13 +254,13 @@ def checked_texts(where: str, records: dict, entry: Source | None, settings: dic
     texts, n_undecodable = [], 0
     for record, document in enumerate(records["texts"]):
         if not isinstance(document, str):
-            raise ShapelineError(f"{where}: record {record} is {type(document).__name__}, not a text.")
+            raise ShapelineError(f"{where}: record {record} is {type(document).__name__}; give a text.")
         document, undecodable = text.repaired(document)
         texts.append(document)
         n_undecodable += undecodable
     labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
     if len(labels) != len(texts):
-        raise ShapelineError(f"{where}: {len(labels)} labels for {len(texts)} texts.")
+        raise ShapelineError(f"{where}: {len(labels)} labels for {len(texts)} texts; return one per text.")
     split = _split(where, records.get("split"), len(texts))
     chosen, own = text_settings(entry, settings), settings.get("tokenizer")
     if own:
@@ -335,7 +343,7 @@ def _convert_inputs(
                 f"every value must be a finite number ({len(np.unique(bad[:, 0]))} record(s) are not)."
             )
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not scale > 0:
-        raise ShapelineError(f"{where}: scale {scale!r} is not a positive number.")
+        raise ShapelineError(f"{where}: scale {scale!r} is not positive; give a number above 0.")
     if kind == "table":
         return inputs, scale, 0
     flat = inputs.reshape(len(inputs), -1)
@@ -348,7 +356,7 @@ def _convert_inputs(
 def _targets(where: str, records: dict) -> np.ndarray:
     """The numbers to predict of a regression, (n,) float64."""
     if records.get("class_names") is not None:
-        raise ShapelineError(f"{where}: returned 'class_names', which do not go with task 'regression'.")
+        raise ShapelineError(f"{where}: returned 'class_names', which are not of task 'regression'; leave them out.")
     targets = np.asarray(records["labels"])
     if targets.ndim != 1 or targets.dtype.kind not in "buif":
         raise ShapelineError(
@@ -359,7 +367,9 @@ def _targets(where: str, records: dict) -> np.ndarray:
         record = int(np.argmin(np.isfinite(targets)))
         raise ShapelineError(f"{where}: record {record} has the label {targets[record]}; it must be a finite number.")
     if len(targets) and (targets == targets[0]).all():
-        raise ShapelineError(f"{where}: all labels are {targets[0]:g}, so there is nothing to predict.")
+        raise ShapelineError(
+            f"{where}: all labels are {targets[0]:g}, so there is nothing to predict; return two or more classes."
+        )
     return targets
 
 
@@ -373,7 +383,7 @@ def _labels(where: str, labels: object, class_names: Iterable | None, entry: Sou
         class_names = entry.classes
     names = None if class_names is None else [str(name) for name in class_names]
     if names is not None and len(set(names)) != len(names):
-        raise ShapelineError(f"{where}: class_names must differ from each other.")
+        raise ShapelineError(f"{where}: two class_names are equal; give each class its own.")
     if labels.dtype.kind in "OUST":
         import pandas as pd
 
@@ -417,7 +427,9 @@ def _several(where: str, labels: object, class_names: Iterable | None, entry: So
     given = (entry.classes if entry else range(labels.shape[1])) if class_names is None else class_names
     names = [str(name) for name in given]
     if len(names) != labels.shape[1] or len(set(names)) != len(names):
-        raise ShapelineError(f"{where}: {len(set(names))} different class_names for {labels.shape[1]} labels.")
+        raise ShapelineError(
+            f"{where}: {len(set(names))} different class_names for {labels.shape[1]} labels; give one per label."
+        )
     return labels.astype(np.uint8), names
 
 
@@ -427,7 +439,7 @@ def _split(where: str, split: object, n: int) -> np.ndarray | None:
         return None
     split = np.asarray(split)
     if split.shape != (n,):
-        raise ShapelineError(f"{where}: split of shape {split.shape} for {n} records.")
+        raise ShapelineError(f"{where}: split of shape {split.shape} for {n} records; return one entry per record.")
     known = np.array(PARTS) if split.dtype.kind in "OUST" else np.arange(len(PARTS))
     matches = split.astype(known.dtype if split.dtype.kind in "OUST" else split.dtype)[:, None] == known
     if not matches.any(axis=1).all():

@@ -78,7 +78,9 @@ def checked(where: str, records: dict, labels: np.ndarray, names: list[str], siz
         return {"shape": shape, "categories": names[1:], "odd": Counter(), **_masks(where, masks, labels, names, size)}
     categories = [str(name) for name in records.get("box_names") or names]
     if len(boxes) != len(labels):
-        raise ShapelineError(f"{where}: boxes of {len(boxes)} records for {len(labels)} inputs.")
+        raise ShapelineError(
+            f"{where}: boxes of {len(boxes)} records for {len(labels)} inputs; return boxes for each input."
+        )
     odd: Counter = Counter({CLIPPED: 0, EMPTY: 0})
     kept = []
     for record, given in enumerate(boxes):
@@ -90,7 +92,10 @@ def checked(where: str, records: dict, labels: np.ndarray, names: list[str], siz
             )
         strange = given[(given[:, 0] < 0) | (given[:, 0] >= len(categories)), 0]
         if len(strange):
-            raise ShapelineError(f"{where}: record {record} has a box of category {strange[0]} of {len(categories)}.")
+            raise ShapelineError(
+                f"{where}: record {record} has a box of category {strange[0]} of {len(categories)}"
+                "; return the number of a class."
+            )
         inside, counts = clip(given, *size)
         odd.update(counts)
         kept.append(inside)
@@ -108,10 +113,13 @@ def _masks(where: str, masks: object, labels: np.ndarray, names: list[str], size
     if labels.ndim == 2:
         raise ShapelineError(f"{where}: masks do not say of which label they are; with task multilabel return boxes.")
     if len(names) != 2:
-        raise ShapelineError(f"{where}: masks show where the second of two classes is, and there are {len(names)}.")
+        raise ShapelineError(f"{where}: masks need two classes, and there are {len(names)}; return boxes.")
     wrong = masks.any(axis=(1, 2)) & (labels == 0)
     if wrong.any():
-        raise ShapelineError(f"{where}: record {int(np.argmax(wrong))} is '{names[0]}' and has a mask of '{names[1]}'.")
+        raise ShapelineError(
+            f"{where}: record {int(np.argmax(wrong))} is '{names[0]}' and has a mask of '{names[1]}'"
+            "; leave the mask out."
+        )
     counts = np.array([parts(mask, np.ones((3, 3)))[1] for mask in masks], np.int64)
     return {"masks": np.packbits(masks.reshape(len(masks), -1), axis=1), "objects": counts}
 
@@ -164,17 +172,19 @@ def _read_truth(
             with open(folder / FILE, "rb") as stream, np.load(stream, allow_pickle=False) as loaded:
                 stored = dict(loaded)
     except FileNotFoundError as error:
-        raise ShapelineError(f"{error.filename} is missing; {again}.") from error
+        raise ShapelineError(f"{error.filename}: is missing; {again}.") from error
     except DAMAGE as error:
         raise ShapelineError(f"{folder / FILE}: damaged ({error}); {again}.") from error
     if not stored:
-        raise ShapelineError(f"prepared dataset {folder}: where in its records the class is, is not known.")
+        raise ShapelineError(
+            f"prepared dataset {folder}: where in its records the class is, is not known; use a dataset with regions."
+        )
     ids = np.asarray(ids, np.int64).reshape(-1)
     order = np.argsort(stored["ids"])
     rows = order[np.searchsorted(stored["ids"], ids, sorter=order).clip(max=len(order) - 1)]
     unknown = ids[stored["ids"][rows] != ids]
     if len(unknown):
-        raise ShapelineError(f"{folder / FILE}: there is no record {unknown[0]}.")
+        raise ShapelineError(f"{folder / FILE}: there is no record {unknown[0]}; prepare the dataset again.")
     labels = np.broadcast_to(np.asarray(labels, np.int64), ids.shape)
     strange = labels[(labels < 0) | (labels >= len(card["classes"]))]
     if len(strange):

@@ -52,7 +52,10 @@ def expand(path: str | os.PathLike) -> Path:
     text = os.path.expanduser(os.path.expandvars(os.fspath(path)))
     unset = re.search(r"\$(\{\w+\}|\w+)", text)
     if unset:
-        raise ShapelineError(f"path '{path}': the environment variable {unset.group().strip('${}')} is not set.")
+        raise ShapelineError(
+            f"path '{path}': the environment variable {unset.group().strip('${}')} is not set; set it, or write "
+            "the path."
+        )
     _refuse_long(text)
     return Path(text)
 
@@ -63,7 +66,9 @@ def _refuse_long(path: str) -> None:
     part = max(map(len, whole.split(b"/")))
     if len(whole) > LONGEST_PATH or part > LONGEST_PART:
         problem = f"a name of {part:,} bytes" if part > LONGEST_PART else f"{len(whole):,} bytes"
-        raise ShapelineError(f"path '{path[:20]}...': {problem}; the longest are {LONGEST_PART} and {LONGEST_PATH:,}.")
+        raise ShapelineError(
+            f"path '{path[:20]}...': {problem}; the longest are {LONGEST_PART} and {LONGEST_PATH:,}; shorten it."
+        )
 
 
 def user_function(text: str) -> Callable:
@@ -75,10 +80,10 @@ def user_function(text: str) -> Callable:
     """
     file, _, name = text.rpartition(":")
     if not file.endswith(".py") or not name.isidentifier():
-        raise ShapelineError(f"source '{text}': write your own source as path/to/file.py:function.")
+        raise ShapelineError(f"source '{text}': is not understood; write a custom source as path/to/file.py:function.")
     path = expand(file)
     if not path.is_file():
-        raise ShapelineError(f"source '{text}': there is no file {path} (paths start at the repository root).")
+        raise ShapelineError(f"source '{text}': there is no file {path}; paths start at the repository root.")
     # The digest keeps two files of one name apart; sys.modules is where pickle and dataclasses look a module up.
     module_name = f"shapeline_own_{path.stem}_{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
     _reach_beside(text, path)
@@ -88,8 +93,8 @@ def user_function(text: str) -> Callable:
     spec.loader.exec_module(module)
     if not callable(getattr(module, name, None)):
         names = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-        hint = nearest(name, names) if names else " It defines no function."
-        raise ShapelineError(f"source '{text}': {path} has no function '{name}'.{hint}")
+        hint = f".{nearest(name, names)}" if names else "; the file defines no function, so add it"
+        raise ShapelineError(f"source '{text}': {path}: has no function '{name}'{hint}")
     return getattr(module, name)
 
 

@@ -102,7 +102,9 @@ def select_columns(
     if target in names:
         raise ShapelineError(f"dataset key 'columns': '{target}' is the target; remove it.")
     if not names or len(set(names)) < len(names):
-        raise ShapelineError(f"dataset key 'columns': {shorten_name(names)} must be one or more columns, each once.")
+        raise ShapelineError(
+            f"dataset key 'columns': {shorten_name(names)} is no list of columns; give one or more, each once."
+        )
     for name in categorical or ():
         if name not in names:
             raise ShapelineError(f"dataset key 'categorical': '{name}' is not among the columns.{nearest(name, names)}")
@@ -120,7 +122,7 @@ def check_column(path: Path, header: list[str], key: str, name: str | None) -> N
                 "write the file with reset_index()."
             )
         raise ShapelineError(
-            f"dataset key '{key}': {path} has no column '{shorten_name(name)}'.{csv_file.missing_column(header, name)}"
+            f"dataset key '{key}': {path} has no column '{shorten_name(name)}'{csv_file.missing_column(header, name)}"
         )
 
 
@@ -131,7 +133,7 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
         return csv_file.header(path, form)
     index, names = index_names(path), _schema(path).names
     names = [name for name in names if name not in index and not re.fullmatch(UNNAMED_INDEX, name)]
-    csv_file.refuse_repeated(f"{path}: its header", names)
+    csv_file.refuse_repeated(f"{path}, header", names)
     return names
 
 
@@ -161,7 +163,7 @@ def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
     _check_suffix(path, form)
     table = _parquet(path) if _is_parquet(path) else csv_file.frame(path, form)
     if not len(table):
-        raise ShapelineError(f"{path}: holds a header and no rows.")
+        raise ShapelineError(f"{path}: holds a header and no rows; give a file with rows.")
     return table
 
 
@@ -174,7 +176,7 @@ def _parquet(path: Path) -> "pd.DataFrame":
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # arrow's own errors are these
         raise _unreadable(path, error) from error
     table = table.rename(columns=str).reset_index(drop=True)
-    csv_file.refuse_repeated(f"{path}: its header", list(table))
+    csv_file.refuse_repeated(f"{path}, header", list(table))
     return table
 
 
@@ -257,12 +259,14 @@ def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarra
     from shapeline.datasets.table import encode
 
     if values.isna().all():
-        raise ShapelineError(f"{where} is missing in every row; leave it out of 'columns'.")
+        raise ShapelineError(f"{where}: is missing in every row; leave it out of 'columns'.")
     kind = pd.api.types.infer_dtype(values, skipna=True)
     if kind in ("integer", "floating", "mixed-integer-float") and not is_category:
         numbers = values.to_numpy(np.float64, na_value=np.nan)
         if np.isinf(numbers).any():
-            raise ShapelineError(f"{where} is infinite in row {int(np.argmax(np.isinf(numbers)))} (from 0).")
+            raise ShapelineError(
+                f"{where}: is infinite in row {int(np.argmax(np.isinf(numbers)))} (from 0); write a number."
+            )
         return numbers, {"type": "number"}
     codes, kept = encode(values, is_category)
     what = {"type": TYPES.get(kind, kind)} | ({"ordered": bool(kept.dtype.ordered)} if kind == "categorical" else {})
@@ -289,7 +293,9 @@ def _check_suffix(path: Path, form: CsvFormat) -> None:
 
 
 def _unreadable(path: Path, error: Exception) -> ShapelineError:
-    return ShapelineError(f"{path}: cannot be read as a {path.suffix[1:]} file ({str(error).splitlines()[0]}).")
+    return ShapelineError(
+        f"{path}: cannot be read as a {path.suffix[1:]} file ({str(error).splitlines()[0]}); save it again."
+    )
 
 
 def checked_names(settings: dict, keys: Iterable[str]) -> None:

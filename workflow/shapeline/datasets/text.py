@@ -69,7 +69,9 @@ def settings_of(
     for key, least in (("length", 1), ("vocabulary", 3)):
         number = settings.get(key)
         if number is not None and (type(number) is not int or number < least):
-            raise ShapelineError(f"dataset key '{key}': {number!r} is not a whole number of {least} or more.")
+            raise ShapelineError(
+                f"dataset key '{key}': {number!r} is out of range; give a whole number of {least} or more."
+            )
     if chosen == "character" and settings.get("vocabulary") is not None:
         raise ShapelineError("dataset key 'vocabulary': characters have a fixed alphabet of 69; remove the key.")
     default = length if length and chosen == unit else LENGTHS[chosen]
@@ -185,11 +187,14 @@ def rows(where: str, stream: BinaryIO, columns: tuple[str, ...], n_classes: int)
             continue  # an empty line
         if len(row) != len(columns):
             raise ShapelineError(
-                f"{where}, line {line}: {len(row)} column(s), expected {len(columns)} ({', '.join(columns)})."
+                f"{where}, line {line}: {len(row)} column(s), expected {len(columns)} ({', '.join(columns)})"
+                "; correct the line."
             )
         label = row[0].strip()
         if not (label.isdecimal() and 1 <= int(label) <= n_classes):
-            raise ShapelineError(f"{where}, line {line}: the label '{row[0]}' is not one of 1 to {n_classes}.")
+            raise ShapelineError(
+                f"{where}, line {line}: the label '{row[0]}' is not one of 1 to {n_classes}; correct the line."
+            )
         yield int(label) - 1, row[1:]
 
 

@@ -52,7 +52,10 @@ def documents_of(path: Path, name: str, column: "pd.Series", of_pairs: bool) -> 
     documents = column.to_list()
     for row, document in enumerate(documents):
         if not isinstance(document, str):
-            raise ShapelineError(f"{path}: the column '{name}' holds {document!r} in row {row} (from 0), not a text.")
+            raise ShapelineError(
+                f"{path}: the column '{name}' holds {document!r} in row {row} (from 0), not a text"
+                "; give a text, or remove the row."
+            )
         if PAIR in document:
             raise ShapelineError(f"{path}: the column '{name}' holds the sign U+001E in row {row} (from 0); remove it.")
     return documents

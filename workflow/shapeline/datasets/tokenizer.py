@@ -157,7 +157,8 @@ def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, l
     wrong = ids[(ids < 0) | (ids >= len(tokenizer.vocabulary))]
     if len(wrong):
         raise ShapelineError(
-            f"{where}: id {wrong[0]} is none of the vocabulary's, 0 to {len(tokenizer.vocabulary) - 1}."
+            f"{where}: id {wrong[0]} is none of the vocabulary's, 0 to {len(tokenizer.vocabulary) - 1}"
+            "; return ids of the vocabulary."
         )
     # The user's own padding is no ending that a cut keeps; a short document is filled up later.
     size = np.flatnonzero((ids != tokenizer.pad) | (own >= 0)).max(initial=-1) + 1

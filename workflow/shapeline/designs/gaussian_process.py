@@ -256,7 +256,10 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
     d, m = masks.shape[1], pairs.rows.shape[1]
     weights = np.full(d, even_relevance(d, relevance)) if np.ndim(relevance) == 0 else np.asarray(relevance)
     if weights.shape != (d,) or not ((weights > 0) & (weights < 1)).all() or not rest > 0:
-        raise ShapelineError(f"gp_shapley: give {d} relevances within (0, 1), or one reach, and a rest above 0.")
+        raise ShapelineError(
+            f"gp_shapley: relevances or rest are out of range; give {d} relevances within (0, 1), or one reach, "
+            "and a rest above 0."
+        )
     weights = weights[None]
     if m == 2 ** min(d - 1, 31):
         share = rest_weights(pairs.rows)[0].T

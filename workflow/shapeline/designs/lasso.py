@@ -59,7 +59,7 @@ class SparseFit:
                 f"lasso: masks {masks.dtype} {masks.shape} and weights {weights.shape}; give (K, d) bool and (K,)."
             )
         if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-            raise ShapelineError("lasso: every weight must be finite and at least 0, and one above 0.")
+            raise ShapelineError("lasso: weights are out of range; give finite ones of at least 0, and one above 0.")
         whole("lasso", "the number of features kept", self.n_features, 1)
         one_of("lasso", "selection", self.selection, tuple(SELECTIONS))
         if not 0 <= self.ridge < np.inf:

@@ -92,7 +92,9 @@ def symmetric_least_squares(d: int, q: Callable[[int], float] | Sequence[float])
     if weights.shape != (d - 1,):
         raise ShapelineError(f"{where}: q has shape {weights.shape}; give the {d - 1} weights of sizes 1..{d - 1}.")
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise ShapelineError(f"{where}: every q(s) must be finite and at least 0, and one above 0.")
+        raise ShapelineError(
+            f"{where}: probabilities q(s) of sizes are out of range; give finite ones of at least 0, and one above 0."
+        )
     inner = np.arange(1, d)
     paths = np.exp(log_factorial(d - 2) - log_factorial(inner - 1) - log_factorial(d - 1 - inner))
     weight = np.zeros(d + 1)

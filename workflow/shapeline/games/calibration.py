@@ -39,7 +39,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
     """
     inputs = as_array(inputs)
     if len(inputs) == 0:
-        raise ShapelineError("engine: calibration needs one or more inputs")
+        raise ShapelineError("engine: there is no input to calibrate on; give one or more")
     if rows := own_rows(model, reference):
         form = _calibrate_batches(
             Game(model, shared_reference(reference, inputs), None, form=ExecutionBackend(batch=rows)), inputs[:1]

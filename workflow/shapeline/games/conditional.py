@@ -29,7 +29,8 @@ def build(form: str, rows: int, records: np.ndarray, rng: np.random.Generator) -
         raise ShapelineError("reference kind 'conditional': a column has missing numbers; use mean or background.")
     if len(records) < (least := rows if form == "neighbours" else 2):
         raise ShapelineError(
-            f"reference kind 'conditional': form {form} needs {least} training record(s) and has {len(records)}."
+            f"reference kind 'conditional': form {form} needs {least} training record(s) and has {len(records)}"
+            "; use another form, or more training data."
         )
     if form == "neighbours":
         records = records[rng.permutation(len(records))[: max(MOST_RECORDS, rows)]]

@@ -64,7 +64,9 @@ class Features:
         """Coalitions (K, d) bool to input cells (K, *input_shape) bool; cells without a feature are always kept."""
         masks = np.asarray(masks, bool)
         if masks.ndim != 2 or masks.shape[1] != self.d:
-            raise ShapelineError(f"masks of shape {masks.shape}: these features want (K, {self.d}).")
+            raise ShapelineError(
+                f"masks: shape {masks.shape}, and these features need (K, {self.d}); give masks of these features."
+            )
         # The appended column is what index -1 points at.
         return np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, self.cells]
 
@@ -121,9 +123,11 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
         return Features(kind, (int(segments.max()) + 1,), np.broadcast_to(segments, x.shape).astype(np.int32))
     fitting = {"word": "word", "character": "character_run"}.get(card.get("unit"), kind)
     if kind != fitting:
-        raise ShapelineError(f"features kind '{kind}' does not fit tokens of unit {card['unit']}; use {fitting}.")
+        raise ShapelineError(f"features kind '{kind}': does not fit tokens of unit {card['unit']}; use {fitting}.")
     if not np.array_equal(x, np.trunc(x)):
-        raise ShapelineError(f"features kind '{kind}': the instance holds numbers that are not token ids.")
+        raise ShapelineError(
+            f"features kind '{kind}': the instance holds numbers that are not token ids; give token ids."
+        )
     if owners is not None:
         return Features(kind, (int(owners.max(initial=-1)) + 1,), owners.astype(np.int32))
     if kind == "word":
@@ -131,7 +135,9 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
         owner = np.arange(kept.sum())
     else:
         if card.get("space_id") is None:
-            raise ShapelineError("features kind 'character_run': the dataset's card has no space_id.")
+            raise ShapelineError(
+                "features kind 'character_run': the dataset's card has no space_id; set space_id, or use another kind."
+            )
         kept = (x != PADDING) & (x != card["space_id"])
         # Only a space ends a run: a character outside the alphabet may have become id 0 within a word.
         _, owner = np.unique(np.cumsum(x == card["space_id"])[kept], return_inverse=True)
@@ -183,7 +189,7 @@ def graph(features: Features) -> "networkx.Graph":
     if features.kind in TEXT_KINDS:
         return graphs.chain(features.d)
     if features.kind != "superpixel":
-        raise ShapelineError(f"features of kind '{features.kind}' lack a graph; set graph: chain or graph: complete.")
+        raise ShapelineError(f"features kind '{features.kind}': has no graph; set graph: chain or graph: complete.")
     import networkx
 
     owners = features.cells[0]
@@ -216,20 +222,22 @@ def shape_of(
     fitting = [name for kind in possible for name in FITTING[kind]]
     if kind not in fitting:
         raise ShapelineError(
-            f"features kind '{kind}' does not fit a dataset of kind {' or '.join(possible)}. "
+            f"features kind '{kind}': does not fit a dataset of kind {' or '.join(possible)}. "
             f"Allowed: {', '.join(fitting)}."
         )
     if kind in IMAGE_KINDS:
         sides = input_shape[1:]
         patch = _patch_size(settings)
         if patch[0] > sides[0] or patch[1] > sides[1]:
-            raise ShapelineError(f"features size {settings['size']}: larger than the image, {sides[0]}x{sides[1]}.")
+            raise ShapelineError(
+                f"features size {settings['size']}: larger than the image, {sides[0]}x{sides[1]}; give a smaller size."
+            )
         return tuple(-(-side // step) for side, step in zip(sides, patch, strict=True))
     if kind == "superpixel":
         pixels = math.prod(input_shape[1:])
         segments = check_segmentation(settings)[1].get("segments", 1)
         if segments > pixels:
-            raise ShapelineError(f"features segments {segments}: more than the image's {pixels} pixels.")
+            raise ShapelineError(f"features segments {segments}: more than the image's {pixels} pixels; give fewer.")
         return None
     if kind in TEXT_KINDS:
         return None
@@ -262,7 +270,9 @@ def _patch_size(settings: dict) -> tuple[int, int]:
     size = settings.get("size")
     sides = list(size) if isinstance(size, list | tuple) else [size, size]
     if len(sides) != 2 or not all(type(side) is int and side >= 1 for side in sides):
-        raise ShapelineError(f"features size {size!r}: a patch needs a side, or [height, width], of 1 or more pixels.")
+        raise ShapelineError(
+            f"features size {size!r}: no side of a patch; give a side, or [height, width], of 1 or more pixels."
+        )
     return sides[0], sides[1]
 
 
@@ -272,7 +282,10 @@ def _group_cells(groups: dict, names: tuple[str, ...]) -> np.ndarray:
     ids = []
     for group, members in groups.items():
         if isinstance(members, str) or not len(members):
-            raise ShapelineError(f"features group '{group}': {members!r} is not a list of one or more columns.")
+            raise ShapelineError(
+                f"features group '{group}': {members!r} is not a list of one or more columns"
+                "; list columns of the dataset."
+            )
         for column in members:
             if column not in position:
                 raise ShapelineError(f"features group '{group}': no column '{column}'.{nearest(column, names)}")

@@ -67,7 +67,9 @@ def check_question(question, inputs: np.ndarray, masks: np.ndarray) -> None:
     shape = inputs.shape[1:]
     for what, given in (("reference rows", reference.rows.shape[1:]), ("features", features.cells.shape)):
         if given != shape:
-            raise ShapelineError(f"engine: {what} have shape {given} but one input has shape {shape}")
+            raise ShapelineError(
+                f"engine: {what} have shape {given} but one input has shape {shape}; give them that shape"
+            )
     if len(reference.rows) == 0:
         raise ShapelineError("engine: the reference has no rows; give one or more")
     if masks.ndim not in (2, 3) or masks.shape[-1] != features.d or (masks.ndim == 3 and len(masks) != len(inputs)):

@@ -99,7 +99,7 @@ def parse(settings: dict | str) -> tuple[str, dict]:
         else:
             good, wanted = isinstance(number, str | os.PathLike), "the path of a .npy or .npz file"
         if not good:
-            raise ShapelineError(f"reference key '{key}': {number!r} is not {wanted}.")
+            raise ShapelineError(f"reference key '{key}': {number!r} is out of range; give {wanted}.")
     return kind, chosen
 
 
@@ -148,7 +148,9 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
         return _conditional(chosen, dataset, training, seed)
     n_rows = chosen.get("rows", 1)
     if n_rows > len(training):
-        raise ShapelineError(f"reference key 'rows': {n_rows} asked of {len(training)} training record(s).")
+        raise ShapelineError(
+            f"reference key 'rows': {n_rows} asked of {len(training)} training record(s); ask for fewer."
+        )
     if kind == "background":
         order = np.random.default_rng(seed_of("background", seed)).permutation(training)
         return Reference(dataset.inputs[np.sort(order[:n_rows])])
@@ -166,7 +168,9 @@ def _padding(token: int | None, dataset: "Dataset") -> int:
     """The token that stands for an absent one: the one given, or the card's."""
     token, dtype = dataset.card.get("absent_id", 0) if token is None else token, dataset.inputs.dtype
     if token > np.iinfo(dtype).max:
-        raise ShapelineError(f"reference key 'id': {token} does not fit the tokens' type, {dtype}.")
+        raise ShapelineError(
+            f"reference key 'id': {token} does not fit the tokens' type, {dtype}; give an id of the vocabulary."
+        )
     _check_known("reference key 'id'", np.array(token), dataset.card)
     return token
 
@@ -256,7 +260,7 @@ def _users_rows(path: str | os.PathLike, input_shape: tuple[int, ...], dtype: np
         converted = rows.astype(dtype)
     bad = np.size(rows) - np.count_nonzero(np.isfinite(rows) & np.isfinite(converted))
     if bad:
-        raise ShapelineError(f"{where}: {bad} value(s) are NaN or infinite.")
+        raise ShapelineError(f"{where}: {bad} value(s) are NaN or infinite; replace them by numbers.")
     if np.issubdtype(dtype, np.integer) and not np.array_equal(converted, rows):
         raise ShapelineError(f"{where}: the inputs are tokens; give whole numbers that fit {dtype}.")
     if scale != 1 and np.abs(converted).max() > BEYOND:

@@ -209,7 +209,9 @@ def _numbers(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return the number of each label among the classes. Raises ShapelineError for one that is none of them."""
     places = pd.Index(classes).get_indexer(y)
     if (places < 0).any():
-        raise ShapelineError(f"{where}: y has the label {y[places < 0].tolist()[0]!r}, which is no class of the model")
+        raise ShapelineError(
+            f"{where}: y has the label {y[places < 0].tolist()[0]!r}, which is no class of the model; give its classes"
+        )
     return places
 
 

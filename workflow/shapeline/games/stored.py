@@ -60,7 +60,9 @@ class StoredGame:
             with np.load(path, allow_pickle=False) as file:
                 return cls(file["coalitions"], file["values"])
         except (OSError, ValueError, KeyError, EOFError) as error:
-            raise ShapelineError(f"StoredGame: {path} is no game of shapiq ({first_line(error)})") from error
+            raise ShapelineError(
+                f"StoredGame: {path} is no game of shapiq ({first_line(error)}); give a file of shapiq's Game.save"
+            ) from error
 
     def write(self, path: str | Path) -> None:
         """Write the values as an .npz file that ``shapiq.Game.load_values`` reads."""

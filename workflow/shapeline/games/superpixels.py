@@ -30,7 +30,7 @@ def check_segmentation(settings: dict) -> tuple[str, dict]:
             least, wanted = (1, "a number of 1 or more") if key == "kernel_size" else (0, "a number above 0")
             good = type(number) in (int, float) and 0 < number < math.inf and number >= least
         if not good:
-            raise ShapelineError(f"features key '{key}': {number!r} is not {wanted}.")
+            raise ShapelineError(f"features key '{key}': {number!r} is out of range; give {wanted}.")
     return method, chosen
 
 
@@ -40,7 +40,9 @@ def cut_segments(x: np.ndarray, settings: dict) -> np.ndarray:
 
     method, chosen = check_segmentation(settings)
     if not np.isfinite(x).all():
-        raise ShapelineError("features kind 'superpixel': the image holds NaN or infinite numbers.")
+        raise ShapelineError(
+            "features kind 'superpixel': the image holds NaN or infinite numbers; replace them by numbers."
+        )
     image = np.ascontiguousarray(np.moveaxis(x.astype(np.float64), 0, 2))
     if image.shape[2] == 1:
         # Grey as colour, so that one compactness, a distance in CIELAB, means the same for both.

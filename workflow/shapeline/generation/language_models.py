@@ -137,5 +137,7 @@ def load(source: str | os.PathLike) -> tuple[LanguageModel, Any]:
         model = getattr(library, kind).from_pretrained(path, use_safetensors=True, **local)
         tokenizer = library.AutoTokenizer.from_pretrained(path, **local)
     except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
-        raise ShapelineError(f"{WHERE}: {path} cannot be read by transformers ({first_line(error)}).") from error
+        raise ShapelineError(
+            f"{WHERE}: {path} cannot be read by transformers ({first_line(error)}); save it again with save_pretrained."
+        ) from error
     return LanguageModel.of(model), tokenizer

@@ -56,8 +56,8 @@ def read_prompts(path: str | os.PathLike) -> list[PromptRow]:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
-            raise ShapelineError(f"there is no file {file}; paths start at the repository root") from error
-        raise ShapelineError(f"{file} cannot be read ({first_line(error)}); give a file in UTF-8") from error
+            raise ShapelineError(f"{file}: there is no such file; paths start at the repository root") from error
+        raise ShapelineError(f"{file}: cannot be read ({first_line(error)}); give a file in UTF-8") from error
     entries = _of_json if file.suffix.lower() == ".jsonl" else _of_csv
     rows = [_row(where, entry) for where, entry in entries(file, text)]
     if not rows:
@@ -114,7 +114,7 @@ def _row(where: str, entry: Mapping) -> PromptRow:
             raise ShapelineError(f"{where}: unknown key '{name}'.{nearest(name, COLUMNS)}")
     given = {name: value for name, value in entry.items() if value is not None}
     if ("question" in given) == ("messages" in given):
-        raise ShapelineError(f"{where}: give either question or messages")
+        raise ShapelineError(f"{where}: exactly one of question and messages is needed; give one of them")
     question = given.get("question", given.get("messages"))
     if not isinstance(question, str if "question" in given else list) or not question:
         raise ShapelineError(f"{where}: the question is {question!r:.40}; give a text, or messages as a list")

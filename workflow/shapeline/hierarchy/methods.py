@@ -62,7 +62,9 @@ def h_shap(
         return _score_superpixels(question, inputs, targets, growth)
     sides = question.features.shape
     if min_size > max(sides):  # of a document; for other features the configuration has told
-        raise MethodFailure("too short", f"h_shap: min_size is {min_size} and there are {max(sides)} features")
+        raise MethodFailure(
+            "too short", f"h_shap: min_size is {min_size} and there are {max(sides)} features; give a smaller min_size"
+        )
     maps = trees(question, inputs, targets, min_size, growth, shifts)
     scores = np.stack([tree.saliency.ravel() for tree in maps])
     numbers = np.array([(tree.evaluations, tree.visited_nodes, len(tree.leaves)) for tree in maps])

@@ -74,7 +74,8 @@ class Evaluator:
         shared = input_checks.shared_reference(reference, inputs)
         if shared.rows.shape[1:] != inputs.shape[1:] or len(shared.rows) == 0:
             raise ShapelineError(
-                f"h_shap: reference rows have shape {shared.rows.shape[1:]}, inputs {inputs.shape[1:]}."
+                f"h_shap: reference rows have shape {shared.rows.shape[1:]}, inputs {inputs.shape[1:]}"
+                "; give rows of the inputs' shape."
             )
         with torch_rows.evaluating(self.model):
             self.runner = torch_rows.runner_of(self.model, form, traced_rows(inputs, shared))
@@ -186,7 +187,9 @@ def _checked(model: Classifier, inputs: np.ndarray, targets: np.ndarray, n: int)
         model.n_classes = model.log_probs(inputs[:1]).shape[1]
     if targets.min() < 0 or targets.max() >= model.n_classes:
         wrong = targets.min() if targets.min() < 0 else targets.max()
-        raise ShapelineError(f"h_shap: target {wrong}: the model's classes are 0 to {model.n_classes - 1}.")
+        raise ShapelineError(
+            f"h_shap: target {wrong}: the model's classes are 0 to {model.n_classes - 1}; give one of them."
+        )
     return targets.astype(np.int64)
 
 

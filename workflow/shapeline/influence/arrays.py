@@ -205,7 +205,10 @@ def shifted_picture(x, phi, amount: float = 0.3, low: float = 0.0, high: float =
     """
     x, phi = np.asarray(x, np.float64), np.asarray(phi, np.float64)
     if x.shape != phi.shape or not high > low:
-        raise ShapelineError(f"shifted_picture: x {x.shape} and phi {phi.shape} must agree, and low be below high.")
+        raise ShapelineError(
+            f"shifted_picture: x has shape {x.shape}, phi {phi.shape}, and the range is {low} to {high}; give "
+            "equal shapes, and low below high."
+        )
     size = np.abs(phi)
     # A few pixels may hold all the influence: then their largest counts.
     reach = np.percentile(size, 95, axis=-1, keepdims=True)

@@ -67,7 +67,7 @@ def _weights(xp, squared, alpha, width: float):
     if callable(alpha):
         weights = alpha(xp.sqrt(squared)) * xp.ones_like(squared)
         if not (weights.shape == squared.shape and xp.isfinite(weights).all() and (weights >= 0).all()):
-            raise ShapelineError("mim: alpha must turn an array of distances into finite numbers >= 0, one each.")
+            raise ShapelineError("mim: alpha returned other than one weight per distance; return finite numbers >= 0.")
         return weights
     if alpha == "constant":
         return xp.ones_like(squared)
@@ -86,10 +86,13 @@ def set_influence(sets, values, coalitions) -> np.ndarray:
     where = "set_influence"
     sets, coalitions = table(where, "sets", sets), table(where, "coalitions", coalitions)
     if sets.shape[1] != coalitions.shape[1]:
-        raise ShapelineError(f"{where}: coalitions have {coalitions.shape[1]} features and sets {sets.shape[1]}.")
+        raise ShapelineError(
+            f"{where}: coalitions have {coalitions.shape[1]} features and sets {sets.shape[1]}"
+            "; give them the same features."
+        )
     for name, rows in (("sets", sets), ("coalitions", coalitions)):
         if not np.isin(rows, (0, 1)).all():
-            raise ShapelineError(f"{where}: {name} must hold 0 and 1 only.")
+            raise ShapelineError(f"{where}: {name} holds other numbers than 0 and 1; give membership as 0 and 1.")
     values = check(where, "values", values, len(sets), True)
     point_ids, data_ids = identities(coalitions, sets)
     matched = np.flatnonzero(data_ids >= 0)[::-1]
@@ -98,7 +101,8 @@ def set_influence(sets, values, coalitions) -> np.ndarray:
     rows = first[point_ids]
     if (rows < 0).any():
         raise ShapelineError(
-            f"{where}: coalition {np.flatnonzero(rows < 0)[0]} is none of the sets: no value is known."
+            f"{where}: coalition {np.flatnonzero(rows < 0)[0]} is none of the sets, so it has no value; add it to "
+            "the sets."
         )
     sets, coalitions = sets.astype(np.float64), coalitions.astype(np.float64)
     influence = np.empty(coalitions.shape)
@@ -171,5 +175,7 @@ def augment(predict: Callable, points, X, labels, count: int = 100, spread: floa
     rows = (points[:, None, :] + noise).reshape(-1, X.shape[1])
     answers = np.asarray(predict(rows))
     if answers.shape != (len(rows),):
-        raise ShapelineError(f"augment: the classifier gave shape {answers.shape} for {len(rows)} rows, not one label.")
+        raise ShapelineError(
+            f"augment: the classifier gave shape {answers.shape} for {len(rows)} rows; return one label per row."
+        )
     return np.concatenate([X, rows]), np.concatenate([np.asarray(labels), answers])

@@ -41,7 +41,9 @@ class Neighbours:
         self.points, self.X = table(where, "points", points), table(where, "X", X, finite=False)
         n = self.X.shape[1]
         if self.points.shape[1] != n:
-            raise ShapelineError(f"{where}: points have {self.points.shape[1]} features and X has {n}.")
+            raise ShapelineError(
+                f"{where}: points have {self.points.shape[1]} features and X has {n}; give them the same columns."
+            )
         dtype = np.dtype(dtype).name
         if dtype not in DTYPES:
             raise ShapelineError(f"{where}: dtype {dtype!r}; allowed: {', '.join(DTYPES)}.")

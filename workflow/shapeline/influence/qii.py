@@ -24,7 +24,7 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
     points, X = table("qii", "points", points), table("qii", "X", X)
     n = X.shape[1]
     if points.shape[1] != n:
-        raise ShapelineError(f"qii: points have {points.shape[1]} features and X has {n}.")
+        raise ShapelineError(f"qii: points have {points.shape[1]} features and X has {n}; give them the same columns.")
     if permutations < 1:
         raise ShapelineError(f"qii: permutations = {permutations}; at least 1.")
     if n <= EXACT:

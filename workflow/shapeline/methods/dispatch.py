@@ -55,11 +55,11 @@ def own_arguments(reference: str) -> dict[str, bool]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError) as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
-        raise ShapelineError(f"{path} cannot be read ({reason}); paths start at the repository root") from error
+        raise ShapelineError(f"{path}: cannot be read ({reason}); paths start at the repository root") from error
     functions = {node.name: node.args for node in tree.body if isinstance(node, ast.FunctionDef)}
     if name not in functions:
-        hint = nearest(name, functions) if functions else " It defines no function."
-        raise ShapelineError(f"{path} has no function '{name}'.{hint}")
+        hint = f".{nearest(name, functions)}" if functions else "; the file defines no function, so add it"
+        raise ShapelineError(f"{path}: has no function '{name}'{hint}")
     arguments = functions[name]
     listed = [*arguments.posonlyargs, *arguments.args]
     needed = {argument.arg: place < len(listed) - len(arguments.defaults) for place, argument in enumerate(listed)}

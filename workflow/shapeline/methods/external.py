@@ -43,25 +43,29 @@ def read(
     """
     file = expand(path)
     if not file.is_file():
-        raise ShapelineError(f"{path}: there is no such file of scores (paths start at the repository root).")
+        raise ShapelineError(f"{path}: there is no such file of scores; paths start at the repository root.")
     table = _table(str(file), os.stat(file).st_mtime_ns)
     keyed = table.index.nlevels > 1
     if not keyed and dataset is not None and dataset.labels.ndim == 2:
-        raise ShapelineError(f"{path}: the dataset has several labels per record: add a column 'target'.")
+        raise ShapelineError(f"{path}: the dataset has several labels per record; add a column 'target'.")
     asked = pd.MultiIndex.from_arrays([instances, targets]) if keyed else np.asarray(instances)
     place, known = table.index.get_indexer(asked), table.index.get_level_values(0)
     for row, instance, target in zip(place, instances, targets, strict=True):
         if row < 0 and instance in known:
             other = table.index.get_level_values(1)[known == instance][0]
-            raise MethodFailure("other class", f"{path} explains {_class(other)} of instance {instance}, not {target}")
+            raise MethodFailure(
+                "other class",
+                f"{path}: explains {_class(other)} of instance {instance}, not {target}; add a row of that class",
+            )
         if row < 0:
-            raise MethodFailure("not in the file", f"{path} has no row of instance {instance}")
+            raise MethodFailure("not in the file", f"{path}: has no row of instance {instance}; add it")
     own = table.iloc[place]
     scores = _scores(path, own, features)
     bad = ~np.isfinite(scores).all(1)
     if bad.any():
         raise MethodFailure(
-            "not finite", f"{path} has scores of instance {np.asarray(instances)[bad][0]} that are no numbers"
+            "not finite",
+            f"{path}: has scores of instance {np.asarray(instances)[bad][0]} that are no numbers; give finite numbers",
         )
     spent, told = own.get("evaluations"), {}
     evaluations = np.zeros(len(own), np.int64) if spent is None else spent.fillna(0).to_numpy(np.int64)
@@ -85,14 +89,18 @@ def _scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarray:
             if np.size(scores) != features.d or scores is None:
                 raise MethodFailure(
                     "other features",
-                    f"{path} has {np.size(scores)} scores of instance {instance}, which has {features.d} features",
+                    f"{path}: has {np.size(scores)} scores of instance {instance}, which has {features.d} features"
+                    "; give one score per feature",
                 )
         return np.array([np.asarray(scores, np.float64).ravel() for scores in rows["scores"]])
     columns = [name for name in rows if name not in TOLD]
     if features.names and set(features.names) == set(columns):
         columns = list(features.names)
     elif len(columns) != features.d:
-        raise MethodFailure("other features", f"{path} has {len(columns)} columns of scores for {features.d} features")
+        raise MethodFailure(
+            "other features",
+            f"{path}: has {len(columns)} columns of scores for {features.d} features; give one column per feature",
+        )
     return rows[columns].to_numpy(np.float64)
 
 
@@ -101,7 +109,9 @@ def _table(path: str, changed: int) -> pd.DataFrame:
     """The file by instance, and by target where it has them. changed: its time, so that an edited file is read anew."""
     table = table_file.frame(expand(path))
     if "instance" not in table:
-        raise ShapelineError(f"{path}: it has no column 'instance', which names the rows of the dataset.")
+        raise ShapelineError(
+            f"{path}: it has no column 'instance'; add it, with the numbers of the rows of the dataset."
+        )
     if "scores" in table and isinstance(table["scores"].iloc[0] if len(table) else None, str):
         raise ShapelineError(f"{path}: lists of scores need a Parquet file; in a CSV give each feature a column.")
     keys = [key for key in ("instance", "target") if key in table]

@@ -114,7 +114,7 @@ class MethodSettings:
         design = self._build(available)
         if self.method.takes is not None and (not isinstance(design, Design) or design.d != d):
             given = f"a Design of {design.d} features" if isinstance(design, Design) else f"a {type(design).__name__}"
-            raise ShapelineError(f"{self.name} returned {given}; return a Design of {d} features")
+            raise ShapelineError(f"{self.name}: returned {given}; return a Design of {d} features")
         return design if self._sparsify is None else self._sparsify({**self.arguments, "design": design})
 
     def scorer(self, framework: str | None) -> dispatch.Call:

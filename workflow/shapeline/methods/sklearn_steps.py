@@ -65,7 +65,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     """The estimator behind a model: a pipeline from a file, or the bound method of an object."""
     estimator = module.estimator if isinstance(module, Pipeline) else _find_estimator(module)
     if estimator is None:
-        raise unsupported(f"{where} reads scikit-learn's models and boosted trees, and this one is none; {OTHERS}")
+        raise unsupported(f"{where}: the model is none of scikit-learn and no boosted trees; {OTHERS}")
     classes, outputs = classes_of(estimator), None
     if classes is not None:
         own = [class_name(label) for label in classes]

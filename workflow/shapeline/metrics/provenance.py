@@ -26,7 +26,7 @@ def check(path: str | Path, **asked: object) -> None:
     for name, value in asked.items():
         if value is not None and told.get(name) != value:
             raise ShapelineError(
-                f"{path} is of {_format_name(name)} {told.get(name)!r} and stands where that of {value!r} "
+                f"{path}: is of {_format_name(name)} {told.get(name)!r} and stands where that of {value!r} "
                 "belongs; make it "
                 f"anew: rm {path} && snakemake --cores all"
             )
@@ -87,7 +87,7 @@ def _ends(path: Path) -> pd.DataFrame:
         with pq.ParquetFile(path) as file:
             rows = file.read([*KEYS, *ENDS, "status"]).to_pandas()
     except (OSError, ValueError) as error:
-        raise ShapelineError(f"{path} is damaged ({error}); remove it and run again, which makes it anew") from error
+        raise ShapelineError(f"{path}: damaged ({error}); remove it and run again, which makes it anew") from error
     rows = rows[rows["status"] == "ok"].drop_duplicates(KEYS).drop(columns="status")
     return rows.replace([np.inf, -np.inf], np.nan).assign(
         file=str(path),

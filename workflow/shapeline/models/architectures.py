@@ -37,7 +37,7 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
             raise ShapelineError(f"models: '{architecture}' has no size '{name}'.{nearest(name, accepted)}")
     for name, default in accepted.items():
         if default is inspect.Parameter.empty and name not in sizes:
-            raise ShapelineError(f"models: '{architecture}' needs the size '{name}'")
+            raise ShapelineError(f"models: '{architecture}' needs the size '{name}'; give it")
     complete = {**accepted, **sizes}
     if architecture in ARCHITECTURES:
         _check_sizes(architecture, complete)
@@ -140,7 +140,10 @@ def _check_inputs(architecture: str, card: dict[str, Any], accepted: Container[s
     for name, kind in kinds.items():
         if name in accepted and name not in known:
             inputs = "text" if "length" in known else f"of shape {tuple(card['input_shape'])}"
-            raise ShapelineError(f"models: '{architecture}' is for {kind}, but the inputs are {inputs}")
+            raise ShapelineError(
+                f"models: '{architecture}' is for {kind}, but the inputs are {inputs}"
+                "; choose an architecture for these inputs"
+            )
 
 
 def is_named(architecture: str) -> bool:
@@ -162,15 +165,15 @@ def _check_sizes(architecture: str, sizes: dict[str, Any]) -> None:
     for name, size in sizes.items():
         if name == "dropout":
             if not 0 <= size < 1:
-                raise ShapelineError(f"models: {architecture} needs a dropout of at least 0 and below 1, not {size}")
+                raise ShapelineError(f"models: {architecture} has a dropout of {size}; give at least 0 and below 1")
             continue
         usual = 2 if name in ("classes", "vocabulary") else 1
         least, hint = ARCHITECTURES[architecture].smallest.get(name, (usual, ""))
         for number in size if name == "hidden" and architecture == "mlp" else [size]:
             if not isinstance(number, int) or number < least:
-                remedy = f"; {hint}" if hint else ""
+                remedy = hint or "give a larger number"
                 raise ShapelineError(
-                    f"models: {architecture} needs a {name} of at least {least}, not {number!r}{remedy}"
+                    f"models: {architecture} needs a {name} of at least {least}, not {number!r}; {remedy}"
                 )
 
 

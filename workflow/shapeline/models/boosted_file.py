@@ -53,13 +53,17 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     if problem := not_installed(suffix):
         raise ShapelineError(f"models: {source}: {problem}")
     if known["kind"] != "table":
-        raise ShapelineError(f"models: {source} takes tables, and the dataset is of kind {known['kind']}")
+        raise ShapelineError(
+            f"models: {source} takes tables, and the dataset is of kind {known['kind']}; give another model or dataset"
+        )
     package = BOOSTED[suffix]
     try:
         estimator, classes = OPENED[package](content)
     except _failures(package) as error:
         reason = next((line for line in str(error).splitlines() if line), type(error).__name__)
-        raise ShapelineError(f"models: {source} cannot be read as a file of {package} ({reason})") from error
+        raise ShapelineError(
+            f"models: {source} cannot be read as a file of {package} ({reason}); save it again with save_model"
+        ) from error
     check_columns(source, estimator, [column["name"] for column in known["columns"]])
     _check_numbers(source, estimator, known["columns"])
     if (classes is None) != (task == "regression"):

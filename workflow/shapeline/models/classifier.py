@@ -84,7 +84,9 @@ class Classifier:
         MethodFailure where it does at one row.
         """
         if self.task == "regression":
-            raise ShapelineError(f"model '{self.architecture}' is of regression, which gives no probabilities")
+            raise ShapelineError(
+                f"model '{self.architecture}': a regression gives no probabilities; use its predictions"
+            )
         return self._outputs(inputs, batch)
 
     def predict(self, inputs: Any, batch: int = 256) -> np.ndarray:
@@ -262,7 +264,9 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
     try:
         probabilities = _as_reals(said)
     except (TypeError, ValueError) as error:
-        raise ShapelineError(f"model '{name}': gave {type(said).__name__}, no array of numbers ({error})") from error
+        raise ShapelineError(
+            f"model '{name}': gave {type(said).__name__}, no array of numbers ({error}); return an array of numbers"
+        ) from error
     shape = probabilities.shape
     if probabilities.ndim == 2 and shape[1] == 1:
         probabilities = probabilities[:, 0]

@@ -34,8 +34,10 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     model = _read(source, kind)
     if task_of(model) != "classification":
         given = "several labels" if task_of(model) == "multilabel" else "a number"
-        with_python = "; shapeline.explain takes such a model" if kind == "text" else ""
-        raise ShapelineError(f"models: {source} gives {given} a {kind}, and the dataset has a class each{with_python}")
+        remedy = "explain it with shapeline.explain" if kind == "text" else "give another model"
+        raise ShapelineError(
+            f"models: {source} gives {given} per {kind}, and the dataset has one class per record; {remedy}"
+        )
     sizes = {
         "config": json.loads(model.config.to_json_string(use_diff=False)) | {"dtype": "float32", "_name_or_path": ""},
         "order": _order(source, model, list(card["classes"])),
@@ -110,7 +112,9 @@ def _read(source: str, kind: str) -> Any:
         )
     except UNREADABLE as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ShapelineError(f"models: {source} cannot be read by transformers ({reason})") from error
+        raise ShapelineError(
+            f"models: {source} cannot be read by transformers ({reason}); save it again with save_pretrained"
+        ) from error
     if told["missing_keys"]:
         raise ShapelineError(
             f"models: the weights of {source} lack {len(told['missing_keys'])} that the model has, first "

@@ -41,7 +41,10 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             inner = keras.saving.load_model(file.name, compile=False, safe_mode=True)
         except (ValueError, TypeError, KeyError, OSError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ShapelineError(f"models: {source} cannot be read as a Keras file in safe mode ({reason})") from error
+            raise ShapelineError(
+                f"models: {source} cannot be read as a Keras file in safe mode ({reason})"
+                "; save it with model.save('name.keras')"
+            ) from error
     if len(inner.inputs) > 1:
         raise ShapelineError(
             f"models: {source} takes {len(inner.inputs)} inputs, and the dataset's rows are one; give a function that "
@@ -61,7 +64,9 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
         raise ShapelineError(f"models: {source} ends in {outputs} sigmoids; give one for two classes, or a softmax")
     classes = 2 if outputs == 1 else outputs
     if classes != len(known["classes"]):
-        raise ShapelineError(f"models: {source} has {classes} classes and the dataset {len(known['classes'])}")
+        raise ShapelineError(
+            f"models: {source} has {classes} classes and the dataset {len(known['classes'])}; give a model of these"
+        )
     return Ready(_arrange(inner, order), stripped, content)
 
 

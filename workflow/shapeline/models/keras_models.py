@@ -533,4 +533,4 @@ def move(module: keras.Model, device: str) -> None:
     current = device_of(module)
     if current.partition(":")[0] != device.partition(":")[0]:
         remedy = "no GPU is visible to TensorFlow" if current == "cpu" else "set CUDA_VISIBLE_DEVICES= to hide the GPU"
-        raise ShapelineError(f"models: asked for device '{device}', but the model is on '{current}': {remedy}")
+        raise ShapelineError(f"models: asked for device '{device}', but the model is on '{current}'; {remedy}")

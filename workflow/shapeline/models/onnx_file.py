@@ -78,7 +78,10 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
         return network
     classes = 2 if count == 1 else count
     if classes != len(known["classes"]):
-        raise ShapelineError(f"models: {source} has {classes} classes and the dataset {len(known['classes'])}")
+        raise ShapelineError(
+            f"models: {source} has {classes} classes and the dataset {len(known['classes'])}"
+            "; give a model of these classes"
+        )
     kind = known.get("outputs") or kind_of(said, source)
     last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
     log.info("%s: its outputs are taken for %s", source, kind)
@@ -111,8 +114,10 @@ def _session(source: str, content: bytes):
             return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except tuple(getattr(failures, name) for name in names) as error:
         reason = str(error).splitlines()[0]
-        apart = "; save its weights inside, by external_data=False" if "external" in reason.lower() else ""
-        raise ShapelineError(f"models: {source} cannot be read as an ONNX file ({reason}){apart}") from error
+        remedy = (
+            "save its weights inside, by external_data=False" if "external" in reason.lower() else "export it again"
+        )
+        raise ShapelineError(f"models: {source} cannot be read as an ONNX file ({reason}); {remedy}") from error
 
 
 def _input(source: str, session, shape: tuple[int, ...]) -> tuple[type, str]:
@@ -134,7 +139,9 @@ def _input(source: str, session, shape: tuple[int, ...]) -> tuple[type, str]:
 
     order = find_order(shape, fits)
     if order is None:
-        raise ShapelineError(f"models: {source} takes rows of shape {asked} and the dataset's have {shape}")
+        raise ShapelineError(
+            f"models: {source} takes rows of shape {asked} and the dataset's have {shape}; set its size or columns"
+        )
     return DTYPES[given[0].type], order
 
 
@@ -150,8 +157,8 @@ def _output(source: str, session) -> str:
         if given.type in ("tensor(float)", "tensor(double)"):
             return given.name
     told = ", ".join(f"{given.name} {given.type}" for given in session.get_outputs())
-    mended = "; convert it with options={'zipmap': False}" if "map(" in told else ""
-    raise ShapelineError(f"models: {source} gives no numbers ({told}){mended}")
+    remedy = "convert it with options={'zipmap': False}" if "map(" in told else "export a model that does"
+    raise ShapelineError(f"models: {source} gives no numbers ({told}); {remedy}")
 
 
 def _noise(known: dict[str, Any], dtype: type) -> list[np.ndarray]:

@@ -98,4 +98,4 @@ def device_of(graph: Graph) -> str:
 def move(graph: Graph, device: str) -> None:
     """Nowhere: a job on a GPU has the network itself. Raises ShapelineError."""
     if device != "cpu":
-        raise ShapelineError(f"models: a graph of ONNX runs on the CPU, not on '{device}'")
+        raise ShapelineError(f"models: a graph of ONNX runs on the CPU, not on '{device}'; set device: cpu")

@@ -73,7 +73,9 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     Raises ShapelineError for types that are not trusted, for a column that the dataset lacks, and for other classes.
     """
     if known["kind"] != "table":
-        raise ShapelineError(f"models: {source} takes tables, and the dataset is of kind {known['kind']}")
+        raise ShapelineError(
+            f"models: {source} takes tables, and the dataset is of kind {known['kind']}; give another model or dataset"
+        )
     estimator = load_estimator(source, content, known["trusted"])
     check_columns(source, estimator, [column["name"] for column in known["columns"]])
     for column in known["columns"] if columns_of(estimator) is None else ():

@@ -199,7 +199,10 @@ def _memory(message: str) -> Iterator[None]:
 def _labels_and_parts(classifier: Classifier, dataset: Any, settings: Settings) -> tuple[np.ndarray, list[np.ndarray]]:
     """The labels as training takes them, and the rows of each part; ShapelineError where none can be learned."""
     if classifier.framework not in TRAINERS:
-        raise ShapelineError(f"training: '{classifier.architecture}' is a function and cannot be trained")
+        raise ShapelineError(
+            f"training: '{classifier.architecture}' is a function and cannot be trained"
+            "; give an architecture, or leave training out"
+        )
     if settings.augment and (dataset.inputs.ndim != 4 or classifier.framework != "torch"):
         raise ShapelineError("training: augment flips images, in torch only; remove the key")
     regression = classifier.task == "regression"
@@ -214,6 +217,7 @@ def _labels_and_parts(classifier: Classifier, dataset: Any, settings: Settings) 
         raise ShapelineError(
             f"training: labels run from {labels.min()} to {labels.max()}, "
             f"but the classes of the model are 0 to {classifier.n_classes - 1}"
+            "; number the labels from 0"
         )
     return labels, splits
 

@@ -80,7 +80,7 @@ def read(file: Path) -> Page:
     text = file.read_text(encoding="utf-8")
     top = re.search(r'<h1>(.*?)</h1>(.*?)</ul><div class="key">(.*?)</div></div>', text, re.S)
     if not top:
-        raise ShapelineError(f"{file} is no page of an experiment; name the folder of the pages, results/reports")
+        raise ShapelineError(f"{file}: no page of an experiment; name the folder of the pages, results/reports")
     facts = {name: html.unescape(value) for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", top[3])}
     advice = [html.unescape(said) for said in re.findall(r"<(?:li|p)><b>(.*?)</b>", top[2], re.S)]
     costs = _tables(text, "seconds, total")
@@ -283,13 +283,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = configured()
         pages = [read(file) for name, file in files.items() if name not in OTHERS]
         if not pages:
-            raise ShapelineError("no pages: python -m shapeline.papers.gallery FOLDER..., of results/reports")
+            raise ShapelineError("gallery: no pages are named; run python -m shapeline.papers.gallery results/reports")
         drawn = {page.name: picture(*page.points) for page in pages if page.points}
         made = {page.name: entry(page, known, page.name in drawn) for page in pages}
         before = {name: said for name, said in read_entries().items() if name not in made}
         pictures = {file.stem: file.read_bytes() for file in PICTURES.glob("*.png") if file.stem in before} | drawn
         if max(map(len, pictures.values()), default=0) > LARGEST or sum(map(len, pictures.values())) > LARGEST_OF_ALL:
-            raise ShapelineError("the figures are larger than a repository should hold; name fewer pages")
+            raise ShapelineError("gallery: the figures are larger than a repository should hold; name fewer pages")
     except ShapelineError as error:
         print(error, file=sys.stderr)
         return 1

@@ -159,7 +159,8 @@ def _score_files(given: Parameters, labels: Mapping[str, dict]) -> dict[str, lis
     unknown = sorted(set(given.scores) - set(labels))
     if unknown:
         raise ShapelineError(
-            f"report of {given.experiment}: scores for {', '.join(unknown)}, which the settings do not name."
+            f"report of {given.experiment}: scores for {', '.join(unknown)}, which the settings do not name; run "
+            "it again."
         )
     shown = [label for label in labels if label in given.scores]
     return {label: [_present(path, given.experiment) for path in given.scores[label]] for label in shown}

@@ -111,5 +111,7 @@ def executed_notebook(results: str, experiment: str) -> Path:
     if not found.is_file():
         there = sorted(file.stem for file in reports.glob("*.ipynb"))
         reason = nearest(experiment, there) if there else " There are no reports."
-        raise ShapelineError(f"export: {reports} has no report '{experiment}'.{reason} Run: shapeline run {experiment}")
+        raise ShapelineError(
+            f"export: {reports} has no report '{experiment}'.{reason}; run: shapeline run {experiment}"
+        )
     return found

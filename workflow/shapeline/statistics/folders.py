@@ -53,7 +53,10 @@ def _read_measured(folder: Path) -> pd.DataFrame:
         of_model = rows["x"].isna() & (rows["training_seed"] == 0)
         frames.append(rows[of_model].assign(experiment=file.relative_to(folder).parts[0]))
     if not frames:
-        raise ShapelineError(f"{folder}: holds no measurements (<experiment>/metrics/measured.parquet)")
+        raise ShapelineError(
+            f"{folder}: holds no measurements (<experiment>/metrics/measured.parquet)"
+            "; give the folder of a finished run"
+        )
     return pd.concat(frames, ignore_index=True)
 
 

@@ -77,7 +77,8 @@ def explain_each(
     d, inputs, question = asked.question.features.d, asked.inputs, asked.question.having(form=None)
     if asked.budget < minimum(d):
         raise MethodFailure(
-            "no design", f"budget is {asked.budget} evaluations and the minimum for d = {d} is {minimum(d)}"
+            "no design",
+            f"budget: {asked.budget} evaluations are fewer than the {minimum(d)} needed at d = {d}; raise it",
         )
     scores, evaluations = np.zeros((len(inputs), d)), np.zeros(len(inputs), np.int64)
     for i, instance in enumerate(asked.instances):

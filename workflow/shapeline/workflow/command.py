@@ -80,7 +80,7 @@ def clone() -> Path | None:
 def _init(asked: argparse.Namespace) -> int:
     file = Path(CONFIG)
     if file.exists():
-        raise ShapelineError(f"{file} is there; remove or rename it first")
+        raise ShapelineError(f"{file}: the file exists; remove or rename it first")
     text = init_config.configuration(asked.path, asked.target, asked.model)
     file.write_text(text, encoding="utf-8")
     first = "save a pipeline for its texts or missing cells (docs/own_data.md), name it there" * (
@@ -176,7 +176,7 @@ def _export(asked: argparse.Namespace) -> int:
 def _open(asked: argparse.Namespace) -> int:
     page = (clone() or Path.cwd()) / "results" / "reports" / "index.html"
     if not page.is_file():
-        raise ShapelineError(f"{page} is not there; make it by: shapeline run")
+        raise ShapelineError(f"{page}: is not there; make it by: shapeline run")
     print(page)
     webbrowser.open(page.as_uri())
     return 0

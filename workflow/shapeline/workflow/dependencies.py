@@ -38,7 +38,8 @@ def workflow_root() -> Path:
     found = next((place for place in PLACES if (place / "Snakefile").is_file()), None)
     if found is None:
         raise ShapelineError(
-            f"no Snakefile beside the package in {PACKAGE}; install it anew (pip install --force-reinstall --no-deps), "
+            f"shapeline: no Snakefile beside the package in {PACKAGE}; install it anew (pip install "
+            "--force-reinstall --no-deps), "
             "or work in a clone (git clone <address of the repository>)"
         )
     return found

@@ -44,7 +44,9 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
         return write_prompts(path, model, _name(path))
     if init_models.is_model(path):
         if model:
-            raise ShapelineError(f"{path} is a model, and --model names another; name the data in place of the first")
+            raise ShapelineError(
+                f"{path}: it is a model, and --model names another; name the data in place of the first"
+            )
         ready = init_models.ready(path)
         path = init_models.data_beside(path, ready.kind)
     elif model and init_models.is_model(Path(model)):
@@ -54,7 +56,8 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
         return _pictures(path, model, ready)
     if path.suffix.lower() not in SUFFIXES:
         raise ShapelineError(
-            f"{path} is no {', '.join(SUFFIXES)}, .jsonl or .onnx file and no folder of images or of a model; give one"
+            f"{path}: it is no {', '.join(SUFFIXES)}, .jsonl or .onnx file and no folder of images or of a model; "
+            "give one"
         )
     if not path.is_file():
         raise ShapelineError(f"{path}: file not found; check the path")
@@ -86,7 +89,7 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
         ready.check("table", path, labels)
         if ready.sides and ready.sides != (len(names) - 1,):
             raise ShapelineError(
-                f"{ready.source} takes {ready.sides[0]} columns, and {path} has {len(names) - 1} beside '{target}'; "
+                f"{ready.source}: takes {ready.sides[0]} columns, and {path} has {len(names) - 1} beside '{target}'; "
                 "--target names another, or leave columns out of the file"
             )
     # A ready model was fitted on its columns.
@@ -360,7 +363,7 @@ def write_prompts(path: Path, model: str | None, name: str) -> str:
     """Return the configuration of an experiment on prompts. Raises ShapelineError for what is wrong with the file."""
     rows = read_prompts(path)
     if model is None:
-        raise ShapelineError(f"{path} holds prompts; add --model path/to/folder of a language model")
+        raise ShapelineError(f"{path}: holds prompts; add --model path/to/folder of a language model")
     folder = str(Path(model).resolve())
     folders.check_generator(folder)
     kind = _kind(rows)

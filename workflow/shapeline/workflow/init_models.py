@@ -30,10 +30,12 @@ class Ready:
     def check(self, kind: str, path: Path, labels: set[str]) -> None:
         """ShapelineError where data are of another kind, or have other classes."""
         if kind != self.kind:
-            raise ShapelineError(f"{self.source} takes {_many(self.kind)}, and {path} holds {_many(kind)}")
+            raise ShapelineError(
+                f"{self.source}: takes {_many(self.kind)}, and {path} holds {_many(kind)}; give data of its kind"
+            )
         if self.labels and labels != self.labels:
             own, there = (", ".join(sorted(names)[:10]) for names in (self.labels, labels))
-            raise ShapelineError(f"{self.source} has the classes {own}, and {path} has {there}; give them one name")
+            raise ShapelineError(f"{self.source}: has the classes {own}, and {path} has {there}; give them one name")
 
 
 def is_model(path: Path) -> bool:
@@ -75,7 +77,7 @@ def _onnx(source: str, content: bytes) -> Ready:
             return Ready(source, "image", sides=(channels, *sides) if known else None)
     rows = f"rows of shape {shape}{' of whole numbers' if whole else ''}"
     raise ShapelineError(
-        f"{source} takes {rows}, neither columns nor images; write its configuration by hand: docs/own_data.md"
+        f"{source}: takes {rows}, neither columns nor images; write its configuration by hand: docs/own_data.md"
     )
 
 
@@ -103,7 +105,8 @@ def data_beside(path: Path, kind: str) -> Path:
         names = ", ".join(one.name for one in found[:5])
         which = f"more than one that could be its data ({names})" if found else "no data"
         raise ShapelineError(
-            f"{path} is a model of {_many(kind)}, with {which} beside it; say which: shapeline init DATA --model {path}"
+            f"{path}: is a model of {_many(kind)}, with {which} beside it; say which: shapeline init DATA --model "
+            f"{path}"
         )
     return found[0]
 

@@ -125,7 +125,7 @@ def inputs_stayed(paths: Iterable[str]) -> Callable[[], None]:
     def check() -> None:
         for path, before in found.items():
             if stamp(path) != before:
-                raise ShapelineError(f"{path} was changed while this job ran; run the same command again")
+                raise ShapelineError(f"{path}: was changed while this job ran; run the same command again")
 
     return check
 

@@ -353,8 +353,9 @@ def check_records(config: Config) -> None:
     ]
     if stale:
         raise ShapelineError(
-            f".snakemake has no true record of {len(stale)} output(s) that were made with other settings, or by other "
-            f"code, than are here now: {', '.join(stale)}. Remake them and what depends on them with:\n"
+            f".snakemake: there is no true record of {len(stale)} output(s) that were made with other settings, "
+            "or by other "
+            f"code, than are here now: {', '.join(stale)}; remake them and what depends on them with:\n"
             f"  rm {' '.join(stale)} && snakemake --cores all"
         )
 

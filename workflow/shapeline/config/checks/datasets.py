@@ -18,10 +18,10 @@ from shapeline.models.registry import ARCHITECTURES
 def dataset_source(where: str, dataset: Dataset) -> Iterator[str]:
     """The source is known or the user's own, and takes the keys of the entry."""
     if dataset.source not in SOURCES and not re.match(USER_FILE, dataset.source):
-        hint = nearest(dataset.source, SOURCES)
+        hint = f".{nearest(dataset.source, SOURCES)}"
         if dataset.source.endswith(("csv", "parquet")):
-            hint = " A file of your own is named by path, with source: table_file, or text_file for documents."
-        yield f"{where}.source: unknown source '{dataset.source}'.{hint}"
+            hint = "; name a custom file by path, with source: table_file, or text_file for documents."
+        yield f"{where}.source: unknown source '{dataset.source}'{hint}"
     elif problem := dataset.source not in SOURCES and absent(dataset.source.rpartition(":")[0]):
         yield f"{where}.source: {problem}"
     else:
@@ -38,7 +38,7 @@ def dataset_path(where: str, dataset: Dataset) -> Iterator[str]:
     try:
         path, source = sources.expand(dataset.path), SOURCES.get(dataset.source)
         if not path.exists():
-            yield f"{where}.path: there is no file or folder {path} (paths start at the repository root)"
+            yield f"{where}.path: there is no file or folder {path}; paths start at the repository root"
         elif source and source.files:
             records.local_files(source, path)
     except ShapelineError as error:
@@ -89,7 +89,7 @@ def other_data(config: Config, name: str, experiment: Experiment) -> Iterator[st
     if told:
         yield (
             f"{where}: models.{experiment.model} is trained on {model.dataset} and cannot explain "
-            f"{experiment.dataset}: {told}"
+            f"{experiment.dataset}: {told}; set another dataset or model"
         )
 
 

@@ -47,7 +47,7 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
         if model.task:
             continue
         if model.dataset is None:
-            yield f"models.{name}.dataset: is missing"
+            yield f"models.{name}.dataset: is missing; name a dataset"
             continue
         if config.datasets.get(model.dataset) and config.datasets[model.dataset].source == games.PROMPTS:
             yield f"models.{name}.dataset: prompts are explained and not trained on; set task: generation"
@@ -56,7 +56,7 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
             hint = nearest(model.dataset, names["datasets"])
             yield f"models.{name}.dataset: there is no dataset '{model.dataset}'.{hint}"
         if (model.architecture is None) == (model.source is None) and ("models", name) not in mistaken:
-            yield f"models.{name}: give either architecture or source"
+            yield f"models.{name}: both or neither of architecture and source are given; give one"
         for rule in models.RULES:
             yield from rule(name, model, config)
     for name, experiment in config.experiments.items():
@@ -65,7 +65,7 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
             yield from _check_experiment(Place(config, name, experiment, model, None, None))
             continue
         if experiment.model is None and experiment.dataset is None and ("experiments", name) not in mistaken:
-            yield f"experiments.{name}: give a model, or a dataset, or both"
+            yield f"experiments.{name}: neither a model nor a dataset is given; give one or both"
         for key in ("dataset", "model"):
             if (named := getattr(experiment, key)) and named not in names[f"{key}s"]:
                 yield f"experiments.{name}.{key}: there is no {key} '{named}'.{nearest(named, names[f'{key}s'])}"
@@ -232,7 +232,7 @@ def reference_file(place: Place) -> Iterator[str]:
     try:
         file = references.file_of(canonical(place.experiment.reference))
         if file is not None and not file.is_file():
-            yield f"{place.where}.reference.path: there is no file {file}"
+            yield f"{place.where}.reference.path: there is no file {file}; paths start at the repository root"
     except ShapelineError as error:
         yield f"{place.where}.reference.path: {error}"
 

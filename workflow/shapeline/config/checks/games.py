@@ -103,7 +103,7 @@ def model_problems(name: str, config: Config) -> Iterator[str]:
     for key in sorted(model.model_fields_set - OF_MODEL):
         yield f"{where}.{key}: a model with task: generation has no {key}; remove the key"
     if not model.source or not folders.names_folder(model.source):
-        yield f"{where}.source: task: generation needs path/to/folder of a language model of transformers"
+        yield f"{where}.source: task: generation needs a language model; give path/to/folder of transformers"
         return
     try:
         folders.check_generator(model.source)

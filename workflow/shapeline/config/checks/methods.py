@@ -25,9 +25,7 @@ def own_shape(place: Place, entry: Any) -> tuple | str | None:
     if getattr(entry, "features", None) is None:
         return place.shape
     if place.kind != "pixel":
-        return (
-            f"a method has features of its own where the experiment's are pixels, and these are of kind '{place.kind}'"
-        )
+        return f"only beside pixels has a method other features, and these are of kind '{place.kind}'; remove the key"
     if getattr(entry, "match_budget_of", None):
         return "a rival explains the same features; remove match_budget_of and give a budget"
     if place.source is None:
@@ -64,7 +62,7 @@ def enumeration(label: MethodPlace) -> Iterator[str]:
     most = label.method.pairs or MAX_D
     if label.method.exact and label.d and label.d > most:
         yield (
-            f"{label.where}: {label.entry.method} enumerates 2^d coalitions and d = {label.d}; it takes d <= {most}: "
+            f"{label.where}: {label.entry.method} enumerates 2^d coalitions and d = {label.d} is above {most}; "
             "use larger patches or groups of columns, or a sampled method"
         )
 
@@ -76,7 +74,7 @@ def pairs(label: MethodPlace) -> Iterator[str]:
         yield f"{label.where}.features: {label.entry.method} scores pairs of the experiment's features; remove the key"
     elif most and not label.method.exact and label.d and label.d > most:
         yield (
-            f"{label.where}: {label.entry.method} scores all pairs of d = {label.d:,} features; it takes d <= {most}: "
+            f"{label.where}: {label.entry.method} scores all pairs and d = {label.d:,} is above {most}; "
             "use larger patches or groups of columns"
         )
 
@@ -158,7 +156,7 @@ def tree(label: MethodPlace) -> Iterator[str]:
     axes = 2 if kind in IMAGE_KINDS else 1
     if any(len(shift) != axes for shift in entry.shifts or ()):
         wanted = "[rows, columns]" if axes == 2 else "[columns]"
-        yield f"{label.where}.shifts: features of kind '{kind}' are moved by {wanted} each"
+        yield f"{label.where}.shifts: features of kind '{kind}' take no such shifts; give {wanted} each"
     if label.shape and entry.min_size > max(label.shape):
         size = "x".join(map(str, label.shape))
         most = max(label.shape)

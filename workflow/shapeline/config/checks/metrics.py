@@ -109,8 +109,8 @@ def check_exact_entry(place: Place) -> Iterator[str]:
         return
     if list(methods) == [asked.reference]:
         yield (
-            f"{place.where}.metrics.error: '{asked.reference}' is the only label, so there is nothing to compare with "
-            "it"
+            f"{place.where}.metrics.error: '{asked.reference}' is the only method, so nothing is compared with it; "
+            "add one"
         )
     if asked.reference not in methods:
         yield (

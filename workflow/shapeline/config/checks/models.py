@@ -20,7 +20,7 @@ def kind_taken(name: str, model: Model, config: Config) -> Iterator[str]:
     where, dataset = f"models.{name}", config.datasets.get(model.dataset)
     source, known = source_of(dataset), ARCHITECTURES.get(model.architecture)
     if source and known and known.kind != source.kind:
-        yield f"{where}.architecture: {model.architecture} does not take a dataset of kind {source.kind}"
+        yield f"{where}.architecture: {model.architecture} does not take kind {source.kind}; choose another"
     if source and source.task == "multilabel" and framework_of(model) != "torch":
         remedy = (
             "give a function that builds one" if pretrained_kinds.suffix_of(model.source) else "set framework: torch"
@@ -60,7 +60,7 @@ def weights(name: str, model: Model, config: Config) -> Iterator[str]:
         hint = nearest(model.weights, WEIGHTS)
         yield f"{where}: '{model.weights}' is no .pth or .safetensors file.{hint}"
     elif not file.is_file():
-        yield f"{where}: there is no file {file}"
+        yield f"{where}: there is no file {file}; paths start at the repository root"
 
 
 def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _folder(where: str, model: Model, config: Config) -> Iterator[str]:
     dataset = config.datasets.get(model.dataset)
     source = source_of(dataset)
     if source and source.kind not in folders.HEADS:
-        yield f"{where}.source: a folder of transformers takes texts or images, not a dataset of kind {source.kind}"
+        yield f"{where}.source: a folder of transformers takes texts or images; give a dataset of that kind"
         return
     try:
         kind = source.kind if source else folders.kind_of(model.source)
