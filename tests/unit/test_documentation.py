@@ -298,7 +298,10 @@ def test_the_python_reference_is_that_of_the_docstrings():
             assert getattr(importlib.import_module(module), function).__doc__, name
 
 
-@pytest.mark.parametrize("name", ["call", "comparison"])
-def test_examples_of_calls_run(name):
-    found = doctest.testmod(importlib.import_module(f"shapeline.api.{name}"))
-    assert found.attempted and not found.failed
+@pytest.mark.parametrize("path", [path for paths in api_reference.PUBLIC.values() for path in paths])
+def test_public_functions_have_examples_that_run(path):
+    module, name = path.rsplit(".", 1)
+    function = getattr(importlib.import_module(module), name)
+    (examples,) = doctest.DocTestFinder(recurse=False).find(function, path, module=False, globs={})
+    assert examples.examples and re.search(r"\n *(Parameters|Examples)\n *-+\n", function.__doc__)
+    assert not doctest.DocTestRunner().run(examples).failed

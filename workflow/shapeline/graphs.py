@@ -12,12 +12,26 @@ from shapeline.errors import ShapelineError
 
 
 def chain(d: int) -> networkx.Graph:
-    """Path graph on the nodes 0..d-1, each joined to the next: the graph of a sequence."""
+    """Return the path graph on the nodes 0 to d - 1: the graph of a sequence.
+
+    Examples
+    --------
+    >>> from shapeline import graphs
+    >>> list(graphs.chain(3).edges)
+    [(0, 1), (1, 2)]
+    """
     return grid(1, d)
 
 
 def grid(height: int, width: int) -> networkx.Graph:
-    """4-neighbour grid on the nodes 0..height*width-1, row major: the graph of an image's pixels or patches."""
+    """Return the grid of 4 neighbours on the nodes 0 to height * width - 1, row major: the graph of pixels or patches.
+
+    Examples
+    --------
+    >>> from shapeline import graphs
+    >>> list(graphs.grid(2, 2).edges)
+    [(0, 1), (0, 2), (1, 3), (2, 3)]
+    """
     for name, size in (("height", height), ("width", width)):
         if not isinstance(size, (int, np.integer)) or size < 1:
             raise ShapelineError(f"graph: {name} or number of nodes is {size!r}; give a whole number of at least 1.")
@@ -44,7 +58,23 @@ def check(graph: networkx.Graph, where: str = "graph", d: int | None = None) -> 
 
 
 def neighborhood(graph: networkx.Graph, node: int, order: int) -> set[int]:
-    """Nodes within graph distance `order` of `node`, itself included: N_k(i) of Chen et al. 2018, §3."""
+    """Return the nodes within graph distance `order` of `node`, itself included.
+
+    Raises
+    ------
+    ShapelineError
+        Where the node is not in the graph, or the order is negative.
+
+    References
+    ----------
+    N_k(i) of Chen, Song, Wainwright & Jordan (2018), section 3.
+
+    Examples
+    --------
+    >>> from shapeline import graphs
+    >>> sorted(graphs.neighborhood(graphs.chain(5), 2, order=1))
+    [1, 2, 3]
+    """
     _check_nodes(graph, [node], "neighborhood")
     if not isinstance(order, (int, np.integer)) or order < 0:
         raise ShapelineError(f"neighborhood: order is {order!r}; give a whole number of at least 0.")
@@ -72,9 +102,25 @@ def adjacency(graph: networkx.Graph, nodes: Iterable[int]) -> np.ndarray:
 
 
 def connected_subsets(graph: networkx.Graph, node: int, within: Iterable[int]) -> Iterator[frozenset[int]]:
-    """Every connected set of nodes of `within` that holds `node`, each once, in no set order.
+    """Yield every connected set of nodes of `within` that contains `node`, each once, in no set order.
 
-    Lazy: memory stays bounded however many there are. Nothing is yielded when `node` is not in `within`.
+    It is lazy, so memory stays bounded. Nothing is yielded where `node` is not in `within`.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+    node : int
+    within : iterable of int
+
+    Yields
+    ------
+    frozenset of int
+
+    Examples
+    --------
+    >>> from shapeline import graphs
+    >>> sorted(map(sorted, graphs.connected_subsets(graphs.chain(4), 1, {0, 1, 2})))
+    [[0, 1], [0, 1, 2], [1], [1, 2]]
     """
     members = sorted(set(within))
     _check_nodes(graph, [node, *members], "connected_subsets")

@@ -144,6 +144,11 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     ------
     ShapelineError
         Where a file is damaged or newer, and where a folder holds no complete set or several.
+
+    Examples
+    --------
+    >>> from shapeline import scores
+    >>> rows = scores.read("results/digits/scores/kernel_shap")  # doctest: +SKIP
     """
     if isinstance(path, str | Path):
         path = _shards(Path(path)) if Path(path).is_dir() else [path]
@@ -215,7 +220,19 @@ def _shards(folder: Path) -> list[Path]:
 def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[str] = ()) -> None:
     """Write score rows as a CSV file: a column per feature, after keys, cost and status.
 
-    source: as `read` takes it, or its rows. names: of the features; by default those in the file, else their numbers.
+    Parameters
+    ----------
+    source : str, Path or pandas.DataFrame
+        What `read` takes, or its rows.
+    path : str or Path
+        Of the CSV file.
+    names : iterable of str
+        Of the features; by default those in the file, else their numbers.
+
+    Examples
+    --------
+    >>> from shapeline import scores
+    >>> scores.to_csv("results/digits/scores/exact", "exact.csv")  # doctest: +SKIP
     """
     rows, names = _read_with_names(source, names)
     kept = rows["scores"].map(lambda row: np.full(0, np.nan) if row is None else row)
@@ -231,13 +248,34 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
 
 
 def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: np.ndarray | None = None):
-    """The scores as a shap.Explanation, for that library's plots: one row per instance (and target, where there are
-    several), the mean over repeats.
+    """Return the scores as a shap.Explanation, for the plots of that library.
 
-    source: as `read` takes it, or its rows; those that failed are left out, and so are intermediate budgets. data: (n,
-    d) what to show beside them, in the order of the instances. base_values are the values of the reference, so that the
-    library's sums hold where a method is efficient. Raises ShapelineError without shap, and where d differs by
-    instance.
+    It has one row per instance (and target, where there are several), the mean over repeats. Failed rows and
+    intermediate budgets are left out.
+
+    Parameters
+    ----------
+    source : str, Path or pandas.DataFrame
+        What `read` takes, or its rows.
+    names : iterable of str
+        Of the features; by default those in the file.
+    data : array of shape (n, d), optional
+        What to show beside the scores, in the order of the instances.
+
+    Returns
+    -------
+    shap.Explanation
+        `base_values` are the values of the reference, so that the scores of an efficient method add up.
+
+    Raises
+    ------
+    ShapelineError
+        Without shap, and where d differs by instance.
+
+    Examples
+    --------
+    >>> from shapeline import scores
+    >>> explanation = scores.to_shap("results/digits/scores/exact")  # doctest: +SKIP
     """
     try:
         import shap

@@ -114,6 +114,19 @@ def explain_generation(
     ------
     ShapelineError
         Where an input is wrong, or the prompt exceeds the context window; one line.
+
+    Examples
+    --------
+    >>> import shapeline
+    >>> def log_probability(prompts):  # in place of a language model
+    ...     return [-1.0 if "tower" in prompt else -3.0 for prompt in prompts]
+    >>> context = ["The tower is old. It rains."]
+    >>> shapeline.explain_generation(log_probability, "Who built it?", context=context, target="Mara")
+    PromptExplanation: 2 parts by shapley, 4 evaluations
+    answer: Mara
+    log p(answer), nats: -1 with all parts, -3 without
+      +2                  The tower is old.
+      +0                  It rains.
     """
     if "budget" in parameters:
         raise ShapelineError(f"{WHERE}: budget is no argument; give evaluations=.")

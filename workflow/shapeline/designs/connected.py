@@ -30,12 +30,42 @@ def c_shapley(
     context: str = "absent",
     max_coalitions: int = MAX_COALITIONS,
 ) -> Design:
-    """Sum of c(U) [v(U) - v(U without i)] over connected U in N_order(i) that hold i (Chen et al. 2018, eq. 6).
+    """Return the design of C-Shapley: the sum of c(U) [v(U) - v(U without i)] over connected U around i.
 
-    weights "paper": c(U) = 2/((u+2)(u+1)u), eq. 6 to the letter; "myerson": (u-1)! b!/(u+b)! with b nodes of the window
-    adjacent to U, with which order >= diameter is the Myerson value of a game additive over components (METHODS §3).
-    context: features outside the window are "absent" (the definition) or "present" (the authors' code, never wrapped).
-    Sparse readout. Refuses more than `max_coalitions` before merging (fewer where windows are very wide).
+    Parameters
+    ----------
+    graph : networkx.Graph
+        Of the features.
+    order : int
+        Graph distance within which U lies.
+    weights : {"paper", "myerson"}
+        "paper": c(U) = 2/((u+2)(u+1)u), as printed; "myerson": (u-1)! b!/(u+b)! with b nodes of the window adjacent to
+        U, with which an order of at least the diameter gives the Myerson value of a game that is additive over
+        components.
+    context : {"absent", "present"}
+        Whether features outside the window are masked (the definition) or kept (the authors' code).
+    max_coalitions : int
+        Most coalitions before merging; less where windows are very wide.
+
+    Returns
+    -------
+    Design
+        Masks (K, d) bool and a sparse readout.
+
+    Raises
+    ------
+    ShapelineError
+        Where the windows need more coalitions, with the largest order that fits.
+
+    References
+    ----------
+    Chen, Song, Wainwright & Jordan (2018), equation 6.
+
+    Examples
+    --------
+    >>> from shapeline import designs, graphs
+    >>> len(designs.c_shapley(graphs.chain(200), order=2).masks)
+    1779
     """
     d = graphs.check(graph, "c_shapley")
     order = whole("c_shapley", "order", order, 0)
@@ -68,12 +98,41 @@ def c_shapley(
 def c_shapley_regression(
     shape: tuple[int, ...], order: int = 4, fit: str = "uniform", constrained: bool = False
 ) -> Design:
-    """Least squares on all runs of 1..order features, or squares of side 1..order (Chen et al. 2018, §4.3.2).
+    """Return the design of least squares on all runs, or squares, of features.
 
-    shape: (d,) for runs, (h, w) for squares, row major. F = v(S) - v(empty), no intercept. fit "uniform": equal
-    weights; "kernel": Shapley kernel weights W, so v(N) is met exactly where all d features are one run; "printed": the
-    paper's (X'WX)^-1 X'F, whose scale is not that of a Shapley value (METHODS §3). constrained adds that the scores
-    sum to v(N) - v(empty).
+    The response is F = v(S) - v(empty), without an intercept.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (d,) for runs, (height, width) for squares, row major.
+    order : int
+        Runs have 1 to `order` features, squares sides of 1 to `order`.
+    fit : {"uniform", "kernel", "printed"}
+        Equal weights; Shapley kernel weights W; or the paper's (X'WX)^-1 X'F, whose scale is not that of a Shapley
+        value.
+    constrained : bool
+        Whether the scores sum to v(N) - v(empty).
+
+    Returns
+    -------
+    Design
+        Masks (K, d) bool and a dense readout.
+
+    References
+    ----------
+    Chen, Song, Wainwright & Jordan (2018), section 4.3.2.
+
+    Examples
+    --------
+    >>> from shapeline import designs
+    >>> designs.c_shapley_regression((3,), order=2).masks.astype(int)
+    array([[0, 0, 0],
+           [1, 0, 0],
+           [0, 1, 0],
+           [0, 0, 1],
+           [1, 1, 0],
+           [0, 1, 1]])
     """
     where = "c_shapley_regression"
     shape = tuple(whole(where, "shape", side, 1) for side in (shape if isinstance(shape, (tuple, list)) else (shape,)))

@@ -18,21 +18,97 @@ from shapeline.errors import ShapelineError
 
 
 def shapley(d: int) -> Design:
-    """Shapley value over all 2^d coalitions, d <= 20 (Shapley 1953; METHODS §2). Masks (2^d, d), dense readout."""
+    """Return the design of the Shapley value over all coalitions.
+
+    Parameters
+    ----------
+    d : int
+        Number of features, at most 20.
+
+    Returns
+    -------
+    Design
+        Masks (2^d, d) bool and a dense readout (d, 2^d).
+
+    Raises
+    ------
+    ShapelineError
+        Where d is out of range.
+
+    References
+    ----------
+    Shapley (1953).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import designs
+    >>> def game(masks):  # (K, 3) bool -> (K,)
+    ...     return masks @ np.array([3.0, 1.0, 2.0]) + 4.0 * masks[:, 0] * masks[:, 2]
+    >>> design = designs.shapley(3)
+    >>> design.attribute(game(design.masks))
+    array([5., 1., 4.])
+    """
     d = whole("shapley", "d", d, 1)
     masks = all_coalitions(d, "shapley")
     return Design(masks, shapley_readout(masks))
 
 
 def banzhaf(d: int) -> Design:
-    """Banzhaf value, mean marginal contribution over all 2^(d-1) coalitions of the others, d <= 20 (METHODS §2)."""
+    """Return the design of the Banzhaf value, the mean marginal contribution over all coalitions of the others.
+
+    Parameters
+    ----------
+    d : int
+        Number of features, at most 20.
+
+    Returns
+    -------
+    Design
+        Masks (2^d, d) bool and a dense readout.
+
+    References
+    ----------
+    Banzhaf (1965).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import designs
+    >>> design = designs.banzhaf(2)
+    >>> design.attribute(design.masks.all(axis=1).astype(float))
+    array([0.5, 0.5])
+    """
     d = whole("banzhaf", "d", d, 1)
     masks = all_coalitions(d, "banzhaf")
     return Design(masks, np.where(masks.T, 1.0, -1.0) * 2.0 ** (1 - d))
 
 
 def occlusion(d: int) -> Design:
-    """Leave one out: v(N) - v(N without i); d + 1 coalitions, any d (METHODS §4, the control). Sparse readout."""
+    """Return the design of leave-one-out, v(N) - v(N without i).
+
+    Parameters
+    ----------
+    d : int
+        Number of features, any.
+
+    Returns
+    -------
+    Design
+        Masks (d + 1, d) bool and a sparse readout.
+
+    References
+    ----------
+    Zeiler & Fergus (2014).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import designs
+    >>> design = designs.occlusion(3)
+    >>> design.attribute(design.masks @ np.array([3.0, 1.0, 2.0]))
+    array([3., 1., 2.])
+    """
     masks = np.ones((occlusion_count(d), d), bool)
     features = np.arange(d)
     masks[features + 1, features] = False
@@ -53,12 +129,41 @@ def occlusion_count(d: int) -> int:
 
 
 def myerson(graph: networkx.Graph, max_coalitions: int = MAX_COALITIONS) -> Design:
-    """Myerson value: Shapley value of the sum, over components T of a coalition, of v(T) - v(empty) (Myerson 1977).
+    """Return the design of the Myerson value: the Shapley value of the sum of v(T) - v(empty) over the components T.
 
-    Only the empty and the connected coalitions are evaluated (20,101 on a chain of 200), so d may pass 20; refuses
-    more than `max_coalitions` (fewer where d is very large). Any graph, connected or not. With u nodes and b beside it,
-    a connected U weighs (u-1)! b!/(u+b)! for its members and -u! (b-1)!/(u+b)! for its neighbours (the sum over
-    unanimity games in closed form).
+    Only the empty and the connected coalitions are evaluated, so d may exceed 20. With u nodes and b beside it, a
+    connected U has the weight (u-1)! b!/(u+b)! for its members and -u! (b-1)!/(u+b)! for its neighbours.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        Any undirected graph on the nodes 0 to d - 1, connected or not.
+    max_coalitions : int
+        Most connected coalitions; less where d is very large.
+
+    Returns
+    -------
+    Design
+        Masks (K, d) bool, 1 + d (d + 1) / 2 rows on a chain.
+
+    Raises
+    ------
+    ShapelineError
+        Where the graph has more connected coalitions, with their number.
+
+    References
+    ----------
+    Myerson (1977).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import designs, graphs
+    >>> design = designs.myerson(graphs.chain(3))
+    >>> design.masks.shape
+    (7, 3)
+    >>> design.attribute(design.masks @ np.array([3.0, 1.0, 2.0])).round(6)
+    array([3., 1., 2.])
     """
     from scipy.sparse import csr_array
 

@@ -245,11 +245,46 @@ def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray = 0.1, rest: float = 1e-3) -> Design:
-    """The Gaussian process with relevances fixed beforehand: one matrix, for any number of features (METHODS §12).
+    """Return the design of a Gaussian process over coalitions with relevances fixed beforehand.
 
-    budget: evaluations, at least `gp_shapley_minimum(d)`. relevance: each feature's, (d,) within (0, 1), or a reach c
-    that all share as 4c/d; rest: variance left to what the prior does not hold, relative to a coalition's. Scores sum
-    to v(N) - v(empty); exact where all coalitions are given. Dense readout.
+    `shapeline.explain` and `shapley_values` choose the relevances by the values instead.
+
+    Parameters
+    ----------
+    d : int
+        Number of features.
+    budget : int
+        Evaluations, at least 2 d, or 2^d where that is less.
+    seed : int
+        Of the sample.
+    relevance : float or array of shape (d,)
+        Of each feature, within (0, 1); or a reach c that all share as 4 c / d.
+    rest : float
+        Variance left to what the prior does not hold, relative to a coalition's.
+
+    Returns
+    -------
+    Design
+        Masks (K, d) bool and a dense readout. Scores sum to v(N) - v(empty) and are exact where all coalitions are
+        given.
+
+    Raises
+    ------
+    ShapelineError
+        Where the budget, the relevances or the rest are out of range.
+
+    References
+    ----------
+    Rundel et al. (2026); Fumagalli et al. (2026).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import designs
+    >>> design = designs.gp_shapley(10, budget=40, seed=1)
+    >>> scores = design.attribute(design.masks @ np.arange(10.0))
+    >>> round(float(scores.sum()), 6)
+    45.0
     """
     masks = draw_pairs(d, budget, seed)
     pairs = find_pairs(masks[None])

@@ -26,12 +26,44 @@ def l_shapley(
     seed: int | None = None,
     max_coalitions: int = MAX_COALITIONS,
 ) -> Design:
-    """Shapley value of i in the game restricted to N_order(i) (Chen et al. 2018, eq. 5). Sparse readout.
+    """Return the design of L-Shapley: the Shapley value of i in the game restricted to its neighbourhood.
 
-    context: features outside the window are "absent" (the definition) or "present" (the authors' code, never wrapped).
-    samples: permutations inside each window of more coalitions than they would use (§4.3.1), drawn from `seed` (None
-    counts as 0); smaller windows stay exact. Refuses more than `max_coalitions` before merging
-    (fewer where windows are very wide).
+    Parameters
+    ----------
+    graph : networkx.Graph
+        Of the features, as `shapeline.graphs.chain` or `grid`.
+    order : int
+        Graph distance of the neighbourhood.
+    context : {"absent", "present"}
+        Whether features outside the window are masked (the definition) or kept (the authors' code).
+    samples : int, optional
+        Permutations inside each window of more coalitions than they would use; smaller windows stay exact.
+    seed : int, optional
+        Of the permutations; None counts as 0.
+    max_coalitions : int
+        Most coalitions before merging; less where windows are very wide.
+
+    Returns
+    -------
+    Design
+        Masks (K, d) bool and a sparse readout.
+
+    Raises
+    ------
+    ShapelineError
+        Where the windows need more coalitions.
+
+    References
+    ----------
+    Chen, Song, Wainwright & Jordan (2018), equation 5 and section 4.3.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import designs, graphs
+    >>> design = designs.l_shapley(graphs.chain(200), order=1)
+    >>> len(design.masks)
+    796
     """
     d = graphs.check(graph, "l_shapley")
     order = whole("l_shapley", "order", order, 0)

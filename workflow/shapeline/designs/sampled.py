@@ -35,15 +35,46 @@ def sample_shapley_minimum(d: int) -> int:
 
 
 def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
-    """KernelSHAP: Shapley kernel least squares with both ends met exactly (Lundberg & Lee 2017; METHODS §4).
+    """Return the design of KernelSHAP: Shapley kernel least squares with both ends met exactly.
 
-    budget: evaluations, at least `kernel_shap_minimum(d)`; K <= budget. Sizes 1 and d-1 are enumerated whole, then 2
-    and d-2, ... while their share of the kernel mass, of the budget that is left, covers them; the rest is drawn in
-    complementary pairs from the mass of the sizes left, until the budget of distinct coalitions is used; each drawn row
-    weighs that mass / rows drawn and duplicates add up. A size that the budget just holds is not enumerated: few draws
-    would stand for all the sizes between, and err up to four times as much. A budget that just misses sizes 1 and d-1
-    (2d, 2d + 1) leaves out one or two coalitions of size d-1, by `seed`.
-    Dense readout; scores sum to v(N) - v(empty) to float precision.
+    Sizes 1 and d - 1 are enumerated whole, then 2 and d - 2, and so on while their share of the kernel mass of the
+    remaining budget covers them. The rest is sampled in complementary pairs from the mass of the other sizes until the
+    budget of distinct coalitions is used; each sampled row weighs that mass / rows sampled, and duplicates add up. A
+    size that the budget just holds is not enumerated: few samples would stand for all the sizes between. A budget that
+    just misses sizes 1 and d - 1 leaves out one or two coalitions of size d - 1, by `seed`.
+
+    Parameters
+    ----------
+    d : int
+        Number of features.
+    budget : int
+        Evaluations, at least 2 d, or 2^d where that is less; a budget of 2^d gives the Shapley value.
+    seed : int
+        Of the sample.
+
+    Returns
+    -------
+    Design
+        Masks (K, d) bool with K <= budget, and a dense readout. Scores sum to v(N) - v(empty).
+
+    Raises
+    ------
+    ShapelineError
+        Where the budget is below the minimum.
+
+    References
+    ----------
+    Lundberg & Lee (2017), theorem 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import designs
+    >>> design = designs.kernel_shap(10, budget=40, seed=1)
+    >>> design.masks.shape
+    (40, 10)
+    >>> design.attribute(design.masks @ np.arange(10.0)).round(6)
+    array([0., 1., 2., 3., 4., 5., 6., 7., 8., 9.])
     """
     d, budget = _budgeted("kernel_shap", d, budget, kernel_shap_minimum)
     if d == 1:
@@ -80,14 +111,46 @@ def _share(d: int, size: int) -> float:
 
 
 def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False) -> Design:
-    """Mean marginal contribution over random permutations, as many as spend the budget (Strumbelj & Kononenko 2010).
+    """Return the design of the mean marginal contribution over random permutations.
 
-    budget: evaluations, at least `sample_shapley_minimum(d)`; K <= budget. Prefixes that permutations share are
-    evaluated once, so permutations are drawn until the distinct coalitions reach the budget; one that would overshoot
-    is drawn again, and of TRIES the one that leaves least is taken. What is redrawn depends on counts alone, which no
-    renaming of features changes, so the mean stays unbiased. antithetic: each permutation is followed by its reverse,
-    but for a last one that fits alone. A budget of all 2^d coalitions gives the Shapley value itself. Sparse readout;
-    scores sum to v(N) - v(empty).
+    Prefixes that permutations share are evaluated once, so permutations are sampled until the distinct coalitions reach
+    the budget; one that would exceed it is sampled again, and of TRIES the one that leaves least is taken. This depends
+    on counts alone, which no renaming of features changes, so the mean stays unbiased.
+
+    Parameters
+    ----------
+    d : int
+        Number of features.
+    budget : int
+        Evaluations, at least d + 1; all 2^d coalitions give the Shapley value itself.
+    seed : int
+        Of the permutations.
+    antithetic : bool
+        Whether each permutation is followed by its reverse.
+
+    Returns
+    -------
+    Design
+        Masks (K, d) bool with K <= budget, and a sparse readout. Scores sum to v(N) - v(empty).
+
+    Raises
+    ------
+    ShapelineError
+        Where the budget is below the minimum.
+
+    References
+    ----------
+    Castro, Gómez & Tejada (2009); Štrumbelj & Kononenko (2010).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import designs
+    >>> design = designs.sample_shapley(10, budget=40, seed=1)
+    >>> len(design.masks) <= 40
+    True
+    >>> design.attribute(design.masks @ np.arange(10.0)).round(6)
+    array([0., 1., 2., 3., 4., 5., 6., 7., 8., 9.])
     """
     d, budget = _budgeted("sample_shapley", d, budget, sample_shapley_minimum)
     if d == 1:

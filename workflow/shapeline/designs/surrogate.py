@@ -29,13 +29,49 @@ def lime_minimum(d: int, ridge: float = 1.0) -> int:
 def lime(
     d: int, budget: int, seed: int = 0, kernel: str = "cosine", kernel_width: float = 0.25, ridge: float = 1.0
 ) -> Design:
-    """Weights of a ridge fit with a free intercept to randomly masked inputs (Ribeiro et al. 2016). Dense readout.
+    """Return the design of a ridge regression with a free intercept on randomly masked inputs.
 
-    budget: evaluations, at least `lime_minimum(d, ridge)`; K = min(budget, 2^d). Masks are drawn as in the authors'
-    library, the full mask first, then a uniform number of masked features, uniformly placed; a repeated mask is drawn
-    again, so each counts once. kernel: "cosine", sqrt(exp(-D^2/kernel_width^2)) on the cosine distance D to the full
-    mask; "fraction", the same with D the share of masked features; "shapley", no intercept but v(empty) and v(N) met
-    exactly, each size's kernel mass shared by its masks: ridge 0 on all coalitions is KernelSHAP.
+    Masks are sampled as in the authors' library: the full mask first, then a uniform number of masked features,
+    uniformly placed; a repeated mask is sampled again, so each counts once.
+
+    Parameters
+    ----------
+    d : int
+        Number of features.
+    budget : int
+        Evaluations, at least 2; K = min(budget, 2^d).
+    seed : int
+        Of the sample.
+    kernel : {"cosine", "fraction", "shapley"}
+        "cosine": sqrt(exp(-D^2/kernel_width^2)) of the cosine distance D to the full mask; "fraction": the same with D
+        the share of masked features; "shapley": no intercept but v(empty) and v(N) met exactly, with the Shapley
+        kernel.
+    kernel_width : float
+        Of the first two kernels.
+    ridge : float
+        Penalty; 0 with kernel "shapley" on all coalitions is KernelSHAP.
+
+    Returns
+    -------
+    Design
+        Masks (K, d) bool and a dense readout.
+
+    Raises
+    ------
+    ShapelineError
+        Where the budget is below the minimum, or a number is out of range.
+
+    References
+    ----------
+    Ribeiro, Singh & Guestrin (2016).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import designs
+    >>> design = designs.lime(3, budget=8, kernel="shapley", ridge=0.0)
+    >>> design.attribute(design.masks @ np.array([3.0, 1.0, 2.0])).round(6)
+    array([3., 1., 2.])
     """
     d, budget = whole("lime", "d", d, 1), whole("lime", "budget", budget, 0)
     one_of("lime", "kernel", kernel, ("cosine", "fraction", "shapley"))

@@ -138,14 +138,51 @@ def h_shap(
     shifts: Sequence[Sequence[int]] | None = None,
     tolerance: float = TOLERANCE,
 ) -> HShap:
-    """h-Shap of one input, an image (height, width) or a vector (length,) (Teneggi et al. 2021, algorithms 1 and 2).
+    """Return the h-Shap explanation of one image (height, width) or vector (length,).
 
-    game: masks (K, *shape) bool, True = present -> values (K,).
-    shifts: cycle spinning (§6.1), the mean over partitions moved round the border by so many cells along each axis;
-    evaluations and nodes are summed.
-    shape, min_size, threshold, mode, leaf_score, tolerance: as in `explore`.
+    Parameters
+    ----------
+    game : callable
+        From masks (K, *shape) bool, True where a cell is kept, to values (K,).
+    shape : tuple of int
+        (height, width) or (length,).
+    min_size : int
+        A side is split in the middle while both halves keep this many cells.
+    threshold : float
+        What the Shapley value of a child has to exceed; in mode "relative" a percentile.
+    mode : {"absolute", "relative"}
+        "relative": a child is split if its value is positive and at least the threshold-th percentile of all values of
+        its depth.
+    leaf_score : {"uniform", "product"}
+        Of the cells of a relevant leaf: 1/|L|, or the product of the Shapley values on the path (the authors' code).
+    shifts : sequence of sequences of int, optional
+        Cycle spinning: the mean over partitions moved around the border by so many cells along each axis.
+    tolerance : float
+        A share of the range of the values; larger for a model in float32.
 
-    Raises ShapelineError.
+    Returns
+    -------
+    HShap
+        `saliency` of the input's shape, which sums to 1; `raw`; `leaves` (L, 4) top, bottom, left, right, or (L, 2);
+        `visited_nodes`; `evaluations`; `warning`; `value_empty`; `value_full`.
+
+    Raises
+    ------
+    ShapelineError
+        Where an argument is out of range or a value is not finite.
+
+    References
+    ----------
+    Teneggi, Luster & Sulam (2021), algorithms 1 and 2, section 6.1.
+
+    Examples
+    --------
+    >>> from shapeline import hierarchy
+    >>> def game(masks):  # one cell matters
+    ...     return masks[:, 1, 2].astype(float)
+    >>> found = hierarchy.h_shap(game, (4, 4), min_size=1)
+    >>> found.leaves, found.evaluations
+    (array([[1, 2, 2, 3]]), 30)
     """
     sides = sides_of_picture(shape, min_size)
     moves = checked_shifts(shifts, len(shape))

@@ -8,10 +8,37 @@ from shapeline.influence.arrays import check, column_hashes, row_hashes, table
 
 
 def counterfactual(X, labels) -> np.ndarray:
-    """Mean over records x of |c(x) - c(y)| summed over the rows y that differ from x in feature i only (eq. 15).
+    """Return the mean over rows x of |c(x) - c(y)|, summed over the rows y that differ from x in feature i only.
 
-    X (m, n), labels (m,) numbers -> (n,) float64, one global number per feature; duplicates count. In sparse data no
-    two rows differ in one feature only: the influence is then 0 everywhere, and a warning says so.
+    Duplicates count. Where no two rows differ in one feature only, the influence is 0 everywhere, with a warning.
+
+    Parameters
+    ----------
+    X, labels : arrays of shape (m, n) and (m,)
+        The data; labels are numbers.
+
+    Returns
+    -------
+    numpy.ndarray
+        (n,) float64, one global number per feature.
+
+    Raises
+    ------
+    ShapelineError
+        Where a number is missing.
+
+    References
+    ----------
+    Datta, Datta, Procaccia & Zick (2015); Sliwinski, Strobel & Zick (2019), equation 15.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import influence
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
+    >>> labels = np.array([0, 1, 0, 1])
+    >>> influence.counterfactual(X, labels)
+    array([0.5, 0. ])
     """
     X = table("counterfactual", "X", X)
     labels = check("counterfactual", "labels", labels, len(X), True)

@@ -29,18 +29,51 @@ def data_lime(
     dtype: str = "float32",
     device: str = "cpu",
 ) -> np.ndarray:
-    """Slopes of a linear fit to s(x, y) on the data around x, free intercept (METHODS §7), or a step (eq. 14).
+    """Return the slopes of a linear fit to the agreement of labels on the data around x, or of a step.
 
-    points: (p, n), each an x; -> (p, n) float64, which minimises sum_y w_y (s(x, y) - b - phi.(y - x))^2 +
-    ridge |phi|^2 over phi and b, x itself included where it is a row. s as in `mim`: positive is towards x's own label.
-    X, labels: (m, n) and (m,), the data. Rows whose weight cannot change the slopes by 1e-6 (float64: 1e-12) are left
-    out; the smaller of the two normal matrices is solved.
-    rho: w = sqrt(exp(-r^2 / rho^2)), r Euclidean.
-    mu: in place of rho, the width of the cosine distance r = 1 - cos(x, y) (0 has cosine 0 with everything).
-    ridge: penalty of large slopes.
-    classifier: "line", or "step": of classes the phi of length 1 for which sum_y w_y [agrees(y) differs from
-    1(phi.(y - x) >= 0)] is least, as far as a descent finds it.
-    regression, categorical, point_labels, dtype, device: as in `mim`, and its errors.
+    The fit minimises sum_y w_y (s(x, y) - b - phi.(y - x))^2 + ridge |phi|^2 over phi and b, with s as in `mim`, so
+    positive is towards x's own label. Rows whose weight cannot change the slopes by 1e-6 (float64: 1e-12) are left out.
+
+    Parameters
+    ----------
+    points : array of shape (p, n)
+        The explained rows.
+    X, labels : arrays of shape (m, n) and (m,)
+        The data.
+    rho : float
+        Width of the weights sqrt(exp(-r^2 / rho^2)), r the Euclidean distance.
+    regression, categorical, point_labels, dtype, device
+        As in `mim`.
+    mu : float, optional
+        In place of rho, the width of the cosine distance r = 1 - cos(x, y); 0 has cosine 0 with everything.
+    ridge : float
+        Penalty of large slopes.
+    classifier : {"line", "step"}
+        "step": of classes the phi of length 1 for which sum_y w_y [agrees(y) differs from 1(phi.(y - x) >= 0)] is
+        least, as far as a descent finds it (equation 14).
+
+    Returns
+    -------
+    numpy.ndarray
+        (p, n) float64, per unit of each column.
+
+    Raises
+    ------
+    ShapelineError
+        As `mim`.
+
+    References
+    ----------
+    Ribeiro, Singh & Guestrin (2016); Sliwinski, Strobel & Zick (2019), section 7.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import influence
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
+    >>> labels = np.array([0, 1, 0, 1])
+    >>> influence.data_lime(X[:1], X, labels).round(3)
+    array([[-0.84 ,  0.132]])
     """
     where = "data_lime"
     rho, ridge = positive(where, "rho", rho), positive(where, "ridge", ridge)

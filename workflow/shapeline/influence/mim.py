@@ -25,21 +25,53 @@ def mim(
     dtype: str = "float32",
     device: str = "cpu",
 ) -> np.ndarray:
-    """Influence sum_y (y - x) alpha(|y - x|) s(x, y) over the data (Sliwinski et al. 2019, eq. 2; METHODS §7).
+    """Return the influence sum_y (y - x) alpha(|y - x|) s(x, y) over the data.
 
-    points: (p, n), each an x; -> (p, n) float64.
-    X, labels: (m, n) and (m,), the data. s is +1 where labels agree, else -1; of more than two classes, the point's own
-    against the rest. Rows equal to x contribute 0.
-    alpha: "constant", "inverse", "inverse_square", "gaussian" (exp(-r^2 / (2 width^2))) or a function of an array r > 0
-    with finite values >= 0, computed in float64.
-    regression: s = c(y) - c(x).
-    categorical: columns that are 1 where equal to x's value, else 0.
-    width: of the gaussian.
-    point_labels: (p,), by default those of the first row that each point equals.
-    dtype: of the products.
-    device: "cpu", or "cuda" for torch.
+    s is +1 where labels agree, else -1; with more than two classes, the point's own class against the rest. Rows equal
+    to x contribute 0.
 
-    Raises ShapelineError for a label or number that is missing.
+    Parameters
+    ----------
+    points : array of shape (p, n)
+        The explained rows.
+    X, labels : arrays of shape (m, n) and (m,)
+        The data.
+    alpha : {"constant", "inverse", "inverse_square", "gaussian"} or callable
+        "gaussian" is exp(-r^2 / (2 width^2)); a function takes an array r > 0 and returns finite values >= 0.
+    regression : bool
+        Whether s is the difference of the numbers, c(y) - c(x).
+    categorical : sequence of int
+        Columns that are 1 where equal to x's value, else 0.
+    width : float
+        Of the Gaussian.
+    point_labels : array of shape (p,), optional
+        By default those of the first row that each point equals.
+    dtype : str
+        Of the products.
+    device : {"cpu", "cuda"}
+
+    Returns
+    -------
+    numpy.ndarray
+        (p, n) float64, in units of the columns times those of alpha.
+
+    Raises
+    ------
+    ShapelineError
+        Where a number or the label of a point is missing.
+
+    References
+    ----------
+    Sliwinski, Strobel & Zick (2019), equation 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import influence
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
+    >>> labels = np.array([0, 1, 0, 1])
+    >>> influence.mim(X[:1], X, labels)
+    array([[-1.25,  0.75]])
     """
     if callable(alpha):
         dtype = "float64"  # how steep it is, and so how much rounding it bears, is unknown

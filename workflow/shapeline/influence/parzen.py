@@ -20,15 +20,46 @@ def parzen(
     dtype: str = "float32",
     device: str = "cpu",
 ) -> np.ndarray:
-    """Gradient at x of P(c(x) | z), the share of x's label under a Gaussian kernel (METHODS §7).
+    """Return the gradient at x of the share of x's label under a Gaussian kernel.
 
-    points: (p, n), each an x; -> (p, n) float64, closed form: sum_y w_y (1[c(y) = c(x)] - P) (y - x) / sigma^2, with
-    softmax weights w of -|y - x|^2 / (2 sigma^2). The paper prints P(c = 1), which depends on the sign of the labels.
-    X, labels: (m, n) and (m,), the data.
-    sigma: width of the kernel; where it is so small that no row but the nearest keeps weight, the influence is 0 and a
-    warning says so.
-    regression: the labels in place of the indicator.
-    categorical, point_labels, dtype, device: as in `mim`, and its errors.
+    The closed form is sum_y w_y (1[c(y) = c(x)] - P) (y - x) / sigma^2, with softmax weights w of -|y - x|^2 / (2
+    sigma^2). The paper prints P(c = 1), which depends on the sign of the labels.
+
+    Parameters
+    ----------
+    points : array of shape (p, n)
+        The explained rows.
+    X, labels : arrays of shape (m, n) and (m,)
+        The data.
+    sigma : float
+        Width of the kernel. Where no row but the nearest keeps weight, the influence is 0, with a warning.
+    regression : bool
+        Whether the labels take the place of the indicator.
+    categorical, point_labels, dtype, device
+        As in `mim`.
+
+    Returns
+    -------
+    numpy.ndarray
+        (p, n) float64, per unit of each column.
+
+    Raises
+    ------
+    ShapelineError
+        As `mim`.
+
+    References
+    ----------
+    Baehrens et al. (2010); Sliwinski, Strobel & Zick (2019), section 7.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import influence
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
+    >>> labels = np.array([0, 1, 0, 1])
+    >>> influence.parzen(X[:1], X, labels, sigma=1.0).round(3)
+    array([[-0.208,  0.064]])
     """
     sigma = positive("parzen", "sigma", sigma)
     data = Neighbours("parzen", points, X, categorical, dtype, device)

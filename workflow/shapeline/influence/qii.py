@@ -15,11 +15,45 @@ CELLS = 1 << 24
 
 
 def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0) -> np.ndarray:
-    """Shapley value of v(S) = mean over rows y of f(x on S, y elsewhere) (Datta et al. 2016; Sliwinski et al. §7.4).
+    """Return the Shapley value of v(S) = mean over rows y of f(x on S, y elsewhere).
 
-    predict: rows (k, n) -> (k,) numbers. points (p, n), X (m, n) -> (p, n) float64. Positive: x's value raises the
-    output (the papers' game randomises S instead, which turns the sign). Up to 12 columns exact: p m 2^n rows are
-    asked; above, `permutations` orders a point, each with one row y drawn: p (n + 1) permutations.
+    Positive means that x's value raises the output; the papers' game randomises S instead, which turns the sign.
+
+    Parameters
+    ----------
+    predict : callable
+        From rows (k, n) to numbers (k,).
+    points : array of shape (p, n)
+        The explained rows.
+    X : array of shape (m, n)
+        The data.
+    permutations : int
+        Above 12 columns, orders per point, each with one sampled row y: p (n + 1) permutations evaluations. Up to 12
+        columns the values are exact, with p m 2^n evaluated rows.
+    seed : int
+        Of the sample.
+
+    Returns
+    -------
+    numpy.ndarray
+        (p, n) float64, in units of the output.
+
+    Raises
+    ------
+    ShapelineError
+        Where points and data have other columns, or outputs are not finite.
+
+    References
+    ----------
+    Datta, Sen & Zick (2016); Sliwinski, Strobel & Zick (2019), section 7.4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import influence
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
+    >>> influence.qii(lambda rows: rows @ np.array([2.0, 1.0]), [[1.0, 1.0]], X)
+    array([[0.5 , 0.25]])
     """
     points, X = table("qii", "points", points), table("qii", "X", X)
     n = X.shape[1]

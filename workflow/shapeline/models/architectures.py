@@ -19,14 +19,39 @@ __all__ = [
 
 @reported_extras("models.build")
 def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes: Any) -> Classifier:
-    """A new classifier with weights drawn from `seed`, by the name of its architecture and framework.
+    """Return a new classifier with random weights, by the name of its architecture and framework.
 
-    `sizes`: mnist_cnn, digits_cnn and cifar_cnn: classes, channels, side; crosses_cnn: classes, channels, height,
-    width, dropout; resnet18: classes, channels; mlp: inputs, hidden, classes; word_cnn: vocabulary, length, embedding,
-    filters, hidden, classes, dropout; char_cnn: alphabet, length, classes, hidden, dropout; bilstm: vocabulary, length,
-    embedding, units, classes, dropout. The defaults are the papers'. An architecture may also be one's own,
-    "path/to/file.py:function"; the function gets the sizes and returns a torch module, or a Keras model that has its
-    weights, that gives logits. Raises ShapelineError for an unknown architecture, framework or size.
+    Parameters
+    ----------
+    architecture : str
+        One of the package's, or "path/to/file.py:function": the function gets the sizes and returns a torch module, or
+        a Keras model that has its weights, that gives logits.
+    framework : {"torch", "tensorflow"}
+    seed : int
+        Of the weights.
+    **sizes
+        mnist_cnn, digits_cnn and cifar_cnn: classes, channels, side; crosses_cnn: classes, channels, height, width,
+        dropout; resnet18: classes, channels; mlp: inputs, hidden, classes; word_cnn: vocabulary, length, embedding,
+        filters, hidden, classes, dropout; char_cnn: alphabet, length, classes, hidden, dropout; bilstm: vocabulary,
+        length, embedding, units, classes, dropout. The defaults are the papers'.
+
+    Returns
+    -------
+    Classifier
+        With `n_parameters` and `log_probs(inputs)`, (n, classes).
+
+    Raises
+    ------
+    ShapelineError
+        Where the architecture, the framework or a size is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import models
+    >>> model = models.build("mlp", inputs=3, classes=2)
+    >>> model.n_parameters, model.log_probs(np.zeros((5, 3), np.float32)).shape
+    (2402, (5, 2))
     """
     if framework not in FRAMEWORKS:
         raise ShapelineError(f"models: unknown framework '{framework}'.{nearest(framework, FRAMEWORKS)}")

@@ -14,12 +14,31 @@ KEYS = ["experiment", "metric", "method", "statistic"]
 
 
 def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
-    """What both folders measured, a row a scalar statistic of a label of an experiment.
+    """Return what both folders of results measured, a row per scalar statistic of a method of an experiment.
 
-    Columns: experiment, metric, label, statistic, better ("lower" or "higher"), a and b (means over the folder's own
-    instances), shared (instances in both), difference (mean of b - a over the shared ones) with its 95 %
-    interval, low and high; NaN where fewer than two are shared. Rows that only one folder has stay, with NaN. Raises
-    ShapelineError where a folder holds no results.
+    Rows that only one folder has stay, with NaN.
+
+    Parameters
+    ----------
+    a, b : str or Path
+        Folders of results.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns experiment, metric, label (the method), statistic, better ("lower" or "higher"), a and b (means over the
+        folder's own instances), shared (instances in both), difference (mean of b - a over the shared ones) with its 95
+        % interval low and high; NaN where fewer than two instances are shared.
+
+    Raises
+    ------
+    ShapelineError
+        Where a folder holds no results.
+
+    Examples
+    --------
+    >>> import shapeline
+    >>> shapeline.compare_folders("results", "results_before")  # doctest: +SKIP
     """
     both = {"a": _read_measured(Path(a)), "b": _read_measured(Path(b))}
     means = pd.concat({side: measured.groupby(KEYS)["value"].mean() for side, measured in both.items()}, axis=1)

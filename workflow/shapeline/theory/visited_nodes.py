@@ -11,10 +11,32 @@ from shapeline.theory.games import ROUNDING, generator
 
 
 def expected_visited_nodes(n: int, gamma: int, rho: float) -> float:
-    """Expected number of nodes that h-Shap visits, root included (Teneggi et al. 2021, theorem 3.2).
+    """Return the expected number of nodes that h-Shap visits, root included.
 
-    n: cells, a power of gamma; gamma: children of a node (2 halves, 4 quadrants); rho: probability in [0, 1] that a
-    cell is important, independently; the model is an OR over the important cells, leaves are single cells, threshold 0.
+    The model is an OR over the important cells, leaves are single cells, and the threshold is 0.
+
+    Parameters
+    ----------
+    n : int
+        Cells, a power of gamma.
+    gamma : int
+        Children of a node: 2 halves, 4 quadrants.
+    rho : float
+        Probability in [0, 1] that a cell is important, independently.
+
+    Returns
+    -------
+    float
+
+    References
+    ----------
+    Teneggi, Luster & Sulam (2021), theorem 3.2.
+
+    Examples
+    --------
+    >>> from shapeline import theory
+    >>> theory.expected_visited_nodes(16, gamma=4, rho=0.0), theory.expected_visited_nodes(16, gamma=4, rho=1.0)
+    (1.0, 21.0)
     """
     where = "expected_visited_nodes"
     levels = _levels(where, n, gamma)
@@ -37,10 +59,32 @@ def expected_visited_nodes(n: int, gamma: int, rho: float) -> float:
 
 
 def similarity_lower_bound(n: int, s: int, k: int) -> float:
-    """Least cosine between the maps of h-Shap and of the Shapley value (Teneggi et al. 2021, theorem 3.4).
+    """Return the least cosine between the maps of h-Shap and of the Shapley value, max(1/sqrt(s), sqrt(k/n)).
 
-    n: cells; s: cells of the largest leaf, 1 to n (the side squared for a square leaf); k: important cells, 1 to n; the
-    model is an OR over these. The bound is max(1/sqrt(s), sqrt(k/n)), 1 where leaves are single cells.
+    The model is an OR over the important cells. The bound is 1 where leaves are single cells.
+
+    Parameters
+    ----------
+    n : int
+        Cells.
+    s : int
+        Cells of the largest leaf, 1 to n: the side squared for a square leaf.
+    k : int
+        Important cells, 1 to n.
+
+    Returns
+    -------
+    float
+
+    References
+    ----------
+    Teneggi, Luster & Sulam (2021), theorem 3.4.
+
+    Examples
+    --------
+    >>> from shapeline import theory
+    >>> theory.similarity_lower_bound(64, s=4, k=8)
+    0.5
     """
     where = "similarity_lower_bound"
     n, s, k = whole(where, "n", n, 1), whole(where, "s", s, 1), whole(where, "k", k, 1)
