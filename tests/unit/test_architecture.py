@@ -185,8 +185,9 @@ def functions() -> dict[str, tuple[int, int]]:
                 given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 counted = sum(argument.arg not in ("self", "cls") for argument in given)
                 path = f"{name.removeprefix('shapeline.')}.{node.name}"
-                # The parameters of a public function, each with a description, are no length of its code.
-                first = node.body[1 if ast.get_docstring(node) else 0].lineno if path in PUBLIC else node.lineno
+                # The described parameters of a public function are no length of its code.
+                described = "Parameters\n---" in (ast.get_docstring(node) or "")
+                first = node.body[1].lineno if described else node.lineno
                 lines = node.end_lineno - first + 1
                 sizes[path] = max(lines, sizes.get(path, (0, 0))[0]), max(counted, sizes.get(path, (0, 0))[1])
     return sizes

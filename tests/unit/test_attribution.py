@@ -141,7 +141,7 @@ def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance(
         ({"inputs": X * 1j}, "inputs: they are complex; give numbers"),
         ({"method": "external", "path": "none.parquet"}, "none.parquet: there is no such file of scores"),
         ({"method": "peer_lime_image"}, rf"explains data of kind image, not inputs of shape \({len(X)}, 6\)"),
-        ({"method": "integrated_gradients", "steps": 1}, "greater than or equal to 2.$"),
+        ({"method": "integrated_gradients", "steps": 1}, "greater than or equal to 2; give another value.$"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, words):

@@ -70,7 +70,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             ["models.digits_cnn.source: there is no file own_y.py; paths start at the repository root"],
         ),
         ("experiments.digits.budget", float("inf"), ["experiments.digits.budget", "finite number"]),
-        ("experiments.digits.methods", {"exact": {"method": "shapley"}}, ["'exact' is the only label"]),
+        ("experiments.digits.methods", {"exact": {"method": "shapley"}}, ["'exact' is the only method"]),
         ("experiments.digits.model", "cnn", ["experiments.digits.model: there is no model 'cnn'"]),
         ("experiments.digits.budget", "4", ["experiments.digits.budget", "text to YAML"]),
         ("experiments.digits.methods", None, ["experiments.digits.methods: the section is empty"]),
@@ -118,7 +118,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             {"method": "lime", "match_budget_of": "exact", "budget": 4},
             ["remove budget"],
         ),
-        ("experiments.digits.features", {"kind": "pixel"}, ["shapley enumerates 2^d", "d = 64", "d <= 20"]),
+        ("experiments.digits.features", {"kind": "pixel"}, ["shapley enumerates 2^d", "d = 64 is above 20"]),
         ("experiments.digits.methods.k", {"method": "sample_interactions"}, ["at least 242", "set 15.13 or more"]),
         (
             "experiments.crosses.methods.k",

@@ -261,7 +261,7 @@ def test_mnist_path_faults(mnist, tmp_path):
         ("t10k-labels-idx1-ubyte.gz", np.r_[np.arange(39) % 10, 10], "record 39 has the label 10"),
         ("t10k-labels-idx1-ubyte.gz", np.arange(39) % 10, "39 labels"),
         ("train-images-idx3-ubyte.gz", np.zeros((120, 28, 27)), "28x27"),
-        ("train-images-idx3-ubyte.gz", np.zeros(120), "magic number 2049, expected 2051). It holds labels"),
+        ("train-images-idx3-ubyte.gz", np.zeros(120), "magic number 2049, expected 2051); it holds labels"),
     ],
 )
 def test_mnist_bad_content(name, array, words, mnist, tmp_path):
@@ -373,7 +373,7 @@ def test_own_reads_a_frame_at_a_path(own, tmp_path):
         ("return {'inputs': np.eye(4), 'labels': list('abac'), 'class_names': 'ab'}", "record 3 has the label 'c'"),
         ("return {'inputs': np.eye(4), 'labels': [1, 2, 1, 2]}", "class '0' has no record"),
         ("return {'inputs': np.eye(4), 'labels': [0, 1, 0, 1], 'feature_names': 'abc'}", "3 feature_names"),
-        ("return {'inputs': np.eye(4), 'labels': [0, 1, 0, 1], 'feature_names': 'aabc'}", "differ"),
+        ("return {'inputs': np.eye(4), 'labels': [0, 1, 0, 1], 'feature_names': 'aabc'}", "are equal"),
         ("return {'inputs': np.eye(4), 'labels': [0, 1, 0, 1], 'split': [0, 0, 1, 3]}", "record 3 has the split 3"),
         ("return {'inputs': np.eye(4), 'labels': [0, 1, 0, 1], 'kind': 'tabel'}", "Did you mean 'table'?"),
         ("return {'inputs': [['a', 1.0]], 'labels': [0]}", "not an array of numbers"),

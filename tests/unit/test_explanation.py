@@ -212,7 +212,7 @@ def test_the_draws_of_a_row_are_the_same_for_each_class(pipeline):
     ("arguments", "words"),
     [
         ({"target": "survivd"}, "target 'survivd' is no class. Did you mean 'survived'"),
-        ({"target": "true"}, "target 'true' needs y"),
+        ({"target": "true"}, "target 'true' needs the true class of each input"),
         ({"class_names": ["one"]}, "class_names: 1 names, and the model gives 2 classes"),
         ({"background": FRAME[["sex", "age"]]}, "background: there is no column 'deck'"),
         ({"inputs": FRAME.drop(columns="sex")[:2]}, "inputs: there is no column 'sex'"),

@@ -278,7 +278,7 @@ def test_failing_evaluations_are_tried_again_and_then_reported(tmp_path):
     assert len(pd.read_parquet(tmp_path / "values.parquet")) == 31 and "9 of 40" in repr(found)
     for settings in ({"batch": 7}, {"n_jobs": 2}, {"n_jobs": 2, "batch": 5}):
         other = shapeline.shapley_values(bad, 9, 40, on_error="record", **settings)
-        assert other.error[0].startswith("9 of 40 evaluations failed"), settings
+        assert other.error[0].startswith("game: 9 of 40 evaluations failed"), settings
         with pytest.raises(ShapelineError, match="the value is nan"):
             shapeline.shapley_values(bad, 9, 40, **settings)
 

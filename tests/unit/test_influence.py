@@ -514,7 +514,7 @@ X3 = np.eye(3)
         (lambda: influence.parzen(X3, X3, [0, 1, 1], float("nan")), "sigma = nan"),
         (lambda: influence.data_lime(X3, X3, [0, 1, 1], ridge=0), "ridge = 0"),
         (lambda: influence.data_lime(X3, X3, [0, 1, 1], mu=0.1, categorical=(0,)), "cosine kernel"),
-        (lambda: influence.shifted_picture(np.ones(3), np.ones(4)), "must agree"),
+        (lambda: influence.shifted_picture(np.ones(3), np.ones(4)), "give equal shapes"),
     ],
 )
 def test_a_mistake_is_one_line(call, message):

@@ -503,7 +503,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
         (
             "experiments.loans.metrics.own.functions",
             {"spread": "examples/own/spread.py:spred"},
-            "metrics.own.functions.spread: examples/own/spread.py has no function 'spred'. Did you mean 'spread'?",
+            "metrics.own.functions.spread: examples/own/spread.py: has no function 'spred'. Did you mean 'spread'?",
         ),
         ("experiments.loans.methods.gradient", {"method": "saliency"}, "needs the derivative of a network"),
         ("experiments.limits.value", "log_probability", "is of regression and has no log_probability"),

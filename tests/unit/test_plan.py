@@ -109,7 +109,7 @@ def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, t
     jobs.check_records(loaded)  # written just after the file: Snakemake made it
     for later in (-60, 3600):
         os.utime(record, (os.stat(path).st_mtime + later,) * 2)
-        with pytest.raises(ShapelineError, match=rf"no true record of 1 output\(s\) .*: {path}\. Remake"):
+        with pytest.raises(ShapelineError, match=rf"no true record of 1 output\(s\) .*: {path}; remake"):
             jobs.check_records(loaded)
     record.write_text(json.dumps({"params": ["{}"]}))  # Snakemake itself runs the job again
     jobs.check_records(loaded)

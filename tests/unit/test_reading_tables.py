@@ -152,7 +152,7 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
     file = tmp_path / "own.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array([1, 2])] * 3, ["y", "a", "y"]), file)
     for read in (table_file.header, table_file.frame):
-        with pytest.raises(ShapelineError, match=r"names 'y' stands twice or more \(columns 1 and 3\)"):
+        with pytest.raises(ShapelineError, match=r"the name 'y' stands twice or more \(columns 1 and 3\)"):
             read(file)
 
 
@@ -193,7 +193,7 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
         (written(), {"na_values": "?"}, "'na_values': '?' is no list"),
         (written(), {"trim": 1}, "'trim': 1 is no truth value; give true or false"),
         (written(), {"decimal": ";"}, "'decimal': ';' is no decimal sign; give '.' or ','"),
-        (written(), {"thousands": "x"}, "'thousands': 'x' is none of"),
+        (written(), {"thousands": "x"}, "'thousands': 'x' is no sign of thousands"),
         (written(), {"thousands": "."}, "'thousands': '.' is the sign of decimals too"),
     ],
     ids=lambda value: None if isinstance(value, str) else "",

@@ -5,9 +5,11 @@ import logging
 
 import pytest
 
+from shapeline.api.explanation import RENAMED
 from shapeline.config import validation
 from shapeline.config.validation import RENAMED_KEYS, rename_keys
 from shapeline.errors import ShapelineError
+from shapeline.scores import RENAMED_COLUMNS
 
 # A value of each renamed key where a configuration has it: the section of that place, and the value.
 USES = {
@@ -148,3 +150,9 @@ def test_the_users_configuration_is_not_changed():
     before = copy.deepcopy(raw)
     validation.load(raw)
     assert raw == before
+
+
+def test_the_changelog_names_every_rename(root):
+    text = (root / "CHANGELOG.md").read_text()
+    renames = [*((old, new) for _, old, new in RENAMED_KEYS), *RENAMED_COLUMNS.items(), *RENAMED.items()]
+    assert not [(old, new) for old, new in renames if f"`{old}`" not in text or f"`{new}`" not in text]

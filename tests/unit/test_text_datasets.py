@@ -242,7 +242,7 @@ def test_settings_and_their_defaults():
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
-        ({"texts": ["a", 3], "labels": [0, 1]}, "record 1 is int, not a text"),
+        ({"texts": ["a", 3], "labels": [0, 1]}, "record 1 is int; give a text"),
         ({"texts": ["a", None], "labels": [0, 1]}, "record 1 is NoneType"),
         ({"texts": ["a", "b", "c"], "labels": [0, 1]}, "2 labels for 3 texts"),
         ({"texts": ["a", "b"]}, "no 'labels'"),
