@@ -148,7 +148,7 @@ def change(**columns):
         (None, {"target": "size", "columns": ["rooms"]}, "the target 'size' is missing in 2 row(s), first in row 3"),
         (None, {"target": "rooms", "task": "regresion"}, "Did you mean 'regression'?"),
         (change(sold=lambda t: "yes"), {}, "has one class, 'yes'"),
-        (change(size=lambda t: np.nan), {}, "column 'size' is missing in every row"),
+        (change(size=lambda t: np.nan), {}, "column 'size': is missing in every row"),
         (change(size=lambda t: np.inf), {}, "is infinite in row 0"),
         (change(sold=lambda t: t["size"].fillna(1.5)), {}, "set task: regression"),
         (change(sold=lambda t: np.arange(60)), {}, "60 different numbers in 60 rows; set task: regression"),

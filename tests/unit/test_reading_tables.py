@@ -249,7 +249,7 @@ def test_numbers_that_are_written_otherwise_are_refused_with_the_keys(prepared, 
     with pytest.raises(ShapelineError) as failure:
         prepared(european(style, separator), **entry)
     told = str(failure.value)
-    assert "own.csv, column 'x' holds numbers such as" in told and "\n" not in told
+    assert "own.csv, column 'x': holds numbers such as" in told and "\n" not in told
     for key, sign in zip(("decimal", "thousands"), style, strict=True):
         assert sign == "." or sign is None or f"{key}: {sign!r}" in told, told
 
@@ -324,7 +324,7 @@ def test_a_word_in_a_column_that_is_otherwise_numeric_is_missing(prepared):
 
 
 def test_a_column_of_missing_cells_alone_stays_so(prepared):
-    with pytest.raises(ShapelineError, match="column 'x' is missing in every row"):
+    with pytest.raises(ShapelineError, match="column 'x': is missing in every row"):
         prepared("x,z,y\n" + "NA,1,a\nNA,2,b\n" * 9)
 
 
