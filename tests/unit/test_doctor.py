@@ -92,7 +92,7 @@ def test_what_a_damaged_file_hides_is_a_problem_and_the_rest_is_told(place, defa
     file.parent.mkdir(parents=True)
     file.touch()
     text, problems = told(default)
-    assert len(problems) == 1 and problems[0].startswith(f"{file} is damaged (")
+    assert len(problems) == 1 and problems[0].startswith(f"{file}: damaged (")
     assert "packages as pinned" in text and "Disk and memory" in text
 
 

@@ -277,7 +277,7 @@ def test_a_reduced_picture_is_averaged_over_its_area():
 def test_grey_where_colour_is_expected(tmp_path, folder):
     path = folder({"horse/grey.jpg": encoded(np.full((12, 10), 90), "JPEG")})
     message = refused(tmp_path, path)
-    assert "horse/grey.jpg is grey and colour is expected; set color: grey, or save the image as RGB" in message
+    assert "horse/grey.jpg: is grey and colour is expected; set color: grey, or save the image as RGB" in message
     card, data = prepared(tmp_path, "image_folder", path, color="grey")
     assert card["input_shape"] == [1, 12, 10]
     # Luma: 0.299 R + 0.587 G + 0.114 B.
@@ -301,7 +301,7 @@ def test_transparent_and_strange_pictures_are_refused_and_opaque_ones_are_read(t
         image.save(tmp_path / name, form)
         content = (tmp_path / name).read_bytes()
         (tmp_path / name).unlink()
-        assert f"horse/{name} is of mode {mode}; save it as RGB or grey" in refused(
+        assert f"horse/{name}: is of mode {mode}; save it as RGB or grey" in refused(
             tmp_path, folder({f"horse/{name}": content}), color="grey", on_decode_error="skip"
         )
     palette = Image.fromarray(colour).quantize(8)
@@ -366,7 +366,7 @@ def test_a_corrupt_picture_stops_or_is_skipped_named_and_counted(tmp_path, folde
     bad = {"deer/cut.jpg": good[: len(good) // 2], "horse/page.png": b"<html>", "horse/empty.jpeg": b""}
     path = folder(bad)
     message = refused(tmp_path, path)
-    assert "deer/cut.jpg cannot be decoded (" in message and "or set on_decode_error: skip" in message
+    assert "deer/cut.jpg: cannot be decoded (" in message and "or set on_decode_error: skip" in message
     card, data = prepared(tmp_path, "image_folder", path, on_decode_error="skip")
     assert card["records"]["read"] == 13 and card["records"]["left_out_unreadable"] == 3 and len(data.ids) == 10
     assert card["notes"] == ["cannot be decoded and left out: deer/cut.jpg, horse/empty.jpeg, horse/page.png"]

@@ -329,11 +329,11 @@ def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, 
     with open(path, "w") as file:
         file.write(text)
     with pytest.raises(
-        ShapelineError, match=rf"^{path} is damaged \(.+\); remove it and run again, which makes it anew$"
+        ShapelineError, match=rf"^{path}: damaged \(.+\); remove it and run again, which makes it anew$"
     ):
         jobs.check_records(loaded)
     if "prepared" in path:
-        with pytest.raises(ShapelineError, match=f"{path} is damaged"):
+        with pytest.raises(ShapelineError, match=f"{path}: damaged"):
             estimates.estimate_run(loaded)
 
 
@@ -395,5 +395,5 @@ def test_a_rival_on_words_tracks_the_method_that_sets_its_budget(root, monkeypat
 
 def test_a_budget_too_small_for_any_document_is_told_before_any_job(default):
     default["experiments"]["reviews"]["budget"] = 1
-    with pytest.raises(ShapelineError, match=r"reviews\.budget: 1 x d is too few for kernel_shap: set 2"):
+    with pytest.raises(ShapelineError, match=r"reviews\.budget: 1 x d is too few for kernel_shap; set 2"):
         validation.load(default)

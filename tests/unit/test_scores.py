@@ -82,7 +82,7 @@ def test_the_rows_of_a_training_are_apart_from_those_of_randomised_models(tmp_pa
 def test_a_file_of_a_newer_schema_is_one_line(tmp_path):
     file = tmp_path / "0-of-1.parquet"
     scores.write(file, rows([2]), {"schema_version": scores.VERSION + 1})
-    with pytest.raises(ShapelineError, match=rf"{file} has version 4 .* reads up to 3; install a newer") as failure:
+    with pytest.raises(ShapelineError, match=rf"{file}: has version 4 .* reads up to 3; install a newer") as failure:
         scores.read(tmp_path)
     assert "\n" not in str(failure.value)
 
@@ -124,7 +124,7 @@ def test_damage_is_named(tmp_path):
     for cut in (0, 4, len(good) // 2, len(good) - 4):
         path.write_bytes(good[:cut])
         for read in (scores.read, scores.metadata):
-            with pytest.raises(ShapelineError, match=rf"{path} is damaged \(.*\); remove it and run again"):
+            with pytest.raises(ShapelineError, match=rf"{path}: damaged \(.*\); remove it and run again"):
                 read(path)
     start = good.index(b"PAR1") + 2000  # well inside the scores
     for place in range(start, start + 6000, 211):

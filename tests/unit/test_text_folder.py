@@ -182,7 +182,7 @@ def edited(folder, name, **changes):
     [
         (lambda path: path.rename(path.parent / "gone"), "there is no folder examples/text_folder/model"),
         (lambda path: (path / "config.json").unlink(), "has no config.json"),
-        (lambda path: (path / "config.json").write_text("{"), "config.json is not readable as JSON"),
+        (lambda path: (path / "config.json").write_text("{"), "config.json: is not readable as JSON"),
         (lambda path: edited(path, "config.json", auto_map={"AutoModel": "own.py"}), "asks to run code of its own"),
         (lambda path: edited(path, "tokenizer_config.json", auto_map={}), "asks to run code .* tokenizer_config.json"),
         (lambda path: edited(path, "config.json", architectures=["BertModel"]), "holds BertModel, which is no text cl"),

@@ -466,7 +466,7 @@ def test_a_box_file_that_names_a_missing_picture(tmp_path, source, gone, told):
 def test_a_picture_that_cannot_be_decoded(tmp_path, source, name):
     content = OFFICIAL[source]()
     content[name] = content[name][:60]
-    assert f"{name} cannot be decoded" in refused(tmp_path, source, content)
+    assert f"{name}: cannot be decoded" in refused(tmp_path, source, content)
     records = read(tmp_path, source, content, on_decode_error="skip")
     assert records["skipped"] == {annotated.MISSING: 0, annotated.UNREADABLE: 1}
     assert len(records["labels"]) == len(read(tmp_path, source, OFFICIAL[source]())["labels"]) - 1
@@ -525,7 +525,7 @@ def test_files_of_slides_that_are_refused(tmp_path):
     content = files.malaria()
     assert "training.json: no JSON" in refused(tmp_path, "malaria", {**content, "malaria/training.json": b"[{"})
     assert "training.json is there twice" in refused(tmp_path, "malaria", {**content, "other/training.json": b"[]"})
-    assert "a.png is there twice" in refused(
+    assert "a.png: is there twice" in refused(
         tmp_path, "malaria", {**content, "other/a.png": content["malaria/images/a.png"]}
     )
     del content["malaria/training.json"]

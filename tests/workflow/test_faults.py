@@ -261,7 +261,7 @@ def test_a_damaged_score_file_is_named_and_made_anew(done, undisturbed, damage):
     file.write_bytes(content if damage == "flipped bits" else content[: len(content) // 2])
     stopped = done.snakemake("metrics", "--cores", "1", check=False)
     assert stopped.returncode
-    assert re.search(rf"{SHARDS}/2-of-5.parquet is damaged \(.*\); remove it and run again", stopped.stderr)
+    assert re.search(rf"{SHARDS}/2-of-5.parquet: damaged \(.*\); remove it and run again", stopped.stderr)
     file.unlink()
     done.snakemake("scores", "--cores", "2")
     assert_as_undisturbed(done, undisturbed)
@@ -395,7 +395,7 @@ def test_a_file_that_is_edited_while_its_job_runs_is_read_again(fresh):
     (fresh.path / "own.py").write_text(READ)
     arrays = "data/prepared/digits38/arrays.npz"
     stopped = fresh.snakemake(arrays, "--cores", "1", check=False)
-    assert "own.py was changed while this job ran" in stopped.stderr and not (fresh.path / arrays).exists()
+    assert "own.py: was changed while this job ran" in stopped.stderr and not (fresh.path / arrays).exists()
     fresh.snakemake(arrays, "--cores", "1")
     assert np.load(fresh.path / arrays)["inputs"].max() == 3 * 199
 

@@ -35,7 +35,7 @@ def test_files_of_other_jobs_are_never_measured_or_compared(tiny, tmp_path):
     put(copy.path / R / "scores/occlusion/0-of-1.parquet", kernel)
     wanted = f"{R}/metrics/measured.parquet"
     stopped = copy.snakemake("--forcerun", wanted, "--until", wanted, "--cores", "2", check=False)
-    assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet is of label 'occlusion'" in stopped.stderr
+    assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet: is of label 'occlusion'" in stopped.stderr
 
     def older(rows, told):
         told["settings_digest"] = "older"
@@ -43,12 +43,12 @@ def test_files_of_other_jobs_are_never_measured_or_compared(tiny, tmp_path):
     shutil.copy2(kept, kernel)
     put(kernel, kernel, older)
     stopped = copy.snakemake("--forcerun", wanted, "--until", wanted, "--cores", "2", check=False)
-    assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet is of settings 'older'" in stopped.stderr
+    assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet: is of settings 'older'" in stopped.stderr
 
     shutil.copy2(tiny.path / wanted, copy.path / wanted)  # which Snakemake removes of a job that failed
     page = ("results/reports/tiny.html", "--forcerun", "render_report", "--allowed-rules", "render_report")
     stopped = copy.snakemake(*page, "--cores", "1", check=False)
-    assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet is of settings 'older'" in stopped.stderr
+    assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet: is of settings 'older'" in stopped.stderr
 
     def other_model(rows, told):
         rows["value_full"] -= 0.01

@@ -82,7 +82,7 @@ def test_a_grey_picture_stops_the_run_with_one_line(fresh, tmp_path):
     done = fresh.snakemake("data/prepared/pets/card.json", "--cores", "1", check=False)
     assert done.returncode
     log = (fresh.path / "results/logs/prepare_dataset/pets.log").read_text()
-    assert "deer/grey.png is grey and colour is expected; set color: grey" in log
+    assert "deer/grey.png: is grey and colour is expected; set color: grey" in log
     assert not (fresh.path / "data/prepared/pets").exists() or not any((fresh.path / "data/prepared/pets").iterdir())
     # Without `size` the features' number is known only when the images are read; a wrong key is told at once.
     fresh.configure(

@@ -201,7 +201,9 @@ def augment(predict: Callable, points, X, labels, count: int = 100, spread: floa
     points, X = table("augment", "points", points), table("augment", "X", X)
     spread = positive("augment", "spread", spread)
     if points.shape[1] != X.shape[1]:
-        raise ShapelineError(f"augment: points have {points.shape[1]} features and X has {X.shape[1]}.")
+        raise ShapelineError(
+            f"augment: points have {points.shape[1]} features and X has {X.shape[1]}; give them the same columns."
+        )
     random = np.random.default_rng(seed)
     noise = random.standard_normal((len(points), count, X.shape[1])) * (spread * X.std(axis=0))
     rows = (points[:, None, :] + noise).reshape(-1, X.shape[1])

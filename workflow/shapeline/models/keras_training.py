@@ -119,7 +119,7 @@ class Trainer:
         except OSError:
             raise
         except Exception as error:  # reading other bytes raises whatever their first letters lead to
-            raise ShapelineError(f"{path} is damaged; remove it, and the training starts anew.") from error
+            raise ShapelineError(f"{path}: damaged; remove it, and the training starts anew.") from error
         for group in ("module", "optimizer", "best"):
             names = [name for name in arrays if name.startswith(group)]
             state[group] = [arrays[f"{group}{i}"] for i in range(len(names))]

@@ -127,7 +127,7 @@ class Trainer:
         except OSError:
             raise
         except Exception as error:  # reading other bytes raises whatever their first letter leads to
-            raise ShapelineError(f"{path} is damaged; remove it, and the training starts anew.") from error
+            raise ShapelineError(f"{path}: damaged; remove it, and the training starts anew.") from error
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.module.load_state_dict(state["module"])

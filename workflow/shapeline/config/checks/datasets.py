@@ -101,7 +101,7 @@ def own_texts(place: Place) -> Iterator[str]:
     if "count" in chosen.model_fields_set:
         yield f"{where}.count: custom texts are all explained; remove the count"
     if source and source.kind != "text":
-        yield f"{where}.texts: only a dataset of kind text takes them, not one of kind {source.kind}"
+        yield f"{where}.texts: only a dataset of kind text takes them, not one of kind {source.kind}; remove the key"
     of_pairs = bool(place.dataset and place.dataset.text_pair)
     for number, text in enumerate(chosen.texts):
         if isinstance(text, list) != of_pairs:

@@ -368,14 +368,14 @@ def budget(label: MethodPlace) -> Iterator[str]:
         yield f"{where}.match_budget_of: {error}"
         return
     if len(set(entry.intermediate_budgets or ())) < len(entry.intermediate_budgets or ()):
-        yield f"{where}.intermediate_budgets: a budget is listed twice"
+        yield f"{where}.intermediate_budgets: a budget is listed twice; remove one"
     key = "match_budget_of" if entry.match_budget_of else "budget"
     own = own_place(label) if key == "budget" else f"{where}.{key}"
     asked = [(own if entry.match_budget_of or entry.budget else f"{label.place.where}.budget", most)]
     for smaller in entry.intermediate_budgets or ():
         asked.append((f"{where}.intermediate_budgets", smaller))
         if smaller >= most:
-            yield f"{where}.intermediate_budgets: {smaller:g} is not below the budget of {most:g}"
+            yield f"{where}.intermediate_budgets: {smaller:g} is not below the budget of {most:g}; give smaller ones"
     yield from _too_few(label, asked)
 
 
@@ -388,7 +388,7 @@ def _too_few(label: MethodPlace, asked: list[tuple[str, float]]) -> Iterator[str
         for place, multiple in asked:
             if multiple < 0.9 * least:
                 enough = math.ceil(10 * least) / 10
-                yield f"{place}: {multiple:g} x d is too few for {entry.method}: set {enough:g} or more"
+                yield f"{place}: {multiple:g} x d is too few for {entry.method}; set {enough:g} or more"
         return
     least = minimum({**entry.model_dump(), "d": d})
     for place, multiple in asked:
@@ -396,5 +396,5 @@ def _too_few(label: MethodPlace, asked: list[tuple[str, float]]) -> Iterator[str
         if count < least:
             yield (
                 f"{place}: {multiple:g} x d is {count} evaluations and {entry.method} needs at least {least} "
-                f"at d = {d}: set {math.ceil(100 * least / d) / 100:g} or more"
+                f"at d = {d}; set {math.ceil(100 * least / d) / 100:g} or more"
             )
