@@ -92,7 +92,7 @@ def read_polarity(paths: dict[str, Path], limits: dict | None = None) -> dict:
             sentences_of[name.split("/")[-1]] = [line.strip() for line in sentences.split("\n")]
     for name in POLARITY_FILES:
         if name not in sentences_of:
-            raise ShapelineError(f"{path}: holds no {name}, which polarity needs.")
+            raise ShapelineError(f"{path}: holds no {name}, which polarity needs; get it again.")
         if sentences_of[name][-1] == "":
             sentences_of[name].pop()  # what follows the last line's end
     return {
@@ -125,7 +125,7 @@ def read_yahoo(paths: dict[str, Path], limits: dict | None = None) -> dict:
                 labels.append(label)
     for name in parts:
         if name not in records:
-            raise ShapelineError(f"{path}: holds no {name}, which yahoo needs.")
+            raise ShapelineError(f"{path}: holds no {name}, which yahoo needs; get it again.")
     rows = {name: len(records[name][1]) for name in parts}
     return {
         "texts": [document for name in parts for document in records[name][0]],
