@@ -229,7 +229,7 @@ def test_wilsons_interval_is_scipys(count, of):
 def test_a_finding_on_some_of_the_rows_says_so(results):
     results.dataset_card = {"subset": "subset: train_some.csv, 40 rows, in place of train.csv"}
     found = claims.of(results)
-    assert (
-        len(found) > 1
-        and found["found here"].str.endswith("on a subset: train_some.csv, 40 rows, in place of train.csv").all()
-    )
+    told = "on a subset: train_some.csv, 40 rows, in place of train.csv"
+    assert len(found) > 1 and found["found here"].str.endswith(told).all()
+    assert found["verdict"].str.endswith(" on a subset").all()
+    assert (claims.table([results])["verdict"] == claim_checks.UNTESTABLE).sum() > 9  # not those

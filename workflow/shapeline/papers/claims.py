@@ -338,7 +338,7 @@ def section(results: Results) -> HTML:
 def _judged(claim: Claim, results: Mapping[str, Results]) -> dict:
     there = [name for name in claim.experiments if name in results]
     absent = [name for name in claim.experiments if name not in results]
-    name = ", ".join(there if claim.every else there[:1]) if there else None
+    ending, name = "", ", ".join(there if claim.every else there[:1]) if there else None
     if not there or (claim.every and absent):
         finding = Finding(f"{absent[0]} is not among these reports", UNTESTABLE)
     else:
@@ -348,7 +348,8 @@ def _judged(claim: Claim, results: Mapping[str, Results]) -> dict:
         card = results[there[0]].dataset_card
         if card.get("synthetic"):
             finding = Finding(f"{finding.found}, on synthetic data", finding.verdict)
-        if card.get("subset"):  # a claim about the paper's data is not decided by other data
+        if card.get("subset") and finding.verdict != UNTESTABLE:
+            ending = " on a subset"  # which decides no claim about the paper's data
             finding = Finding(f"{finding.found}, on a {card['subset']}", finding.verdict)
     return {
         "paper": claim.paper,
@@ -356,5 +357,5 @@ def _judged(claim: Claim, results: Mapping[str, Results]) -> dict:
         "claim": claim.text,
         "experiment": name or "–",
         "found here": finding.found,
-        "verdict": ("⚠ " if finding.verdict == FAILS else "") + finding.verdict,
+        "verdict": ("⚠ " if finding.verdict == FAILS else "") + finding.verdict + ending,
     }
