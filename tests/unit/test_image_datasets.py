@@ -1,8 +1,10 @@
 """CIFAR-10's binary archive and one's own images in class folders: the right pixels, and one clear line otherwise."""
 
 import gzip
+import itertools
 import lzma
 import os
+import runpy
 import shutil
 import tarfile
 import zipfile
@@ -641,3 +643,20 @@ def test_the_example_of_cifar_copies_is_valid_and_says_lossy(real_data, root, de
         default | {"run": own["run"]} | {key: default[key] | own[key] for key in mistakes.SECTIONS}
     )
     assert "lossy" in loaded.experiments["cifar_copies"].report.title
+
+
+def test_crops_of_the_frames_example_are_around_green_lights_or_without_one(root):
+    """Lights are the only bright pixels: a crop is bright exactly where it is labelled so; any size is classified."""
+    example = runpy.run_path(str(root / "examples" / "lisa_frames.py"))
+    images, boxes = (
+        np.zeros((3, 3, 120, 150), np.uint8),
+        [[(1, 0, 0, 8, 6)], [(0, 50, 50, 60, 60)], [(1, 90, 120, 110, 140)]],
+    )
+    for image, own in zip(images, boxes, strict=True):
+        for category, top, left, bottom, right in own:
+            image[:, top:bottom, left:right] = 255 * category
+    batches = example["iterate_crops"](images, [np.array(own) for own in boxes])
+    for crops, labels in itertools.islice(batches, 4):
+        assert crops.shape == (32, 3, 48, 48) and labels.tolist() == [0, 1] * 16
+        assert ((crops.amax((1, 2, 3)) > 0) == (labels == 1)).all()
+    assert example["network"](2, 3)(crops).shape == (32, 2)
