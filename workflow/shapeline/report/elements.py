@@ -11,7 +11,8 @@ import pandas as pd
 from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
-from matplotlib.textpath import TextPath
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from PIL import Image
 
 from shapeline.report.html import HTML
@@ -146,7 +147,7 @@ def _pixels(drawing: Figure) -> bytes:
     width = int(drawing.get_figwidth() * DOTS_PER_INCH)
     pixels = Image.frombytes("RGBA", (width, buffer.tell() // 4 // width), buffer.getvalue()).convert("RGB")
     if pixels.getcolors(MANY_COLOURS):
-        pixels = pixels.quantize(256, dither=Image.Dither.NONE)
+        pixels = pixels.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     buffer = io.BytesIO()
     pixels.save(buffer, "png", compress_level=6)
     return buffer.getvalue()
@@ -154,7 +155,8 @@ def _pixels(drawing: Figure) -> bytes:
 
 def width_of(text: str) -> float:
     """Return the width of a line of text in the current style (inches)."""
-    return TextPath((0, 0), text, size=rcParams["font.size"]).get_extents().width / 72
+    font = FontProperties(size=rcParams["font.size"])
+    return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] / 72
 
 
 def lay_out(drawing: Figure) -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -32,6 +32,19 @@ UNITS = {
 DIRECTIONS = {"deletion": "lower", "insertion": "higher"}  # of the two curves: which way is better
 
 
+def remember(compute: Callable) -> Callable:
+    """Decorate a function of results and hashable values: it is computed once per experiment and values."""
+
+    @functools.wraps(compute)
+    def wrapper(results: "Results", *given):
+        known, key = results.memo, (compute, *given)
+        if key not in known:
+            known[key] = compute(results, *given)
+        return known[key]
+
+    return wrapper
+
+
 @dataclass(frozen=True)
 class Results:
     """Everything a report shows, read once by `load`."""
@@ -51,6 +64,11 @@ class Results:
     measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
     trainings: dict[str, pd.DataFrame]  # the same with those of the model's other trainings, by their number
     intermediate_budgets: dict[str, pd.DataFrame] = field(default_factory=dict)  # rows at budgets below the label's own
+
+    @functools.cached_property
+    def memo(self) -> dict:
+        """What `remember` has computed."""
+        return {}
 
     @functools.cached_property
     def dataset(self) -> Dataset:

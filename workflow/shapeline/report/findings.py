@@ -14,6 +14,7 @@ from shapeline.report.experiment import (
     explained_class,
     ids,
     other_data,
+    remember,
     scalars,
     spent,
 )
@@ -22,6 +23,7 @@ from shapeline.statistics import paired
 from shapeline.statistics.paired import EqualError, compare_at_equal_error
 
 
+@remember
 def headline(results: Results) -> dict:
     """The one row of an experiment in the index: plain numbers and names, None where a metric is missing."""
     areas = scalars(results.metrics.get("log_odds"), "deletion_auc")["mean"]

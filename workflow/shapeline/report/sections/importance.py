@@ -223,6 +223,7 @@ def _show_images(results: Results, label: str) -> Iterator[HTML | None]:
 # --------------------------------------------------------------------------------------------------------- words
 
 
+@experiment.remember
 def mean_words(results: Results, label: str) -> pd.DataFrame:
     """Return group (explained class), word, mean score with its 95 % interval over texts, and their number, the largest
     first: words that stand in several texts, where there are such."""
