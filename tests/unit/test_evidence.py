@@ -14,8 +14,8 @@ from scipy import stats
 from shapeline.report import criteria, formatting, styling
 from shapeline.report.criteria import Criterion, Evidence
 from shapeline.report.experiment import near_chance
-from shapeline.report.figures import evidence as figures_evidence
-from shapeline.report.sections import evidence, overview_matrix, pooled, robustness
+from shapeline.report.figures import dots
+from shapeline.report.sections import evidence, overview_matrix, robustness
 from shapeline.statistics import bounds, paired, ranking
 
 QUESTION = Criterion("log_odds", "deletion_auc", "lower", "Faithfulness: area", "deletion", "nats")
@@ -430,19 +430,19 @@ def test_no_advice_on_a_model_near_chance(one):
 
 
 def test_rank_diagram_names_every_method_with_its_average_rank(one):
-    drawing = figures_evidence.rank_diagram(one, styles(one))
+    drawing = dots.rank_diagram(one, styles(one))
     texts = [text.get_text() for text in drawing.axes[0].texts]
     average = ranking.ranks(one.values).mean()
     for label, rank in average.items():
         assert any(label in text and f"{rank:.1f}" in text for text in texts), label
     assert any("critical difference" in text for text in texts)
     two = answer({"a": [1.0] * 8, "b": [2.0] * 8}, {"a": 1, "b": 1})
-    assert figures_evidence.rank_diagram(two, {}) is None
+    assert dots.rank_diagram(two, {}) is None
 
 
 def test_cost_plane_joins_the_methods_that_no_cheaper_one_beats(one):
     rows = pd.DataFrame({"mean": one.values.mean(), "low": one.values.mean() - 0.1, "high": one.values.mean() + 0.1})
-    axes = figures_evidence.cost_plane(one, rows, styles(one)).axes[0]
+    axes = dots.cost_plane(one, rows, styles(one)).axes[0]
     line = max(axes.lines, key=lambda each: len(each.get_xdata()))
     expected = [cost for cost, label in ((0, "free"), (5, "poor"), (10, "cheap"), (1000, "dear"))]
     best = one.values.mean()
@@ -453,7 +453,7 @@ def test_cost_plane_joins_the_methods_that_no_cheaper_one_beats(one):
 def test_cost_plane_has_a_panel_against_seconds(one):
     rows = pd.DataFrame({"mean": one.values.mean(), "low": one.values.mean() - 0.1, "high": one.values.mean() + 0.1})
     seconds = pd.Series({"dear": 0.5, "cheap": 2.0, "poor": math.nan, "free": 0.001})
-    first, second = figures_evidence.cost_plane(one, rows, styles(one), seconds).axes
+    first, second = dots.cost_plane(one, rows, styles(one), seconds).axes
     assert "evaluations" in first.get_xlabel() and "seconds" in second.get_xlabel() and second.get_xscale() == "log"
     named = [{text.get_text(): text.xy[0] for text in axes.texts if text.get_text()} for axes in (first, second)]
     assert named == [dict(one.evaluations), dict(seconds.dropna())]  # where poor spent unknown seconds
@@ -461,9 +461,9 @@ def test_cost_plane_has_a_panel_against_seconds(one):
     ahead = one.values.mean()["cheap"] <= one.values.mean()["dear"]
     assert list(line.get_xdata()) == [0.001, 0.5, 2.0][: 3 if ahead else 2]
     unknown = dataclasses.replace(one, evaluations=pd.Series(dtype=float))  # as of scores made elsewhere
-    [alone] = figures_evidence.cost_plane(unknown, rows, styles(one), seconds).axes
+    [alone] = dots.cost_plane(unknown, rows, styles(one), seconds).axes
     assert "seconds" in alone.get_xlabel()
-    assert figures_evidence.cost_plane(unknown, rows, styles(one)) is None
+    assert dots.cost_plane(unknown, rows, styles(one)) is None
 
 
 def test_the_figures_carry_their_numbers(one):
@@ -528,7 +528,7 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
     means = criteria.training_means(one, results)
     assert means.shape == (3, 4) and list(means.index) == [0, 1, 2]
     assert means.loc[1, "dear"] - means.loc[0, "dear"] == pytest.approx(0.2, abs=0.05)
-    drawing = figures_evidence.training_plot(one, means, styles(one))
+    drawing = dots.training_plot(one, means, styles(one))
     axes = drawing.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == paired.order(means)
     points = sorted(line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 6.5)
@@ -627,16 +627,17 @@ def of_data(one: Evidence, name: str, trainings: int = 1) -> SimpleNamespace:
 def test_the_index_ranks_shared_methods_over_datasets_and_models(one):
     turned = answer({"dear": one.values["cheap"], "cheap": one.values["dear"], "poor": one.values["poor"]}, {"dear": 9})
     results = [of_data(one, "d", trainings=3), of_data(turned, "e")]
-    page = pooled.section(results, {"d": [one], "e": [turned]}).data
+    page = overview_matrix.pooled_section(results, {"d": [one], "e": [turned]}).data
     assert "ranks of 3 methods" in page and "budget 4 d" in page and "free" not in page  # which one of them lacks
     assert ">1, 1, 1<" in page and ">2, 2, 2<" in page and ">1.5<" in page
     assert "Over 2 pairs of dataset and model, no two methods rank significantly differently" in page
-    assert pooled.section(results[:1], {"d": [one]}) is None  # one dataset alone
+    assert overview_matrix.pooled_section(results[:1], {"d": [one]}) is None  # one dataset alone
     other = of_data(turned, "e")
     other.labels = {label: {**entry, "parameters": {"order": 2}} for label, entry in other.labels.items()}
-    assert pooled.section([results[0], other], {"d": [one], "e": [turned]}) is None  # not the same methods
+    of_other_methods = overview_matrix.pooled_section([results[0], other], {"d": [one], "e": [turned]})
+    assert of_other_methods is None
     many = [of_data(one, name) for name in "abcdefghijkl"]
-    told = pooled.section(many, {result.experiment: [one] for result in many}).data
+    told = overview_matrix.pooled_section(many, {result.experiment: [one] for result in many}).data
     assert "these rank significantly differently" in told and "dear before free" in told
 
 

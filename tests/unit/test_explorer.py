@@ -116,7 +116,9 @@ def test_methods_with_explanations_of_other_instances_are_refused():
 def test_an_edit_of_the_script_is_an_edit_of_the_pages_with_an_explorer(root, monkeypatch):
     monkeypatch.chdir(root)
     script = "workflow/shapeline/report/explorer.js"
-    assert script in page_sources("shapeline.report.explorer") and script not in page_sources("shapeline.report.html")
+    assert script in page_sources("shapeline.report.explorer") and script not in page_sources(
+        "shapeline.report.elements"
+    )
 
 
 @pytest.mark.parametrize("kind", ["image", "table"])

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from shapeline.papers import gallery
 from shapeline.report import elements
-from shapeline.report.html import HTML
+from shapeline.report.elements import HTML
 from shapeline.report.sections import common
 
 MEANS = "digits, masking: means against evaluations and seconds per instance"

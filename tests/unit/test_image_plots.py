@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from shapeline.report import experiment
 from shapeline.report.colours import BRIGHT, DARK
 from shapeline.report.figures import score_maps
-from shapeline.report.sections import examples, images
+from shapeline.report.sections import images
 from tests.fixtures.result_folder import METHODS, build
 
 RED, BLUE = to_rgb(BRIGHT), to_rgb(DARK)
@@ -109,7 +109,7 @@ def test_every_caption_of_signed_colours_says_which_scores_have_no_sign(results)
     def captions(**labels: dict) -> list[str]:
         scores = {label: results.scores["exact"] for label in labels}
         other = dataclasses.replace(results, labels=labels, scores=scores)
-        pages = examples.explanations(other).data, *images.sections(other).data.split("<h3")[1:]
+        pages = images.explanations(other).data, *images.sections(other).data.split("<h3")[1:]
         found = [caption for page in pages for caption in re.findall(r"<figcaption.*?</figcaption>", page, re.S)]
         assert len(found) == 4
         return found

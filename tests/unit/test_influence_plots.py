@@ -22,7 +22,7 @@ from shapeline.papers import axiom_sections as sections_axioms
 from shapeline.report import elements, experiment, rendering, tables
 from shapeline.report.colours import AGAINST, FOR
 from shapeline.report.sections import influence as sections_influence
-from shapeline.report.sections import points, sweeps
+from shapeline.report.sections import points as sections_points
 from tests.fixtures.result_folder import build as build_of_a_model
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "influence.ipynb"
@@ -152,7 +152,7 @@ def test_the_page_shows_what_the_issue_asks_for(rendered):
 def test_every_part_is_made_without_a_model(results, kind):
     one = results[kind]
     parts = (sections_influence.header, sections_influence.sparse_section)
-    parts += (points.points_section, sections_influence.alike_section, sections_influence.model_section)
+    parts += (sections_points.points_section, sections_influence.alike_section, sections_influence.model_section)
     text = shown("".join(part(one).data for part in parts))
     assert "nan" not in text.split() and "None" not in text and not sections_influence.model_section(one).data
 
@@ -175,12 +175,12 @@ def test_beside_a_model_its_methods_and_curves_are_there(tmp_path):
     assert re.search(r"in nats: evaluates the model: exact at \S+ .*; control: random at ", text)
     top = shown(sections_influence.header(results).data)
     assert "test accuracy" in top and "The model classifies" in top and "No model is used" not in top
-    assert "predicted" in points.points_section(results).data
-    assert sweeps.sweeps_section(results).data == ""
+    assert "predicted" in sections_points.points_section(results).data
+    assert sections_points.sweeps_section(results).data == ""
 
 
 def test_every_class_has_a_rule(results):
-    parts = [points.points_section(results[kind]) for kind in ("image", "table")]
+    parts = [sections_points.points_section(results[kind]) for kind in ("image", "table")]
     found = sections_axioms.verdicts({"parzen": functools.partial(influence.parzen, sigma=1.0)}, 10)
     page = elements.join_parts(*parts, sections_axioms.axioms_section(found)).data
     names = {name for names in re.findall(r'class="([^"]*)"', page) for name in names.split()}
@@ -193,20 +193,20 @@ def test_every_class_has_a_rule(results):
 
 def test_blue_is_positive_and_orange_negative_at_the_scale_of_the_map():
     phi = np.array([[[3.0, -3.0, 0.0, 1.5]]])
-    colours = points.tinted(phi)[0]
+    colours = sections_points.tinted(phi)[0]
     assert colours[0] == pytest.approx(to_rgb(FOR), abs=0.01)
     assert colours[1] == pytest.approx(to_rgb(AGAINST), abs=0.01)
     assert colours[2].min() > 0.95 and colours[3, 2] > colours[3, 0]
-    assert points.tinted(1e-9 * phi)[0] == pytest.approx(colours)
-    assert points.tinted(0 * phi)[0] == pytest.approx(np.broadcast_to(colours[2], (4, 3)))
+    assert sections_points.tinted(1e-9 * phi)[0] == pytest.approx(colours)
+    assert sections_points.tinted(0 * phi)[0] == pytest.approx(np.broadcast_to(colours[2], (4, 3)))
 
 
 def test_pictures_are_bright_where_they_are_large_and_move_along_the_influence():
     image = np.array([[[0.0, 0.5, 1.0]]])
-    assert points._grey(image)[0, :, 0].tolist() == [0, 0.5, 1]
-    moved = points.shifted(image, np.array([[[1.0, -1.0, 0.0]]]))
+    assert sections_points._grey(image)[0, :, 0].tolist() == [0, 0.5, 1]
+    moved = sections_points.shifted(image, np.array([[[1.0, -1.0, 0.0]]]))
     assert moved[0, 0] == pytest.approx([0.3, 0.2, 1.0])
-    assert points._grey(np.zeros((3, 2, 4))).shape == (2, 4, 3)
+    assert sections_points._grey(np.zeros((3, 2, 4))).shape == (2, 4, 3)
 
 
 def test_a_row_has_the_picture_and_a_pair_a_measure_with_its_size():
@@ -214,11 +214,11 @@ def test_a_row_has_the_picture_and_a_pair_a_measure_with_its_size():
     phi = np.zeros((1, 4, 4))
     phi[0, 1, 2] = -0.25
     shown_ = [
-        points.Shown("mim <1>", phi),
-        points.Shown("parzen", None),
-        points.Shown("data_lime", 0 * phi, "nothing near"),
+        sections_points.Shown("mim <1>", phi),
+        sections_points.Shown("parzen", None),
+        sections_points.Shown("data_lime", 0 * phi, "nothing near"),
     ]
-    page = points.picture_row(image, "happy\ninstance 7", shown_).data
+    page = sections_points.picture_row(image, "happy\ninstance 7", shown_).data
     assert page.count("<img") == 5 and page.count("⚠ failed") == 1
     text = " ".join(shown(page).split())
     assert text == "happy instance 7 mim &lt;1&gt; ± 0.250 parzen ⚠ failed data_lime ± 0 ⚠ nothing near"
@@ -228,7 +228,7 @@ def test_a_row_has_the_picture_and_a_pair_a_measure_with_its_size():
 def test_a_feature_of_many_cells_has_its_share_in_each():
     cells = np.array([[[0, 0], [1, -1]]], np.int32)
     owner = feature_kinds.Features("patch", (2,), cells)
-    assert points.cell_map(np.array([3.0, -2.0]), owner).tolist() == [[[1.5, 1.5], [-2.0, 0.0]]]
+    assert sections_points.cell_map(np.array([3.0, -2.0]), owner).tolist() == [[[1.5, 1.5], [-2.0, 0.0]]]
 
 
 # --- sweeps -------------------------------------------------------------------------------------------------------
@@ -238,29 +238,29 @@ def test_a_sweep_is_the_measure_at_each_value():
     random = np.random.default_rng(0)
     X, labels = random.random((60, 9)), np.arange(60) % 2
     points, own = X[:2], labels[:2]
-    parzen, rho, mu = sweeps.sweep(points, X, labels, own, ("parzen", "data_lime"))
+    parzen, rho, mu = sections_points.sweep(points, X, labels, own, ("parzen", "data_lime"))
     assert (parzen.symbol, rho.symbol, mu.symbol) == ("σ", "ρ", "μ")
     for one, low, high in ((parzen, 2.0, 6.5), (rho, 2.0, 3.8), (mu, 0.010, 0.019)):
         assert len(one.values) == 10 and (one.values[0], one.values[-1]) == (low, high)
         assert one.phi.shape == (10, 2, 9) and one.seconds > 0
     np.testing.assert_allclose(parzen.phi[6], influence.parzen(points, X, labels, 5.0))
     np.testing.assert_allclose(mu.phi[0], influence.data_lime(points, X, labels, mu=0.010))
-    rows = sweeps.sweep_rows(mu, points.reshape(2, 1, 3, 3), ["one", "two"]).data
+    rows = sections_points.sweep_rows(mu, points.reshape(2, 1, 3, 3), ["one", "two"]).data
     assert rows.count("<img") == 2 * 21 and "μ = 0.019 ±" in " ".join(shown(rows).split())
 
 
 def test_a_width_without_neighbours_says_so():
     X, labels = np.array([[0.0, 0], [900, 0], [0, 900]]), np.array([0, 1, 0])
-    (parzen,) = sweeps.sweep(X[:1], X, labels, labels[:1], ["parzen"])
+    (parzen,) = sections_points.sweep(X[:1], X, labels, labels[:1], ["parzen"])
     assert all(parzen.warned)
-    assert sweeps.sweep_rows(parzen, X[:1].reshape(1, 1, 1, 2), ["one"]).data.count("⚠ no neighbours") == 10
+    assert sections_points.sweep_rows(parzen, X[:1].reshape(1, 1, 1, 2), ["one"]).data.count("⚠ no neighbours") == 10
 
 
 # --- records ------------------------------------------------------------------------------------------------------
 
 
 def test_a_record_has_values_numbers_and_bars_to_both_sides():
-    page = points.record_table(
+    page = sections_points.record_table(
         ["age", "<arrests>", "gang"], ["1.8", "5", "0"], {"mim": np.array([-66.35, 133.28, 0]), "parzen": None}
     ).data
     rows = [row for row in page.split("<tbody>")[1].split("</tr>") if "<td>" in row]
@@ -277,7 +277,7 @@ def test_a_long_record_keeps_its_largest_features_in_order():
     scores = np.zeros(30)
     scores[[28, 3, 11]] = [5, -4, 1]
     names = [f"f{place}" for place in range(30)]
-    page = points.record_table(names, names, {"mim": scores}, most=3).data
+    page = sections_points.record_table(names, names, {"mim": scores}, most=3).data
     assert re.findall(r"<tr><td>(\w+)</td>", page) == ["f3", "f11", "f28"]
     assert "27 features with smaller influence" in page
 
@@ -351,7 +351,7 @@ def test_sparse_points_are_warned_of_at_the_top_and_beside_their_picture(results
     )
     section = shown(sections_influence.sparse_section(one).data)
     assert "⚠ 1 of 20" in section and "sigma is too small" in section and str(first) in section
-    assert points.points_section(one).data.count("⚠ sigma is too small") == 1
+    assert sections_points.points_section(one).data.count("⚠ sigma is too small") == 1
     assert "No instance has an empty neighbourhood" in sections_influence.sparse_section(results["image"]).data
 
 

@@ -19,7 +19,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.hierarchy import exploration
 from shapeline.metrics import ground_truth
 from shapeline.papers import claims, theorem_sections
-from shapeline.report import experiment, localization_results, rendering, styling
+from shapeline.report import experiment, rendering, styling
 from shapeline.report.figures import localization as figures_localization
 from shapeline.report.figures import score_maps
 from shapeline.report.sections import localization as sections_localization
@@ -190,7 +190,7 @@ def rendered(tmp_path_factory):
         given = build(Path("made"))
         rendering.render(NOTEBOOK, given, "reports/crosses.html", "reports/crosses.ipynb")
         results = experiment.load(**given)
-        truth = localization_results.truth_of(results)
+        truth = figures_localization.truth_of(results)
         assert len(results.dataset.ids)  # read while its path, which is relative, leads somewhere
     finally:
         os.chdir(before)
@@ -224,7 +224,7 @@ def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, mon
     del card["truth"]
     Path(given["dataset_card"]).write_text(json.dumps(card))
     results = experiment.load(**given)
-    truth = localization_results.truth_of(results)
+    truth = figures_localization.truth_of(results)
     assert truth is None
     assert "true region" not in sections_localization.header(results, truth).data
     page = sections_localization.maps_section(results, truth).data
@@ -262,7 +262,7 @@ def test_the_truth_is_that_of_the_class_explained(rendered):
     assert (truth.any(axis=(1, 2)) == (results.instances["label"] == 1)).all()
     other = {name: frame.assign(target=1 - frame["target"]) for name, frame in results.scores.items()}
     assert (
-        localization_results.targets(dataclasses.replace(results, scores=other)) == 1 - results.instances["label"]
+        figures_localization.targets(dataclasses.replace(results, scores=other)) == 1 - results.instances["label"]
     ).all()
 
 
@@ -406,7 +406,7 @@ def test_the_theorem_of_visits_is_only_about_absolute_thresholds_of_zero(rendere
 
 def test_ceilings_are_marked_on_the_rows_of_hierarchical_labels(rendered):
     _, results, _ = rendered
-    frame = localization_results.select_measured(results)
+    frame = figures_localization.select_measured(results)
     drawing = figures_localization.dots(frame, styling.styles_of(results))
     panels = {axes.get_title(loc="left"): axes for axes in drawing.axes}
     assert set(panels) == {title for title, _ in figures_localization.PANELS.values()}
@@ -418,7 +418,7 @@ def test_ceilings_are_marked_on_the_rows_of_hierarchical_labels(rendered):
         for line in panels["F1, as published"].lines
         if line.get_marker() in "|>" and len(line.get_xdata()) > 1
     }
-    for marker, name in zip("|>", localization_results.CEILINGS, strict=True):
+    for marker, name in zip("|>", figures_localization.CEILINGS, strict=True):
         tops = experiment.scalars(frame, name)["mean"]
         drawn = dict(zip(marks[marker].get_ydata(), marks[marker].get_xdata(), strict=True))
         assert drawn == {names.index(one): value for one, value in tops.items()}
@@ -429,7 +429,7 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
     _, results, _ = rendered
     time = sections_localization.seconds_per_picture(results)
     drawing = figures_localization.runtime_plane(
-        localization_results.select_measured(results), time, styling.styles_of(results), "f1", "F1"
+        figures_localization.select_measured(results), time, styling.styles_of(results), "f1", "F1"
     )
     axes = drawing.axes[0]
     assert axes.get_xscale() == "log" and {text.get_text() for text in axes.texts} >= set(LABELS)
@@ -443,7 +443,7 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
             assert not (box.x0 < ends[1, 0] and box.x1 > ends[0, 0] and box.y0 < ends[0, 1] < box.y1)
     time[["low", "high"]] = np.nan
     axes = figures_localization.runtime_plane(
-        localization_results.select_measured(results), time, styling.styles_of(results), "f1", "F1"
+        figures_localization.select_measured(results), time, styling.styles_of(results), "f1", "F1"
     ).axes[0]
     assert not [line for line in axes.lines if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
 

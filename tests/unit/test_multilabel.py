@@ -32,9 +32,9 @@ from shapeline.gradients import torch_deep_lift, torch_gradients
 from shapeline.hierarchy import torch_crops
 from shapeline.metrics import error, ground_truth, loaders, sensitivity
 from shapeline.models import adapters, architectures, classifier, pretrained, storage, training
-from shapeline.report import experiment, findings, localization_results
+from shapeline.report import experiment, findings
 from shapeline.report.figures import localization as figures_localization
-from shapeline.report.sections import common, examples
+from shapeline.report.sections import common, images
 from shapeline.report.sections import localization as sections_localization
 from shapeline.report.sections.images import mean_maps, sections
 from shapeline.workflow import estimates
@@ -599,7 +599,7 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
     swapped = results.instances.assign(target=1 - results.instances["target"])
     with pytest.raises(ShapelineError, match="not those of the prepared dataset"):
         experiment.positions(results.dataset, swapped)
-    truth = localization_results.truth_of(results)
+    truth = figures_localization.truth_of(results)
     np.testing.assert_array_equal(truth.any(axis=(1, 2)), results.instances["label"] == 1)
     wrong = results.instances.to_dict("records")[3]
     name = experiment.instance_name(results, wrong)
@@ -614,7 +614,7 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
     np.testing.assert_allclose(maps[1][1]["occlusion"], wanted, atol=1e-6)
     pages = [
         sections_localization.maps_section(results, truth),
-        examples.explanations(results),
+        images.explanations(results),
         sections(results),
         common.interval_note(results),
     ]

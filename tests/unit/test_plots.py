@@ -17,12 +17,12 @@ from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.report import elements, experiment, findings, formatting, styling, tables
+from shapeline.report.elements import HTML
 from shapeline.report.figures import dots, score_maps
 from shapeline.report.figures.costs import error_by_cost
 from shapeline.report.figures.dots import errors
 from shapeline.report.figures.lines import curve_panels, curves
-from shapeline.report.html import HTML
-from shapeline.report.sections import combined, common, examples
+from shapeline.report.sections import common, images, method_agreement
 from tests.fixtures.result_folder import METHODS, build
 
 
@@ -143,9 +143,9 @@ def test_thousands_of_instances_do_not_fill_the_memory(parameters, results, monk
     scores.write_measured(tmp_path / "lime.parquet", measured, {})
     loaded = experiment.load(**parameters, measured=[str(tmp_path / "lime.parquet")])
     assert [*loaded.measured["log_odds"]["statistic"]] == ["deletion_auc", "rmse_by_budget"]
-    assert "evenly spaced" not in combined.comparisons(results).data
-    monkeypatch.setattr(combined, "ENOUGH", 5)
-    assert "Computed on 5 of 12 instances, evenly spaced." in combined.comparisons(results).data
+    assert "evenly spaced" not in method_agreement.comparisons(results).data
+    monkeypatch.setattr(method_agreement, "MAX_COMPARED", 5)
+    assert "Computed on 5 of 12 instances, evenly spaced." in method_agreement.comparisons(results).data
 
 
 # --- findings -----------------------------------------------------------------------------------------------------
@@ -167,7 +167,9 @@ def without(results: experiment.Results, *names: str) -> experiment.Results:
 
 def test_the_first_screen_begins_with_the_answers(results):
     page = common.header(results, HTML("<p>A card</p>"), "Most important: <b>").data
-    assert '<p>A card</p><ul class="headlines"><li>Most important: &lt;b&gt;</li><li>The model' in page
+    assert (
+        '<p>A card</p><ul class="headlines"><li>Most important: &lt;b&gt;</li><li>Nats are natural logarithms' in page
+    )
     assert page.index("<h1>") < page.index("A card") < page.index('<div class="key">')
     bare = common.header(results).data  # the best means are told where no advice is, which might say otherwise
     for told in ("has the lowest (best) deletion AUC", "is the sampled method closest to the exact values"):
@@ -600,14 +602,14 @@ def test_a_table_shows_what_the_instance_has_in_each_feature(table_results):
         "categories": {"job": ["none", "clerk"]},
     }
     shown = dataclasses.replace(table_results, features=features, dataset_card=card)
-    assert examples.named_values(shown, np.array([39.0, 1, 0.25])) == ["age = 39", "job = clerk", "x = 0.2500"]
+    assert images.named_values(shown, np.array([39.0, 1, 0.25])) == ["age = 39", "job = clerk", "x = 0.2500"]
     grouped = table_results.dataset.inputs[0]
     three = "; ".join(formatting.number(float(value), 4) for value in grouped[[0, 10, 20]])
-    assert examples.named_values(table_results, grouped)[0] == f"radius = {three}"  # mean, error, worst
+    assert images.named_values(table_results, grouped)[0] == f"radius = {three}"  # mean, error, worst
     groups = {"job": ["job_clerk", "job_none"], "many": ["a", "b", "c", "d"]}
     card = {"input_shape": [6], "feature_names": [*groups["job"], *groups["many"]], "groups": groups}
     shown = dataclasses.replace(shown, features=feature_kinds.build("group", card), dataset_card=card)
-    assert examples.named_values(shown, np.array([0.0, 1, 2, 3, 4, 5])) == ["job = none", "many"]
+    assert images.named_values(shown, np.array([0.0, 1, 2, 3, 4, 5])) == ["job = none", "many"]
 
 
 @pytest.mark.parametrize("task, output", [("classification", "nats"), ("regression", "units of the target")])
@@ -629,7 +631,7 @@ def test_the_unit_of_a_score_is_that_of_what_its_method_explains(table_results, 
 
 
 def test_a_table_experiment_shows_named_features(table_results):
-    page = examples.explanations(table_results).data
+    page = images.explanations(table_results).data
     assert page.count("<figure>") == 3 and "true malignant, predicted malignant" in page
     assert "concavity" in experiment.feature_names(table_results)
 

@@ -16,7 +16,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, storage
-from shapeline.report.html import HTML
+from shapeline.report.elements import HTML
 from shapeline.report.sections import texts
 from tests.fixtures import transformer
 from tests.unit import games, questions

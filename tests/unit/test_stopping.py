@@ -33,7 +33,7 @@ from shapeline.report import experiment
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.lines import calibration
 from shapeline.report.formatting import number, share
-from shapeline.report.sections import stopping, texts
+from shapeline.report.sections import robustness, texts
 from shapeline.report.styling import SIGNS, styles
 from shapeline.workflow import estimates
 from shapeline.workflow import jobs as plan_settings
@@ -369,19 +369,19 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
         settings={},
         d=D,
     )
-    row = stopping._row(results, "close", experiment.stopping(results)["close"])
+    row = robustness._row(results, "close", experiment.stopping(results)["close"])
     spent = found.evaluations
     assert row["target"] == "predicted RMSE ≤ 0.02"
     assert row["evaluations, mean"] == number(spent.mean(), 4) and row["maximum"] == number(spent.max())
     assert row["at the cap"] == share(np.mean(np.array(found.warning) == AT_THE_CAP)) != "0 %"
     assert row["equal RMSE at"] == "4 d (fixed)"  # half way between 0.04 at 2 d and 0.01 at 8 d
     assert row["saved"] == share(1 - spent.mean() / spent.max())
-    page = stopping.section(results).data
+    page = robustness.stopping_section(results).data
     assert "Adaptive stopping" in page and "predicted RMSE ≤ 0.02" in page
     assert experiment.evaluations(results)["close"] == pytest.approx(spent.mean())
-    assert stopping.words({"error": "5%", "top": 3}) == "predicted RMSE ≤ 5% of |v(N) − v(∅)| and top 3 stable"
+    assert robustness.words({"error": "5%", "top": 3}) == "predicted RMSE ≤ 5% of |v(N) − v(∅)| and top 3 stable"
     results.labels = {"fixed": {"method": "gp_shapley"}}
-    assert stopping.section(results).data == ""
+    assert robustness.stopping_section(results).data == ""
 
 
 def test_the_error_metric_measures_what_was_predicted():

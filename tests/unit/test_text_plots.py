@@ -13,8 +13,7 @@ from shapeline.metrics import ground_truth
 from shapeline.report import experiment, index, rendering, styling
 from shapeline.report.colours import INK, tint
 from shapeline.report.figures import lines
-from shapeline.report.sections import combined, method_agreement, texts
-from shapeline.report.sections import combined as sections_ground_truth
+from shapeline.report.sections import method_agreement, texts
 from shapeline.statistics.comparison import compare
 from tests.fixtures.result_folder import build
 
@@ -316,7 +315,7 @@ def test_context_pairs_differ_in_nothing_else():
         "c": {"method": "c_shapley", "parameters": {"context": "absent"}},
         "random": {"method": "random"},
     }
-    assert combined.context_pairs(labels) == [("l", "lp"), ("c", "cp")]
+    assert method_agreement.context_pairs(labels) == [("l", "lp"), ("c", "cp")]
 
 
 def areas(**values: np.ndarray) -> pd.DataFrame:
@@ -335,18 +334,18 @@ def test_context_is_compared_instance_by_instance():
     measured.loc[(measured["method"] == "lp") & (measured["instance"] == 7), "value"] = np.nan
     scores = {label: [np.array([1.0, 2, 3])] * 60 for label in ("l", "lp", "c", "cp")}
     scores["lp"] = [np.array([1.0, 3, 2])] * 60
-    frame = combined.context_comparison(measured, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")])
+    frame = method_agreement.context_comparison(measured, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")])
     first, second = frame.to_dict("records")
     assert first["n"] == 59 and first["mean"] == pytest.approx(0.5, abs=0.05)
     assert first["high"] - first["low"] < 0.1  # paired: the spread of 10 between instances cancels
     assert first["mean"] == pytest.approx(first["absent_area"] - first["present_area"])
     assert first["rank_mean"] == pytest.approx(0.5) and second["rank_mean"] == pytest.approx(1)
-    page = combined.context_section(frame).data
+    page = method_agreement.context_section(frame).data
     assert re.findall(r"(kept|masked|not significantly different)</td>", page) == [
         "kept",
         "not significantly different",
     ]
-    assert "both masked and kept context" in combined.context_section(frame.head(0)).data
+    assert "both masked and kept context" in method_agreement.context_section(frame.head(0)).data
 
 
 # --- ground-truth words -----------------------------------------------------------------------------------------------
@@ -411,20 +410,20 @@ def f1_frame(**values: list[float]) -> pd.DataFrame:
 
 def test_ground_truth_f1_ranks_methods_and_marks_the_best_control():
     frame = f1_frame(lime=[1.0, 1, 0.5, np.nan], exact=[1.0, 0.5, 0, np.nan], random=[0.0, 0.5, 0, np.nan])
-    figure = sections_ground_truth.ground_truth_f1(frame, STYLES)
+    figure = method_agreement.ground_truth_f1(frame, STYLES)
     axes = figure.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["lime", "exact", "random"]
     assert [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == (0, (1, 2)) or line.is_dashed()] == [
         pytest.approx(1 / 6)
     ]
     assert "higher is better" in axes.get_xlabel()
-    page = sections_ground_truth.ground_truth_section(frame, STYLES, explained=4).data
+    page = method_agreement.ground_truth_section(frame, STYLES, explained=4).data
     assert "1 of 4 documents are excluded" in page and page.index("0.83 (") < page.index("0.50 (")
     assert page.count(">yes<") == 1 and page.count(">3<") == 3
-    assert "not computed" in sections_ground_truth.ground_truth_section(None, STYLES, 4).data
+    assert "not computed" in method_agreement.ground_truth_section(None, STYLES, 4).data
     assert (
         "Not available: the model misclassifies"
-        in sections_ground_truth.ground_truth_section(f1_frame(lime=[np.nan]), STYLES, 1).data
+        in method_agreement.ground_truth_section(f1_frame(lime=[np.nan]), STYLES, 1).data
     )
 
 

@@ -11,7 +11,7 @@ CALLS = {
     "compare_generation": "shapeline.api.generation_comparison",
     "Explanation": "shapeline.api.explanation",
     "compare_folders": "shapeline.statistics.folders",
-    "log_to_mlflow": "shapeline.report.tracking",
+    "log_to_mlflow": "shapeline.report.exporting",
 }
 
 

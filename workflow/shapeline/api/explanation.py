@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import shap
     from matplotlib.figure import Figure
 
-    from shapeline.report.html import HTML
+    from shapeline.report.elements import HTML
 
 RENAMED = {
     "uncertainty": "standard_error",

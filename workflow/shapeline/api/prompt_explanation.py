@@ -16,7 +16,7 @@ from shapeline.generation.game import PromptGame
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from shapeline.report.html import HTML
+    from shapeline.report.elements import HTML
 
 LEVEL = 1.96  # half-widths of 95 % intervals to a standard error
 KINDS = ("bars", "tokens", "text")
@@ -104,14 +104,14 @@ class PromptExplanation:
     def plot(self, kind: str | None = None) -> "Figure | HTML":
         """Return a figure: "bars" of the parts with 95 % intervals (default), "tokens", a heat map of parts by answer
         tokens (default of ``value="token"``), or "text", the coloured parts."""
-        from shapeline.report.figures import explanations, prompts
+        from shapeline.report.figures import explanations, games
 
         kind = ("tokens" if self.scores.ndim == 2 else "bars") if kind is None else kind
         if kind not in KINDS:
             raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, KINDS)}")
         names, half = [_short(part) for part in self.parts], self.half_widths
         if kind == "tokens":
-            return drawing.add_png(prompts.heat_map(names, self.answer_tokens, self._list_token_scores()))
+            return drawing.add_png(games.heat_map(names, self.answer_tokens, self._list_token_scores()))
         if kind == "text":
             shown = [(self._headline(), self.parts, self.totals, half, None)]
             return explanations.coloured_words(shown, what="the answer")

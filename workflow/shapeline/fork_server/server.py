@@ -44,7 +44,7 @@ PACKAGE_MODULES = {
     ),
     "report": (
         "shapeline.report.index",
-        "shapeline.report.sections.combined",
+        "shapeline.report.sections.importance",
         "shapeline.report.sections.localization",
         "shapeline.report.first_page",
     ),

@@ -8,9 +8,8 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.papers import accuracy_figures as figures
-from shapeline.report.elements import figure, join_parts, note, table
+from shapeline.report.elements import HTML, figure, join_parts, note, table
 from shapeline.report.formatting import number, two_digit_interval
-from shapeline.report.html import HTML
 from shapeline.report.sections.common import top
 from shapeline.report.styling import Style, styles
 from shapeline.statistics import accuracy

@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 from shapeline import influence
 from shapeline.influence import axioms
 from shapeline.report.colours import FOR, INK, MIDDLE, PAPER, QUIET, SECOND
-from shapeline.report.elements import figure, heading, join_parts, note, table
+from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
 from shapeline.report.formatting import number
-from shapeline.report.html import HTML
 from shapeline.report.styling import NARROW, styled
 
 MEASURES = {

@@ -23,10 +23,9 @@ from shapeline.papers.claim_checks import (
     parameters,
     takes_at_most,
 )
-from shapeline.report.elements import join_parts, note, part
+from shapeline.report.elements import HTML, join_parts, note, part
 from shapeline.report.elements import table as format_table
 from shapeline.report.experiment import Results
-from shapeline.report.html import HTML
 
 CHEN = "Chen et al. 2018"
 SLIWINSKI = "Sliwinski et al. 2019"

@@ -17,11 +17,10 @@ from shapeline.datasets.registry import SOURCES
 from shapeline.metrics.ground_truth import leaf_edges
 from shapeline.report import experiment
 from shapeline.report.colours import EXACT, FIRST, INK, QUIET, SECOND
-from shapeline.report.elements import figure, join_parts, note, table
+from shapeline.report.elements import HTML, figure, join_parts, note, table
 from shapeline.report.experiment import Results
+from shapeline.report.figures.localization import parameters, read_details, select_method
 from shapeline.report.formatting import number, share, two_digits
-from shapeline.report.html import HTML
-from shapeline.report.localization_results import parameters, read_details, select_method
 from shapeline.report.sections.localization import is_quadrant_h_shap
 from shapeline.report.styling import WIDTH, Style, styled, styles_of
 from shapeline.theory import visited_nodes

@@ -5,9 +5,8 @@ import pandas as pd
 
 from shapeline import graphs
 from shapeline.papers.theory_figures import couplings, finite_weight, hierarchy, neighbourhoods, points, shares
-from shapeline.report.elements import figure, join_parts, note, pair, table
+from shapeline.report.elements import HTML, figure, join_parts, note, pair, table
 from shapeline.report.formatting import number
-from shapeline.report.html import HTML
 from shapeline.report.sections.common import top
 from shapeline.theory.additivity import linear_share
 from shapeline.theory.checks import Checks

@@ -6,6 +6,7 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib import rcParams
@@ -15,7 +16,6 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 from PIL import Image
 
-from shapeline.report.html import HTML
 from shapeline.report.styling import DOTS_PER_INCH, PIXELS_PER_INCH, styled
 
 FOLD = "How this is computed"  # title of a fold with details
@@ -26,6 +26,19 @@ FONTS = "'DejaVu Sans', Verdana, sans-serif"  # Verdana has nearly the same widt
 # Called with each figure (drawing, title, numbers) and table (frame, title) that is made into a part of a page.
 observers: list[Callable] = []
 Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
+
+
+@dataclass(frozen=True, repr=False)
+class HTML:
+    """A fragment of a page; IPython and nbconvert show it by `_repr_html_`, so that neither has to be installed."""
+
+    data: str
+
+    def __repr__(self) -> str:
+        return "<HTML>"  # a notebook keeps the text of an output beside its HTML
+
+    def _repr_html_(self) -> str:
+        return self.data
 
 
 def part(title: str, content: HTML) -> HTML:

@@ -13,12 +13,11 @@ from shapeline.papers.claim_checks import UNTESTABLE
 from shapeline.papers.claims import STAND_INS
 from shapeline.report import criteria, experiment, findings, formatting, rendering, styling
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import figure, folded, heading, join_parts, note, part, table
+from shapeline.report.elements import HTML, figure, folded, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures import lines
 from shapeline.report.formatting import format_count, number
-from shapeline.report.html import HTML
-from shapeline.report.sections import evidence, importance, overview_matrix, pooled
+from shapeline.report.sections import evidence, importance, overview_matrix
 from shapeline.report.styling import Style
 from shapeline.seeds import digest
 
@@ -140,7 +139,7 @@ def write_index(
         cards(every, answered),
         overview_matrix.section(every, answered),
         evidence.overview(every, answered),
-        pooled.section(every, answered),
+        overview_matrix.pooled_section(every, answered),
         papers_section(every, pages or {}) if of_papers else None,
         part("Models and data", models_section(every)) if every else None,
         part("Provenance", origins_section(every, digests or {})) if every else None,

@@ -1,4 +1,4 @@
-"""Means as dots with their intervals, a row a label, the best on top."""
+"""Means with their intervals: a row per method, against costs, over training seeds, and ranks."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -8,13 +8,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from shapeline.report.colours import INK, QUIET
+from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
+from shapeline.report.criteria import Evidence
 from shapeline.report.elements import mark_method, width_of
 from shapeline.report.experiment import ceiling, scalars
+from shapeline.report.figures import costs
 from shapeline.report.figures.costs import wide
 from shapeline.report.figures.lines import BEST_DASH, best_first
-from shapeline.report.formatting import number
+from shapeline.report.formatting import equals, number
 from shapeline.report.styling import WIDTH, Style, styled
+from shapeline.statistics import paired, ranking
 
 
 class Panel(NamedTuple):
@@ -132,3 +135,126 @@ def dot_panel(
     axes.set(title=panel.title, xlabel=across)
     axes.grid(axis="y", linewidth=0.4)
     axes.tick_params(axis="y", length=0)
+
+
+def average_ranks(answer: Evidence) -> pd.DataFrame:
+    average, critical, _ = ranking.critical_difference(answer.values, answer.question.better)
+    return average.rename("average_rank").rename_axis("method").reset_index().assign(critical_difference=critical)
+
+
+@styled
+def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
+    """A row a label, the best mean first, and on it a point a training; means (trainings, labels)."""
+    labels = paired.order(means, answer.question.better)
+    drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(labels)))
+    [axes] = place_axes(drawing, labels)
+    for place, label in enumerate(labels):
+        style = styles[label]
+        drawn = axes.plot(means[label].agg(["min", "max"]), [place, place], color=style.colour, linewidth=1.2)
+        for training, mean in means[label].items():
+            face = style.colour if training == 0 else PAPER
+            drawn += axes.plot(mean, place, style.marker, color=style.colour, markerfacecolor=face, markersize=6.5)
+        mark_method(label, *drawn)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    what = answer.question.title.split(": ")[-1]
+    axes.set_xlabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}, {answer.question.better} is better")
+    axes.grid(axis="y", linewidth=0.4)
+    return drawing
+
+
+@styled
+def cost_plane(
+    answer: Evidence, rows: pd.DataFrame, styles: Mapping[str, Style], seconds: pd.Series | None = None
+) -> Figure | None:
+    """A statistic against evaluations and, below, seconds per instance; every point named, the best at each cost joined
+    by a line.
+
+    rows: mean, low, high by label, as `scalars` gives them; a label without a cost is left out of its panel, and a
+    panel without labels is left out.
+    """
+    rows = rows.loc[[label for label in styles if label in rows.index and label in answer.values]]
+    spent_on = [answer.evaluations, pd.Series(dtype=float) if seconds is None else seconds[seconds > 0]]
+    panels = [rows[np.isfinite(cost.reindex(rows.index).to_numpy(float))] for cost in spent_on]
+    there = [place for place, drawn in enumerate(panels) if len(drawn)]
+    if not there:
+        return None
+    drawing = Figure(figsize=(WIDTH, 4.2 * len(there)))
+    sign = 1 if answer.question.better == "higher" else -1
+    what = answer.question.title.split(": ")[-1]
+    every = drawing.subplots(len(there), squeeze=False)[:, 0]
+    # By hand: a layout by constraints takes longer than all the rest of the section.
+    high = drawing.get_figheight()
+    drawing.subplots_adjust(1.05 / WIDTH, 0.6 / high, 1 - 0.1 / WIDTH, 1 - 0.1 / high, hspace=0.18)
+    for axes, place in zip(every, there, strict=True):
+        drawn, spent = panels[place], spent_on[place].reindex(panels[place].index).to_numpy(float)
+        if place == 0:
+            costs.evaluations_axis(axes, spent.max())
+        else:
+            axes.set_xscale("log")
+            axes.set_xlim(spent.min() / 1.5, spent.max() * 2.5)
+            axes.set_xlabel("seconds per instance (logarithmic)")
+        if answer.question.better == "lower" and costs.wide(drawn):
+            axes.set_yscale("log")
+        means = drawn["mean"].to_numpy()
+        by_cost = np.lexsort([-sign * means, spent])
+        leads = by_cost[sign * means[by_cost] >= np.maximum.accumulate(sign * means[by_cost])]
+        axes.plot(spent[leads], means[leads], color=PALE, linewidth=1.2, zorder=0)
+        for across, (label, row) in zip(spent, drawn.iterrows(), strict=True):
+            costs.draw_point(axes, across, row, styles[label])
+        costs.hide_small_ticks(axes)
+        axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.question.better} is better")
+    for axes, place in zip(every, there, strict=True):  # when all is drawn, for names are placed in the final layout
+        costs.name_points(axes, spent_on[place].reindex(panels[place].index).to_numpy(float), panels[place], styles)
+    return drawing
+
+
+@styled
+def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None:
+    """Average ranks on a line, methods named left and right, a bar over each group within the critical difference."""
+    average, critical, p = ranking.critical_difference(answer.values, answer.question.better)
+    k = len(average)
+    if k < 3:
+        return None
+    half = (k + 1) // 2
+    groups = ranking.cliques(average, critical)
+    top = 1.0 + 0.34 * (len(groups) + 1)
+    drawing = Figure(figsize=(WIDTH, 0.62 + 0.24 * (half + 1.6 * top)))
+    axes = drawing.add_axes((0.005, 0.01, 0.99, 0.98))
+    axes.set(xlim=(0.6 - 0.42 * k, k + 0.4 + 0.42 * k), ylim=(half + 0.8, -top - 0.4))
+    axes.axis("off")
+    axes.plot([1, k], [0, 0], color=INK, linewidth=1)
+    for rank in range(1, k + 1):
+        axes.plot([rank, rank], [0, -0.16], color=INK, linewidth=1)
+        axes.text(rank, -0.25, str(rank), ha="center", va="bottom", fontsize=8.5, color=INK)
+    for place, (label, rank) in enumerate(average.items()):
+        left, style = place < half, styles[label]
+        row = place + 1 if left else k - place
+        edge = 0.7 if left else k + 0.3
+        line = axes.plot([rank, rank, edge], [0, row, row], color=style.colour, linewidth=0.9)
+        dot = axes.plot(rank, 0, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6)
+        name = f"{label}  {rank:.1f}" if left else f"{rank:.1f}  {label}"
+        text = axes.text(
+            edge + (-0.08 if left else 0.08),
+            row,
+            name,
+            ha="right" if left else "left",
+            va="center",
+            fontsize=9,
+            color=style.ink,
+        )
+        mark_method(label, *line, *dot, text)
+    for level, (first, last) in enumerate(groups):
+        height = -0.85 - 0.34 * (level + 1)
+        axes.plot([average[first] - 0.04, average[last] + 0.04], [height] * 2, color=INK, linewidth=3.2)
+    height = -0.85 - 0.34 * (len(groups) + 1)
+    axes.plot([1, 1 + critical], [height] * 2, color=MIDDLE, linewidth=1.2, marker="|")
+    axes.text(
+        1 + critical + 0.15,
+        height,
+        f"critical difference {critical:.2f}; all ranks equal: p {equals(p)} (Friedman)",
+        va="center",
+        fontsize=8.5,
+        color=QUIET,
+    )
+    return drawing

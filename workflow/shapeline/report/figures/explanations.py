@@ -10,9 +10,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, PALE, signs, tint
+from shapeline.report.elements import HTML
 from shapeline.report.figures.score_maps import picture
 from shapeline.report.formatting import number, spent
-from shapeline.report.html import HTML
 from shapeline.report.styling import MARKERS, SIGNS, WIDTH, escape_formulas, palette, shorten, styled_names
 from shapeline.statistics.bounds import moments, student
 

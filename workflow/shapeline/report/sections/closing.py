@@ -1,9 +1,8 @@
 """The folded parts at the end of a page."""
 
 from shapeline.papers import claims
-from shapeline.report.elements import join_parts, part
+from shapeline.report.elements import HTML, join_parts, part
 from shapeline.report.experiment import Results
-from shapeline.report.html import HTML
 from shapeline.report.sections import common
 
 

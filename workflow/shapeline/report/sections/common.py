@@ -8,13 +8,24 @@ import pandas as pd
 from shapeline.designs.orders import MOST
 from shapeline.report import experiment, findings, tables
 from shapeline.report.criteria import ENOUGH
-from shapeline.report.elements import FOLD, Answers, figure, folded, heading, join_parts, missing, note, pair, table
+from shapeline.report.elements import (
+    FOLD,
+    HTML,
+    Answers,
+    figure,
+    folded,
+    heading,
+    join_parts,
+    missing,
+    note,
+    pair,
+    table,
+)
 from shapeline.report.experiment import Results, ceiling, scalars
 from shapeline.report.figures.costs import error_by_cost, tabulate_costs
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves
 from shapeline.report.formatting import explain_unit, number, share
-from shapeline.report.html import HTML
 from shapeline.report.styling import FEW, styles_of
 from shapeline.report.tables import CUT
 

@@ -9,10 +9,10 @@ import pandas as pd
 from shapeline.errors import NO_RULE
 from shapeline.report import styling
 from shapeline.report.criteria import ANY, LEGEND, PASSES, Evidence, name_budgets, name_verdict
-from shapeline.report.elements import FOLD, figure, folded, heading, join_parts, note, table
+from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
-from shapeline.report.figures.evidence import average_ranks, cost_plane, rank_diagram
+from shapeline.report.figures.dots import average_ranks, cost_plane, rank_diagram
 from shapeline.report.formatting import (
     ends,
     enumerated,
@@ -25,7 +25,6 @@ from shapeline.report.formatting import (
     spent,
     within,
 )
-from shapeline.report.html import HTML
 from shapeline.report.sections import robustness
 from shapeline.statistics import paired, ranking
 from shapeline.statistics.paired import rate_of_equal_methods

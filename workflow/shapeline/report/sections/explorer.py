@@ -7,12 +7,11 @@ import pandas as pd
 
 from shapeline.datasets import document_files
 from shapeline.report import experiment
-from shapeline.report.elements import heading, join_parts
+from shapeline.report.elements import HTML, heading, join_parts
 from shapeline.report.experiment import Results
 from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
 from shapeline.report.figures.score_maps import LEVEL, tone_of
 from shapeline.report.formatting import explain_unit, number, spent
-from shapeline.report.html import HTML
 from shapeline.report.sections.images import colour_image
 from shapeline.report.tables import record_values
 

@@ -9,12 +9,11 @@ import pandas as pd
 from shapeline.designs.interactions import pairs_of
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
-from shapeline.report.elements import FOLD, figure, folded, heading, join_parts, note, table
+from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars
 from shapeline.report.figures import games, pairs
 from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.formatting import format_count, number, share
-from shapeline.report.html import HTML
 from shapeline.report.sections import common
 from shapeline.report.styling import styles_of
 

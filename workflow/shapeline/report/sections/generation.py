@@ -7,13 +7,12 @@ import numpy as np
 import pandas as pd
 
 from shapeline.report import experiment
-from shapeline.report.elements import figure, folded, heading, join_parts, note, table
+from shapeline.report.elements import HTML, figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars
-from shapeline.report.figures import explanations, prompts
-from shapeline.report.figures.prompts import cut
+from shapeline.report.figures import explanations, games
+from shapeline.report.figures.games import cut
 from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.formatting import format_count, interval, number
-from shapeline.report.html import HTML
 from shapeline.report.sections import common, game
 
 LONGEST = 90  # characters of a part or an answer in a figure and in a heading
@@ -101,7 +100,7 @@ def _tokens(row: dict, frame: pd.DataFrame) -> Iterator[HTML]:
     if tokens is not None:
         names = [_cut(part, 60) for part in row["parts"]]
         yield figure(
-            prompts.heat_map(names, [*row["tokens"]], np.array(tokens)),
+            games.heat_map(names, [*row["tokens"]], np.array(tokens)),
             f"Scores of parts for each token of the answer: {_cut(row['question'])}",
             "Contributions of each part to the log-probability of each token of the answer, from the same evaluations.",
         )

@@ -1,4 +1,4 @@
-"""Importance of features over the explained instances, by the recommended method."""
+"""Importance of features over the explained instances, by the recommended method, and the instances."""
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,14 +9,14 @@ import pandas as pd
 from shapeline.report import experiment
 from shapeline.report.colours import signs
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import figure, folded, heading, join_parts, note, table
+from shapeline.report.elements import HTML, figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures import explanations as figures
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import format_count, interval, number
-from shapeline.report.html import HTML
-from shapeline.report.sections.explorer import list_words, to_data_uri
+from shapeline.report.sections import images, texts
+from shapeline.report.sections.explorer import explorer, list_words, to_data_uri
 from shapeline.report.sections.images import colour_image, mean_map
 from shapeline.statistics.bounds import student
 
@@ -263,3 +263,13 @@ def _show_words(results: Results, label: str) -> Iterator[HTML | None]:
             least = shown.tail(min(LISTED, len(shown) - len(most))).iloc[::-1]
             yield folded(f"Words against class {group}", table(least, "Smallest mean scores"))
     yield note(f"Means over the texts with the word, with 95 % intervals; words in at least {MIN_INSTANCES} texts.")
+
+
+# ------------------------------------------------------------------------------------------------------ instances
+
+
+def explanations(results: Results, label: str | None) -> HTML:
+    """Return the explorer of instances, a method and the exact values first; without JavaScript figures of a few."""
+    still = texts.explanations if results.dataset_card["kind"] == "text" else images.explanations
+    first = [name for name in (label, results.exact) if name is not None]
+    return explorer(results, first, still(results))

@@ -9,10 +9,9 @@ from matplotlib.figure import Figure
 from shapeline.methods.registry import METHODS
 from shapeline.report import elements, experiment, findings, formatting
 from shapeline.report.colours import AGAINST, BARS, INK, QUIET
-from shapeline.report.elements import figure, heading, join_parts, note, table
+from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.formatting import number, share
-from shapeline.report.html import HTML
 from shapeline.report.sections import common, method_agreement
 from shapeline.report.styling import NARROW, styled
 

@@ -9,12 +9,11 @@ from shapeline.designs.interactions import pairs_of, square
 from shapeline.games.features import IMAGE_KINDS
 from shapeline.report import experiment
 from shapeline.report.colours import signs
-from shapeline.report.elements import figure, heading, join_parts, note, table
+from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures import pairs as figures
 from shapeline.report.figures.score_maps import tone_of
 from shapeline.report.formatting import number, share
-from shapeline.report.html import HTML
 from shapeline.report.sections import texts
 
 SHOWN = 4  # instances whose pairs are drawn at most

@@ -13,37 +13,35 @@ from matplotlib.figure import Figure
 
 from shapeline.report import experiment, findings
 from shapeline.report.colours import signs
-from shapeline.report.elements import FOLD, figure, folded, heading, join_parts, missing, note, table
+from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, missing, note, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.costs import tabulate_costs
 from shapeline.report.figures.dots import Panel, dot_panel, name_rows
 from shapeline.report.figures.localization import (
+    CEILINGS,
+    COLUMNS,
+    OUTPUTS,
     PANELS,
     ablated_pictures,
     ablation_curves,
     boxes,
     dots,
     map_tile,
+    parameters,
     picture_tile,
     runtime_plane,
+    select_measured,
+    select_method,
+    shown_pictures,
     size_curves,
     size_groups,
     size_maps,
 )
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, probability, share, two_digit_interval, two_digits
-from shapeline.report.html import HTML
-from shapeline.report.localization_results import (
-    CEILINGS,
-    COLUMNS,
-    OUTPUTS,
-    parameters,
-    select_measured,
-    select_method,
-    shown_pictures,
-)
-from shapeline.report.sections import common, examples
+from shapeline.report.sections import common
+from shapeline.report.sections.images import signless
 from shapeline.report.styling import WIDTH, Style, styled, styles_of
 from shapeline.statistics import paired
 from shapeline.statistics.comparison import compare
@@ -141,7 +139,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
         return drawn._replace(boxes=boxes(regions[row]))
 
     caption = (
-        f"{signs(experiment.explained_class(results))}{examples.signless(results)}. Every map is "
+        f"{signs(experiment.explained_class(results))}{signless(results)}. Every map is "
         "scaled by its own largest magnitude, written below it: compare places within a map, not colours between maps."
         + (" Green boxes: the true regions." if truth is not None else "")
         + experiment.rows_shown(results)

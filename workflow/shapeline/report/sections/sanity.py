@@ -9,11 +9,10 @@ from matplotlib.figure import Figure
 from shapeline.report import styling
 from shapeline.report.colours import QUIET
 from shapeline.report.criteria import reference_name
-from shapeline.report.elements import FOLD, figure, folded, heading, join_parts, note, table
+from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
 from shapeline.report.formatting import number, two_digit_interval, two_digits
-from shapeline.report.html import HTML
 from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import ranking
 

@@ -16,12 +16,11 @@ from shapeline.datasets import document_files, text
 from shapeline.datasets.tokenizer import PAIR
 from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
-from shapeline.report.elements import join_parts, note
+from shapeline.report.elements import HTML, join_parts, note
 from shapeline.report.experiment import Results, choose_instances, scalars, scores_of
 from shapeline.report.formatting import number, spent, two_digits
-from shapeline.report.html import HTML
-from shapeline.report.sections.examples import intervals, order_note, signless
-from shapeline.report.vectors import centred, cosines
+from shapeline.report.sections.images import intervals, order_note, signless
+from shapeline.report.sections.method_agreement import centred, cosines
 
 SHOWN = 5  # labels on a page of documents
 ALIGNED = 12  # more words than this do not stand in columns
