@@ -28,7 +28,7 @@ from shapeline.theory import visited_nodes
 from shapeline.workflow.job_code import report_code
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "localization.ipynb"
-SECTIONS = ["Explanations", "Comparison", "Robustness", "How to read this report", "Diagnostics"]
+SECTIONS = ["Explanations", "Instances", "Comparison", "Robustness", "How to read this report", "Diagnostics"]
 SECTIONS += ["Claims of the papers", "Model and data", "Provenance"]
 PARTS = ["Importance over", "Agreement with the true region", "F1 and runtime", "Ablation", "Smallest leaf"]
 PARTS += ["Nodes visited: theorem 3.2", "Similarity to the Shapley map: theorem 3.4", "Cost"]
