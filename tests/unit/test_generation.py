@@ -12,8 +12,7 @@ import shapeline
 from shapeline.errors import ShapelineError
 from shapeline.generation import batches, prefix_cache
 from shapeline.generation.language_models import LanguageModel
-from shapeline.generation.prompts import Content
-from shapeline.generation.spans import split_text
+from shapeline.generation.prompts import Content, split_text
 from tests.fixtures import language_model
 from tests.unit import games
 

@@ -78,7 +78,7 @@ def test_support_is_a_part(tmp_path, support):
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(ShapelineError, match=r"prompts are read from .jsonl or .csv files"):
         read_prompts(written(tmp_path, "", name="prompts.txt"))
-    with pytest.raises(ShapelineError, match="there is no file"):
+    with pytest.raises(ShapelineError, match="there is no such file"):
         read_prompts(tmp_path / "none.jsonl")
     with pytest.raises(ShapelineError, match="row 2: it has other cells than the header"):
         read_prompts(written(tmp_path, "question,answer", "a,b,c", name="prompts.csv"))

@@ -7,8 +7,95 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError, describe_missing, is_installed
-from shapeline.generation import part_tree
-from shapeline.generation.prompts import WHERE
+from shapeline.generation.prompts import WHERE, Prompt, split_text
+from shapeline.hierarchy import exploration, forests
+
+Values = Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), (K,)
+LEVELS = ("sentence", "passage")  # by falling depth; a border between messages is above both
+ROUNDING = 1e-6  # of the range of values: equal coalitions of a float32 model differ by so much
+
+
+def border_levels(prompt: Prompt) -> np.ndarray:
+    """Return the level (d - 1,) of the border behind each part but the last: 0 inside a sentence, 1 between sentences,
+    2 between passages, 3 between messages."""
+    units = [_units(prompt, number) for number in range(len(prompt.contents))]
+    order = np.concatenate(units)
+    if len(order) < prompt.d:  # messages that are parts themselves
+        return np.full(prompt.d - 1, len(LEVELS) + 1)
+    order = order[np.argsort(order[:, 0], kind="stable"), 1:]
+    differs = order[1:] != order[:-1]
+    return (differs * np.arange(1, differs.shape[1] + 1)).max(axis=1, initial=0)
+
+
+def _units(prompt: Prompt, number: int) -> np.ndarray:
+    """A row per part of a message: its number, its sentence, its passage and the message."""
+    content = prompt.contents[number]
+    text, place, rows = content.render(np.ones(prompt.d, bool)), 0, []
+    starts = [np.array([start for start, _ in split_text(text, level, WHERE)]) for level in LEVELS]
+    for piece, player in zip(content.pieces, content.players, strict=True):
+        place = text.index(piece, place)
+        if player >= 0:
+            rows.append([player, *(np.searchsorted(level, place, "right") for level in starts), number])
+        place += len(piece)
+    return np.array(rows, np.int64).reshape(-1, len(LEVELS) + 2)
+
+
+def cut(nodes: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two parts (m, 4) of nodes (m, 4), rectangles of one row, cut at their highest border, of equal ones at
+    that nearest to the middle."""
+    left, right = nodes[:, 2:3], nodes[:, 3:]
+    borders = np.arange(1, len(levels) + 1)
+    inside = (borders > left) & (borders < right)
+    near = -np.abs(2 * borders - left - right)
+    rank = np.where(inside, levels * (4 * len(levels) + 4) + near, np.iinfo(np.int64).min)
+    place = borders[rank.argmax(axis=1)]
+    first, second = nodes.copy(), nodes.copy()
+    first[:, 3], second[:, 2] = place, place
+    return first, second
+
+
+def partition(values: Values, prompt: Prompt, evaluations: int) -> tuple[np.ndarray, int]:
+    """Return Owen values (d,) over the tree of the text, refined while evaluations last, and how many were used.
+
+    A node's other side is absent, as with shap's PartitionExplainer; parts of a node that is not refined share its
+    value. Scores add up to the value with all parts less that with none.
+    """
+    levels = border_levels(prompt)
+    found = forests.partition(
+        _evaluator(values, prompt.d), 1, (prompt.d,), evaluations, cut=lambda nodes: cut(nodes, levels)
+    )
+    return found.scores[0, 0], int(found.evaluations[0])
+
+
+def h_shap(values: Values, prompt: Prompt, threshold: float, mode: str, leaf_score: str) -> tuple[np.ndarray, int]:
+    """Return hierarchical Shapley values (d,) on the tree of the text (Teneggi et al. 2021), and the evaluations.
+
+    Nodes whose Shapley value exceeds the threshold are cut further; relevant parts share a sum of 1.
+    """
+    levels = border_levels(prompt)
+
+    def split(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        whole = nodes[:, 3] - nodes[:, 2] < 2
+        children = np.zeros((len(nodes), 2, 4), np.int64)
+        children[:, 0] = nodes
+        if not whole.all():
+            children[~whole] = np.stack(cut(nodes[~whole], levels), axis=1)
+        return children, np.where(whole, 1, 2)
+
+    root, sides = np.array([[0, 1, 0, prompt.d]]), (1, prompt.d)
+    evaluate = _evaluator(values, prompt.d)
+    explored = exploration.explore_trees(evaluate, root, split, sides, threshold, mode, leaf_score, ROUNDING)
+    return explored.maps(0)[0][0], int(explored.evaluations[0])
+
+
+def _evaluator(values: Values, d: int) -> exploration.Evaluate:
+    def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
+        still, columns = np.zeros((len(instances), 2), np.int64), np.arange(d)
+        masks = exploration.inside(rectangles, still, columns[:1], columns)[1] != 0
+        return values(masks)
+
+    return evaluate
+
 
 CAPTUM = "peer_captum_llm"
 # Of a method: scores (d,) or (T, d) of each token where these are asked for, and its evaluations.
@@ -33,11 +120,11 @@ def _h_shap(game: Any, parameters: dict, evaluations: int) -> Scores:
     if wrong := next((key for key in ("min_size", "shifts") if key in parameters), None):
         raise ShapelineError(f"{WHERE}: h_shap on a prompt has no {wrong}; leave it out.")
     given = [parameters.get(key, usual) for key, usual in H_SHAP.items()]
-    return part_tree.h_shap(game.totals, game.prompt, *given)
+    return h_shap(game.totals, game.prompt, *given)
 
 
 def _partition(game: Any, parameters: dict, evaluations: int) -> Scores:
-    return part_tree.partition(game.totals, game.prompt, parameters.get("evaluations", max(2, evaluations)))
+    return partition(game.totals, game.prompt, parameters.get("evaluations", max(2, evaluations)))
 
 
 def _score_tokens(name: str) -> Callable[..., Scores]:

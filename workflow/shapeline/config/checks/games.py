@@ -8,8 +8,7 @@ from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError
 from shapeline.generation import prompt_files
-from shapeline.generation.prompts import REMOVALS
-from shapeline.generation.spans import KINDS
+from shapeline.generation.prompts import KINDS, REMOVALS
 from shapeline.methods.dispatch import own_arguments
 from shapeline.methods.registry import METHODS, Method
 
