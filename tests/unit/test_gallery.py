@@ -113,7 +113,7 @@ def test_the_committed_gallery_is_small_and_its_commands_are_of_experiments_that
     monkeypatch.chdir(root)
     text, known = gallery.PAGE.read_text(), gallery.configured()
     shown = {name for name in re.findall(r"!\[.*?\]\(images/gallery/(\w+)\.png\)", text)}
-    sizes = {file.stem: file.stat().st_size for file in gallery.PICTURES.iterdir()}
+    sizes = {file.stem: file.stat().st_size for file in gallery.FIGURES.iterdir()}
     assert set(sizes) == shown and max(sizes.values()) <= gallery.LARGEST
     assert sum(sizes.values()) <= gallery.LARGEST_OF_ALL
     for name, file in re.findall(r"^`snakemake (\w+) --cores \d+(?: --configfile (\S+))?`$", text, re.M):

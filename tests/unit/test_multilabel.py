@@ -592,10 +592,10 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
     kept = experiment.scores_of(results.scores["occlusion"], results.instances["instance"])
     np.testing.assert_array_equal(np.stack(kept), scores.matrix(rows))
     picked = experiment.choose_instances(results.instances, 4)
-    assert picked["target"].tolist() == [0, 1, 0, 1] and picked["picture"].nunique() == 2
-    assert picked["label"].sum() == results.instances.groupby("picture")["label"].sum().nlargest(2).sum()
+    assert picked["target"].tolist() == [0, 1, 0, 1] and picked["image"].nunique() == 2
+    assert picked["label"].sum() == results.instances.groupby("image")["label"].sum().nlargest(2).sum()
     places = experiment.positions(results.dataset, picked)
-    np.testing.assert_array_equal(results.dataset.ids[places], picked["picture"])
+    np.testing.assert_array_equal(results.dataset.ids[places], picked["image"])
     swapped = results.instances.assign(target=1 - results.instances["target"])
     with pytest.raises(ShapelineError, match="not those of the prepared dataset"):
         experiment.positions(results.dataset, swapped)

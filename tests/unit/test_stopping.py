@@ -423,4 +423,4 @@ def test_a_score_whose_interval_holds_0_has_no_colour():
     document = texts.Document(
         "d", ["a", "b"], {"a": np.array([1.0, -0.5])}, None, "p", 1.0, unsure={"a": [False, True]}
     )
-    assert document.shown("a").tolist() == [1.0, 0.0] and document.shown("b") is None
+    assert document.mask_unsure("a").tolist() == [1.0, 0.0] and document.mask_unsure("b") is None

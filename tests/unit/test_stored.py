@@ -11,7 +11,7 @@ import pytest
 from shapeline.attribution import context, selection
 from shapeline.attribution.settings import parse
 from shapeline.datasets import loading, preparation, sources, stored_images
-from shapeline.datasets.stored_images import Pictures, mapped
+from shapeline.datasets.stored_images import StoredImages, mapped
 from shapeline.games import execution, features, references
 from shapeline.metrics import sensitivity
 from shapeline.models import architectures, pretrained, training
@@ -73,7 +73,7 @@ def test_a_flipped_bit_and_a_compressed_file_are_refused(file, tmp_path):
 
 
 def test_rows_and_the_whole_are_exactly_the_float32_array():
-    pictures = Pictures(PIXELS, 255)
+    pictures = StoredImages(PIXELS, 255)
     assert (pictures.shape, pictures.ndim, len(pictures), pictures.dtype) == (WHOLE.shape, 4, 20, np.float32)
     for rows in (3, slice(2, 9), np.array([5, 1, 1]), np.arange(20) % 3 == 0):
         np.testing.assert_array_equal(pictures[rows], WHOLE[rows])
@@ -85,7 +85,7 @@ def test_rows_and_the_whole_are_exactly_the_float32_array():
 
 
 def test_whatever_else_an_array_does_the_whole_does():
-    pictures = Pictures(PIXELS, 255)
+    pictures = StoredImages(PIXELS, 255)
     assert pictures.mean() == WHOLE.mean() and pictures.reshape(20, -1).shape == (20, 768)
     np.testing.assert_array_equal(1 - pictures, 1 - WHOLE)
     np.testing.assert_array_equal(pictures == WHOLE, True)
@@ -102,7 +102,7 @@ def prepared(tmp_path):
 
 def test_a_loaded_dataset_of_pictures_stays_as_it_is_stored(tmp_path):
     lean, whole = prepared(tmp_path)
-    assert isinstance(lean.inputs, Pictures) and isinstance(lean.part("test").inputs, np.ndarray)
+    assert isinstance(lean.inputs, StoredImages) and isinstance(lean.part("test").inputs, np.ndarray)
     for kind in ("mean", "mean_image", "zero"):
         np.testing.assert_allclose(
             references.build(kind, lean, 0).rows, references.build(kind, whole, 0).rows, rtol=1e-7
@@ -121,14 +121,14 @@ def test_the_same_model_is_trained_from_either(tmp_path):
 @pytest.fixture
 def taken(monkeypatch) -> list[int]:
     """How many images became float32 at a time, where a block has 20."""
-    counts, own = [], Pictures.__getitem__
+    counts, own = [], StoredImages.__getitem__
 
-    def counted(pictures: Pictures, rows) -> np.ndarray:
+    def counted(pictures: StoredImages, rows) -> np.ndarray:
         found = own(pictures, rows)
         counts.append(len(found))
         return found
 
-    monkeypatch.setattr(Pictures, "__getitem__", counted)
+    monkeypatch.setattr(StoredImages, "__getitem__", counted)
     monkeypatch.setattr(stored_images, "BLOCK_BYTES", 20 * 64 * 4)
     return counts
 

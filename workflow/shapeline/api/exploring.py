@@ -6,7 +6,7 @@ import numpy as np
 
 from shapeline.api import formatting
 from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
-from shapeline.report.figures.score_maps import picture
+from shapeline.report.figures.score_maps import scale_tones
 from shapeline.report.formatting import number
 
 MAX_BYTES = 2_000_000  # of the scores in a page
@@ -142,5 +142,5 @@ def _instances(first, kind: str, shared: bool) -> list[Instance]:
 def _tones(image: np.ndarray) -> np.ndarray:
     """Return an image (channels, height, width) of any range as (height, width, 3) in [0, 1]."""
     whole = np.asarray(image, float) - np.min(image)
-    tones = picture(whole / max(float(whole.max()), 1e-12))
+    tones = scale_tones(whole / max(float(whole.max()), 1e-12))
     return np.repeat(tones[..., None], 3, axis=2) if tones.ndim == 2 else tones[..., :3]

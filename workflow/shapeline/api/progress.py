@@ -21,11 +21,11 @@ def bar(label: str, count: int) -> Iterator[Callable[[int], Callable[[int, int],
         nonlocal done
         before, done = done, done + size
 
-        def told(explained: int, evaluations: int) -> None:
+        def report(explained: int, evaluations: int) -> None:
             shown.set_postfix_str(f"{evaluations:,} evaluations", refresh=False)
             shown.update(before + explained - shown.n)
 
-        return told
+        return report
 
     with tqdm(total=count, desc=label, unit="", delay=AFTER, leave=False) as shown:
         yield tell

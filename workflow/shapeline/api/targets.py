@@ -10,7 +10,7 @@ import pandas as pd
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.metrics.provenance import TOLERANCE
-from shapeline.models.axes import takes_picture
+from shapeline.models.axes import takes_image
 from shapeline.models.classifier import Classifier, ModelFailure
 from shapeline.models.estimators import classes_of, find_owner
 
@@ -153,8 +153,8 @@ def fails(classifier: Classifier, inputs: np.ndarray, what: str, error: Exceptio
     if isinstance(error, KeyError):
         reason = f"there is no {reason}"
     where = f"{what} of shape {inputs.shape}" if row is None else f"row {row} (from 0) of the {what}"
-    picture = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_picture(classifier, inputs)
-    remedy = "for a single image give inputs[None]" if picture else "give inputs as the model takes them"
+    single = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_image(classifier, inputs)
+    remedy = "for a single image give inputs[None]" if single else "give inputs as the model takes them"
     return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")
 
 

@@ -55,7 +55,7 @@ def settle_prompts(config: Config) -> Config:
             removal = canonical(entry.reference) if "reference" in entry.model_fields_set else "delete"
             prompts = {"model": model.source, "path": config.datasets[entry.dataset].path, "removal": removal}
             prompts |= {"features": entry.features.kind, "max_tokens": model.max_tokens, "count": count}
-            entry = entry.with_prompts(prompts | {"measures": entry.metrics.prompts is not None})
+            entry = entry.attach_prompts(prompts | {"measures": entry.metrics.prompts is not None})
         experiments[name] = entry
     models = {name: model for name, model in config.models.items() if model.task is None}
     datasets = {name: dataset for name, dataset in config.datasets.items() if dataset.source != "prompts"}

@@ -479,7 +479,7 @@ class Experiment(Strict):
         """Whether there is no prepared dataset: of a game, and of prompts."""
         return bool(self.game or self._prompts)
 
-    def with_prompts(self, prompts: dict[str, Any]) -> "Experiment":
+    def attach_prompts(self, prompts: dict[str, Any]) -> "Experiment":
         """Return the experiment on prompts, which are in the place of a model and a dataset."""
         report = self.report.model_copy(update={"notebook": "generation"})
         settled = self.model_copy(update={"model": None, "dataset": None, "report": report})

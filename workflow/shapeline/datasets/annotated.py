@@ -84,7 +84,7 @@ def read(
         raise ShapelineError(f"{path}: {first} names the image {missing[0]}, which is missing{more}; {remedy}.")
     if not len(kept):
         raise ShapelineError(f"{path}: no image can be decoded; check path.")
-    notes = [f"{resized} picture(s) brought to {size[0]}x{size[1]} pixels"] if resized else []
+    notes = [f"{resized} image(s) brought to {size[0]}x{size[1]} pixels"] if resized else []
     notes += _left_out(path, "missing", missing) + _left_out(path, "cannot be decoded", unreadable)
     return {
         "inputs": inputs if len(kept) == len(inputs) else inputs[kept],
@@ -107,7 +107,7 @@ def _left_out(path: Path, what: str, names: list[str]) -> list[str]:
     """A warning and a note of the images that are left out, none where there are none."""
     if not names:
         return []
-    log.warning("%s: %d picture(s) left out: %s", path, len(names), what)
+    log.warning("%s: %d image(s) left out: %s", path, len(names), what)
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return [f"{what} and left out: {', '.join(names[:NAMED])}{more}"]
 
@@ -141,5 +141,5 @@ def file_name(path: str) -> str:
 def _sides(content: bytes) -> tuple[int, int]:
     from PIL import Image
 
-    with Image.open(io.BytesIO(content)) as picture:
-        return picture.height, picture.width
+    with Image.open(io.BytesIO(content)) as image:
+        return image.height, image.width

@@ -34,10 +34,10 @@ def read(paths: dict[str, Path], count: int = COUNT, seed: int = 0) -> dict:
     random, n_test = np.random.default_rng(seed_of("crosses", seed, "test")), count - ends[1]
     wanted = random.integers(2, size=n_test) * random.choice(range(1, 7), size=n_test, p=TEST_SHARES)
     made = generate(ends[1], seed=seed), generate(n_test, crosses=wanted, seed=seed, first=ends[1])
-    pictures, masks = (np.concatenate(arrays) for arrays in zip(*made, strict=True))
+    images, masks = (np.concatenate(arrays) for arrays in zip(*made, strict=True))
     split = np.searchsorted(ends, np.arange(count), side="right").astype(np.uint8)
     labels = masks.any(axis=(1, 2)).astype(np.int64)
-    return {"inputs": pictures, "labels": labels, "split": split, "masks": masks}
+    return {"inputs": images, "labels": labels, "split": split, "masks": masks}
 
 
 def generate(
@@ -61,9 +61,7 @@ def generate(
     rows, columns = height // CELL, width // CELL
     given = np.asarray(-1 if crosses is None else crosses)
     if given.shape not in ((), (count,)):
-        raise ShapelineError(
-            f"crosses: {given.size} number(s) of crosses for {count} picture(s); give one, or one each."
-        )
+        raise ShapelineError(f"crosses: {given.size} number(s) of crosses for {count} image(s); give one, or one each.")
     wanted = np.broadcast_to(given, (count,))
     if crosses is not None and (wanted.dtype.kind not in "iu" or ((wanted < 0) | (wanted > rows * columns)).any()):
         raise ShapelineError(f"crosses: {crosses!r} crosses an image; give whole numbers from 0 to {rows * columns}.")
@@ -73,12 +71,12 @@ def generate(
     cells, kinds, colours = (np.concatenate(column) for column in zip(*drawn, strict=True)) if drawn else _draw(0, 0, 0)
     place = owner, cells // columns, cells % columns
     ink = _stencils()[kinds]
-    pictures = np.full((count, rows, columns, 3, CELL, CELL), 255, np.uint8)
-    pictures[place] = np.where(ink[:, None], colours[:, :, None, None], 255)
+    images = np.full((count, rows, columns, 3, CELL, CELL), 255, np.uint8)
+    images[place] = np.where(ink[:, None], colours[:, :, None, None], 255)
     masks = np.zeros((count, rows, columns, CELL, CELL), bool)
     masks[place] = ink & (kinds == CROSS)[:, None, None]
     return (
-        np.ascontiguousarray(pictures.transpose(0, 3, 1, 4, 2, 5)).reshape(count, 3, height, width),
+        np.ascontiguousarray(images.transpose(0, 3, 1, 4, 2, 5)).reshape(count, 3, height, width),
         np.ascontiguousarray(masks.transpose(0, 1, 3, 2, 4)).reshape(count, height, width),
     )
 

@@ -20,7 +20,7 @@ CLASSES = ("happy", "sad")
 EMOTIONS = {"3": "happy", "4": "sad"}  # of the seven in the csv
 FOLDERS = {"train": 0, "test": 2}
 USAGES = {"Training": 0, "PublicTest": 2, "PrivateTest": 2}
-PICTURES = (".jpg", ".jpeg", ".png")
+SUFFIXES = (".jpg", ".jpeg", ".png")
 SIDE = 48
 OTHER, UNREADABLE = "left_out_other_expressions", "left_out_unreadable"
 
@@ -40,17 +40,17 @@ def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     else:
         faces, allowed = [], of(limits, member=1000)  # the table is 301 MB, and never in memory as one
 
-        def wanted(name: str) -> bool:
+        def is_wanted(name: str) -> bool:
             return name.split("/")[-1] == CSV or _place(name) is not None
 
-        with archive.open_files(path, wanted, allowed) as files:
+        with archive.open_files(path, is_wanted, allowed) as files:
             for name, stream in files:
                 if _place(name) is None:
                     faces += _read_rows(f"{path}: {name}", stream, skipped)
                 else:
                     faces += _read_image(path, name, stream.read(), skipped, allowed)
     if skipped[UNREADABLE]:
-        log.warning("%s: %d picture(s) left out", path, skipped[UNREADABLE])
+        log.warning("%s: %d image(s) left out", path, skipped[UNREADABLE])
     # Stable, so that rows stay in their order.
     faces.sort(key=lambda face: face[0])
     split = np.array([order[0] for order, _, _ in faces], np.uint8)
@@ -73,7 +73,7 @@ def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
 def _place(name: str) -> tuple[int, str, str] | None:
     """Part, class and file name of an image; None for all else."""
     part, folder, file = ([""] * 3 + name.split("/"))[-3:]
-    known = part in FOLDERS and file.lower().endswith(PICTURES)
+    known = part in FOLDERS and file.lower().endswith(SUFFIXES)
     return (FOLDERS[part], folder, file) if known else None
 
 

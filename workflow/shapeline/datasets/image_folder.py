@@ -80,7 +80,7 @@ def _decoded(
     folders: set[tuple[str, ...]] = set()
     others, unreadable = set(), []
 
-    def wanted(name: str) -> bool:
+    def is_wanted(name: str) -> bool:
         file = PurePosixPath(name)
         hidden = any(part.startswith(".") or part == "__MACOSX" for part in file.parts)
         is_folder = name.endswith("/")
@@ -94,7 +94,7 @@ def _decoded(
             others.add(file)
         return is_picture
 
-    with archive.open_files(path, wanted, limits) as files:
+    with archive.open_files(path, is_wanted, limits) as files:
         for name, stream in files:
             where = f"{path}: {name}"
             try:
@@ -107,7 +107,7 @@ def _decoded(
                 unreadable.append(name)
                 continue
             if kept and pixels.shape != (first := next(iter(kept.values()))).shape:
-                sizes = " and ".join(f"{picture.shape[1]}x{picture.shape[2]}" for picture in (pixels, first))
+                sizes = " and ".join(f"{one.shape[1]}x{one.shape[2]}" for one in (pixels, first))
                 raise ShapelineError(
                     f"{where}: has other sides than {next(iter(kept))} ({sizes} pixels); set size: [height, width]."
                 )

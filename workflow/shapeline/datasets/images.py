@@ -60,25 +60,25 @@ def decode(
 
     try:
         with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):  # the limits decide
-            picture = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))
-        limits.refuse_pixels(where, *picture.size)
-        picture.load()
-        picture = ImageOps.exif_transpose(picture)
+            image = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))
+        limits.refuse_pixels(where, *image.size)
+        image.load()
+        image = ImageOps.exif_transpose(image)
     except (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError) as error:
         reason = "neither JPEG nor PNG" if isinstance(error, Image.UnidentifiedImageError) else str(error)
         raise Undecodable(f"{where}: cannot be decoded ({reason})") from error
-    if picture.mode not in (*GREY, *COLOUR):
-        raise ShapelineError(f"{where}: is of mode {picture.mode}; save it as RGB or grey, 8 bits per channel.")
-    if picture.mode in GREY and color == "rgb":
+    if image.mode not in (*GREY, *COLOUR):
+        raise ShapelineError(f"{where}: is of mode {image.mode}; save it as RGB or grey, 8 bits per channel.")
+    if image.mode in GREY and color == "rgb":
         raise ShapelineError(f"{where}: is grey and colour is expected; set color: grey, or save the image as RGB.")
-    if (picture.mode in ALPHA or "transparency" in picture.info) and picture.convert("RGBA").getextrema()[3][0] < 255:
+    if (image.mode in ALPHA or "transparency" in image.info) and image.convert("RGBA").getextrema()[3][0] < 255:
         raise ShapelineError(f"{where}: is transparent and no background is known; save it without transparency.")
-    picture = picture.convert(MODES[color])
+    image = image.convert(MODES[color])
     if size is not None:
         height, width = size
         if resize == "crop":
-            picture = ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)
-        elif picture.size != (width, height):
-            picture = picture.resize((width, height), Image.Resampling.BILINEAR)
-    pixels = np.asarray(picture)
+            image = ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
+        elif image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image)
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(np.moveaxis(pixels, 2, 0))

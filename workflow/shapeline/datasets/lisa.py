@@ -47,12 +47,12 @@ def read(
     boxes: dict[str, list] = {}  # of each frame that has some
     files_of: dict[str, str] = {}  # of each sequence, its file of boxes
 
-    def wanted(name: str) -> bool:
+    def is_wanted(name: str) -> bool:
         frame = _frame(name)
         frames.update([frame] if frame else [])
         return PurePosixPath(name).name == BOXES and not _is_sample(name)
 
-    with archive.open_files(path, wanted, allowed) as files:
+    with archive.open_files(path, is_wanted, allowed) as files:
         for name, stream in files:
             for frame, box in _rows(f"{path}: {name}", stream):
                 sequence = FRAME.fullmatch(frame)[1]

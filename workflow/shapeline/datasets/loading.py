@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shapeline.datasets.sources import PARTS
-from shapeline.datasets.stored_images import Pictures, mapped
+from shapeline.datasets.stored_images import StoredImages, mapped
 from shapeline.errors import ShapelineError, nearest
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Dataset:
     it was read from.
     """
 
-    inputs: np.ndarray | Pictures
+    inputs: np.ndarray | StoredImages
     labels: np.ndarray
     split: np.ndarray
     ids: np.ndarray
@@ -127,7 +127,7 @@ def load(folder: str | os.PathLike) -> Dataset:
     if list(inputs.shape[1:]) != input_shape or not len(inputs) == len(labels) == len(split) == counted:
         raise ShapelineError(f"prepared dataset {folder}: arrays.npz and card.json disagree; {again}.")
     if kind == "image":
-        inputs = Pictures(inputs, scale)
+        inputs = StoredImages(inputs, scale)
     else:
         inputs = inputs.astype(np.int32 if kind == "text" else np.float64)
         if scale != 1:

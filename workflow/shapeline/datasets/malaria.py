@@ -52,10 +52,10 @@ def read(
         listed.pop("annotations.json", None)
     asked: dict[str, Annotation] = {}
     for name in filter(listed.get, PARTS):
-        for picture, annotation in listed[name]:
-            if picture in asked:
-                raise ShapelineError(f"{annotation.where}: names the image {picture} a second time; remove one.")
-            asked[picture] = annotation
+        for image_name, annotation in listed[name]:
+            if image_name in asked:
+                raise ShapelineError(f"{annotation.where}: names the image {image_name} a second time; remove one.")
+            asked[image_name] = annotation
     records = annotated.read(
         path, asked, annotated.file_name, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed
     )
@@ -130,7 +130,7 @@ def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annot
     for number, entry in enumerate(entries):
         try:
             image = entry["image"]
-            picture = image if isinstance(image, str) else image["pathname"]
+            image_name = image if isinstance(image, str) else image["pathname"]
             shape = {} if isinstance(image, str) else image.get("shape", {})
             sides = (shape["r"], shape["c"]) if shape else None
             objects = [
@@ -145,13 +145,13 @@ def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annot
         for category, *corners in objects:
             if category not in CATEGORIES:
                 raise ShapelineError(
-                    f"{where}, image {picture}: the category '{category}' is unknown.{nearest(category, CATEGORIES)}"
+                    f"{where}, image {image_name}: the category '{category}' is unknown.{nearest(category, CATEGORIES)}"
                 )
             if not all(type(corner) is int for corner in corners):
-                raise ShapelineError(f"{where}, image {picture}: a box of {corners}; its corners are whole numbers.")
+                raise ShapelineError(f"{where}, image {image_name}: a box of {corners}; its corners are whole numbers.")
             boxes.append((BOX_NAMES.index(category), *corners))
-        file = annotated.file_name(str(picture))
+        file = annotated.file_name(str(image_name))
         if not file:
-            raise ShapelineError(f"{where}, entry {number}: '{picture}' names no image; get it again.")
+            raise ShapelineError(f"{where}, entry {number}: '{image_name}' names no image; get it again.")
         annotations.append((file, Annotation(name, boxes, part, sides)))
     return annotations

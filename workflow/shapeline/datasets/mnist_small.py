@@ -27,8 +27,8 @@ def read(paths: dict[str, Path]) -> dict:
 
     if not SHEET.exists() or hashlib.sha256(SHEET.read_bytes()).hexdigest() != SHA256:
         raise ShapelineError(f"{SHEET}: it is missing or changed; get it again with this package.")
-    with Image.open(SHEET) as picture:
-        sheet = np.asarray(picture)
+    with Image.open(SHEET) as image:
+        sheet = np.asarray(image)
     digits = sheet.reshape(-1, SIDE, ACROSS, SIDE).swapaxes(1, 2).reshape(-1, 1, SIDE, SIDE)
     runs = [(part, label, count) for part, count in PARTS for label in range(len(CLASSES))]  # as sheet_of puts them
     parts, labels, counts = zip(*runs, strict=True)

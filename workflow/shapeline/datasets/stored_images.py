@@ -13,7 +13,7 @@ CHECKED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures(np.lib.mixins.NDArrayOperatorsMixin):
+class StoredImages(np.lib.mixins.NDArrayOperatorsMixin):
     """Stored pixels (n, channels, height, width) that come out as float32, divided by `scale`, when rows are taken.
 
     A job takes the few images it explains; all of them as float32 would be four times the file. Whatever else an
@@ -42,7 +42,7 @@ class Pictures(np.lib.mixins.NDArrayOperatorsMixin):
         return np.asarray(self[:], dtype)
 
     def __array_ufunc__(self, function, method, *arguments, **keywords):
-        whole = (argument[:] if isinstance(argument, Pictures) else argument for argument in arguments)
+        whole = (argument[:] if isinstance(argument, StoredImages) else argument for argument in arguments)
         return getattr(function, method)(*whole, **keywords)
 
     def __getattr__(self, name: str):
@@ -50,9 +50,9 @@ class Pictures(np.lib.mixins.NDArrayOperatorsMixin):
             raise AttributeError(name)
         return getattr(self[:], name)
 
-    def only(self, rows: np.ndarray) -> "Pictures":
+    def only(self, rows: np.ndarray) -> "StoredImages":
         """These images alone, as they are stored."""
-        return Pictures(self.stored[rows], self.scale)
+        return StoredImages(self.stored[rows], self.scale)
 
     def blocks(self, rows: np.ndarray) -> Iterator[np.ndarray]:
         """These images, a few at a time."""
@@ -60,9 +60,9 @@ class Pictures(np.lib.mixins.NDArrayOperatorsMixin):
         return (self[rows[start : start + step]] for start in range(0, len(rows), step))
 
 
-def blocks(inputs: np.ndarray | Pictures, rows: np.ndarray) -> Iterable[np.ndarray]:
+def blocks(inputs: np.ndarray | StoredImages, rows: np.ndarray) -> Iterable[np.ndarray]:
     """These rows of a dataset's inputs as arrays: images a few at a time, all others at once."""
-    return inputs.blocks(rows) if isinstance(inputs, Pictures) else [inputs[rows]]
+    return inputs.blocks(rows) if isinstance(inputs, StoredImages) else [inputs[rows]]
 
 
 def mapped(path: Path, name: str) -> np.ndarray:

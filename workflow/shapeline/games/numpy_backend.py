@@ -293,7 +293,7 @@ def _forward(model: Classifier, threads: int) -> Callable[[np.ndarray], np.ndarr
     """From rows to the network's outputs, or a function's probabilities or predictions, (n, outputs); asked by so many
     threads at the same time."""
     if model.framework != "function":
-        return model.module if threads == 1 else model.module.alone
+        return model.module if threads == 1 else model.module.run_once
     function = function_predictions if model.task == "regression" else function_probabilities
     return functools.partial(_ask, function, model)
 

@@ -45,10 +45,10 @@ def leaving_out(model: Classifier, form: ExecutionBackend) -> Callable[[torch.Te
             )
         kept = gone.to(torch.uint8).argsort(dim=1, stable=True)  # those that are there first, in their order
         counts = (~gone).sum(1)
-        pictures, parts, places = rows.nan_to_num(0.0), [], []
+        images, parts, places = rows.nan_to_num(0.0), [], []
         for count in counts.unique().tolist():
             own = (counts == count).nonzero()[:, 0]
-            parts.append(module(pictures[own], kept[own, :count]))
+            parts.append(module(images[own], kept[own, :count]))
             places.append(own)
         logits = checked_logits(torch.cat(parts), len(rows), name, model.task)
         return torch.empty_like(logits).index_copy_(0, torch.cat(places), logits)

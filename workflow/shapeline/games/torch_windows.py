@@ -17,7 +17,7 @@ def values(
     """Logits by tiles, as `windows.values`, for a module with `window_size`, `windows` and `from_pooled`."""
     module, device = model.module, torch.device(model.device)
 
-    def on_arrays(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.ndarray], np.ndarray]:
+    def wrap_arrays(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.ndarray], np.ndarray]:
         def run(rows: np.ndarray) -> np.ndarray:
             with evaluation_mode(module):
                 return function(torch.from_numpy(rows).to(device)).cpu().numpy()
@@ -25,5 +25,5 @@ def values(
         return run
 
     threads = torch.get_num_threads()
-    local = windows.Local(module.window_size, on_arrays(module.windows), on_arrays(module.from_pooled), threads)
+    local = windows.Local(module.window_size, wrap_arrays(module.windows), wrap_arrays(module.from_pooled), threads)
     return windows.values(local, inputs, rows, masks, features.cells)

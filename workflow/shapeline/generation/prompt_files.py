@@ -58,14 +58,14 @@ def read_prompts(path: str | os.PathLike) -> list[PromptRow]:
         if isinstance(error, FileNotFoundError):
             raise ShapelineError(f"{file}: there is no such file; paths start at the repository root") from error
         raise ShapelineError(f"{file}: cannot be read ({first_line(error)}); give a file in UTF-8") from error
-    entries = _of_json if file.suffix.lower() == ".jsonl" else _of_csv
+    entries = _read_json if file.suffix.lower() == ".jsonl" else _read_csv
     rows = [_row(where, entry) for where, entry in entries(file, text)]
     if not rows:
         raise ShapelineError(f"{file}: it holds no prompt; write one per line")
     return rows
 
 
-def _of_json(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
+def _read_json(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -79,7 +79,7 @@ def _of_json(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
         yield where, entry
 
 
-def _of_csv(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
+def _read_csv(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
     reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
         for number, entry in enumerate(reader, 2):

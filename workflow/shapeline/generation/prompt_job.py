@@ -47,7 +47,7 @@ class Reader:
     device: str
 
     @cached_property
-    def opened(self) -> tuple[language_models.LanguageModel, Any]:
+    def opened_model(self) -> tuple[language_models.LanguageModel, Any]:
         """The model and its tokenizer, read when they are first needed."""
         model, tokenizer = language_models.load(str(expand(self.settings["model"])))
         model.model.to(self.device)
@@ -67,7 +67,7 @@ class Reader:
     def play(self, row: PromptRow, own_ids: list[int] | None = None) -> tuple[PromptGame, Answer]:
         """Return the game of a prompt and its answer; own_ids: of the model's own answer, where it is known."""
         with rename_place(WHERE, row.where):
-            model, tokenizer = self.opened
+            model, tokenizer = self.opened_model
             chat = bool(getattr(tokenizer, "chat_template", None))
             built = build_prompt(row.question, row.context, self.settings["features"], None, chat)
             encoder = game.open_encoder(model, tokenizer, chat, built)
@@ -81,7 +81,7 @@ class Reader:
         if own_ids is not None:
             return encoder.answer_of(own_ids)
         most = self.settings["max_tokens"]
-        return game.answer_of(self.opened[0], encoder, built, row.answer, self.removal, most)
+        return game.answer_of(self.opened_model[0], encoder, built, row.answer, self.removal, most)
 
 
 def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
@@ -98,14 +98,14 @@ def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.D
         kept.write()
         question = prompt.question if isinstance(prompt.question, str) else prompt.question[-1]["content"]
         told = {"question": question, "parts": [*played.prompt.parts], "answer": answer.text}
-        told |= {"answer_ids": None if prompt.answer else [*answer.ids], "tokens": _shown(played)}
+        told |= {"answer_ids": None if prompt.answer else [*answer.ids], "tokens": _format_tokens(played)}
         told |= {"contrast": prompt.contrast, "support": prompt.support_of(played.prompt.parts)}
         ends = {"value_full": full, "value_empty": empty, "label": full, "prediction": full}
         rows.append({"row": number, "game": question, "output": "", "players": told["parts"], **told, **ends})
     return pd.DataFrame(rows).rename_axis("instance").reset_index()
 
 
-def _shown(played: PromptGame) -> list[str]:
+def _format_tokens(played: PromptGame) -> list[str]:
     return [token if sign > 0 else f"-{token}" for token, sign in zip(played.tokens, played.signs, strict=True)]
 
 

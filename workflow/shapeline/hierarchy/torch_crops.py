@@ -97,7 +97,7 @@ class LocalCrops:
     trunk: Trunk
     forward: Callable[[torch.Tensor], torch.Tensor]
     channels_last: bool
-    pictures: torch.Tensor
+    images: torch.Tensor
     absent: torch.Tensor
     base: torch.Tensor
     sizes: list[np.ndarray]
@@ -118,9 +118,9 @@ class LocalCrops:
         base = torch.cat([trunk.layers(part) for part in rows])
         steps = np.unique([step for power in range(12) for step in (1 << power, 3 << power)])
         sizes = [np.minimum(steps[np.searchsorted(steps, np.arange(size + 1))], size) for size in trunk.size]
-        pictures = torch.from_numpy(inputs).to(device)
+        images = torch.from_numpy(inputs).to(device)
         base = base.view(*rows.shape[:2], *base.shape[1:])
-        return cls(trunk, forward, name == "channels_last", pictures, rows, base, sizes)
+        return cls(trunk, forward, name == "channels_last", images, rows, base, sizes)
 
     def boxes(self, codes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """First outputs and sizes, both (2, pairs), of the parts of the trunk's output that see a present cell."""
@@ -163,7 +163,7 @@ class LocalCrops:
         bits = ((inside[0][:, :, None] & inside[1][:, None, :]) != 0).to(torch.int32).neg_()[:, None, None]
         row, column = torch.from_numpy(starts).to(owner.device)
         # Windows of an image as a view, so that a crop is copied by rows and not cell by cell.
-        crops = _windows(self.pictures, sides, self.trunk.stride)[owner, :, row, column]
+        crops = _windows(self.images, sides, self.trunk.stride)[owner, :, row, column]
         own = owner if len(self.absent) > 1 else torch.zeros_like(owner)
         filled = _windows(self.absent, sides, self.trunk.stride)[own, :, :, row, column]
         absent = filled.view(torch.int32)
@@ -180,6 +180,6 @@ class LocalCrops:
         return self.trunk.head(features.flatten(0, 1))
 
 
-def _windows(pictures: torch.Tensor, sides: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+def _windows(images: torch.Tensor, sides: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
     """All windows (..., rows, columns, *sides) of images (..., height, width), as a view."""
-    return pictures.unfold(-2, sides[0], stride[0]).unfold(-2, sides[1], stride[1])
+    return images.unfold(-2, sides[0], stride[0]).unfold(-2, sides[1], stride[1])

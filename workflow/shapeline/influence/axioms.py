@@ -74,10 +74,10 @@ def check(measure: Callable, tries: int = 300, scale: float = 1.0, seed: int = 0
     def influence(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
         data = X.shape, X.tobytes(), labels.tobytes()
         if data not in known:
-            known[data] = asked(X, labels)
+            known[data] = measure_influence(X, labels)
         return known[data]
 
-    def asked(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def measure_influence(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # tiny data sets are the point here
             numbers = np.asarray(measure(scale * X[:1], scale * X, labels), np.float64)

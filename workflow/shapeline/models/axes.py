@@ -44,9 +44,9 @@ def failure(classifier: Classifier, rows: np.ndarray, order: str) -> str | None:
     return None
 
 
-def takes_picture(classifier: Classifier, picture: np.ndarray) -> bool:
+def takes_image(classifier: Classifier, image: np.ndarray) -> bool:
     """Return whether a model takes rows (height, width), of which this is one."""
-    return any(failure(classifier, picture[None, None], order) is None for order in ORDERS)
+    return any(failure(classifier, image[None, None], order) is None for order in ORDERS)
 
 
 def arranged(classifier: Classifier, order: str | None) -> Classifier:

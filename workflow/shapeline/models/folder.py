@@ -157,18 +157,18 @@ class PictureNetwork(nn.Module):
         for name, numbers in (("mean", mean), ("deviation", deviation)):  # not weights: what stores them has the sizes
             self.register_buffer(name, torch.tensor(numbers).view(-1, 1, 1), persistent=False)
 
-    def forward(self, pictures: torch.Tensor, kept: torch.Tensor | None = None) -> torch.Tensor:
-        pixels = (self.scale * pictures - self.mean) / self.deviation
+    def forward(self, images: torch.Tensor, kept: torch.Tensor | None = None) -> torch.Tensor:
+        pixels = (self.scale * images - self.mean) / self.deviation
         if kept is None:
             return self.model(pixel_values=pixels).logits[:, self.order]
         embeddings = self.model.base_model.embeddings
 
-        def chosen(_: nn.Module, given: Any, tokens: torch.Tensor) -> torch.Tensor:
+        def select_patches(_: nn.Module, given: Any, tokens: torch.Tensor) -> torch.Tensor:
             special = tokens.shape[1] - embeddings.patch_embeddings.num_patches
             of_patches = tokens[:, special:].gather(1, kept[..., None].expand(-1, -1, tokens.shape[2]))
             return torch.cat([tokens[:, :special], of_patches], dim=1)
 
-        hook = embeddings.register_forward_hook(chosen)
+        hook = embeddings.register_forward_hook(select_patches)
         try:
             return self.model(pixel_values=pixels).logits[:, self.order]
         finally:

@@ -136,21 +136,21 @@ class CharCNN(keras.Model):
         super().__init__()
         self.alphabet = alphabet
 
-        def drawn(layer: type, *sizes: int) -> layers.Layer:
+        def initialise(layer: type, *sizes: int) -> layers.Layer:
             """Weights from N(0, 0.05²), as Zhang et al. (2015) draw those of their small network; biases 0."""
             return layer(*sizes, kernel_initializer=keras.initializers.RandomNormal(stddev=0.05))
 
         self.stack = Stack(
-            *(drawn(layers.Conv1D, 256, 7), layers.ReLU(), layers.MaxPooling1D(3)),
-            *(drawn(layers.Conv1D, 256, 7), layers.ReLU(), layers.MaxPooling1D(3)),
-            *(drawn(layers.Conv1D, 256, 3), layers.ReLU()),
-            *(drawn(layers.Conv1D, 256, 3), layers.ReLU()),
-            *(drawn(layers.Conv1D, 256, 3), layers.ReLU()),
-            *(drawn(layers.Conv1D, 256, 3), layers.ReLU(), layers.MaxPooling1D(3)),
+            *(initialise(layers.Conv1D, 256, 7), layers.ReLU(), layers.MaxPooling1D(3)),
+            *(initialise(layers.Conv1D, 256, 7), layers.ReLU(), layers.MaxPooling1D(3)),
+            *(initialise(layers.Conv1D, 256, 3), layers.ReLU()),
+            *(initialise(layers.Conv1D, 256, 3), layers.ReLU()),
+            *(initialise(layers.Conv1D, 256, 3), layers.ReLU()),
+            *(initialise(layers.Conv1D, 256, 3), layers.ReLU(), layers.MaxPooling1D(3)),
             Flatten(),
-            *(drawn(layers.Dense, hidden), layers.ReLU(), layers.Dropout(dropout)),
-            *(drawn(layers.Dense, hidden), layers.ReLU(), layers.Dropout(dropout)),
-            drawn(layers.Dense, classes),
+            *(initialise(layers.Dense, hidden), layers.ReLU(), layers.Dropout(dropout)),
+            *(initialise(layers.Dense, hidden), layers.ReLU(), layers.Dropout(dropout)),
+            initialise(layers.Dense, classes),
         )
 
     def parts(self) -> dict[str, layers.Layer]:

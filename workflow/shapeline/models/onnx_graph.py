@@ -35,9 +35,9 @@ class Graph:
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Raises MemoryError where memory runs out, RuntimeError for what else ONNX Runtime says."""
         shares = min(self.shares, len(rows))
-        return np.concatenate([*run_tasks(self.alone, np.array_split(rows, shares or 1), shares)])
+        return np.concatenate([*run_tasks(self.run_once, np.array_split(rows, shares or 1), shares)])
 
-    def alone(self, rows: np.ndarray) -> np.ndarray:
+    def run_once(self, rows: np.ndarray) -> np.ndarray:
         """The same in one call."""
         from onnxruntime.capi import onnxruntime_pybind11_state as failures
 

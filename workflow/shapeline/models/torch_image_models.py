@@ -21,8 +21,8 @@ class Standard(nn.Module):
             # Never stored: a state dict has torchvision's names alone.
             self.register_buffer(name, own.view(-1, 1, 1), persistent=False)
 
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        return (pictures - self.mean) / self.std
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return (images - self.mean) / self.std
 
 
 class DeepSequential(nn.Sequential):
@@ -130,8 +130,8 @@ class ResNet18(nn.Module):
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        maps = self.maxpool(self.relu(self.bn1(self.conv1(self.standard(pictures)))))
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        maps = self.maxpool(self.relu(self.bn1(self.conv1(self.standard(images)))))
         maps = self.layer4(self.layer3(self.layer2(self.layer1(maps))))
         return self.fc(self.flatten(self.avgpool(maps)))
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shapeline.datasets.stored_images import Pictures
+from shapeline.datasets.stored_images import StoredImages
 from shapeline.errors import ShapelineError
 from shapeline.files import atomic
 from shapeline.memory import halved
@@ -46,7 +46,7 @@ class Trainer:
         self.classifier, self.device = classifier, torch_models.device_of(classifier.module)
         self.module = module = classifier.module
         # Images stay as they are stored until a step takes some: as float32 they are four times as large.
-        self.scale = torch.tensor(inputs.scale, device=self.device) if isinstance(inputs, Pictures) else None
+        self.scale = torch.tensor(inputs.scale, device=self.device) if isinstance(inputs, StoredImages) else None
         self.inputs, self.labels = self._tensors(inputs, labels)
         self.flipped_axes = [AXES[name] for name in settings.augment]
         self.variance = variance(labels) if labels.dtype.kind == "f" else None  # of a regression
@@ -136,8 +136,8 @@ class Trainer:
         if self.device.type == "cuda" and len(state["random"]) > 1:
             torch.cuda.set_rng_state(state["random"][1], self.device)
 
-    def _tensors(self, *arrays: np.ndarray | Pictures) -> tuple[torch.Tensor, ...]:
-        stored = (array.stored if isinstance(array, Pictures) else array for array in arrays)
+    def _tensors(self, *arrays: np.ndarray | StoredImages) -> tuple[torch.Tensor, ...]:
+        stored = (array.stored if isinstance(array, StoredImages) else array for array in arrays)
         return tuple(torch.as_tensor(array).to(self.device) for array in stored)
 
     def _floats(self, rows: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION
-from shapeline.datasets.stored_images import Pictures
+from shapeline.datasets.stored_images import StoredImages
 from shapeline.errors import ShapelineError, nearest
 from shapeline.memory import ran_out
 from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, start_card
@@ -150,7 +150,7 @@ def fit(
     start = time.perf_counter()
     classifier.to(device)
     framework = importlib.import_module(TRAINERS[classifier.framework])
-    taken = dataset.inputs.only if isinstance(dataset.inputs, Pictures) else dataset.inputs.__getitem__
+    taken = dataset.inputs.only if isinstance(dataset.inputs, StoredImages) else dataset.inputs.__getitem__
     train, validation, test = ((_as_float32(taken(rows)), labels[rows]) for rows in splits)
     batch = f"a batch of {chosen.batch} rows of '{classifier.architecture}'; lower {key}.batch"
     with (
@@ -290,7 +290,7 @@ def _identify_run(
     if settings.schedule != "cosine":
         del told["epochs"]
     digest = hashlib.sha256(json.dumps({**told, "seed": seed}, sort_keys=True, default=str).encode())
-    inputs = train[0].stored if isinstance(train[0], Pictures) else train[0]
+    inputs = train[0].stored if isinstance(train[0], StoredImages) else train[0]
     start = [] if initialise else backend(classifier.framework).state(classifier.module).values()
     for array in (inputs, train[1], *start):
         digest.update(np.ascontiguousarray(array))

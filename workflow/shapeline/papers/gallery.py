@@ -26,7 +26,7 @@ from shapeline.report.formatting import number
 from shapeline.report.styling import styled
 from shapeline.statistics.bounds import verdict
 
-PAGE, PICTURES = Path("docs/gallery.md"), Path("docs/images/gallery")
+PAGE, FIGURES = Path("docs/gallery.md"), Path("docs/images/gallery")
 CLAIMS = Path("docs/images/claims.png")
 CLAIM = re.compile(r"^- \*\*[^*]+\*\*: (.*?)\. (ahead of: .*|[\d.]+ (?:%|times) .*)$", re.M)
 COMPARED = re.compile(
@@ -113,7 +113,7 @@ def _points(text: str) -> tuple[pd.DataFrame, str] | None:
 
 
 @styled
-def picture(points: pd.DataFrame, caption: str) -> bytes:
+def draw_figure(points: pd.DataFrame, caption: str) -> bytes:
     """Means as dots with their intervals, the best on top, and what each label asks: a PNG."""
     ordered = points.sort_values("mean", ascending="upper left" in caption, ignore_index=True)
     drawing = Figure(figsize=(6.4, 0.7 + 0.24 * len(ordered)), dpi=100, layout="constrained")
@@ -212,7 +212,7 @@ def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[
     parts = [f"{ANCHOR.format(page.name)}\n## {_cell(page.title)}\n\n"]
     parts.append(f"`{command(page.name, file)}`\n\n" if file else "Its model and data are not in the repository.\n\n")
     if drawn:
-        link = PICTURES.relative_to(PAGE.parent) / f"{page.name}.png"
+        link = FIGURES.relative_to(PAGE.parent) / f"{page.name}.png"
         parts.append(f"![{page.name}: means with their intervals, and evaluations per instance]({link})\n\n")
     parts += [f"- {_cell(said)}\n" for said in page.advice]
     parts += [f"- **{_cell(judged)}**: {_cell(claim)}. {_cell(found)}\n" for claim, found, judged in page.claims]
@@ -284,26 +284,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pages = [read(file) for name, file in files.items() if name not in OTHERS]
         if not pages:
             raise ShapelineError("gallery: no pages are named; run python -m shapeline.papers.gallery results/reports")
-        drawn = {page.name: picture(*page.points) for page in pages if page.points}
+        drawn = {page.name: draw_figure(*page.points) for page in pages if page.points}
         made = {page.name: entry(page, known, page.name in drawn) for page in pages}
         before = {name: said for name, said in read_entries().items() if name not in made}
-        pictures = {file.stem: file.read_bytes() for file in PICTURES.glob("*.png") if file.stem in before} | drawn
-        if max(map(len, pictures.values()), default=0) > LARGEST or sum(map(len, pictures.values())) > LARGEST_OF_ALL:
+        figures = {file.stem: file.read_bytes() for file in FIGURES.glob("*.png") if file.stem in before} | drawn
+        if max(map(len, figures.values()), default=0) > LARGEST or sum(map(len, figures.values())) > LARGEST_OF_ALL:
             raise ShapelineError("gallery: the figures are larger than a repository should hold; name fewer pages")
     except ShapelineError as error:
         print(error, file=sys.stderr)
         return 1
     order = {name: place for place, name in enumerate(known)}
     entries = dict(sorted({**before, **made}.items(), key=lambda each: order.get(each[0], len(order))))
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    for old in PICTURES.glob("*.png"):
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    for old in FIGURES.glob("*.png"):
         old.unlink()
-    for name, content in pictures.items():
-        (PICTURES / f"{name}.png").write_bytes(content)
+    for name, content in figures.items():
+        (FIGURES / f"{name}.png").write_bytes(content)
     PAGE.write_text(document(entries, known), encoding="utf-8")
     if len(comparisons := list_comparisons(entries)):
         CLAIMS.write_bytes(draw_claims(comparisons))
-    print(f"{PAGE}: {len(entries)} runs, {len(pictures)} figures, {sum(map(len, pictures.values())):,} bytes")
+    print(f"{PAGE}: {len(entries)} runs, {len(figures)} figures, {sum(map(len, figures.values())):,} bytes")
     return 0
 
 

@@ -237,21 +237,21 @@ def cosines(results: Results, truth: np.ndarray, label: str) -> pd.DataFrame:
     maps = experiment.scores_of(results.scores[label], results.instances["instance"])
     rows, columns = (leaf_edges(side, size) for side in truth.shape[1:])
     area = np.outer(np.diff(rows), np.diff(columns))
-    pictures = []
+    rows = []
     for scores, wanted in zip(maps, truth, strict=True):
         total = int(wanted.sum())
         if scores is None or not total:
             continue
         length = float(np.linalg.norm(scores))
         held = np.logical_or.reduceat(np.logical_or.reduceat(wanted, rows[:-1], axis=0), columns[:-1], axis=1)
-        pictures.append(
+        rows.append(
             {
                 "cosine": float(scores @ wanted.ravel()) / (length * total**0.5) if length else 0.0,
                 "ideal": total / (area[held].sum() ** 0.5 * total**0.5),
                 "bound": visited_nodes.similarity_lower_bound(wanted.size, largest, total),
             }
         )
-    return pd.DataFrame(pictures)
+    return pd.DataFrame(rows)
 
 
 def _largest_leaf(shape: tuple[int, int], min_size: int) -> int:

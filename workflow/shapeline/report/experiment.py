@@ -146,7 +146,7 @@ def load(**parameters) -> Results:
     every_row = {label: score_files.select_training(score_files.read(paths)) for label, paths in files.items()}
     explanations = {label: score_files.final(rows) for label, rows in every_row.items()}
     if card.get("task") == "multilabel":
-        explained = _each_label(explained, len(card["classes"])).assign(picture=explained["instance"])
+        explained = _each_label(explained, len(card["classes"])).assign(image=explained["instance"])
         explanations = {label: _each_label(frame, len(card["classes"])) for label, frame in explanations.items()}
     return Results(
         experiment=given.experiment,
@@ -207,12 +207,12 @@ def _card(given: Parameters, path: str) -> dict:
 
 def _each_label(frame: pd.DataFrame, count: int) -> pd.DataFrame:
     """The rows with a number of its own for each label of a image, which to a report is an instance by itself."""
-    return frame.assign(picture=frame["instance"], instance=frame["instance"] * count + frame["target"])
+    return frame.assign(image=frame["instance"], instance=frame["instance"] * count + frame["target"])
 
 
 def ids(instances: pd.DataFrame) -> pd.Series:
     """The instances as the dataset knows them: of several labels each is there once a label, and is its image."""
-    return instances["picture" if "picture" in instances else "instance"]
+    return instances["image" if "image" in instances else "instance"]
 
 
 def explained_class(results: Results) -> str:
@@ -231,7 +231,7 @@ def _target(results: Results) -> int:
 
 def rows_shown(results: Results) -> str:
     """What is to be said of the rows of a figure of instances where each label of a image has one."""
-    if "picture" not in results.instances:
+    if "image" not in results.instances:
         return ""
     return " Each label has a row of its own, and the images that have most labels come first."
 
@@ -384,9 +384,9 @@ def choose_instances(instances: pd.DataFrame, count: int) -> pd.DataFrame:
     Of a regression, whose labels are floats, the first ones. Of several labels all of a image together, the images
     that have most of them first.
     """
-    if "picture" in instances:
-        order = instances.groupby("picture")["label"].sum().sort_values(ascending=False, kind="stable").index
-        rows = instances.set_index("picture", drop=False).loc[order].reset_index(drop=True)
+    if "image" in instances:
+        order = instances.groupby("image")["label"].sum().sort_values(ascending=False, kind="stable").index
+        rows = instances.set_index("image", drop=False).loc[order].reset_index(drop=True)
         return rows.head(max(count // rows["target"].nunique(), 1) * rows["target"].nunique())
     if instances["label"].dtype.kind == "f":
         return instances.head(count)
@@ -397,7 +397,7 @@ def choose_instances(instances: pd.DataFrame, count: int) -> pd.DataFrame:
 def positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
     """Places in the dataset's arrays of the instances, which are named by their position in the source."""
     places = pd.Index(dataset.ids).get_indexer(ids(instances))
-    own = dataset.labels[places, instances["target"]] if "picture" in instances else dataset.labels[places]
+    own = dataset.labels[places, instances["target"]] if "image" in instances else dataset.labels[places]
     if (places < 0).any() or (own != instances["label"]).any():
         raise ShapelineError("report: the explained instances are not those of the prepared dataset; run both again.")
     return places
@@ -425,9 +425,9 @@ def instance_name(results: Results, row: Mapping) -> str:
         numbers = (number(row[key], 4, whole=False) for key in ("prediction", "label"))
         return "predicted {}\ntrue {}\ninstance {}".format(*numbers, row["instance"])
     classes = results.dataset_card["classes"]
-    if "picture" in row:
+    if "image" in row:
         there, mark = "there" if row["label"] else "not there", "" if row["label"] == row["prediction"] else " (wrong)"
-        return f"{classes[row['target']]}: {there}\nP = {row['probability']:.3f}{mark}\ninstance {row['picture']}"
+        return f"{classes[row['target']]}: {there}\nP = {row['probability']:.3f}{mark}\ninstance {row['image']}"
     known = row["label"] >= 0  # of a text of one's own it is not
     mark = " (wrong)" if known and row["label"] != row["prediction"] else ""
     truth = f"true {classes[row['label']]}\n" if known else ""

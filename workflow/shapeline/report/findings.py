@@ -114,7 +114,7 @@ def headlines(results: Results, advised: bool = False) -> list[str]:
     facts = headline(results)
     regression = facts["r2"] is not None or not results.model_card
     known = results.instances[results.instances["label"] >= 0]  # of a text of one's own the class is not
-    them = f"their {number(len(known))} labels" if "picture" in known else "them"
+    them = f"their {number(len(known))} labels" if "image" in known else "them"
     right = f"; the model is correct on {share((known['label'] == known['prediction']).mean())} of {them}"
     sentences, trained_on = [], other_data(results)
     tested = f"the test part of {trained_on}, the data that it was trained on," if trained_on else "the test part"

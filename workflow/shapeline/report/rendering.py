@@ -47,7 +47,7 @@ launch_new_instance([*sys.argv[1:], f"--IPKernelApp.parent_handle={parent}", *un
 """
 
 
-PICTURE = (
+IMAGE = (
     r'<svg role="img" aria-label="([^"]*)".*?</svg>|<img[^>]*?alt="([^"]*)"[^>]*?src="data:image/png;base64,([^"]+)"'
 )
 
@@ -246,12 +246,12 @@ def linked(text: str, stem: str) -> str:
         links = ", ".join(f'<a href="{stem}_files/{name}">{name[-3:].upper()}</a>' for name in last)
         return f'<p class="files">{links}</p></figure>'
 
-    return re.sub(f"{PICTURE}|</figure>", each, text, flags=re.S)
+    return re.sub(f"{IMAGE}|</figure>", each, text, flags=re.S)
 
 
 def _parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
     """Of every image of a page the name of its file, what is in it, and the numbers that it carries, as CSV."""
-    for number, found in enumerate(re.finditer(PICTURE, text, re.S), 1):
+    for number, found in enumerate(re.finditer(IMAGE, text, re.S), 1):
         described, *pixels = found.groups()
         name = name_file(markup.unescape(described or pixels[0]), 60)
         if described is None:

@@ -20,7 +20,7 @@ from shapeline.generation.prompts import build_prompt
 from shapeline.models import pretrained_kinds
 from shapeline.workflow import init_models
 from shapeline.workflow.dependencies import workflow_root
-from shapeline.workflow.init_models import PICTURES, Ready
+from shapeline.workflow.init_models import IMAGE_SUFFIXES, Ready
 
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
 TARGETS += ("income", "sentiment", "opinion", "quality", "price")
@@ -164,15 +164,15 @@ def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
     from shapeline.datasets import images
 
     classes = sorted(folder for folder in path.iterdir() if folder.is_dir())
-    files = [file for folder in classes for file in sorted(folder.rglob("*")) if file.suffix.lower() in PICTURES]
+    files = [file for folder in classes for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGE_SUFFIXES]
     if len(classes) < 2 or not files:
         raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders; use one folder per class")
     by_mode: dict[str, Path] = {}
     sizes = []
     for file in files:
-        with contextlib.suppress(OSError), Image.open(file) as picture:  # the run reports one that cannot be read
-            by_mode.setdefault(picture.mode, file)
-            sizes.append(picture.size)
+        with contextlib.suppress(OSError), Image.open(file) as image:  # the run reports one that cannot be read
+            by_mode.setdefault(image.mode, file)
+            sizes.append(image.size)
     side = max(8, min(LARGEST, *(sizes or [(LARGEST,)])[0]) // 4 * 4)
     # A folder with some grey images is read as grey, because the run makes no colours.
     grey, size = any(mode in images.GREY for mode in by_mode), [side, side]

@@ -10,7 +10,7 @@ from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.models import pretrained_kinds
 
-PICTURES = (".jpg", ".jpeg", ".png")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 UNNAMED = re.compile(r"label_\d+")
 FEWEST = 16  # patches of an image that are explained
 
@@ -121,7 +121,7 @@ def patch_of(side: int, own: int | None) -> int:
 
 def _is_pictures(path: Path) -> bool:
     classes = [one for one in path.iterdir() if one.is_dir()] if path.is_dir() else []
-    return sum(any(file.suffix.lower() in PICTURES for file in one.iterdir()) for one in classes) > 1
+    return sum(any(file.suffix.lower() in IMAGE_SUFFIXES for file in one.iterdir()) for one in classes) > 1
 
 
 def _many(kind: str) -> str:

@@ -314,7 +314,7 @@ RULES: tuple[Rule, ...] = (
     labels,
     metrics.check_exact_entry,
     games.check_game_keys,
-    games.of_others,
+    games.check_others,
 )
 GAME_RULES: tuple[Rule, ...] = (*games.RULES, shards, budget_in_reach, labels, metrics.check_exact_entry)
 ENDS: tuple[Rule, ...] = (texts_have_a_model, features_fit, budget_in_reach, several_features)

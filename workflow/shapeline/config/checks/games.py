@@ -124,7 +124,7 @@ def dataset_problems(name: str, config: Config) -> Iterator[str]:
         yield f"{where}.path: {error}"
 
 
-def of_prompts(place: Place) -> Iterator[str]:
+def check_prompts(place: Place) -> Iterator[str]:
     """The dataset is a file of prompts, whose parts are features of the kind."""
     where, dataset = place.where, place.dataset
     if dataset is None or dataset.source != PROMPTS:
@@ -173,7 +173,7 @@ def labels(place: Place) -> Iterator[str]:
             yield f"{label.where}.match_budget_of: prompts have a budget; give budget"
 
 
-def of_others(place: Place) -> Iterator[str]:
+def check_others(place: Place) -> Iterator[str]:
     """Yield what another experiment has that is of prompts alone."""
     if place.kind in ("sentence", "passage", "message"):
         yield f"{place.where}.features.kind: '{place.kind}' is of prompts; give a model with task: generation"
@@ -181,4 +181,4 @@ def of_others(place: Place) -> Iterator[str]:
         yield f"{place.where}.metrics.prompts: it is of prompts; remove the metric"
 
 
-PROMPT_RULES = (of_prompts, prompt_keys, labels)
+PROMPT_RULES = (check_prompts, prompt_keys, labels)

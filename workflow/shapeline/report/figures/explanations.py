@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, PALE, signs, tint
 from shapeline.report.elements import HTML
-from shapeline.report.figures.score_maps import picture
+from shapeline.report.figures.score_maps import scale_tones
 from shapeline.report.formatting import number, spent
 from shapeline.report.styling import MARKERS, SIGNS, WIDTH, escape_formulas, palette, shorten, styled_names
 from shapeline.statistics.bounds import moments, student
@@ -287,7 +287,7 @@ def overlay(
         axes.set_axis_off()
     for axes, image, name, values in zip(panels, images, names, maps, strict=False):
         whole = image - image.min()
-        grey = picture(whole / max(float(whole.max()), 1e-12))
+        grey = scale_tones(whole / max(float(whole.max()), 1e-12))
         grey = grey if grey.ndim == 2 else grey[..., :3].mean(-1)
         largest = float(np.abs(values).max())
         limit = largest or 1.0

@@ -42,7 +42,7 @@ def boxes_of(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
 def picture_tile(image: np.ndarray, tone: str) -> Tile:
     """A image (channels, height, width) in [0, 1]; of a large one every few pixels."""
     step = _step(image.shape[1:])
-    return Tile(score_maps.picture(image[:, ::step, ::step]), score_maps.grey(tone))
+    return Tile(score_maps.scale_tones(image[:, ::step, ::step]), score_maps.grey(tone))
 
 
 def _step(shape: tuple[int, int]) -> int:
@@ -263,7 +263,7 @@ def zoomed(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
 def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     """F1 in two ways with the ceilings, and the nodes visited, against min_size."""
     frame, labels = select_measured(results), list(sizes.values())
-    pictures = dict(zip(results.instances["instance"], experiment.ids(results.instances), strict=True))
+    image_of = dict(zip(results.instances["instance"], experiment.ids(results.instances), strict=True))
     across = np.array(list(sizes))
     drawing = Figure(figsize=(WIDTH, 3.5), layout="constrained")
     left, right = drawing.subplots(1, 2)
@@ -291,7 +291,7 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
             "s",
         ),
     ):
-        values = [get(label).astype(float).groupby(pictures).mean() for label in labels]  # a image counts once
+        values = [get(label).astype(float).groupby(image_of).mean() for label in labels]  # a image counts once
         if all(len(each) for each in values):
             mean = [each.mean() for each in values]
             error = [1.96 * each.std(ddof=1) / len(each) ** 0.5 if len(each) > 1 else 0.0 for each in values]

@@ -11,7 +11,7 @@ from matplotlib.path import Path
 
 from shapeline.designs.interactions import pairs_of, square
 from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, QUIET, tint
-from shapeline.report.figures.score_maps import LEVEL, picture
+from shapeline.report.figures.score_maps import LEVEL, scale_tones
 from shapeline.report.formatting import number
 from shapeline.report.styling import SIGNS, WIDTH, styled_names
 
@@ -57,7 +57,7 @@ def network(
     for axes in (panels := drawing.subplots(rows, columns, squeeze=False).ravel()):
         axes.set_axis_off()
     for axes, image, name, owner, parts, both in zip(panels, images, names, cells, own, pairs, strict=False):
-        axes.imshow(picture(image), cmap=tone, vmin=0, vmax=1, interpolation="nearest", alpha=0.3)
+        axes.imshow(scale_tones(image), cmap=tone, vmin=0, vmax=1, interpolation="nearest", alpha=0.3)
         places = np.array([np.argwhere(owner == feature).mean(axis=0)[::-1] for feature in range(len(parts))])
         for first, second, score, share in largest(both, len(parts)):
             axes.plot(

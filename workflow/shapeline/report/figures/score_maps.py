@@ -71,7 +71,7 @@ def heat_maps(
 
     def tile(row: int, label: str | None) -> Tile:
         if label is None:
-            return Tile(picture(images[row]), grey(tone))
+            return Tile(scale_tones(images[row]), grey(tone))
         return _map(values[label][row], cells[row], ends[label][row] if label in ends else None)
 
     return picture_grid(names, list(values), tile, columns)
@@ -87,7 +87,7 @@ class Tile(NamedTuple):
     boxes: Sequence[tuple[float, float, float, float]] = ()
 
 
-class Pictures(Artist):
+class Images(Artist):
     """Tiles as pixels at their places (inches from the upper left) of a figure that is `high` inches, drawn as they
     are: `imshow` takes ten times as long for each."""
 
@@ -131,7 +131,7 @@ def picture_grid(
             axes.text(middle, y0 - 5 / 72, wrapped(label, side), ha="center", va="baseline", fontsize=8.5)
         if shown.below:
             axes.text(middle, y1 + 2 / 72, shown.below, ha="center", va="top", fontsize=7.5, color=QUIET)
-    drawing.add_artist(Pictures(painted, high))
+    drawing.add_artist(Images(painted, high))
     for lines, colour, width in ((frames, PALE, 0.6), (boxes, BOXES, 0.8)):
         outlines = PolyCollection(lines, facecolors="none", edgecolors=colour, linewidths=width)
         axes.add_collection(outlines, autolim=False)
@@ -188,7 +188,7 @@ def tone_of(card: Mapping) -> str:
     return "gray_r" if card.get("source") in DARK_INK else "gray"
 
 
-def picture(image: np.ndarray) -> np.ndarray:
+def scale_tones(image: np.ndarray) -> np.ndarray:
     return image[0] if len(image) == 1 else np.moveaxis(image, 0, -1).clip(0, 1)
 
 

@@ -123,9 +123,9 @@ def _facts(results: Results, row: Mapping) -> dict:
     if not results.model_card:
         return {"id": str(row["instance"]), "label": str(classes[row["label"]]) if classes else None}
     probability = f"(P = {row['probability']:.3f})"
-    if "picture" in row:
+    if "image" in row:
         there = {True: "present", False: "absent"}
-        facts = {"id": f"{row['picture']}:{classes[row['target']]}", "label": there[bool(row["label"])]}
+        facts = {"id": f"{row['image']}:{classes[row['target']]}", "label": there[bool(row["label"])]}
         facts["prediction"] = f"{classes[row['target']]} {there[bool(row['prediction'])]} {probability}"
     else:
         facts = {"id": str(row["instance"]), "prediction": f"{classes[row['prediction']]} {probability}"}

@@ -39,11 +39,11 @@ def header(results: Results, cards: HTML | None) -> HTML:
     }
     told = results.settings["prompts"]
     given = f"{format_count(own, 'answer')} of {len(rows)} {'is' if own == 1 else 'are'} the model's own."
-    sentences = [f"Language model: {told['model']}. {given}", *([] if cards else [_without_cards(results)])]
+    sentences = [f"Language model: {told['model']}. {given}", *([] if cards else [_recommend_by_error(results)])]
     return common.top(results.settings.get("title") or results.experiment, (), sentences, facts, cards)
 
 
-def _without_cards(results: Results) -> str:
+def _recommend_by_error(results: Results) -> str:
     best = game.best_method(results)
     if best is None:
         return "No recommendation: no method has scores with a known error."

@@ -66,7 +66,7 @@ def mistakes_section(results: Results) -> HTML:
     if results.settings.get("target"):
         explained = experiment.explained_class(results)
         of_others = "Features with the largest scores for the explained class"
-    if "picture" in rows:
+    if "image" in rows:
         things, explained = "labels", "the label named, whether it is there or not"
     of_all = f"{number(len(wrong))} of the {number(len(rows))} explained {things}"
     if wrong.empty:
@@ -94,19 +94,19 @@ def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[floa
         names = [f"{name}\n{share(part)} masked" for name, part in zip(names, of_row, strict=True)]
     values = {label: experiment.scores_of(frame, instances["instance"]) for label, frame in results.scores.items()}
     cells = [results.features_of(image).cells[0] for image in images]
-    pictures = [colour_image(image, score_maps.tone_of(results.dataset_card)) for image in images]
+    coloured = [colour_image(image, score_maps.tone_of(results.dataset_card)) for image in images]
 
     def tile(row: int, label: str | None) -> Tile:
         if label is None:
-            return Tile(pictures[row])
+            return Tile(coloured[row])
         scores = values[label][row]
-        return Tile(None if scores is None else masked(pictures[row], images[row], scores, cells[row], of_row[row]))
+        return Tile(None if scores is None else masked(coloured[row], images[row], scores, cells[row], of_row[row]))
 
     return score_maps.picture_grid(names, list(values), tile)
 
 
 def masked(
-    picture: np.ndarray, image: np.ndarray, scores: np.ndarray, cells: np.ndarray, part: float = MASKED[-1]
+    coloured: np.ndarray, image: np.ndarray, scores: np.ndarray, cells: np.ndarray, part: float = MASKED[-1]
 ) -> np.ndarray:
     """The image (height, width, 3) with the top features red where the image was bright and blue where it was dark.
 
@@ -117,14 +117,14 @@ def masked(
     top = np.argsort(-scores, kind="stable")[: max(1, round(part * len(scores)))]
     bright = image.mean(0) > 0.5
     hidden = np.isin(cells, top)
-    painted = picture.copy()
+    painted = coloured.copy()
     painted[hidden & bright], painted[hidden & ~bright] = to_rgb(BRIGHT), to_rgb(DARK)
     return painted
 
 
 def colour_image(image: np.ndarray, tone: str) -> np.ndarray:
     """An image (channels, height, width) in [0, 1] as (height, width, 3); tone: of grey ones, "gray" or "gray_r"."""
-    colours = score_maps.picture(image).clip(0, 1)
+    colours = score_maps.scale_tones(image).clip(0, 1)
     if colours.ndim == 3:
         return colours
     return np.repeat((1 - colours if tone == "gray_r" else colours)[..., None], 3, axis=2)
@@ -152,7 +152,7 @@ def mean_section(results: Results) -> HTML:
     some = next(iter(means.values()))[0]
     labels = list(results.scores)
     drawing = score_maps.heat_maps(
-        np.stack([picture for picture, _, _ in means.values()]),
+        np.stack([mean for mean, _, _ in means.values()]),
         names,
         {label: [maps[label] for _, maps, _ in means.values()] for label in labels},
         [np.arange(some[0].size).reshape(some[0].shape)] * len(means),

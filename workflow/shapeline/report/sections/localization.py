@@ -154,8 +154,8 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     if frame.empty:
         return missing("localization")
     counted = int(frame.loc[frame["statistic"] == "f1", "n"].max())
-    pictures = experiment.ids(results.instances).nunique()
-    left = pictures - counted
+    n_images = experiment.ids(results.instances).nunique()
+    left = n_images - counted
     controls = " Controls are hollow; the dotted line is the best of them." * any(
         style.control for style in drawn.values()
     )
@@ -172,7 +172,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
         table(score_table(frame, list(results.labels))),
         ceiling_table(frame, results),
         note(
-            f"Computed on {number(counted)} of {number(pictures)} images"
+            f"Computed on {number(counted)} of {number(n_images)} images"
             + (f"; the other {number(left)} have no true pixel of the explained class." if left else ".")
         ),
         folded(

@@ -86,10 +86,10 @@ def _draw_measure(image: np.ndarray, measure: Shown, name: str) -> str:
         return f'<span>{caption}</span><span class="flag">⚠ failed</span>'
     size = np.abs(measure.phi).max()
     said = html.escape(measure.caption, quote=True)
-    pictures = _img(tinted(measure.phi), f"Influence map by {said}: {name}")
-    pictures += _img(_grey(shifted(image, measure.phi)), f"Image shifted along the influence by {said}: {name}")
+    images = _img(tinted(measure.phi), f"Influence map by {said}: {name}")
+    images += _img(_grey(shifted(image, measure.phi)), f"Image shifted along the influence by {said}: {name}")
     flag = f'<span class="flag">⚠ {html.escape(measure.warning)}</span>' if measure.warning else ""
-    return f"{pictures}<span>{caption} ± {number(size)}</span>{flag}"
+    return f"{images}<span>{caption} ± {number(size)}</span>{flag}"
 
 
 def shifted(image: np.ndarray, phi: np.ndarray) -> np.ndarray:

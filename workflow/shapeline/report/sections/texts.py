@@ -44,7 +44,7 @@ class Document:
     explained: str | None = None  # where that is not the predicted class
     second: int | None = None  # of a pair of sentences, the number of the second one's first word
 
-    def shown(self, label: str) -> np.ndarray | None:
+    def mask_unsure(self, label: str) -> np.ndarray | None:
         """A label's scores, 0 where their intervals hold it."""
         scores = self.scores.get(label)
         return np.where(self.unsure[label], 0.0, scores) if label in self.unsure else scores
@@ -258,14 +258,14 @@ def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
         count += f", {number(document.second)} of them in the first sentence"
     more = f"; {document.note}" if document.note else ""
 
-    def explained(label: str) -> str:
+    def format_words(label: str) -> str:
         own = document.units.get(label, unit)
-        shown = document.shown(label)
+        shown = document.mask_unsure(label)
         unsure = label in document.unsure and bool(np.any(document.scores[label]))
         return words(document.words, shown, own, None, document.unknown, document.second, unsure).data
 
     blocks = "".join(
-        f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b><div>{explained(label)}</div></div>'
+        f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b><div>{format_words(label)}</div></div>'
         for label in labels
     )
     return (
