@@ -87,7 +87,7 @@ class ExplanationContext:
         return dataclasses.replace(self, model=model, reference=reference)
 
     def inputs(self, selected: pd.DataFrame) -> np.ndarray:
-        """Inputs (n, *input_shape) of selected instances; a text of one's own, at row -1, becomes its tokens."""
+        """Inputs (n, *input_shape) of selected instances; a custom text, at row -1, becomes its tokens."""
         return self._of(selected, self.dataset.inputs, document_files.encode)
 
     def _of(self, selected: pd.DataFrame, stored: np.ndarray, made: Callable[[list[str], dict], np.ndarray]):

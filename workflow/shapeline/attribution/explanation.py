@@ -51,7 +51,7 @@ def _take(values, order: np.ndarray):
 
 
 def blank(n: int, features: Features, targets: np.ndarray) -> Explanation:
-    """An explanation of n instances that nothing was said of yet."""
+    """An explanation of n instances that nothing was stated of yet."""
     numbers = {name: np.full(n, np.nan) for name in ("value_full", "value_empty")}
     return Explanation(
         scores=np.full((n, *features.shape), np.nan),

@@ -44,7 +44,7 @@ def select(subject: ExplanationContext, seed: int, count: int = 100, **others) -
     """Ids, labels and predictions of `count` instances drawn by seed; others: the other keys of `Wanted`.
 
     Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability, text
-    where the inputs are documents, objects where the dataset knows them, and with a tokenizer of one's own words, those
+    where the inputs are documents, objects where the dataset knows them, and with a custom tokenizer words, those
     of the document, words_cut, how many it lost, and of a pair second, the number of the second sentence's first; of a
     regression label and prediction are numbers in the target's units, and there is no probability. Without a model
     there is none either, and the prediction is the label. Raises ShapelineError when the split has fewer, or none.

@@ -16,7 +16,7 @@ OF_A_JOB = ("training_seeds", "training_instances", "randomised", "repeats")  # 
 class AttributionSettings:
     """What an attribute job is asked.
 
-    training_instances: how many instances the trainings after the first are explained on; randomised: whether the
+    training_instances: how many instances the training seeds after the first are explained on; randomised: whether the
     models are randomised ones. rows: the settings that define a row, as they were given.
     """
 

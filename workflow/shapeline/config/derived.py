@@ -95,7 +95,7 @@ def feature_shape(config: Config, experiment: Experiment, entry: Any = None) -> 
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
     source = source_of(dataset)
-    if source is None:  # also where a name leads nowhere, which is told elsewhere
+    if source is None:  # also where a name leads nowhere, which is stated elsewhere
         return None
     chosen, input_shape = canonical(features_of(experiment, entry)), checks.input_shape(source, canonical(dataset))
     return shape_of(chosen, input_shape, source.groups, source.kind) if input_shape else None

@@ -365,7 +365,7 @@ class Report(Strict):
 
 
 def method(entry: Any) -> str | None:
-    """Which member of `MethodEntry` an entry means; that of functions of one's own has the tag OWN."""
+    """Which member of `MethodEntry` an entry means; that of custom functions has the tag OWN."""
     name = entry.get("method") if isinstance(entry, dict) else getattr(entry, "method", None)
     return OWN if re.match(USER_FILE, str(name)) else name and str(name)
 

@@ -216,7 +216,7 @@ def _complete_games(raw: dict) -> bool:
 
 
 def _parse(raw: dict) -> tuple[Config | None, dict[tuple, str]]:
-    """Validate; after a mistake drop the offending key and go on, so that every mistake is told at once.
+    """Validate; after a mistake drop the offending key and go on, so that every mistake is stated at once.
 
     Returns what is left (None where nothing whole is) and the mistakes by key path; "" is a mere consequence of a drop.
     """

@@ -25,7 +25,7 @@ class Annotation:
     """What is known of one image before it is read.
 
     where: the file that names it, for messages. boxes: category, top, left, bottom, right in the image's own pixels,
-    half-open. part: of the official split, an index of PARTS, or None. sides: height and width, where they are told.
+    half-open. part: of the official split, an index of PARTS, or None. sides: height and width, where they are stated.
     """
 
     where: str

@@ -1,4 +1,4 @@
-"""One's own images: a folder, or an archive of one, with a folder for each class."""
+"""Custom images: a folder, or an archive of one, with a folder for each class."""
 
 import functools
 import logging

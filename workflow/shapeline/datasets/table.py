@@ -113,7 +113,7 @@ class Table:
         columns = {}
         for place, column in enumerate(self.columns):
             values = column.decode(cells[:, place])
-            # pandas makes strings of objects, and dates of others, unless it is told what they are.
+            # pandas makes strings of objects, and dates of others, unless it is stated what they are.
             columns[place] = pd.Series(values, dtype=object, copy=False) if column.dtype == object else values
         frame = pd.DataFrame(columns, copy=False)
         frame.columns = self.names

@@ -1,4 +1,4 @@
-"""One's own table in a CSV or Parquet file: numbers, texts, categories and missing cells, as numbers and codes.
+"""Custom table in a CSV or Parquet file: numbers, texts, categories and missing cells, as numbers and codes.
 
 A column that holds no numbers is stored as codes 0, 1, 2, ..., and a missing cell as NaN; `columns` in the card says
 what each column was, so that a pipeline is given again what its file held (models/pipeline_file.py).

@@ -1,4 +1,4 @@
-"""One's own documents: a CSV or Parquet file with a column of text, or two of a pair, and a column of classes."""
+"""Custom documents: a CSV or Parquet file with a column of text, or two of a pair, and a column of classes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

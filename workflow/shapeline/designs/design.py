@@ -14,7 +14,7 @@ from shapeline.threads import one_thread
 
 MAX_D = 20  # 2^20 coalitions: the most that is enumerated
 MAX_COALITIONS = 2**MAX_D
-FIRST_ROUND = 4  # evaluations a feature before an estimate that grows is looked at: with fewer no error is known
+FIRST_ROUND = 4  # evaluations per feature before an estimate that grows is looked at: with fewer no error is known
 MAX_CELLS = 2**28  # coalitions times the width of their windows: bounds memory while a design is built
 
 

@@ -71,7 +71,7 @@ def best_orders(masks: np.ndarray, values: np.ndarray, value: str) -> list[dict[
     """Of each instance its best orders, features in the order that they are masked, or inserted, in.
 
     masks (K, d) of all instances and values (m, K); value: what they are. The areas are of log-odds, so the values have
-    to be log-probabilities, or probabilities. Nothing is said where coalitions are missing, d is above 16, or a value
+    to be log-probabilities, or probabilities. Nothing is stated where coalitions are missing, d is above 16, or a value
     has no log-odds.
     """
     d = masks.shape[-1]

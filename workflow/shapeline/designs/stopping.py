@@ -17,7 +17,7 @@ LEAST = 0.7  # of a variance that is left where scores move less than was predic
 @dataclass(frozen=True)
 class StoppingCriterion:
     """What has to hold. error: RMSE of an explanation, in the values' units, or "5%" of |v(N) - v(empty)|; top: so
-    many features with the largest scores are told from the others; max_budget: evaluations, as a multiple of d."""
+    many features with the largest scores are separated from the others; max_budget: evaluations, as a multiple of d."""
 
     max_budget: float
     error: float | str | None = None
@@ -95,7 +95,7 @@ def predicted_error(standard_error: np.ndarray) -> np.ndarray:
 
 
 def settled_places(scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray:
-    """How many of the largest scores stand in a settled order (n,): each is told from all below it, at 95 %."""
+    """How many of the largest scores stand in a settled order (n,): each is separated from all below it, at 95 %."""
     order = np.argsort(-np.asarray(scores, dtype=np.float64), axis=1, kind="stable")
     ranked, spread = (
         np.take_along_axis(np.asarray(a, dtype=np.float64), order, axis=1) for a in (scores, standard_error)

@@ -16,7 +16,7 @@ from shapeline.games.execution import CALIBRATION_SECONDS, TOLERANCE, ExecutionB
 
 log = logging.getLogger(__name__)
 MOMENT = 0.1  # seconds of a call that the calibration can afford
-BETTER = 0.98  # of the seconds a row so far: what is not below is no better
+BETTER = 0.98  # of the seconds per row so far: what is not below is no better
 NEARLY = 1.02  # of what is this near to the fastest, the smaller batch is better: its buffers stay in the cache
 
 
@@ -25,7 +25,7 @@ class Candidate:
     """A form as a framework offers it.
 
     difference: the largest in log-probability to the plain model; most_rows: of a call, at the time it is asked; step:
-    from rows a call to a function that runs one call and returns its seconds a row (inf: too many).
+    from rows a call to a function that runs one call and returns its seconds per row (inf: too many).
     """
 
     difference: float
@@ -64,7 +64,7 @@ Key = tuple[str, int]  # a form and its rows a call
 
 @dataclass(frozen=True)
 class _Tried:
-    """What was measured so far, by form and batch: seconds a row, and the steps, to measure them again."""
+    """What was measured so far, by form and batch: seconds per row, and the steps, to measure them again."""
 
     seconds: dict[Key, float]
     steps: dict[Key, Callable[[], float]]
@@ -132,7 +132,7 @@ def _choose(names: Sequence[str], tried: _Tried, plan: Search) -> ExecutionBacke
 
 
 def fastest(step: Callable[[], float], batch: int, least: float) -> float:
-    """Seconds a row: the best of some repetitions, because others may use the machine at the same time.
+    """Seconds per row: the best of some repetitions, because others may use the machine at the same time.
 
     The first ones are a warm-up: kernels are generated for each new shape. least: seconds that it takes at the least.
     """

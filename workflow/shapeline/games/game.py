@@ -33,7 +33,7 @@ SINGLE = 4  # inputs that a function is asked of one by one, to see how far a ba
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """What is asked of a model: `value` of inputs whose absent features are filled from `reference`.
+    """What is asked of a model: `value` of inputs whose masked features are filled from `reference`.
 
     model, reference: None where only labelled points or a file are asked. features: None where each instance has its
     own, until they are given by `having`. value: log_probability, probability, log_odds (log p - log of the other

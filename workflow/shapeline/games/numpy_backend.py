@@ -206,7 +206,7 @@ def tried(
 
 def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
     """A tile of the engine on made-up masks for each of a graph's threads, all at the same time, as a function that
-    returns their seconds a row (inf: too large)."""
+    returns their seconds per row (inf: too large)."""
     threads = _calls(model)
     forward = _forward(model, threads)
     kept = np.random.default_rng(0).random((1, batch, math.prod(inputs.shape[1:]))) < 0.5

@@ -1,4 +1,4 @@
-"""What fills an absent feature: zero, padding, a mask, nothing, means, background rows, the input's own blur, or a
+"""What fills a masked feature: zero, padding, a mask, nothing, means, background rows, the input's own blur, or a
 user's array."""
 
 import os
@@ -50,7 +50,7 @@ BEYOND = 10  # a value no image in [0, 1] comes near, noise added or not; one in
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What stands for an absent feature: rows that all instances share, or rows made from each instance.
+    """What stands for a masked feature: rows that all instances share, or rows made from each instance.
 
     rows: (M, *input_shape), of the inputs' own type, or real numbers; None where `own` is given.
     M = 1 is plug-in; for M > 1 the model's probability is averaged over the M rows and the log is taken after (Chen et

@@ -58,7 +58,7 @@ class GlobalImportance(_Removal):
     X, y : data frame or array, shape (n_rows, n_columns); sequence of n_rows
         Data on which the loss is measured.
     background : of the kind of X, optional
-        Rows that absent features are taken from; by default up to 64 of X, at equal distances. The model predicts
+        Rows that masked features are taken from; by default up to 64 of X, at equal distances. The model predicts
         n_rows × n_background rows per coalition.
     loss : {"log", "zero_one", "squared", "absolute"} or callable, optional
         The loss per row, from ``(y, prediction)``; by default "log" of probabilities, "squared" of a regression.
@@ -120,7 +120,7 @@ class GlobalImportance(_Removal):
 class UncertaintyExplanation(_Removal):
     """What makes a classifier uncertain about one input.
 
-    The value of a coalition is the uncertainty, in nats, of the prediction on the input with absent features taken from
+    The value of a coalition is the uncertainty, in nats, of the prediction on the input with masked features taken from
     the background, averaged over that.
 
     Parameters
@@ -131,7 +131,7 @@ class UncertaintyExplanation(_Removal):
     x : data frame of one row, series or array
         The input.
     background : data frame or array, shape (n_background, n_columns)
-        Rows that absent features are taken from.
+        Rows that masked features are taken from.
     kind : {"total", "aleatoric", "epistemic"} or sequence of these
         Entropy of the mean prediction; mean entropy of the members' predictions; their difference, the mutual
         information of prediction and member. Several give several outputs.

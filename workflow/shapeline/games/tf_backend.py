@@ -1,6 +1,6 @@
 """The engine's backend for TensorFlow models.
 
-One compiled function a model, form and batch fills the absent features of a batch on the model's device and runs the
+One compiled function a model, form and batch fills the masked features of a batch on the model's device and runs the
 model on it. It takes the instances, reference rows and masks of a block, and of each of its rows which of them meet
 there; so instances x coalitions x reference rows share batches, and another d, n or K needs no new trace.
 """
@@ -301,7 +301,7 @@ def _step_of(model: Classifier, form: ExecutionBackend, row: np.ndarray, absent:
 
 
 def _timer(model: Classifier, form: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
-    """A batch of the engine on made-up masks, as a function that returns its seconds a row (inf: too large).
+    """A batch of the engine on made-up masks, as a function that returns its seconds per row (inf: too large).
 
     row, absent (1, *input_shape): what is present and what is not.
     """

@@ -1,6 +1,6 @@
 """The engine's backend for torch models.
 
-Absent features are filled on the model's device, in one reused buffer, tile after tile of instances x coalitions; each
+Masked features are filled on the model's device, in one reused buffer, tile after tile of instances x coalitions; each
 tile goes to the model in its form (plain module, channels-last, frozen graph). The form "onnx" is numpy_backend's."""
 
 import dataclasses
@@ -130,7 +130,7 @@ def _graph_of(model: Classifier, rows: np.ndarray) -> Classifier:
 
 
 def _given_filler(runner: Runner, question: Game, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
-    """The filler of a tile whose absent features hang on the present ones; arguments as of `given_rows`."""
+    """The filler of a tile whose masked features hang on the present ones; arguments as of `given_rows`."""
     rows = given_rows(question, inputs, masks, start)
     absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*rows.shape[:3], -1)
     return filler(absent, runner.flat(inputs).to(runner.device)[:, None, None])
@@ -204,7 +204,7 @@ def _made_up(runner: Runner, batch: int, dtype: np.dtype) -> tuple[torch.Tensor,
 def _step(
     runner: Runner, batch: int, inputs: np.ndarray, reference: Reference, present: torch.Tensor, buffer: torch.Tensor
 ) -> Callable[[], float]:
-    """One tile of the engine on made-up masks, as a function that returns its seconds a row (inf: too large)."""
+    """One tile of the engine on made-up masks, as a function that returns its seconds per row (inf: too large)."""
     rows = runner.flat(inputs[:1]).to(runner.device)
     fill = filler(runner.flat(reference.rows[:1]).to(runner.device), rows)
     target = torch.zeros(1, dtype=torch.int64, device=runner.device)

@@ -13,7 +13,7 @@ from shapeline.gradients.cells import check, halving, pooled, rows_of_a_pass
 from shapeline.gradients.torch_gradients import differentiable, points, tensor
 from shapeline.models.torch_models import evaluation_mode
 
-# Functions of a cell alone that are 0 at 0: what comes out is told from what goes in whole.
+# Functions of a cell alone that are 0 at 0: what comes out follows from what goes in whole.
 OF_A_CELL = {"gelu", "relu", "silu", "tanh", "leaky_relu", "elu", "mish", "hardswish", "relu6"}
 PRODUCTS = {"matmul", "bmm", "baddbmm", "mul", "multiply", "__matmul__", "__mul__", "__rmul__"}
 SCALES = {"rsqrt", "reciprocal"}  # by which a normalisation multiplies

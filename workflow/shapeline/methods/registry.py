@@ -3,8 +3,8 @@
 A method is a function in a file of its own and an entry here; nothing else lists methods by what they are.
 A method's function names, as its arguments, what it needs: `d`, `shape`, `graph`, `budget` and `seed` for a design;
 `question` (model, reference, features, value, form), `inputs`, `targets`, `features`, `instances`, `seed` and, where it
-is sampled, `budget` (evaluations an instance) for one that makes scores itself; and its own parameters. It returns a
-`Design`, or `(scores (n, d), evaluations per instance)`, and perhaps a third thing: name -> a number an instance, with
+is sampled, `budget` (evaluations per instance) for one that makes scores itself; and its own parameters. It returns a
+`Design`, or `(scores (n, d), evaluations per instance)`, and perhaps a third thing: name -> a number per instance, with
 "warning" a text or None."""
 
 from dataclasses import dataclass, replace
@@ -81,7 +81,7 @@ class Method:
     random: bool | str = False  # draws by seed, unless it is exact
     exchangeable: bool = False  # a draw with its features permuted is another draw of the same design
     grows: str | None = None  # "module:function" of a design whose coalitions a larger budget of it asks too
-    first_round: int = FIRST_ROUND  # of it, in evaluations a feature
+    first_round: int = FIRST_ROUND  # of it, in evaluations per feature
     falls: float | None = None  # its error ~ evaluations^-falls; where given, rounds are predicted by those before too
     rounds: int = 1  # before it may stop: where the first ones are too sure of themselves, unless they are certain
     largest: int | None = None  # evaluations that can be read out
@@ -112,7 +112,7 @@ class Method:
 
     @property
     def is_fixed_cost(self) -> bool:
-        return self.is_design and not self.sampled and self.takes is None  # one's own is not run to be counted
+        return self.is_design and not self.sampled and self.takes is None  # a custom one is not run to be counted
 
     @property
     def is_design(self) -> bool:

@@ -1,4 +1,4 @@
-"""Metrics of one's own: functions in the user's files, by name."""
+"""Custom metrics: functions in the user's files, by name."""
 
 import numpy as np
 import pandas as pd
@@ -21,8 +21,8 @@ def measure(
 
     functions: name -> "path/to/file.py:function". Each is given those it names of rows (score rows that succeeded),
     model, inputs (n, *input shape), buckets (features and the positions of the rows that have them), reference, form
-    and seed. Raises ShapelineError where it returns anything but a number a row; its own errors pass, with a note that
-    names the metric and the file.
+    and seed. Raises ShapelineError where it returns anything but a number per row; its own errors pass, with a note
+    that names the metric and the file.
     """
     question = question or Game(None, None, None)
     available = {"rows": rows, "inputs": inputs, "buckets": buckets, "seed": seed}

@@ -113,7 +113,7 @@ class Metric:
     reads_snapshots: bool = False
     reads_all_rows: bool = False  # of a label at once: what it says of one instance may depend on the others
     shares_axis: bool = False  # of its curves, which ends where the instance with the most features does
-    paired: bool = False  # ranks methods: reports compare them pair by pair, experiments with seeds over trainings
+    paired: bool = False  # ranks methods: reports compare them pair by pair, experiments with seeds over training seeds
 
     @property
     def asks_data(self) -> bool:
@@ -227,4 +227,4 @@ METRICS: dict[str, Metric] = {
 }
 METRICS = {name: _name_parameters(name, entry) for name, entry in METRICS.items()}
 PAIRED = tuple(sorted(name for name, entry in METRICS.items() if entry.paired))
-OWN_TAKES = ("rows", "model", "inputs", "buckets", "reference", "form", "seed")  # what a metric of one's own is given
+OWN_TAKES = ("rows", "model", "inputs", "buckets", "reference", "form", "seed")  # what a custom metric is given

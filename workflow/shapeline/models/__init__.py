@@ -1,4 +1,4 @@
-"""Models: build by name, wrap one's own, save and load without pickle. Frameworks are imported only when used."""
+"""Models: build by name, wrap custom ones, save and load without pickle. Frameworks are imported only when used."""
 
 from shapeline.lazy import names_from
 

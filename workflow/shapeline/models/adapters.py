@@ -14,7 +14,7 @@ KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "
 
 
 def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> Classifier:
-    """One's own model as a Classifier.
+    """Custom model as a Classifier.
 
     `kind`: "logits" (an nn.Module or Keras model giving (n, classes) logits), "probabilities" (one that ends in a
     softmax or a sigmoid), "multilabel" (an nn.Module giving a logit a label), "predict_proba" (an object with that
@@ -90,7 +90,7 @@ def check_inputs(model: Any) -> None:
 
 
 def _regression(model: Any, framework: str | None) -> Classifier:
-    """One's own regression model as a Classifier; a classifier's `predict`, which gives labels, is none."""
+    """Custom regression model as a Classifier; a classifier's `predict`, which gives labels, is none."""
     function = model if framework else getattr(model, "predict", model)
     name = getattr(model, "__name__", type(model).__name__)
     if not callable(function) or classes_of(model) is not None:

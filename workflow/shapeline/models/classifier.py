@@ -15,7 +15,7 @@ from shapeline.memory import halved, ran_out
 from shapeline.models.frameworks import avoid_triton_crash
 from shapeline.models.outputs import ROWS, are_of_several_labels, detect
 
-TASK = "classification"  # unless something else is said
+TASK = "classification"  # unless something else is stated
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone, and a process imports no other.
 MODULES = {
     "torch": "shapeline.models.torch_models",
@@ -228,7 +228,7 @@ def detach(said: Any) -> Any:
 
 
 def not_predictions(name: str, rows: int, given: str) -> ShapelineError:
-    """The error of a regression model that gave something else than a number a row."""
+    """The error of a regression model that gave something else than a number per row."""
     return ShapelineError(
         f"model '{name}': gave {given} for {rows} rows; a regression model must return one number a row, (rows,), as "
         "lambda rows: model.predict(rows)[:, 0] of several"

@@ -308,7 +308,7 @@ def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
 
 
 def checked_module(module: Any, source: str) -> keras.Model:
-    """The module itself; ShapelineError when one's own function returned something else, or no weights yet."""
+    """The module itself; ShapelineError when a custom function returned something else, or no weights yet."""
     if not isinstance(module, keras.Model):
         raise ShapelineError(f"models: '{source}' returned a {type(module).__name__}; it must return a Keras model")
     if not module.built:
@@ -444,7 +444,7 @@ _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def state(module: keras.Model) -> dict[str, np.ndarray]:
     """Copies of all weights by torch's names and in its layouts, as `weights.write` takes them.
 
-    One's own model has no torch names; its weights are named by their order.
+    Custom model has no torch names; its weights are named by their order.
     """
     if not hasattr(module, "parts"):
         return {f"{index}.{weight.name}": weight.numpy() for index, weight in enumerate(module.weights)}

@@ -47,7 +47,7 @@ class Network:
         return said[:, 0] if said.shape[1] == 1 else said
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """What the file gives, (n, outputs) float64; of one number a row (n, 1)."""
+        """What the file gives, (n, outputs) float64; of one number per row (n, 1)."""
         rows = ORDERS[self.order](rows)
         [given] = self.session.get_inputs()
         [said] = self.session.run([self.output], {given.name: np.ascontiguousarray(rows, self.dtype)})
@@ -57,8 +57,8 @@ class Network:
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Network:
     """The network in the bytes of an .onnx file. known: input_shape, classes and columns of the dataset.
 
-    Classes are in the dataset's order. Whether outputs are logits is told by rows of noise: probabilities lie between 0
-    and 1 and sum to 1; `outputs` among what is known says so where noise cannot. Raises ShapelineError without ONNX
+    Classes are in the dataset's order. Whether outputs are logits is stated by rows of noise: probabilities lie between
+    0 and 1 and sum to 1; `outputs` among what is known says so where noise cannot. Raises ShapelineError without ONNX
     Runtime, for a file that it cannot read, and for other inputs or outputs than the dataset's.
     """
     session = _session(source, content)

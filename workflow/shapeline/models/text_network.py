@@ -102,7 +102,7 @@ class TextNetwork(nn.Module):
         return ids[:, : max(1, int(((ids != self.pad) * places).max()))]
 
     def _attention_inputs(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What a model is told of tokens: which are attended to and, of pairs, which are the second sentence's."""
+        """What a model is given of tokens: which are attended to and, of pairs, which are the second sentence's."""
         attended = ids != self.pad
         attended[:, 0] |= ~attended.any(1)  # of nothing at all there is no softmax
         beside = {"attention_mask": attended.long()}

@@ -314,7 +314,7 @@ def device_of(module: nn.Module) -> torch.device:
 
 
 def checked_module(module: Any, source: str) -> nn.Module:
-    """The module itself; ShapelineError when one's own function returned something else."""
+    """The module itself; ShapelineError when a custom function returned something else."""
     if not isinstance(module, nn.Module):
         raise ShapelineError(f"models: '{source}' returned a {type(module).__name__}; it must return a torch module")
     return module

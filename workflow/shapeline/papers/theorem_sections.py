@@ -230,7 +230,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
 def cosines(results: Results, truth: np.ndarray, label: str) -> pd.DataFrame:
     """cosine (of the label's map with the even map over true pixels), ideal (of the leaves that touch), and bound.
 
-    A row a image with a true region whose explanation did not fail.
+    A row per image with a true region whose explanation did not fail.
     """
     size = parameters(results, label).get("min_size", 1)
     largest = _largest_leaf(truth.shape[1:], size)
@@ -255,7 +255,7 @@ def cosines(results: Results, truth: np.ndarray, label: str) -> pd.DataFrame:
 
 
 def _largest_leaf(shape: tuple[int, int], min_size: int) -> int:
-    """Cells of the largest leaf of a image."""
+    """Cells of the largest leaf of an image."""
     return int(np.prod([np.diff(leaf_edges(side, min_size)).max() for side in shape]))
 
 

@@ -135,7 +135,7 @@ class Evidence:
         return []  # what `training_values` found in a table of measurements
 
     def advice(self, most: float = np.inf) -> Recommendation | None:
-        """What to take of what costs at most so many evaluations an instance; None where nothing does."""
+        """What to take of what costs at most so many evaluations per instance; None where nothing does."""
         spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)  # unknown: of scores made elsewhere
         affordable = tuple(name for name in self.candidates if spent[name] <= most)
         if affordable and affordable not in self._recommendations:
@@ -150,7 +150,7 @@ class Evidence:
 
     @property
     def quicker(self) -> str:
-        """Of what `by_seconds` is said, where the truth is quicker than some labels, which it leaves out."""
+        """What `by_seconds` is about, where the truth is quicker than some labels, which it leaves out."""
         below = self._below_truth(self.seconds)
         return f"faster than {self.truth}" if below is not None and len(below) < self.values.shape[1] else ""
 
@@ -173,7 +173,7 @@ class Evidence:
 
     @functools.cached_property
     def choices(self) -> list[tuple[float, Recommendation]]:
-        """What to take at most so many evaluations an instance, at each cost from which on the answer is another."""
+        """What to take at most so many evaluations per instance, at each cost from which on the answer is another."""
         spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)
         better = paired.order(self.candidates, self.question.better)
         leads = [name for place, name in enumerate(better) if all(spent[name] < spent[one] for one in better[:place])]
@@ -287,7 +287,7 @@ def _named_at(label: str, budget: float) -> str:
 
 
 def list_criteria(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
-    """The questions that metrics answer, and one for each statistic of metrics of one's own."""
+    """The questions that metrics answer, and one for each statistic of custom metrics."""
     own = measured.get("own")
     names = [] if own is None else sorted(own["statistic"].unique())
     more = (Criterion("own", name, "lower", f"Custom metric: {name}", name, "") for name in names)
@@ -295,7 +295,7 @@ def list_criteria(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
 
 
 def reference_name(results: Results) -> str:
-    """What the experiment itself puts in the place of absent features, in a word."""
+    """What the experiment itself puts in the place of masked features, in a word."""
     reference = results.settings.get("reference")
     return reference if isinstance(reference, str) else (reference or {}).get("kind", "mean")
 
@@ -326,14 +326,14 @@ def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, 
 
 
 def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
-    """Means (trainings, labels) over the instances that all labels have in all trainings."""
+    """Means (training seeds, labels) over the instances that all labels have in all training seeds."""
     wide = training_values(answer, results)
     return wide.mean().unstack(0).dropna(axis=1).sort_index() if len(wide) else pd.DataFrame()
 
 
 def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
-    """Values (instances, (label, training)) on the instances that all labels have in all trainings; the other trainings
-    may have been explained on fewer."""
+    """Values (instances, (label, training)) on the instances that all labels have in all training seeds; the other
+    training seeds may have been explained on fewer."""
     measured = results.trainings.get(answer.question.metric)
     if measured is None or not len(measured):
         return pd.DataFrame()

@@ -62,7 +62,7 @@ class Results:
     metadata: dict[str, list[dict]]
     metrics: dict[str, pd.DataFrame]
     measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
-    trainings: dict[str, pd.DataFrame]  # the same with those of the model's other trainings, by their number
+    trainings: dict[str, pd.DataFrame]  # the same with those of the model's other training seeds, by their number
     intermediate_budgets: dict[str, pd.DataFrame] = field(default_factory=dict)  # rows at budgets below the label's own
 
     @functools.cached_property
@@ -206,7 +206,7 @@ def _card(given: Parameters, path: str) -> dict:
 
 
 def _each_label(frame: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The rows with a number of its own for each label of a image, which to a report is an instance by itself."""
+    """The rows with a number of its own for each label of an image, which to a report is an instance by itself."""
     return frame.assign(image=frame["instance"], instance=frame["instance"] * count + frame["target"])
 
 
@@ -230,7 +230,7 @@ def _target(results: Results) -> int:
 
 
 def rows_shown(results: Results) -> str:
-    """What is to be said of the rows of a figure of instances where each label of a image has one."""
+    """What is to be said of the rows of a figure of instances where each label of an image has one."""
     if "image" not in results.instances:
         return ""
     return " Each label has a row of its own, and the images that have most labels come first."
@@ -381,7 +381,7 @@ def other_data(results: Results) -> str | None:
 def choose_instances(instances: pd.DataFrame, count: int) -> pd.DataFrame:
     """The instances shown: the first of every class in turn, by their order in the file and not by how they look.
 
-    Of a regression, whose labels are floats, the first ones. Of several labels all of a image together, the images
+    Of a regression, whose labels are floats, the first ones. Of several labels all of an image together, the images
     that have most of them first.
     """
     if "image" in instances:
@@ -428,7 +428,7 @@ def instance_name(results: Results, row: Mapping) -> str:
     if "image" in row:
         there, mark = "there" if row["label"] else "not there", "" if row["label"] == row["prediction"] else " (wrong)"
         return f"{classes[row['target']]}: {there}\nP = {row['probability']:.3f}{mark}\ninstance {row['image']}"
-    known = row["label"] >= 0  # of a text of one's own it is not
+    known = row["label"] >= 0  # of a custom text it is not
     mark = " (wrong)" if known and row["label"] != row["prediction"] else ""
     truth = f"true {classes[row['label']]}\n" if known else ""
     other = other_class(results, row)

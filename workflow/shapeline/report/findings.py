@@ -113,7 +113,7 @@ def headlines(results: Results, advised: bool = False) -> list[str]:
     """Return the findings in sentences; advised: whether recommendations, which have the best means, precede them."""
     facts = headline(results)
     regression = facts["r2"] is not None or not results.model_card
-    known = results.instances[results.instances["label"] >= 0]  # of a text of one's own the class is not
+    known = results.instances[results.instances["label"] >= 0]  # of a custom text the class is not
     them = f"their {number(len(known))} labels" if "image" in known else "them"
     right = f"; the model is correct on {share((known['label'] == known['prediction']).mean())} of {them}"
     sentences, trained_on = [], other_data(results)

@@ -21,7 +21,7 @@ from shapeline.statistics.known_games import Game
 
 BASE = "kernel_shap"  # what all others are compared with
 TIMES = (2, 4, 8, 16)  # evaluations / d
-LARGEST, ANYHOW = 1000, 4  # evaluations an instance, but for budgets of so many times d
+LARGEST, ANYHOW = 1000, 4  # evaluations per instance, but for budgets of so many times d
 EXACT = 1e-6  # of the largest score: an error below it counts as that, for the games' tables are of single precision
 SHARE = 0.75  # of all coalitions: beyond, nearly all are evaluated and the exact values are at hand
 
@@ -72,7 +72,7 @@ def measure(games: Sequence[Game], draws: int, seed: int) -> pd.DataFrame:
 
 
 def _rmse(game: Game, estimator: Estimator, budget: int, seeds: Sequence[int]) -> tuple[float, float]:
-    """Root mean square error and seconds an instance."""
+    """Root mean square error and seconds per instance."""
     began, errors, asking = time.process_time(), [], 0.0
     for seed in seeds:
         made = [estimator.design(game.d, budget, seed + instance) for instance in range(len(game.exact))]

@@ -60,7 +60,7 @@ class Terms:
         return self.weight @ (wrong == 0)
 
     def shapley(self) -> np.ndarray:
-        """Shapley values (d,): p present and a absent features share a weight as 1 / (p C(p + a, a)) of it for each
+        """Shapley values (d,): p present and a masked features share a weight as 1 / (p C(p + a, a)) of it for each
         present one and -1 / (a C(p + a, a)) for each absent one."""
         from scipy.special import beta
 

@@ -70,7 +70,7 @@ def pooled_ranks(table: pd.DataFrame, cluster: Sequence) -> pd.DataFrame:
     """Mean rank of each label over experiments, best first: mean, low, high; the intervals hold together at 95 %.
 
     table: (cells, labels), lower is better; a cell is a training of a model on a dataset. cluster: (cells,) which are
-    of one dataset and model: these are the units, since trainings of one model are no further datasets, and their
+    of one dataset and model: these are the units, since training seeds of one model are no further datasets, and their
     ranks are averaged first. The wider of Student's t over the units and of the spread that ranks have by chance,
     (k^2 - 1) / 12, which Friedman's test goes by: few units that agree do not make a rank exact. Bonferroni over the
     labels, within the possible ranks; NaN with fewer than two units.

@@ -1,6 +1,6 @@
 """What every peer is given: the value of one instance's coalitions as a function, which counts what it evaluates.
 
-A peer explains the binary vector of the features that are present, against the vector of none; what an absent feature
+A peer explains the binary vector of the features that are present, against the vector of none; what a masked feature
 is filled with, and the value, are the engine's, on the plain model, as a library would run it. The empty and the full
 coalition are evaluated once, as in our own designs, however often a peer asks for them.
 """

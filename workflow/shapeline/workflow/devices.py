@@ -44,7 +44,7 @@ def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> 
 
     Snakemake counts GPUs but never picks one. A GPU has `jobs_per_gpu` slots; a second job goes to another GPU where
     one is free. Under Slurm the scheduler has picked already. Raises ShapelineError where a GPU is required and none
-    is to be had.
+    is available.
     """
     devices = visible_devices() if gpus else []
     if required and not devices:

@@ -51,7 +51,7 @@ def report(config: Config) -> tuple[str, list[str]]:
             for text, problem in part:
                 lines += [f"  {text}"] if text else []
                 problems += [problem] if problem else []
-        except ShapelineError as error:  # a damaged file: the other parts are told all the same
+        except ShapelineError as error:  # a damaged file: the other parts are stated all the same
             problems.append(str(error))
     return "\n".join(lines[1:]), list(dict.fromkeys(problems))
 

@@ -35,7 +35,7 @@ BACKWARD = 3  # a gradient takes as long as so many evaluations, and so does a s
 POINTS = 3e8  # labelled points x columns that a core goes through in a second
 JOB_SECONDS = {"torch": 1.0, "tensorflow": 1.5}  # start of a job by fork_server/server.py, and its data
 REPORT_SECONDS = 12.0
-MUCH_MEMORY = 1e9  # bytes of a job's design, from which on they are told
+MUCH_MEMORY = 1e9  # bytes of a job's design, from which on they are stated
 DENSE = 2.3  # times the bytes of a dense readout that are in use at once, measured at d = 2,500 and 4d
 UNKNOWN = 100  # features, where only the data tell
 MODEL_BYTES, REPORT_BYTES = 50e6, 6e6
@@ -116,7 +116,7 @@ def estimate_instance(config: Config, name: str, label: str) -> tuple[float, flo
         evaluations = asked
     elif method.exact:
         evaluations = 2.0**d if d <= MAX_D else 0
-    elif method.takes is not None and not method.sampled:  # one's own is not run to be counted
+    elif method.takes is not None and not method.sampled:  # a custom one is not run to be counted
         evaluations = experiment.budget * d
     elif method.sampled and (shape or not entry.match_budget_of):
         evaluations = (budget_of(config, name, label) if shape else entry.most or experiment.budget) * d
@@ -126,7 +126,7 @@ def estimate_instance(config: Config, name: str, label: str) -> tuple[float, flo
 
 
 def estimate_metrics(config: Config, name: str) -> float:
-    """Rows that an experiment's metrics run the model on, for an instance, label and repeat, in all trainings."""
+    """Rows that an experiment's metrics run the model on, for an instance, label and repeat, in all training seeds."""
     experiment = config.experiments[name]
     rows = sum(
         getattr(experiment.metrics, metric).rows() * (count_trainings(experiment) if METRICS[metric].paired else 1)

@@ -1,4 +1,4 @@
-"""A small configuration to begin with, made by looking at one's own file or folder."""
+"""A small configuration to begin with, made by looking at a custom file or folder."""
 
 import contextlib
 import json

@@ -60,7 +60,7 @@ def user_files(config: Config, experiment: str) -> list[str]:
 
 
 def reference_file(config: Config, experiment: str) -> list[str]:
-    """The user's own array that fills absent features, as an input."""
+    """The user's own array that fills masked features, as an input."""
     file = references.file_of(canonical(config.experiments[experiment].reference))
     return as_inputs([str(file)]) if file else []
 

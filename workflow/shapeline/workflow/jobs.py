@@ -126,7 +126,7 @@ def index_job(config: Config) -> dict:
 
 
 def outputs(config: Config) -> set[str]:
-    """Paths of what the configuration's jobs make: a file a job, its card or notebook where it makes several."""
+    """Paths of what the configuration's jobs make: a file per job, its card or notebook where it makes several."""
     return {path for path, _ in expected_outputs(config)}
 
 
@@ -212,7 +212,7 @@ def train_settings(config: Config, model: str, number: int = 0) -> dict:
 
 
 def randomise_settings(config: Config, variant: str) -> dict:
-    """How many last layers of a model are drawn anew (all where nothing is said), and by which seed."""
+    """How many last layers of a model are drawn anew (all where nothing is stated), and by which seed."""
     return canonical({"layers": None if variant == "full" else int(variant.removeprefix("top")), "seed": config.seed})
 
 

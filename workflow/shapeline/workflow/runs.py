@@ -29,7 +29,7 @@ def variants(config: Config, experiment: str) -> list[str]:
 
 
 def count_trainings(config: Config, experiment: str, label: str | None = None) -> int:
-    """Return how many trainings of the model a label explains; scores made elsewhere are of the first alone."""
+    """Return how many training seeds of the model a label explains; scores made elsewhere are of the first alone."""
     if label and config.experiments[experiment].methods[label].method == "external":
         return 1
     return config.experiments[experiment].training_seeds

@@ -94,7 +94,7 @@ def other_data(config: Config, name: str, experiment: Experiment) -> Iterator[st
 
 
 def own_texts(place: Place) -> Iterator[str]:
-    """Texts of one's own are explained by a model of text, and all of them."""
+    """Custom texts are explained by a model of text, and all of them."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.texts:
         return

@@ -175,7 +175,7 @@ def value(place: Place) -> Iterator[str]:
 
 
 def reference_fits(place: Place) -> Iterator[str]:
-    """What stands for an absent feature can stand in the inputs."""
+    """What stands for a masked feature can stand in the inputs."""
     if place.source is None or place.has_no_model:
         return
     if isinstance(place.experiment.reference, Placeholder):

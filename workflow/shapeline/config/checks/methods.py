@@ -207,7 +207,7 @@ def network(label: MethodPlace) -> Iterator[str]:
     if model is None:
         return
     if "attention" in method.needs:
-        # The networks of this package have none; of another kind of data it is told that the method does not take it.
+        # The networks of this package have none; of another kind of data it is stated that the method does not take it.
         if (model.architecture or framework_of(model) != "torch") and not list(kind_of_data(label)):
             of = f"models.{label.place.experiment.model}"
             yield f"{label.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"

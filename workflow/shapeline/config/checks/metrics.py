@@ -76,7 +76,7 @@ def check_notebook(place: Place) -> Iterator[str]:
 
 
 def check_custom_metric(place: Place) -> Iterator[str]:
-    """The function of a metric of one's own is there, and asks for what it can be given."""
+    """The function of a custom metric is there, and asks for what it can be given."""
     own = place.experiment.metrics.own
     for name, reference in (own.functions if own else {}).items():
         where = f"{place.where}.metrics.own.functions.{name}"
@@ -120,7 +120,7 @@ def check_exact_entry(place: Place) -> Iterator[str]:
 
 
 def check_training_seeds(place: Place) -> Iterator[str]:
-    """The model can be trained again by other seeds, and a metric compares its trainings."""
+    """The model can be trained again by other seeds, and a metric compares its training seeds."""
     where, experiment, model = place.where, place.experiment, place.model
     if experiment.training_seeds == 1:
         return

@@ -86,7 +86,7 @@ def place_axes(
 
 
 def name_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """A row a label, from the top, with room above the first and below the last."""
+    """A row per method, from the top, with room above the first and below the last."""
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
 

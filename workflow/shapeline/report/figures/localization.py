@@ -40,7 +40,7 @@ def boxes_of(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
 
 
 def picture_tile(image: np.ndarray, tone: str) -> Tile:
-    """A image (channels, height, width) in [0, 1]; of a large one every few pixels."""
+    """An image (channels, height, width) in [0, 1]; of a large one every few pixels."""
     step = _step(image.shape[1:])
     return Tile(score_maps.scale_tones(image[:, ::step, ::step]), score_maps.grey(tone))
 
@@ -143,7 +143,7 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
 
 
 def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2) -> HTML | None:
-    """Images whose positive features are at the reference, a column a label (figure 3)."""
+    """Images whose positive features are at the reference, a column per method (figure 3)."""
     metadata = next((files[0] for files in results.metadata.values() if files), {})
     if not results.model_card:
         return None
@@ -190,7 +190,7 @@ def _select_with_truth(results: Results, truth: np.ndarray | None) -> pd.DataFra
 def runtime_plane(
     frame: pd.DataFrame, time: pd.DataFrame, styles: Mapping[str, Style], statistic: str, title: str
 ) -> Figure | None:
-    """A statistic against seconds an instance on a logarithmic axis, with both intervals, every point named."""
+    """A statistic against seconds per instance on a logarithmic axis, with both intervals, every point named."""
     rows = scalars(frame, statistic)
     rows = rows.loc[[label for label in styles if label in rows.index and time["mean"].get(label, 0) > 0]]
     if rows.empty:
@@ -291,7 +291,7 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
             "s",
         ),
     ):
-        values = [get(label).astype(float).groupby(image_of).mean() for label in labels]  # a image counts once
+        values = [get(label).astype(float).groupby(image_of).mean() for label in labels]  # an image counts once
         if all(len(each) for each in values):
             mean = [each.mean() for each in values]
             error = [1.96 * each.std(ddof=1) / len(each) ** 0.5 if len(each) > 1 else 0.0 for each in values]

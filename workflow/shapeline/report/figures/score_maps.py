@@ -104,7 +104,7 @@ class Images(Artist):
 def picture_grid(
     names: Sequence[str], labels: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
-    """Small images: a row a name, its own image first, then a column a label; tile(row, label or None).
+    """Small images: a row a name, its own image first, then a column per method; tile(row, label or None).
 
     More labels than `columns` go on in a further block of rows. All stand in one pair of axes in inches from the
     upper left, as axes of their own take ten times as long.
@@ -193,12 +193,12 @@ def scale_tones(image: np.ndarray) -> np.ndarray:
 
 
 def grey(tone: str) -> dict[str, object]:
-    """What `imshow` is told of a image in [0, 1]."""
+    """What `imshow` is given of an image in [0, 1]."""
     return {"cmap": tone, "vmin": 0, "vmax": 1}
 
 
 def scaled(size: float) -> dict[str, object]:
-    """What `imshow` is told of scores whose largest magnitude is `size`: white at 0."""
+    """What `imshow` is given of scores whose largest magnitude is `size`: white at 0."""
     return {"cmap": SIGNS, "vmin": -(size or 1.0), "vmax": size or 1.0}
 
 
@@ -219,7 +219,7 @@ def score_table(
     most: int = 16,
     half: Mapping[str, np.ndarray] | None = None,
 ) -> Figure:
-    """A heat table of one instance: a row a feature, a column a label, the score written in each cell.
+    """A heat table of one instance: a row per feature, a column per method, the score written in each cell.
 
     values: label -> (d,) scores, or None for a failure; names: d texts. Colours are scaled a column; with more than
     `most` features only the largest by mean rank of magnitude are shown. half: of the 95 % interval of each score, of

@@ -144,7 +144,7 @@ def _draw_pairs(results: Results, label: str) -> Iterator[HTML]:
 
 
 def _two_a_line(name: str) -> str:
-    """The lines of a name two by two: four above a image are cut off."""
+    """The lines of a name two by two: four above an image are cut off."""
     lines = name.split("\n")
     return "\n".join(", ".join(lines[place : place + 2]) for place in range(0, len(lines), 2))
 
@@ -207,7 +207,7 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
 
 
 def taken_apart(occlusion: np.ndarray, own: np.ndarray, pairs: np.ndarray) -> pd.DataFrame:
-    """A row a feature: occlusion, shapley, difference, half of its pairs' sum, and the residual."""
+    """A row per feature: occlusion, shapley, difference, half of its pairs' sum, and the residual."""
     half = square(pairs, len(own)).sum(axis=1) / 2
     shapley = own + half
     columns = {"occlusion": occlusion, "shapley": shapley, "difference": occlusion - shapley, "half": half}

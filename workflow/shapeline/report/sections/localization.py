@@ -55,7 +55,7 @@ def is_quadrant_h_shap(results: Results, label: str) -> bool:
 
 
 def seconds_per_picture(results: Results) -> pd.DataFrame:
-    """Seconds an instance by label: mean, low and high, of which the last two are NaN unless each was timed alone."""
+    """Seconds per instance by label: mean, low and high, of which the last two are NaN unless each was timed alone."""
     frames = [
         experiment.good(frame)[["repeat", "seconds"]].assign(
             method=label, instance=experiment.ids(experiment.good(frame))
@@ -306,7 +306,7 @@ def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure |
 
 
 def runtime_section(results: Results) -> HTML:
-    """F1 against seconds an instance, as published and at the best threshold (figures 4 and C.1)."""
+    """F1 against seconds per instance, as published and at the best threshold (figures 4 and C.1)."""
     frame, drawn, time = select_measured(results), styles_of(results), seconds_per_picture(results)
     if frame.empty:
         return missing("localization")

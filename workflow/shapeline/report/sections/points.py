@@ -43,7 +43,7 @@ def points_section(results: Results) -> HTML:
 
 
 def faces(results: Results, picked: pd.DataFrame) -> HTML:
-    """A row a image: itself, then for each measure its influence map and the image shifted along it."""
+    """A row per image: itself, then for each measure its influence map and the image shifted along it."""
     labels = data_labels(results, POINTWISE)
     scores = {label: experiment.scores_of(results.scores[label], picked["instance"]) for label in labels}
     reasons = {label: sparse_rows(results.scores[label]).set_index("instance")["why"] for label in labels}

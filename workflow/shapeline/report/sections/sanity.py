@@ -92,7 +92,7 @@ def _leaders(leads: Mapping[str, str]) -> str:
 
 @styled
 def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
-    """A line a label through its ranks; ranks: (labels, references) whole numbers from 1."""
+    """A line per method through its ranks; ranks: (labels, references) whole numbers from 1."""
     drawing = Figure(figsize=(0.8 * WIDTH, 1.0 + 0.27 * len(ranks)), layout="constrained")
     axes = drawing.subplots()
     across = np.arange(ranks.shape[1])

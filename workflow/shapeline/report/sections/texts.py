@@ -258,14 +258,14 @@ def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
         count += f", {number(document.second)} of them in the first sentence"
     more = f"; {document.note}" if document.note else ""
 
-    def format_words(label: str) -> str:
+    def write(label: str) -> str:
         own = document.units.get(label, unit)
         shown = document.mask_unsure(label)
         unsure = label in document.unsure and bool(np.any(document.scores[label]))
         return words(document.words, shown, own, None, document.unknown, document.second, unsure).data
 
     blocks = "".join(
-        f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b><div>{format_words(label)}</div></div>'
+        f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b><div>{write(label)}</div></div>'
         for label in labels
     )
     return (
