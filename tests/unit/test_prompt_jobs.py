@@ -184,7 +184,11 @@ def test_mistakes_are_one_line(folder, file, change, line):
         ),
         ("models", {"source": "./m", "task": "generation", "weights": "x"}, "models.lm.weights: a model with task"),
         ("datasets", {"source": "prompts"}, "datasets.asked.path: is missing"),
-        ("datasets", {"source": "prompts", "path": "none.jsonl"}, "datasets.asked.path: none.jsonl: there is no such file"),
+        (
+            "datasets",
+            {"source": "prompts", "path": "none.jsonl"},
+            "datasets.asked.path: none.jsonl: there is no such file",
+        ),
         (
             "datasets",
             {"source": "prompts", "path": "x.jsonl", "length": 3},
