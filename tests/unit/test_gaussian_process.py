@@ -262,6 +262,32 @@ def test_near_all_coalitions_are_drawn_in_the_order_of_a_smaller_budget():
         assert (draw_pairs(d, budget, seed=3) == every[:budget]).all()
 
 
+@pytest.mark.parametrize("d", [9, 12, 16])
+def test_chosen_pairs_lower_the_posterior_variance(d):
+    """By the variances of the joint normal distribution, for priors other than that of the choice."""
+    variance = {}
+    for spread in (True, False):
+        rows = find_pairs(np.array([draw_pairs(d, 6 * d, seed, spread) for seed in range(5)])).rows
+        for reach, rest in ((0.1, 1e-3), (0.4, 0.03), (0.8, 0.3)):
+            relevance = np.full((len(rows), d), fit.even_relevance(d, reach))
+            matrix = moments.correlation(rows, relevance) + rest * np.eye(rows.shape[1])
+            cross = moments.score_covariance(rows, relevance) + rest * moments.rest_weights(rows)
+            told = (cross * np.linalg.solve(matrix, cross)).sum(axis=1)
+            prior = moments.score_variance(relevance) + rest * moments.rest_variances(d).sum()
+            variance[spread, reach] = (prior - told).mean()
+    ratios = [variance[True, reach] / variance[False, reach] for reach in (0.1, 0.4, 0.8)]
+    assert ratios[0] < 0.65 and ratios[1] < 0.75 and ratios[2] < 0.97
+
+
+def test_chosen_pairs_favour_no_feature_and_differ_by_seed():
+    d = 12
+    masks = np.array([draw_pairs(d, 20 * d, seed) for seed in range(8)])
+    assert len({draw.tobytes() for draw in np.sort(masks @ (1 << np.arange(d)), axis=1)}) == 8
+    assert all({2, 5, 6} < set(row) for row in masks.sum(axis=2))
+    alone = [draw_pairs(d, 20 * d, seed)[-1] for seed in range(200)]
+    assert np.ptp(np.mean(alone, axis=0)[1:]) < 0.2  # six standard errors; each pair's member with the first feature
+
+
 def test_at_2d_every_feature_is_seen_and_the_lone_ones_are_guessed():
     d = 9
     masks = draw_pairs(d, 2 * d, seed=0)
@@ -469,7 +495,7 @@ def test_a_value_of_the_empty_coalition_by_convention_spoils_no_other_score():
     plain = np.array([games.scores(designs.gp_shapley(d, 88, seed, 0.1), game) for seed, game in enumerate(tables)])
     found = read_out(*drawn(tables, 88))
     error = found.scores - exact - jump / d  # the Shapley value of the jump
-    assert np.sqrt((error**2).mean()) < 0.1 * np.sqrt(((plain - exact - jump / d) ** 2).mean())
+    assert np.sqrt((error**2).mean()) < 0.2 * np.sqrt(((plain - exact - jump / d) ** 2).mean())
     assert np.sqrt((found.standard_error**2).mean() / (error**2).mean()) < 1.6
     assert (np.abs(error) <= 1.96 * found.standard_error).mean() > 0.9
 

@@ -16,8 +16,8 @@ from shapeline.designs.design import Design, log_factorial, one_of, whole
 from shapeline.designs.gaussian_fit import FEW, JITTER, even_relevance, relevance_of, whitened
 from shapeline.designs.gaussian_large import MANY, SUBSET
 from shapeline.designs.gaussian_moments import log_nodes, nodes
-from shapeline.designs.gaussian_pairs import find_pairs
-from shapeline.designs.gaussian_process import CELLS, MOST_COALITIONS, gp_pairs, read_out
+from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
+from shapeline.designs.gaussian_process import CELLS, MOST_COALITIONS, defer_readout, read_out
 from shapeline.designs.interactions import (
     MOST_EXACT,
     MOST_PAIRED,
@@ -46,7 +46,8 @@ def gp_interactions_minimum(d: int) -> int:
 
 
 def gp_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii") -> Design:
-    """The coalitions of `gp_shapley`, whose readout follows from the values: `read_stack` has it, the design none."""
+    """Each feature alone and random pairs, whose readout follows from the values: `read_stack` has it, the
+    design none. Pairs that are chosen for Shapley values, of odd orders, tell less of even ones than random pairs."""
     one_of("gp_interactions", "index", index, INDICES)
     d, budget = whole("gp_interactions", "d", d, 1), whole("gp_interactions", "budget", budget, 0)
     check_few("gp_interactions", d, MOST_PAIRED, "coarser features")
@@ -59,7 +60,7 @@ def gp_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii") ->
         raise ShapelineError(
             f"gp_interactions: budget is {budget} evaluations and the minimum for d = {d} is {least}; raise it."
         )
-    return gp_pairs(d, budget, seed)
+    return defer_readout(draw_pairs(d, budget, seed, spread=False))
 
 
 def read_stack(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> tuple[np.ndarray | None, ...]:

@@ -1,13 +1,23 @@
 """Which coalitions the Gaussian process evaluates, and the odd part of their values."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from shapeline.designs.design import all_coalitions, unique_rows, whole
+from shapeline.designs.gaussian_moments import rest_weights, score_covariance
 from shapeline.errors import ShapelineError
+from shapeline.threads import one_thread
 
 BLOCK = 64  # coalitions drawn at a time, whatever is wanted, so that a smaller budget is a prefix
+SPREAD = 256  # pairs that are chosen one by one, at most; the others are drawn
+SPREAD_PLAYERS = 64  # players up to which they are
+SPREADS = 4  # choices per number of players, of which the seed takes one
+CANDIDATES = 60  # pairs of which the best is chosen
+# The prior of the choice: a quarter of the sum of the relevances; the variance that each pair has of its own, at half
+# of the players, and the logarithm of its ratio at the ends to that, which keeps all sizes in the sample.
+SPREAD_REACH, SPREAD_REST, SPREAD_SLOPE = 0.8, 0.2, 3.0
 
 
 def gp_shapley_minimum(d: int) -> int:
@@ -15,13 +25,15 @@ def gp_shapley_minimum(d: int) -> int:
     return min(4, 2**d)
 
 
-def draw_pairs(d: int, budget: int, seed: int = 0) -> np.ndarray:
+def draw_pairs(d: int, budget: int, seed: int = 0, spread: bool = True) -> np.ndarray:
     """Coalitions (K, d) bool in one nested order: empty, full, then complementary pairs; a prefix for a smaller budget.
 
     budget: evaluations, at least `gp_shapley_minimum(d)`; K = budget, less one where a pair would be cut, at most 2^d.
     First each feature alone with its complement, in random order: half of the marginal contributions at either end.
-    Then a uniform size of 2 to d - 2 and a uniform coalition of that size, without replacement. The complements of
-    the last two of the single features come after both, so that 2d evaluations see every feature.
+    Then, unless spread is False, pairs that tell the most of the Shapley values beside those before (`spread_pairs`),
+    with the features in random order, and at last a uniform size of 2 to d - 2 and a uniform coalition of that size,
+    without replacement.
+    The complements of the last two of the single features come after both, so that 2d evaluations see every feature.
     """
     d, budget = whole("gp_shapley", "d", d, 1), whole("gp_shapley", "budget", budget, 0)
     if budget < gp_shapley_minimum(d):
@@ -37,7 +49,9 @@ def draw_pairs(d: int, budget: int, seed: int = 0) -> np.ndarray:
     alone = np.eye(d, dtype=bool)[rng.permutation(d)]
     half = alone[:1] if d == 2 else alone  # of two features one is the other's complement
     wanted = max(budget // 2 - 1 - len(half), 0)
-    first = np.concatenate([half, _sample_pairs(d, wanted, rng)]) if wanted else half
+    first = (
+        np.concatenate([half, _sample_pairs(d, wanted, rng, seed % SPREADS if spread else None)]) if wanted else half
+    )
     masks = np.concatenate([ends, np.stack([first, ~first], axis=1).reshape(-1, d)])
     if d > 2:
         masks[2 * d - 1], masks[2 * d] = masks[2 * d].copy(), masks[2 * d - 1].copy()
@@ -45,11 +59,15 @@ def draw_pairs(d: int, budget: int, seed: int = 0) -> np.ndarray:
     return masks[:cut]
 
 
-def _sample_pairs(d: int, wanted: int, rng: np.random.Generator) -> np.ndarray:
-    """`wanted` distinct pairs of sizes 2 to d - 2, the member with feature 0; a shorter draw is a prefix."""
+def _sample_pairs(d: int, wanted: int, rng: np.random.Generator, number: int | None) -> np.ndarray:
+    """`wanted` distinct pairs of sizes 2 to d - 2, the member with feature 0; a shorter sample is a prefix."""
     sizes = np.arange(2, d - 1)
-    by_rejection = min(wanted, 2 ** (d - 1) // 8)
-    drawn = np.zeros((0, d), bool)
+    chosen, drawn = 0, np.zeros((0, d), bool)
+    if number is not None and d <= SPREAD_PLAYERS:
+        chosen = min(wanted, SPREAD, 2 ** (d - 1) // 4)
+        drawn = spread_pairs(d, -(-chosen // BLOCK) * BLOCK, number)[:chosen, rng.permutation(d)]
+        drawn ^= ~drawn[:, :1]
+    by_rejection = max(chosen, min(wanted, 2 ** (d - 1) // 8))
     while len(drawn) < by_rejection:
         size = rng.choice(sizes, size=BLOCK)
         more = rng.permuted(np.arange(d) < size[:, None], axis=1)
@@ -66,6 +84,64 @@ def _sample_pairs(d: int, wanted: int, rng: np.random.Generator) -> np.ndarray:
     masks, size = masks[left], size[left]
     turn = np.argsort(rng.exponential(size=len(masks)) * np.bincount(size)[size], kind="stable")
     return np.concatenate([drawn, masks[turn[: wanted - by_rejection]]])
+
+
+@lru_cache(maxsize=64)
+def spread_pairs(d: int, count: int, number: int) -> np.ndarray:
+    """Return `count` distinct pairs (count, d) bool of sizes 2 to d - 2, or a quarter of all where these are fewer.
+
+    Each is the one of some random candidates that lowers the posterior variance of the Shapley values most, after the
+    ends and all features alone: half of the error of a random sample of pairs is chance that this avoids. All features
+    have one relevance, so that any order of them is as good. number: of the choice; a smaller count is a prefix.
+    """
+    count = min(count, 2 ** (d - 1) // 4)
+    rng = np.random.default_rng([d, number])
+    known = _Posterior(d, count)
+    first = np.concatenate([np.ones((1, d)), 2 * np.eye(d) - 1])
+    for row in first:
+        known.add(row[None])
+    chosen = np.zeros((0, d), bool)
+    with one_thread(len(first) ** 2 * d):
+        while len(chosen) < count:
+            size = rng.integers(2, d - 1, size=CANDIDATES)
+            pairs = rng.permuted(np.arange(d) < size[:, None], axis=1)
+            pairs ^= ~pairs[:, :1]
+            pairs = pairs[~(pairs[:, None] == chosen).all(axis=2).any(axis=1)]
+            if len(pairs):
+                best = known.add(np.where(pairs, 1.0, -1.0))
+                chosen = np.concatenate([chosen, pairs[best : best + 1]])
+    return chosen
+
+
+class _Posterior:
+    """What the pairs that were added tell of the Shapley values, by a prior that all features share."""
+
+    def __init__(self, d: int, count: int):
+        self.relevance = np.full((1, d), min(4 * SPREAD_REACH / d, 0.95))
+        most = 1 + d + count
+        self.rows, self.seen, self.size = np.zeros((most, d)), np.zeros((most, d)), 0
+        self.whitening = np.zeros((most, most))  # the inverse of the Cholesky factor of the covariance of pairs
+
+    def add(self, rows: np.ndarray) -> int:
+        """Add that one of the pairs `rows` (c, d) of +-1 which tells most; return its place."""
+        d, size = self.rows.shape[1], self.size
+        own = SPREAD_REST * np.exp(SPREAD_SLOPE * np.abs(rows.sum(axis=1)) / d)
+        whitening = self.whitening[:size, :size]
+        shared = whitening @ self._correlate(self.rows[:size], rows)
+        left = np.maximum(1 + own - (shared**2).sum(axis=0), 1e-12)
+        cross = score_covariance(rows[None], self.relevance)[0] + own[:, None] * rest_weights(rows[None])[0]
+        cross = (cross - shared.T @ self.seen[:size]) / np.sqrt(left)[:, None]
+        best = int((cross**2).sum(axis=1).argmax())
+        self.rows[size], self.seen[size] = rows[best], cross[best]
+        self.whitening[size, :size] = -(shared[:, best] @ whitening) / np.sqrt(left[best])
+        self.whitening[size, size] = 1 / np.sqrt(left[best])
+        self.size += 1
+        return best
+
+    def _correlate(self, some: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return the prior correlations of the odd parts of pairs (a, d) and (b, d)."""
+        weight = np.arctanh(self.relevance)
+        return np.sinh((some * weight) @ others.T) / np.sinh(weight.sum())
 
 
 @dataclass(frozen=True, eq=False)

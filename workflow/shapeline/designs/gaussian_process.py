@@ -227,14 +227,19 @@ def _linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:
     """The coalitions of `draw_pairs`, whose readout follows from the values: `read_stack` has it, the design none."""
-    from scipy.sparse import coo_array
-
     masks = draw_pairs(d, budget, seed)
     if MOST_COALITIONS < len(masks) < 2 ** min(d, 31):
         raise ShapelineError(
             f"gp_shapley: {len(masks)} coalitions need a matrix of {len(masks) // 2} rows and columns; "
             f"give at most {MOST_COALITIONS}, or choose kernel_shap."
         )
+    return defer_readout(masks)
+
+
+def defer_readout(masks: np.ndarray) -> Design:
+    """Return the design of masks (K, d) whose readout follows from the values."""
+    from scipy.sparse import coo_array
+
     return Design(masks, coo_array(masks.shape[::-1], dtype=np.float64).tocsr())
 
 
