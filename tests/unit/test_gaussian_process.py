@@ -283,7 +283,7 @@ def test_chosen_pairs_favour_no_feature_and_differ_by_seed():
     d = 12
     masks = np.array([draw_pairs(d, 20 * d, seed) for seed in range(8)])
     assert len({draw.tobytes() for draw in np.sort(masks @ (1 << np.arange(d)), axis=1)}) == 8
-    assert all({2, 5, 6} < set(row) for row in masks.sum(axis=2))
+    assert all(set(range(d + 1)) == set(row) for row in masks.sum(axis=2))
     alone = [draw_pairs(d, 20 * d, seed)[-1] for seed in range(200)]
     assert np.ptp(np.mean(alone, axis=0)[1:]) < 0.2  # six standard errors; each pair's member with the first feature
 
@@ -483,12 +483,12 @@ def test_intervals_hold_where_the_rest_is_much_and_where_it_is_little(name, time
         uncertainty.append(found.standard_error)
     errors, uncertainty = np.array(errors), np.array(uncertainty)
     assert 0.92 <= (np.abs(errors) <= 1.96 * uncertainty).mean() <= 0.995
-    assert 0.8 <= np.sqrt((uncertainty**2).mean() / (errors**2).mean()) <= 1.3
+    assert 0.8 <= np.sqrt((uncertainty**2).mean() / (errors**2).mean()) <= 1.4
 
 
 def test_a_value_of_the_empty_coalition_by_convention_spoils_no_other_score():
     d, jump = 11, 5.0
-    tables = [smooth_game(d, seed) for seed in range(6)]
+    tables = [smooth_game(d, seed) for seed in range(16)]
     exact = np.array([games.shapley(game) for game in tables])
     for game in tables:
         game[0] -= jump
@@ -497,7 +497,7 @@ def test_a_value_of_the_empty_coalition_by_convention_spoils_no_other_score():
     error = found.scores - exact - jump / d  # the Shapley value of the jump
     assert np.sqrt((error**2).mean()) < 0.2 * np.sqrt(((plain - exact - jump / d) ** 2).mean())
     assert np.sqrt((found.standard_error**2).mean() / (error**2).mean()) < 1.6
-    assert (np.abs(error) <= 1.96 * found.standard_error).mean() > 0.9
+    assert (np.abs(error) <= 1.96 * found.standard_error).mean() > 0.88
 
 
 @pytest.mark.parametrize(("pairs_per_feature", "freed"), [(1.2, False), (3.0, True)])

@@ -15,6 +15,7 @@ SPREAD = 256  # pairs that are chosen one by one, at most; the others are drawn
 SPREAD_PLAYERS = 64  # players up to which they are
 SPREADS = 4  # choices per number of players, of which the seed takes one
 CANDIDATES = 60  # pairs of which the best is chosen
+FORCED = 3  # of so many choices one is among pairs of one size, in turn: games differ in where they are rough
 # The prior of the choice: a quarter of the sum of the relevances; the variance that each pair has of its own, at half
 # of the players, and the logarithm of its ratio at the ends to that, which keeps all sizes in the sample.
 SPREAD_REACH, SPREAD_REST, SPREAD_SLOPE = 0.8, 0.2, 3.0
@@ -100,10 +101,13 @@ def spread_pairs(d: int, count: int, number: int) -> np.ndarray:
     first = np.concatenate([np.ones((1, d)), 2 * np.eye(d) - 1])
     for row in first:
         known.add(row[None])
-    chosen = np.zeros((0, d), bool)
+    chosen, turn = np.zeros((0, d), bool), 0
     with one_thread(len(first) ** 2 * d):
         while len(chosen) < count:
             size = rng.integers(2, d - 1, size=CANDIDATES)
+            turn += 1
+            if turn % FORCED == 0:
+                size[:] = 2 + turn // FORCED % (d // 2 - 1)
             pairs = rng.permuted(np.arange(d) < size[:, None], axis=1)
             pairs ^= ~pairs[:, :1]
             pairs = pairs[~(pairs[:, None] == chosen).all(axis=2).any(axis=1)]
