@@ -453,10 +453,14 @@ def test_a_state_of_another_training_is_not_used(tmp_path, monkeypatch, caplog):
         caplog.clear()
         state.write_bytes(content)
         assert len(fresh) == {**settings, **given}["epochs"]
+    np.savez(tmp_path / "other.npz", told="{}")  # as Keras writes it
+    (tmp_path / "other.npz").rename(tmp_path / "other")
     four = losses(blobs(), epochs=4)  # without a schedule more epochs are the same training
     assert "training continues after epoch 2 of 4" in caplog.text
     state.unlink()
     assert four == losses(blobs(), epochs=4)
-    state.write_bytes(b"torn")
-    with pytest.raises(ShapelineError, match="is damaged; remove it"):
-        losses(blobs())
+    for content in (b"torn", (tmp_path / "other").read_bytes()):
+        state.write_bytes(content)
+        assert losses(blobs(), epochs=4) == four
+        assert "is damaged or of another framework, and is not used" in caplog.text
+        caplog.clear()

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from shapeline.datasets.stored_images import StoredImages
-from shapeline.errors import ShapelineError
 from shapeline.files import atomic
 from shapeline.memory import halved
 from shapeline.models import torch_models
@@ -122,12 +121,7 @@ class Trainer:
 
     def read_state(self, path: Path) -> dict[str, Any]:
         """What `write_state` wrote; nothing but tensors and plain values is unpickled."""
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except OSError:
-            raise
-        except Exception as error:  # reading other bytes raises whatever their first letter leads to
-            raise ShapelineError(f"{path}: damaged; remove it, and the training starts anew.") from error
+        return torch.load(path, map_location="cpu", weights_only=True)
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.module.load_state_dict(state["module"])

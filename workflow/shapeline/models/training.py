@@ -262,7 +262,13 @@ class Checkpoint:
         """Put the state into the trainer and return its progress; {} where there is none of this run."""
         if not self.path or not self.path.exists():
             return {}
-        saved = trainer.read_state(self.path)
+        try:
+            saved = trainer.read_state(self.path)
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001  reading other bytes raises whatever their first letters lead to
+            log.warning("%s is damaged or of another framework, and is not used", self.path)
+            return {}
         if saved["run"] != self.run or len(saved["progress"]["history"]) > epochs:
             log.info("%s is the state of another training and is not used", self.path)
             return {}
