@@ -180,7 +180,7 @@ def edited(folder, name, **changes):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda path: path.rename(path.parent / "gone"), "there is no folder examples/text_folder/model"),
+        (lambda path: path.rename(path.parent / "gone"), "text_folder/model: there is no such folder"),
         (lambda path: (path / "config.json").unlink(), "has no config.json"),
         (lambda path: (path / "config.json").write_text("{"), "config.json: is not readable as JSON"),
         (lambda path: edited(path, "config.json", auto_map={"AutoModel": "own.py"}), "asks to run code of its own"),
