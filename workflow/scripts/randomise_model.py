@@ -1,4 +1,4 @@
-"""Draw the last layers of a trained model, or all, anew; store the weights and a card like the trained model's."""
+"""Re-initialise the last layers of a trained model, or all; store the weights and a card like the trained model's."""
 
 import json
 from pathlib import Path

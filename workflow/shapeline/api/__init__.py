@@ -1,4 +1,4 @@
-"""What people call from Python: explain, compare, and an Explanation that they can read, draw, index and keep."""
+"""What people call from Python: explain, compare, and an Explanation that they can read, plot, index and save."""
 
 from shapeline.lazy import names_from
 

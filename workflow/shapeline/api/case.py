@@ -63,8 +63,8 @@ class CallOptions:
 @dataclass(frozen=True, eq=False)
 class Case:
     """A question on the inputs of a person. positions: the input of each explanation, (m,), of which several classes
-    may be explained; targets, draws: (m,) class, and what seeds its draws. buckets: features, and the explanations that
-    have them. reference: in words; classes: names."""
+    may be explained; targets, samples: (m,) class, and what seeds its draws. buckets: features, and the explanations
+    that have them. reference: in words; classes: names."""
 
     given: Inputs
     question: Game
@@ -243,7 +243,7 @@ def names_of(features: Features) -> tuple[str, ...]:
 
 
 def _row_names(given: Inputs) -> np.ndarray:
-    """What seeds the draws of each input, (n,) int64: what it is, and how many equal ones stand before it."""
+    """What seeds the samples of each input, (n,) int64: what it is, and how many equal ones stand before it."""
     before: Counter[str] = Counter()
     names = []
     for digest in given.digests():

@@ -84,7 +84,7 @@ class Options:
 
     seed: of this label and repeat.
     instances: ids, positions by default.
-    draws: what seeds each instance's own samples with the seed; the ids by default.
+    samples: what seeds each instance's own samples with the seed; the ids by default.
     on_error: "record" makes a MethodFailure a row with its status, "fail" raises it.
     progress: called with the instances done and the evaluations made.
     save: called with the positions of a chunk of instances and their explanations, one per budget.

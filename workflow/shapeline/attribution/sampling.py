@@ -85,9 +85,9 @@ def shared(designs: list[Design], d: int, reader: Reader | None = None) -> Batch
 
 @dataclass
 class SampledMasks:
-    """Chunks of instances that have a draw each: of the pool's designs those that a chunk needs are held.
+    """Chunks of instances that have a sample each: of the pool's designs those that a chunk needs are held.
 
-    make: from the number of a draw to its designs, one a budget. reader, stack_reader: how scores are read out, where
+    make: from the number of a sample to its designs, one a budget. reader, stack_reader: how scores are read out, where
     not by the design's own matrix.
     """
 
@@ -99,7 +99,7 @@ class SampledMasks:
     held: dict[int, Together] = field(default_factory=dict)
 
     def select(self, places: np.ndarray) -> Batch:
-        """The coalitions (m, K, d) of the instances at `places`; where a draw has fewer, its first is there again."""
+        """The coalitions (m, K, d) of the instances at `places`; where a sample has fewer, its first is there again."""
         numbers = [int(number) for number in self.draws.numbers[places]]
         self.held = {number: each for number, each in self.held.items() if number in numbers}
         # What is no longer asked is gone before what is new is made.

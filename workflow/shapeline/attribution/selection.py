@@ -19,7 +19,7 @@ from shapeline.seeds import seed_of
 
 @dataclass(frozen=True)
 class Selection:
-    """The instances to draw, by the keys of `instances` in an experiment.
+    """The instances to sample, by the keys of `instances` in an experiment.
 
     count: how many; a larger one adds to a smaller one. split: the part of the data they are of.
     texts: explained in their place, pairs as two each: instances -1, -2, ..., label -1.

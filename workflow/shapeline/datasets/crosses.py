@@ -50,7 +50,7 @@ def generate(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Images (count, 3, height, width) uint8 and the pixels of their crosses (count, height, width) bool.
 
-    crosses: how many each image holds, one number or (count,); None draws: none in half of the images, 1 to 6 in
+    crosses: how many each image holds, one number or (count,); None samples: none in half of the images, 1 to 6 in
     the others. Image i has the random numbers of `seed` and first + i alone. height, width: pixels, multiples of 10.
     Raises ShapelineError.
     """
@@ -82,7 +82,7 @@ def generate(
 
 
 def _draw(seed: int, crosses: int, n_cells: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cells (k,), kinds (k,) and colours (k, 3) uint8 of one image's shapes; crosses: how many, -1 to draw it."""
+    """Cells (k,), kinds (k,) and colours (k, 3) uint8 of one image's shapes; crosses: how many, -1 to sample it."""
     random = np.random.default_rng(seed)
     total = int(random.integers(*SHAPES, endpoint=True))
     if crosses < 0:

@@ -263,9 +263,9 @@ def _patterns(labels: np.ndarray) -> np.ndarray:
 
 
 def _held_out(labels: np.ndarray, candidates: np.ndarray, fraction: float | int, seed: int, part: str) -> np.ndarray:
-    """Indices of a stratified draw of `fraction` of the candidates, or of so many of each class (a whole number).
+    """Indices of a stratified sample of `fraction` of the candidates, or of so many of each class (a whole number).
 
-    Each class has its own draw, seeded by its original index, so a record is in the same part whichever other classes
+    Each class has its own sample, seeded by its original index, so a record is in the same part whichever other classes
     are chosen. A class of two or more keeps at least one record on either side.
     """
     held_out = [np.empty(0, np.int64)]

@@ -23,7 +23,7 @@ class Design:
     """Coalitions to evaluate and the linear map from their values to the scores.
 
     masks: (K, d) bool, unique rows, True where a feature is kept. readout: (d, K) float64, dense or scipy.sparse.
-    draw: what a standard error must know of a sampled design: the weights of its pairs (of one that grows also which
+    sample: what a standard error must know of a sampled design: the weights of its pairs (of one that grows also which
     of them are drawn), its permutations, or of interactions the pair of each term and its four coalitions. pairs:
     (d (d-1) / 2, K) float64, dense or sparse: the readout of the pairs' interactions, in row-major upper-triangle
     order, of a design that has them.

@@ -1,9 +1,9 @@
-"""A draw of its own for every instance: a design of a pool, its features permuted by the instance's own permutation.
+"""A sample of its own for every instance: a design of a pool, its features permuted by the instance's own permutation.
 
-One draw shared by instances couples them, and every test over instances is then invalid (METHODS §13); one
+One sample shared by instances couples them, and every test over instances is then invalid (METHODS §13); one
 factorisation an instance is too dear from a few hundred features on. Where the features of a design are exchangeable,
-as in KernelSHAP, a random permutation of them turns one design into another draw of the same distribution, at the cost
-of a gather. Instances still share what no permutation changes, how well a design is conditioned: hence a pool.
+as in KernelSHAP, a random permutation of them turns one design into another sample of the same distribution, at the
+cost of a gather. Instances still share what no permutation changes, how well a design is conditioned: hence a pool.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class Draws:
         return own
 
     def shared_out(self, run: Callable[[Any], Result], tasks: Sequence) -> list[Result]:
-        """What `run` gives of each task, by the draws' threads; the linear algebra of each keeps to its own."""
+        """What `run` gives of each task, by the samples' threads; the linear algebra of each keeps to its own."""
         # Once: to set it for each task costs a tenth of a millisecond and has threads wait.
         with contextlib.nullcontext() if self.large or len(tasks) < 2 else one_thread(0):
             return list(run_tasks(run, tasks, self.threads))
@@ -74,7 +74,7 @@ class Draws:
 
 
 def draws(seed: int, instances: Sequence[Hashable], d: int, evaluations: int, exchangeable: bool = True) -> Draws:
-    """The draws of instances, by a seed of (seed, instance) each, so that none depends on the others.
+    """The samples of instances, by a seed of (seed, instance) each, so that none depends on the others.
 
     seed: of the label and repeat; instances: what seeds each, an id or a digest; evaluations: of a design, K.
     """

@@ -77,7 +77,7 @@ def _sample_pairs(d: int, wanted: int, rng: np.random.Generator, number: int | N
     drawn = drawn[:by_rejection]
     if wanted == by_rejection:
         return drawn
-    # The rest in the order of exponential / rate: draws without replacement (Efraimidis & Spirakis 2006).
+    # The rest in the order of exponential / rate: samples without replacement (Efraimidis & Spirakis 2006).
     masks = all_coalitions(d, "gp_shapley")[1::2]
     size = masks.sum(axis=1)
     left = (size > 1) & (size < d - 1)
@@ -150,7 +150,7 @@ class _Posterior:
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The complementary pairs of draws, N first.
+    """The complementary pairs of samples, N first.
 
     rows (n, m, d) of +-1, the member evaluated as `first`; first, second (n, m) row numbers of the masks. The last
     `lone` of them lack the second, which stands for the first there.
@@ -193,7 +193,7 @@ class Pairs:
 
 
 def find_pairs(masks: np.ndarray) -> Pairs:
-    """The pairs of draws (n, K, d) bool; each must hold the empty and the full coalition, no coalition twice."""
+    """The pairs of samples (n, K, d) bool; each must hold the empty and the full coalition, no coalition twice."""
     n, count, d = masks.shape
     weight = np.random.default_rng(0).integers(1, 2**62, size=d, dtype=np.uint64)
     key = masks @ weight  # modulo 2^64

@@ -54,7 +54,7 @@ class ReadOut:
 def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
     """Shapley values with their uncertainty, relevances chosen for each instance by the likelihood of its values.
 
-    masks: (K, d) bool, or (n, K, d) a draw per instance, of `draw_pairs`, in any order; values: (n, K). Scores sum to
+    masks: (K, d) bool, or (n, K, d) a sample per instance, of `draw_pairs`, in any order; values: (n, K). Scores sum to
     v(N) - v(empty); exact with uncertainty 0 where all coalitions are given, and where the values are linear.
     """
     masks, values = np.asarray(masks), np.asarray(values, dtype=np.float64)
@@ -199,8 +199,8 @@ def prefer_linear(
 
     Where the pairs are few the likelihood cannot tell bends from noise: the linear fit, which is the mean of the
     marginal contributions at both ends, then has a share in the scores; and the variances are NaN, for what such pairs
-    say of their own error held 57 to 93 % of the scores on seven games. together: of outputs of one draw, whose scores
-    are linear only where all are.
+    say of their own error held 57 to 93 % of the scores on seven games. together: of outputs of one sample, whose
+    scores are linear only where all are.
     """
     _, m, d = rows.shape
     if m < d:

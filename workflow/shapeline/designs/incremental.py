@@ -1,7 +1,7 @@
 """KernelSHAP and SampleShapley that grow: at a larger budget the same seed gives a smaller one's coalitions and more.
 
-So an estimate can be made more exact in rounds without asking anything twice. Those of a fixed budget draw otherwise
-(`designs.sampled`): what they enumerate, and what they draw last, hangs on the budget.
+So an estimate can be made more exact in rounds without asking anything twice. Those of a fixed budget sample otherwise
+(`designs.sampled`): what they enumerate, and what they sample last, hangs on the budget.
 """
 
 import numpy as np
@@ -64,7 +64,7 @@ def minimum(d: int) -> int:
 
 
 def _pairs(d: int, wanted: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """`wanted` distinct pairs of sizes 2 to d - 2 in the order of their first draw, by the member with feature 0, and
+    """`wanted` distinct pairs of sizes 2 to d - 2 in the order of their first sample, by the member with feature 0, and
     how often each was drawn by then; those of a smaller number come first."""
     sizes = np.arange(2, d - 1)
     share = size_mass(d, sizes)

@@ -6,7 +6,7 @@ from shapeline.designs import strata
 from shapeline.designs.design import Design, constrained_fit, only_feature, size_mass
 from shapeline.errors import ShapelineError
 
-TRIES = 20  # draws until one determines all scores; few fail, at the smallest budgets
+TRIES = 20  # samples until one determines all scores; few fail, at the smallest budgets
 
 
 def leverage_shap_minimum(d: int) -> int:
@@ -20,7 +20,7 @@ def leverage_shap(d: int, budget: int, seed: int = 0) -> Design:
     A coalition's leverage in the regression is 1 / C(d, s), so the sizes are drawn alike where KernelSHAP prefers the
     ends; without replacement, each row weighing the kernel over the probability that it is drawn. budget: evaluations,
     at least `leverage_shap_minimum(d)`; K = budget, less one where a pair would be cut. The pairs of a size are as many
-    as expected, rounded at random, where the paper draws them from a binomial: so the budget is met. Dense readout;
+    as expected, rounded at random, where the paper samples them from a binomial: so the budget is met. Dense readout;
     scores sum to v(N) - v(empty), and are exact for linear values and where all coalitions are evaluated.
     """
     d, budget = strata.checked("leverage_shap", d, budget, leverage_shap_minimum)

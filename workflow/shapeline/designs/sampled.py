@@ -242,7 +242,7 @@ def _pairs(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> 
         first, inverse = unique_rows(drawn)
         if len(first) >= wanted:
             break
-    # Stop at the draw that completes the budget.
+    # Stop at the sample that completes the budget.
     last = np.sort(first)[wanted - 1]
     kept = first[first <= last]
     return drawn[kept], np.bincount(inverse[: last + 1], minlength=len(first))[first <= last]

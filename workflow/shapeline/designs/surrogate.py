@@ -102,7 +102,7 @@ def lime(
 
 
 def lime_masks(d: int, budget: int, rng: np.random.Generator) -> np.ndarray:
-    """The masks that `lime` draws, (K, d), K = min(budget, 2^d), the full one first."""
+    """The masks that `lime` samples, (K, d), K = min(budget, 2^d), the full one first."""
     return np.concatenate([np.ones((1, d), bool), _masks(d, np.arange(d), budget - 1, rng)])
 
 
@@ -151,7 +151,7 @@ def _even(d: int) -> Design:
 def _masks(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
     """`wanted` distinct masks (or all there are) drawn as a uniform size, then a uniform coalition of that size."""
     if d <= MAX_D and wanted > 2**d // 32:
-        # Rejection would be slow near the end. The smallest exponential / rate are draws without replacement in turn
+        # Rejection would be slow near the end. The smallest exponential / rate are samples without replacement in turn
         # (Efraimidis & Spirakis 2006).
         masks = all_coalitions(d, "lime")
         size = masks.sum(axis=1)

@@ -16,7 +16,7 @@ def unbiased_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
 
     The matrix of the fit is known, its inverse too (I and J), so a score is (v(N) - v(empty))/d + d/(d-1) times the sum
     over S of k(s) (1[i in S] - s/d) v(S), whose mean over drawn coalitions is unbiased. Pairs are drawn without
-    replacement and weigh 1 / the probability that they are drawn, where the paper draws each anew: a budget then buys
+    replacement and weigh 1 / the probability that they are drawn, where the paper samples each anew: a budget then buys
     distinct coalitions. budget: evaluations, at least `unbiased_kernel_shap_minimum(d)`; K = budget, less one where a
     pair would be cut. Dense readout; scores sum to v(N) - v(empty), and are exact where all coalitions are evaluated.
     """

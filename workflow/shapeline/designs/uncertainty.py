@@ -1,6 +1,6 @@
 """How wrong sampled Shapley values are: standard errors from the samples themselves.
 
-An `standard_error` is the 95 % half-width of a score's interval over 1.96, NaN where the draw leaves no freedom to
+An `standard_error` is the 95 % half-width of a score's interval over 1.96, NaN where the sample leaves no freedom to
 tell; an `error` is the predicted root mean square error of one explanation over its scores.
 """
 
@@ -75,7 +75,7 @@ def _spread(
     """Variances (n, d) of the sum of the pairs' readout, `pulls` (R, d), times residual (n, p), each drawn `counts`
     times; pairs (p,): rows of pulls."""
     total = counts.sum()
-    # Without one of its c draws a pair keeps 1 - 1/c of its leverage.
+    # Without one of its c samples a pair keeps 1 - 1/c of its leverage.
     left = left / (1 - leverage / counts) / counts
     d = pulls.shape[1]
     mean, square = np.zeros((2, len(left), d))
@@ -168,14 +168,14 @@ def _quantile(free: float | np.ndarray) -> float | np.ndarray:
 
 
 def read_kernel_shap(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores (n, d) of a `kernel_shap` design and their standard error; None where the draw leaves no freedom to
+    """Scores (n, d) of a `kernel_shap` design and their standard error; None where the sample leaves no freedom to
     tell."""
     return design.attribute(values), drop_unknown(kernel_shap_uncertainty(design, values).standard_error)
 
 
 def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Scores (n, d) of a `sample_shapley` design and their standard error, 0 where all coalitions are evaluated; None
-    where the draw leaves no freedom to tell."""
+    where the sample leaves no freedom to tell."""
     scores, order = design.attribute(values), design.draw
     if order is None:
         return scores, np.zeros(scores.shape)
@@ -206,5 +206,5 @@ def read_sample_interactions(
 
 
 def drop_unknown(standard_error: np.ndarray) -> np.ndarray | None:
-    """The standard error, or None where no draw says anything."""
+    """The standard error, or None where no sample says anything."""
     return None if np.isnan(standard_error).all() else standard_error

@@ -20,8 +20,8 @@ def build(form: str, rows: int, records: np.ndarray, rng: np.random.Generator) -
     """What fills absent cells, from records (n, c) of numbers: the rows (M, c) where all are absent, and the function
     from inputs (n, c) and kept cells (n or 1, K, c) bool to rows (n, K, M, c), whose kept cells mean nothing.
 
-    gaussian: M draws given the kept cells, of the records' mean and covariance; the draws' mean is the conditional mean
-    itself. neighbours: the M records nearest on the kept cells, each over its standard deviation. Raises
+    gaussian: M samples given the kept cells, of the records' mean and covariance; the samples' mean is the conditional
+    mean itself. neighbours: the M records nearest on the kept cells, each over its standard deviation. Raises
     ShapelineError for missing numbers and for too few records.
     """
     records = np.asarray(records, np.float64)
@@ -56,7 +56,7 @@ def _scale(records: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """mean, scale (c,); correlation (c, c); draws (M, c) of the whole distribution, standardised."""
+    """mean, scale (c,); correlation (c, c); samples (M, c) of the whole distribution, standardised."""
 
     mean: np.ndarray
     scale: np.ndarray
@@ -64,8 +64,8 @@ class Gaussian:
     draws: np.ndarray
 
     def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """As `build` says: a draw of the whole is moved by what the kept cells differ from it (Matheron's rule), which
-        is a draw given these."""
+        """As `build` says: a sample of the whole is moved by what the kept cells differ from it (Matheron's rule),
+        which is a sample given these."""
         given = (np.asarray(inputs, np.float64) - self.mean) / self.scale
         result = np.empty((len(inputs), kept.shape[1], *self.draws.shape))
         step = max(1, CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.draws.size))

@@ -109,7 +109,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     zero; mean_value: one number per channel, the mean over all training pixels (tables: the column means, the most
     frequent code of a column of categories); mean_image:
     the mean training input; mean: mean_value; background: `rows` training inputs drawn by seed without replacement, of
-    which a smaller draw is always a part; conditional: rows that hang on the cells that are present, of tables of
+    which a smaller sample is always a part; conditional: rows that hang on the cells that are present, of tables of
     numbers; pad: token `id` everywhere, by default what the card says stands for an
     absent word or character; mask: the tokenizer's mask token; delete: DELETED, which leaves the token out of the
     document, in an image NaN, which leaves a transformer's patch out; blur: each image under a Gaussian filter of

@@ -74,7 +74,7 @@ def score_queried_points(
     measure: the influence, from a function, points and labelled data.
     question: its model, which labels rows around the instances.
     inputs, instances, dataset, features: as in `around_points`.
-    seed: of this label and repeat; each instance draws its own rows.
+    seed: of this label and repeat; each instance samples its own rows.
     parameters: of the measure, count and spread among them.
 
     -> scores (n, d), rows asked (n,), and {"warning": ...} where a row is all 0.

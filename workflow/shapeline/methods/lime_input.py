@@ -22,8 +22,8 @@ def lime_input(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ridge fits with weights exp(-|x - h(S)|^2 / sigma^2) to the values of masked inputs h(S); scores (n, d).
 
-    Masks are drawn as `lime` draws them, anew for each of `instances` by `seed`; `budget` evaluations each. sigma: as a
-    share of the distance to the fully masked input, so of no unit; of many reference rows the squared distances are
+    Masks are drawn as `lime` samples them, anew for each of `instances` by `seed`; `budget` evaluations each. sigma: as
+    a share of the distance to the fully masked input, so of no unit; of many reference rows the squared distances are
     averaged. A feature that is at its reference moves no distance. Evaluations (n,).
     """
     d = question.features.d

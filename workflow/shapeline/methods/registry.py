@@ -63,7 +63,7 @@ class Method:
 
     Where a trait hangs on a parameter, it is that parameter's name: an efficient="constrained" method is efficient
     where its entry sets `constrained`, a one_sided="signed" one is one-sided unless its entry sets `signed`, and
-    gradients="steps" takes as many gradients as `steps` says, random="samples" draws where `samples` are given."""
+    gradients="steps" takes as many gradients as `steps` says, random="samples" samples where `samples` are given."""
 
     family: Literal["coalitions", "hierarchical", "gradients", "data", "peers", "external"]
     function: str  # "{framework}" in it stands for torch or tf
@@ -78,8 +78,8 @@ class Method:
     # What the scores are in: the experiment's value; the network's output, which is log p or a prediction; that by unit
     # of the input; or nothing that has a name.
     unit: Literal["value", "output", "slope", "none"] = "value"
-    random: bool | str = False  # draws by seed, unless it is exact
-    exchangeable: bool = False  # a draw with its features permuted is another draw of the same design
+    random: bool | str = False  # samples by seed, unless it is exact
+    exchangeable: bool = False  # a sample with its features permuted is another sample of the same design
     grows: str | None = None  # "module:function" of a design whose coalitions a larger budget of it asks too
     first_round: int = FIRST_ROUND  # of it, in evaluations per feature
     falls: float | None = None  # its error ~ evaluations^-falls; where given, rounds are predicted by those before too

@@ -18,7 +18,7 @@ def measure(
     """Likeness of scores before and after layers were drawn anew, per instance, repeat and number of layers (x).
 
     rows and randomised (number of layers drawn -> rows) are score rows that succeeded, of the same instances, targets
-    and draws; an instance that either lacks is left out. Quantities (Adebayo et al. 2018, §3): `rank_correlation` of
+    and samples; an instance that either lacks is left out. Quantities (Adebayo et al. 2018, §3): `rank_correlation` of
     the scores and `rank_correlation_absolute` of their sizes, NaN where either is constant; of images `ssim`, the
     structural similarity of both maps, each divided by its largest size, NaN where one is all zero. buckets: of an
     image the features, and the positions of the rows that have them.

@@ -32,7 +32,7 @@ def measure(
     subject: what they explain, with the form of its model.
     share: the instances that they explain, a row each of the first repeat.
     settings: of their attribute job.
-    label: of the method, whose draws are those of its first repeat.
+    label: of the method, whose samples are those of its first repeat.
     samples: inputs that each is moved to, explained anew.
     radius: cells of e are uniform in +- so much of the range of the training inputs (of each column of a table).
     progress: called with the instances done and the evaluations made.

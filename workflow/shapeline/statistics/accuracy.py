@@ -48,10 +48,10 @@ ESTIMATORS = {
 
 
 def measure(games: Sequence[Game], draws: int, seed: int) -> pd.DataFrame:
-    """Every estimator on every game at each budget that it takes, a draw of coalitions for each instance.
+    """Every estimator on every game at each budget that it takes, a sample of coalitions for each instance.
 
-    Columns: game, kind, d, times (evaluations / d), estimator, rmse over draws, instances and features; ratio of it to
-    that of kernel_shap; seconds of processor an instance beside the values, the making of the coalitions included.
+    Columns: game, kind, d, times (evaluations / d), estimator, rmse over samples, instances and features; ratio of it
+    to that of kernel_shap; seconds of processor an instance beside the values, the making of the coalitions included.
     """
     rows = []
     for estimator in ESTIMATORS.values():  # what is imported and started at a first call is nobody's cost

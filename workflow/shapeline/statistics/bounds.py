@@ -45,8 +45,8 @@ def enough(count: int, blocks: bool = False) -> bool:
 def units(values: np.ndarray, block: np.ndarray | None = None) -> np.ndarray:
     """Values (instances, columns) as one row an independent unit, whose mean is the mean over instances.
 
-    values: NaN where missing; (instances, repeats, columns) are averaged over repeats first, since a draw belongs to
-    its instance. block: (instances,) which share their draws; a block's row is the mean plus the sum of what its
+    values: NaN where missing; (instances, repeats, columns) are averaged over repeats first, since a sample belongs to
+    its instance. block: (instances,) which share their samples; a block's row is the mean plus the sum of what its
     instances deviate from it, times blocks over instances: for blocks of one size the block's mean, else the
     linearised ratio (Cochran 1977, §2.11). NaN where a block has no value.
     """
@@ -164,14 +164,14 @@ PARTS = ("instances", "draws", "trainings", "rest")
 
 
 def variance_components(values: np.ndarray, same_draws: bool = True) -> dict[str, float]:
-    """Variance components by the analysis of variance: instances, draws, trainings, rest; NaN for one of one level.
+    """Variance components by the analysis of variance: instances, samples, trainings, rest; NaN for one of one level.
 
-    values: (instances, draws, trainings). Draws are nested in instances, since each instance has its own; trainings are
-    crossed with instances. same_draws: the r-th draw of an instance is one design in every training; else it is new in
-    each, and draws are what differs within an instance and a training. rest: what training and instance, or training
-    and draw, do together; with one training the draws hold what is left. An instance with a missing value is left out.
-    Every mean square is set equal to its expectation (Searle, Casella & McCulloch 1992, chapters 3 and 4), which is
-    unbiased; a negative component is given as 0.
+    values: (instances, samples, trainings). Samples are nested in instances, since each instance has its own; trainings
+    are crossed with instances. same_draws: the r-th sample of an instance is one design in every training; else it is
+    new in each, and samples are what differs within an instance and a training. rest: what training and instance, or
+    training and sample, do together; with one training the samples hold what is left. An instance with a missing value
+    is left out. Every mean square is set equal to its expectation (Searle, Casella & McCulloch 1992, chapters 3 and 4),
+    which is unbiased; a negative component is given as 0.
     """
     values = np.asarray(values, float)
     values = values[np.isfinite(values).all((1, 2))]
@@ -200,7 +200,7 @@ def variance_shares(values: np.ndarray, same_draws: bool = True) -> dict[str, fl
 
 
 def _mean_squares(values: np.ndarray) -> dict[str, float]:
-    """Mean squares of (instances, draws, trainings): instances, draws in instances, trainings, both, and left."""
+    """Mean squares of (instances, samples, trainings): instances, samples in instances, trainings, both, and left."""
     n, draws, trainings = values.shape
     grand, instance, training = values.mean(), values.mean((1, 2)), values.mean((0, 1))
     by_draw, cell = values.mean(2), values.mean(1)
@@ -218,7 +218,7 @@ def _mean_squares(values: np.ndarray) -> dict[str, float]:
 
 
 def _crossed(square: dict[str, float], shape: tuple[int, int, int], same_draws: bool) -> dict[str, float]:
-    """Components of several draws and trainings."""
+    """Components of several samples and trainings."""
     n, draws, trainings = shape
     drawn = (square["draws"] - square["left"]) / trainings if same_draws else square["cells"]
     left = square["left"] if same_draws else 0.0

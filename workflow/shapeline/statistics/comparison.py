@@ -42,7 +42,7 @@ def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.Dat
 def compare(measured: pd.DataFrame) -> pd.DataFrame:
     """Mean and 95 % interval, per label, statistic and x.
 
-    measured: label, instance, repeat, statistic, x, value. Every instance has draws of its own, so its repeats are
+    measured: label, instance, repeat, statistic, x, value. Every instance has samples of its own, so its repeats are
     averaged and instances are the units (`bounds.intervals`). n counts instances with a finite value; of one alone
     there is no interval, low and high are NaN. An interval stays within the bounds of its statistic; of values that are
     all 0 or 1, as in the pointing game, it is Wilson's (1927).

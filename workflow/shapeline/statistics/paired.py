@@ -1,6 +1,6 @@
 """Methods compared on the same instances: tables of paired values, and every pair with its interval, test and effect.
 
-A table of values is (instances, labels): one number each, repeats averaged, since an instance's draws are its own.
+A table of values is (instances, labels): one number each, repeats averaged, since an instance's samples are its own.
 """
 
 import functools
@@ -105,9 +105,9 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
     """Every pair of labels, the better mean first.
 
     values: (instances, labels) without NaN, repeats averaged; better: "lower" or "higher"; block: (instances,) which
-    share their draws: then blocks are the units of interval and test. Columns: better, worse; difference (their means',
-    better less worse) with low and high (`intervals`, 95 %); p (Wilcoxon's signed-rank test, two-sided, of instances or
-    of the means of blocks; 1 where all are equal), p_holm (Holm 1979, over all pairs of the table); effect
+    share their samples: then blocks are the units of interval and test. Columns: better, worse; difference (their
+    means', better less worse) with low and high (`intervals`, 95 %); p (Wilcoxon's signed-rank test, two-sided, of
+    instances or of the means of blocks; 1 where all are equal), p_holm (Holm 1979, over all pairs of the table); effect
     (matched-pairs rank-biserial correlation, 1 where the better wins everywhere, below 0 where the ranks speak for the
     worse mean; Kerby 2014); wins (share of instances, ties half); n; needed (instances, as of `needed`); sure (whether
     the better is told from the worse: p_holm below 0.05, ranks and interval that speak for it, and at least 6 instances
@@ -215,7 +215,7 @@ CELLS = 1 << 20  # numbers shuffled at a time
 
 @dataclass(frozen=True)
 class EqualMethods:
-    """rate: share of trials whose test rejects; together: p of a permutation test that draws move instances together
+    """rate: share of trials whose test rejects; together: p of a permutation test that samples move instances together
     (small where they do); n, repeats; sentence says both. NaN where there are too few."""
 
     rate: float
@@ -228,18 +228,18 @@ class EqualMethods:
 def rate_of_equal_methods(
     repeats: np.ndarray, block: np.ndarray | None = None, trials: int = TRIALS, seed: int = 0
 ) -> EqualMethods:
-    """The rate at which the signed-rank test tells two draws of one method apart at .05, from its repeats.
+    """The rate at which the signed-rank test tells two samples of one method apart at .05, from its repeats.
 
     repeats: (n, R), R at least 2; instances that lack one are left out; block: (n,) instances that share their draws.
-    A trial gives every instance (or block) two different repeats of its own. That takes for granted that draws do not
-    move instances together, which is tested beside it: were the r-th draws alike in all, the means of the columns would
-    differ more than if every instance's repeats are shuffled (a permutation test of their variance; exact).
+    A trial gives every instance (or block) two different repeats of its own. That takes for granted that samples do not
+    move instances together, which is tested beside it: were the r-th samples alike in all, the means of the columns
+    would differ more than if every instance's repeats are shuffled (a permutation test of their variance; exact).
     """
     repeats = np.asarray(repeats, float)
     kept = np.isfinite(repeats).all(1)
     repeats, block = repeats[kept], None if block is None else np.asarray(block)[kept]
     n, count = repeats.shape
-    if block is not None:  # of one block's instances the draws are one
+    if block is not None:  # of one block's instances the samples are one
         repeats = np.array([repeats[block == name].mean(0) for name in np.unique(block)]).reshape(-1, count)
     if count < 2 or not enough(len(repeats), block is not None):
         return EqualMethods(np.nan, np.nan, n, count, "too few repeats or instances.")

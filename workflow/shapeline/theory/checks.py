@@ -34,7 +34,7 @@ class Checks:
 
 
 def check_all(seed: int = 0) -> Checks:
-    """Every check at the size of the report; a few seconds. Every random draw comes from `seed`."""
+    """Every check at the size of the report; a few seconds. Every random sample comes from `seed`."""
     return Checks(
         seed,
         kernel_proof(seed=seed),

@@ -109,7 +109,8 @@ def _levels(where: str, n: int, gamma: int) -> int:
 
 @dataclass(frozen=True)
 class Visits:
-    """One h-Shap run a draw: important cells, nodes visited (root included) and model evaluations, each (draws,)."""
+    """One h-Shap run a sample: important cells, nodes visited (root included) and model evaluations, each
+    (samples,)."""
 
     important: np.ndarray
     nodes: np.ndarray
@@ -138,7 +139,7 @@ def simulate_visits(n: int, gamma: int, rho: float, draws: int = 2000, seed: int
 
 
 def simulate_similarity(n: int, s: int, k: int, draws: int = 300, seed: int = 0) -> np.ndarray:
-    """Cosine between the h-Shap map on leaves of s cells and the Shapley map of random OR games, (draws,).
+    """Cosine between the h-Shap map on leaves of s cells and the Shapley map of random OR games, (samples,).
 
     Every leaf with an important cell is found, so the h-Shap map is even over those leaves (eq. 5), the Shapley map
     even over the k important cells (eq. 8). s divides n.
@@ -154,7 +155,7 @@ def simulate_similarity(n: int, s: int, k: int, draws: int = 300, seed: int = 0)
 class Hierarchy:
     """Theorems 3.2 and 3.4 and remark 3.1 against simulation.
 
-    visits: (gamma, rho, expected, mean, standard error); costs: draws and draws above the bound of remark 3.1, and
+    visits: (gamma, rho, expected, mean, standard error); costs: samples and samples above the bound of remark 3.1, and
     those of them without any important cell; similarity: (leaf cells, important cells, bound, lowest, mean).
     """
 
