@@ -16,7 +16,7 @@ import torch
 from shapeline.datasets import corpora
 
 NAMES = {"imdb": ("negative", "positive"), "ag_news": ("World", "Sports", "Business", "Sci/Tech")}
-BATCH, STEPS, RATE, DECAY = 32, 400, 1e-3, 1e-2
+BATCH, STEPS, RATE, DECAY = 32, 60, 1e-3, 1e-2
 
 
 def read_texts(path: Path) -> tuple[dict, tuple[str, ...]]:
@@ -39,21 +39,21 @@ def embed(model, tokenizer, texts: list[str]) -> torch.Tensor:
     return torch.stack([states[row] for row in range(len(texts))]).clone()
 
 
-def train_head(model, states: torch.Tensor, labels: torch.Tensor) -> float:
-    """Train pooler and classifier on all states at once; return their accuracy on these."""
+def predict(model, states: torch.Tensor) -> torch.Tensor:
+    """Return the logits (n, classes) of states (n, width)."""
+    return model.classifier(model.dropout(model.base_model.pooler(states[:, None])))
 
-    def logits() -> torch.Tensor:
-        return model.classifier(model.dropout(model.base_model.pooler(states[:, None])))
 
+def train_head(model, states: torch.Tensor, labels: torch.Tensor) -> None:
+    """Train pooler and classifier on all states at once."""
     head = [*model.base_model.pooler.parameters(), *model.classifier.parameters()]
     optimiser = torch.optim.AdamW(head, lr=RATE, weight_decay=DECAY)
     model.train()
     for _ in range(STEPS):
         optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(logits(), labels).backward()
+        torch.nn.functional.cross_entropy(predict(model, states), labels).backward()
         optimiser.step()
     model.eval()
-    return float((logits().argmax(1) == labels).float().mean())
 
 
 def main() -> None:
@@ -74,14 +74,17 @@ def main() -> None:
     model = AutoModelForSequenceClassification.from_pretrained(
         chosen.encoder, num_labels=len(names), id2label=dict(enumerate(names)), local_files_only=True
     ).eval()
-    own = train_rows[: chosen.train]
-    accuracy = train_head(model, embed(model, tokenizer, [texts[row] for row in own]), torch.tensor(labels[own]))
-    print(f"{len(own):,} of {len(train_rows):,} training rows, accuracy on them {accuracy:.3f}")
+    own, held_out = train_rows[: chosen.train], test_rows[: chosen.test]
+    states = {
+        part: embed(model, tokenizer, [texts[row] for row in rows]) for part, rows in (("own", own), ("out", held_out))
+    }
+    train_head(model, states["own"], torch.tensor(labels[own]))
+    right = (predict(model, states["out"]).argmax(1).numpy() == labels[held_out]).mean()
+    print(f"{len(own):,} of {len(train_rows):,} training rows; accuracy on {len(held_out):,} test rows: {right:.3f}")
     model.save_pretrained(chosen.folder)
     tokenizer.save_pretrained(chosen.folder)
     with chosen.folder.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
-        rows = [(texts[row], names[labels[row]]) for row in test_rows[: chosen.test]]
-        csv.writer(file).writerows([("text", "label"), *rows])
+        csv.writer(file).writerows([("text", "label"), *((texts[row], names[labels[row]]) for row in held_out)])
 
 
 if __name__ == "__main__":
