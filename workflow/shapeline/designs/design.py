@@ -132,7 +132,7 @@ def log_factorial(n: np.ndarray) -> np.ndarray:
 
 
 def kernel_weight(d: int, sizes: np.ndarray) -> np.ndarray:
-    """Return KernelSHAP's weights, the Shapley kernel (d-1) / (C(d,s) s (d-s)) of sizes 1..d-1 (Lundberg & Lee 2017)."""
+    """Return KernelSHAP's weights (d-1) / (C(d,s) s (d-s)) of sizes 1..d-1 (Lundberg & Lee 2017, theorem 2)."""
     s = np.asarray(sizes, dtype=np.float64)
     log_count = log_factorial(d) - log_factorial(s) - log_factorial(d - s)
     return np.exp(np.log(d - 1) - log_count - np.log(s) - np.log(d - s))
