@@ -105,12 +105,13 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       const word = plain(finder.value).trim(), ids = data.instances.map((one) => plain(one.id));
       if (!word) { matched.textContent = ""; return; }
       const tests = [(place) => ids[place] === word, (place) => ids[place].startsWith(word), () => true];
-      const found = ids.map((id, place) => place).filter((place) => texts[place].includes(word))
+      const all = ids.map((id, place) => place), named = all.filter((place) => ids[place].startsWith(word));
+      const found = (/^-?\d+$/.test(word) && named.length ? named : all.filter((place) => texts[place].includes(word)))
         .sort((a, b) => tests.findIndex((test) => test(a)) - tests.findIndex((test) => test(b)) || a - b);
       const at = by ? (found.indexOf(state.instance) + by) % found.length : 0;
       if (found.length) go(found[at]);
-      const named = found.length && ids[found[0]] === word ? "" : /^-?\d+$/.test(word) ? `no instance ${word}; ` : "";
-      matched.textContent = found.length ? `${named}match ${at + 1} of ${found.length}` : "no match";
+      const absent = !/^-?\d+$/.test(word) || ids.includes(word) ? "" : `no instance ${word}; `;
+      matched.textContent = `${absent}${found.length ? `match ${at + 1} of ${found.length}` : "no match"}`;
     }
 
     // --------------------------------------------------------------------------------------------------- state
