@@ -235,15 +235,15 @@ def cosines(results: Results, truth: np.ndarray, label: str) -> pd.DataFrame:
     size = parameters(results, label).get("min_size", 1)
     largest = _largest_leaf(truth.shape[1:], size)
     maps = experiment.scores_of(results.scores[label], results.instances["instance"])
-    rows, columns = (leaf_edges(side, size) for side in truth.shape[1:])
-    area = np.outer(np.diff(rows), np.diff(columns))
+    down, across = (leaf_edges(side, size) for side in truth.shape[1:])
+    area = np.outer(np.diff(down), np.diff(across))
     rows = []
     for scores, wanted in zip(maps, truth, strict=True):
         total = int(wanted.sum())
         if scores is None or not total:
             continue
         length = float(np.linalg.norm(scores))
-        held = np.logical_or.reduceat(np.logical_or.reduceat(wanted, rows[:-1], axis=0), columns[:-1], axis=1)
+        held = np.logical_or.reduceat(np.logical_or.reduceat(wanted, down[:-1], axis=0), across[:-1], axis=1)
         rows.append(
             {
                 "cosine": float(scores @ wanted.ravel()) / (length * total**0.5) if length else 0.0,
