@@ -64,7 +64,7 @@ def test_background_depends_on_the_seed_and_grows():
     small = references.build({"kind": "background", "rows": 5}, table, 1).rows[:, 0]
     large = references.build("background", table, 1).rows[:, 0]
     other = references.build({"kind": "background", "rows": 5}, table, 2).rows[:, 0]
-    assert len(large) == references.DEFAULT_ROWS
+    assert len(large) == references.KINDS["background"]["rows"]
     assert set(small) < set(large) and set(small) != set(other)
 
 

@@ -44,7 +44,6 @@ FITTING = {
     "table": tuple(kind for kind in KINDS if kind not in ("pad", "blur", *OF_FOLDERS)),
     "text": TOKEN_KINDS,
 }
-DEFAULT_ROWS = KINDS["background"]["rows"]
 BEYOND = 10  # a value no image in [0, 1] comes near, noise added or not; one in 0..255 does
 
 

@@ -22,12 +22,6 @@ MOST_PAIRS = 12  # that a table lists
 TOP = 3  # players that the header names
 
 
-def players_of(results: Results, instance: int) -> list[str]:
-    """Return the names of the players of an output's game."""
-    rows = results.instances.set_index("instance")
-    return list(rows["players"][instance])
-
-
 def name_output(row: pd.Series | dict) -> str:
     """Return the name of an output and its game; "" where there is one alone."""
     return ", ".join(filter(None, (row["game"], row["output"])))
