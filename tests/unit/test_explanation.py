@@ -448,7 +448,7 @@ def by_class():
 def test_classes_of_an_instance_are_rows_and_not_instances(by_class):
     assert read_ids(by_class)[:4] == ["x (row 0), u", "x (row 0), v", "x (row 0), w", "x (row 1), u"]
     assert len(set(read_ids(by_class))) == 9 and read_ids(by_class)[-1] == "y, w"
-    assert "9 explanations of 3 instances" in repr(by_class)
+    assert "of 3 instances (9 explanations), 4 columns" in repr(by_class)
     sizes = np.abs(by_class.scores).reshape(3, 3, 4)
     order = [by_class.feature_names.index(name) for name in by_class.summary().index]
     for kind in ("bar", "beeswarm"):  # n is 3 instances, whose classes are averaged first

@@ -93,7 +93,7 @@ def test_every_page_has_the_claims_that_its_experiment_judges(rendered, monkeypa
     page = claims.section(results).data
     assert "Claims of the papers" in page and "It is cheap" in page
     for name in ("report", "influence", "localization"):
-        assert "closing.section(results)" in REPORT.with_name(f"{name}.ipynb").read_text()
+        assert "evidence.closing(results)" in REPORT.with_name(f"{name}.ipynb").read_text()
 
 
 @pytest.mark.parametrize("kind", ["image", "table"])

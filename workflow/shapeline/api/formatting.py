@@ -54,8 +54,8 @@ def _count_rows(explanation) -> str:
     """Return the number of instances, or of outputs of a game, with its noun."""
     noun = "output" if explanation.about.value == GAME else "instance"
     count = int(explanation.input_numbers.max(initial=-1)) + 1
-    rows = f"{len(explanation):,} explanations of " if count < len(explanation) else ""
-    return f"{rows}{count:,} {noun}{'' if count == 1 else 's'}"
+    rows = f" ({len(explanation):,} explanations)" if count < len(explanation) else ""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}{rows}"
 
 
 def name_rows(explanation) -> list[str]:

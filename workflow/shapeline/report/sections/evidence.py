@@ -1,4 +1,4 @@
-"""The recommended methods and their evidence."""
+"""The recommended methods and their evidence, and the folded parts at the end of a page."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from shapeline.errors import NO_RULE
+from shapeline.papers import claims
 from shapeline.report import styling
 from shapeline.report.criteria import ANY, LEGEND, PASSES, Evidence, name_budgets, name_verdict
-from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, note, table
+from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
 from shapeline.report.figures import costs
 from shapeline.report.figures.dots import average_ranks, cost_plane, rank_diagram
@@ -25,7 +26,7 @@ from shapeline.report.formatting import (
     spent,
     within,
 )
-from shapeline.report.sections import robustness
+from shapeline.report.sections import common, robustness
 from shapeline.statistics import paired, ranking
 from shapeline.statistics.paired import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
@@ -474,3 +475,13 @@ def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
     label = repeats.idxmax()
     samples = paired.pivot_by_repeat(measured[scalar & (measured["method"] == label)], statistic)[label]
     return note(f"False-positive rate (A/A test), {label}: {rate_of_equal_methods(samples.to_numpy()).sentence}")
+
+
+def closing(results: Results) -> HTML:
+    """Return diagnostics, claims of the papers, model and data, and provenance, each of them folded."""
+    return join_parts(
+        part("Diagnostics", common.health(results)),
+        claims.section(results),
+        part("Model and data", common.model_and_data(results)),
+        part("Provenance", common.provenance(results)),
+    )
