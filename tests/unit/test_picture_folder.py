@@ -173,7 +173,7 @@ def test_a_folder_that_does_not_fit_is_one_line_before_any_job(example, tmp_path
         ("experiments.left_out.methods.path", {"method": "integrated_gradients"}, "no such path; use zero or mean_val"),
         (
             "models.vit",
-            {"dataset": "pictures", "architecture": "digits_cnn"},
+            {"dataset": "images", "architecture": "digits_cnn"},
             "this model is not; use zero or mean_value",
         ),
     ],

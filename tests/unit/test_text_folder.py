@@ -159,7 +159,7 @@ def test_what_is_short_or_unknown_is_refused(prepared, place, tmp_path):
     with pytest.raises(ShapelineError, match=r"set datasets.out.tokenizer"):
         architectures.for_dataset(source, plain)
     transformer.folder(tmp_path / "model", problem_type="multi_label_classification")
-    with pytest.raises(ShapelineError, match="gives several labels a text"):
+    with pytest.raises(ShapelineError, match="gives several labels per text"):
         architectures.for_dataset({"source": f"{tmp_path}/model"}, card)
     weights = tmp_path / "model/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-9])  # a download that broke off

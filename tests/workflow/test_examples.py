@@ -38,7 +38,7 @@ def test_a_vision_transformer_in_a_folder(example):
     pytest.importorskip("transformers")
     checkout, folder = example("picture_folder")
     vision.folder(folder / "model")
-    text_files.write_folder(folder / "pictures", picture_files.folders(n=15))
+    text_files.write_folder(folder / "images", picture_files.folders(n=15))
     raw = yaml.safe_load((checkout.path / "config.yaml").read_text())
     # Each job that asks the model imports transformers, for seconds.
     raw["experiments"]["left_out"]["metrics"] = {"cost": {}}
