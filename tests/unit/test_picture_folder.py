@@ -36,7 +36,7 @@ def example(place, monkeypatch):
 
 @pytest.fixture
 def prepared(example, tmp_path):
-    settings = {key: value for key, value in example["datasets"]["pictures"].items() if key != "source"}
+    settings = {key: value for key, value in example["datasets"]["images"].items() if key != "source"}
     card = preparation.prepare("image_folder", settings, [], tmp_path / "out")
     return card, loading.load(tmp_path / "out"), architectures.for_dataset(example["models"]["vit"], card), tmp_path
 
