@@ -1,14 +1,24 @@
-"""Complementary pairs of coalitions, drawn size by size without replacement: what several estimators are made of.
+"""Leverage SHAP, unbiased KernelSHAP and stratified SVARM: complementary pairs by size, without replacement.
 
 A pair is of size s where its smaller member is, s = 1 .. d // 2; arrays by size hold that of s at position s - 1.
 """
 
 import numpy as np
 
-from shapeline.designs.design import log_factorial, subsets_of_size, unique_rows, whole
+from shapeline.designs.design import (
+    Design,
+    constrained_fit,
+    log_factorial,
+    only_feature,
+    size_mass,
+    subsets_of_size,
+    unique_rows,
+    whole,
+)
 from shapeline.errors import ShapelineError
 
 BEYOND = 60.0  # log of a number of coalitions that no budget reaches
+TRIES = 20  # samples until one determines all scores; few fail, at the smallest budgets
 
 
 def checked(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
@@ -65,3 +75,119 @@ def draw(d: int, counts: np.ndarray, rng: np.random.Generator, first: np.ndarray
     order = np.argsort(size, kind="stable")
     start = np.searchsorted(size[order], size[order])
     return drawn[np.sort(order[np.arange(len(order)) - start < counts[size[order] - 1]])]
+
+
+def leverage_shap_minimum(d: int) -> int:
+    """Smallest budget of `leverage_shap`, in evaluations: d - 1 pairs and both ends, or all 2^d."""
+    return min(2 * d, 2**d)
+
+
+def leverage_shap(d: int, budget: int, seed: int = 0) -> Design:
+    """Leverage SHAP (Musco & Witter 2025, algorithm 1): every size gets as many pairs as any other, while it has them.
+
+    A coalition's leverage in the regression is 1 / C(d, s), so the sizes are drawn alike where KernelSHAP prefers the
+    ends; without replacement, each row weighing the kernel over the probability that it is drawn. budget: evaluations,
+    at least `leverage_shap_minimum(d)`; K = budget, less one where a pair would be cut. The pairs of a size are as many
+    as expected, rounded at random, where the paper samples them from a binomial: so the budget is met. Dense readout;
+    scores sum to v(N) - v(empty), and are exact for linear values and where all coalitions are evaluated.
+    """
+    d, budget = checked("leverage_shap", d, budget, leverage_shap_minimum)
+    if d == 1:
+        return only_feature()
+    rng, most, sizes = np.random.default_rng(seed), available(d), np.arange(1, d // 2 + 1)
+    mass = np.where(2 * sizes == d, 0.5, 1.0)
+    for attempt in range(TRIES):
+        expected, counts = allotted(mass, most, budget // 2 - 1, rng)
+        pairs = draw(d, counts, rng)
+        # A drawn pair stands for most / expected pairs of its size, which share the size's mass.
+        weights = (size_mass(d, sizes) * mass / expected)[pairs.sum(axis=1) - 1]
+        try:
+            return constrained_fit(pairs, weights, "leverage_shap", mirrored=True)
+        except ShapelineError:
+            if attempt == TRIES - 1:
+                raise
+    raise AssertionError
+
+
+def unbiased_kernel_shap_minimum(d: int) -> int:
+    """Smallest budget of `unbiased_kernel_shap`, in evaluations: both ends and one pair, or all 2^d."""
+    return min(4, 2**d)
+
+
+def unbiased_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
+    """Unbiased KernelSHAP with paired sampling (Covert & Lee 2021, §3.2 and 4.2).
+
+    The matrix of the fit is known, its inverse too (I and J), so a score is (v(N) - v(empty))/d + d/(d-1) times the sum
+    over S of k(s) (1[i in S] - s/d) v(S), whose mean over drawn coalitions is unbiased. Pairs are drawn without
+    replacement and weigh 1 / the probability that they are drawn, where the paper samples each anew: a budget then buys
+    distinct coalitions. budget: evaluations, at least `unbiased_kernel_shap_minimum(d)`; K = budget, less one where a
+    pair would be cut. Dense readout; scores sum to v(N) - v(empty), and are exact where all coalitions are evaluated.
+    """
+    d, budget = checked("unbiased_kernel_shap", d, budget, unbiased_kernel_shap_minimum)
+    if d == 1:
+        return only_feature()
+    rng, sizes = np.random.default_rng(seed), np.arange(1, d // 2 + 1)
+    mass = size_mass(d, sizes) * np.where(2 * sizes == d, 0.5, 1.0)
+    expected, counts = allotted(mass, available(d), budget // 2 - 1, rng)
+    pairs = draw(d, counts, rng)
+    size = pairs.sum(axis=1)
+    inner = (d / (d - 1)) * (mass / expected)[size - 1] * (pairs.T - size / d)
+    ends = np.zeros((1, d), bool)
+    return Design(
+        np.concatenate([ends, pairs, ~pairs, ~ends]),
+        np.column_stack([np.full(d, -1 / d), inner, -inner, np.full(d, 1 / d)]),
+    )
+
+
+def stratified_svarm_minimum(d: int) -> int:
+    """Smallest budget of `stratified_svarm`, in evaluations: the sizes 0, 1, d - 1 and d, and each stratum once."""
+    if d < 4:
+        return 2**d
+    return 2 + 2 * d + 2 * int(_first(d).sum())
+
+
+def stratified_svarm(d: int, budget: int, seed: int = 0) -> Design:
+    """Stratified SVARM (Kolpaczki, Bengs, Muschalik & Huellermeier 2024, algorithm 2), in complementary pairs.
+
+    A score is the mean over sizes of the mean value with the feature less that without it; each coalition is in a
+    stratum of every feature. Sizes 0, 1, d - 1 and d are evaluated whole; then a random partition into blocks of each
+    size fills every stratum (the paper's warm-up; a block's complement fills those of size d - s, which halves it), and
+    the rest goes to sizes in proportion to 1 / min(s, d - s), without replacement. budget: evaluations, at least
+    `stratified_svarm_minimum(d)`; K = budget, less one where a pair would be cut. Dense readout; unbiased, and exact
+    where all coalitions are evaluated. Scores need not sum to v(N) - v(empty).
+    """
+    d, budget = checked("stratified_svarm", d, budget, stratified_svarm_minimum)
+    if d == 1:
+        return only_feature()
+    rng, sizes = np.random.default_rng(seed), np.arange(1, d // 2 + 1)
+    counts = np.array([1 if d == 2 else d], int)
+    pairs = np.eye(d, dtype=bool)[: counts[0]]
+    if d > 3:
+        first = np.append(d, _first(d)).astype(int)
+        mass = np.where(2 * sizes == d, 0.5, 1.0) / sizes
+        _, more = allotted(mass, available(d) - first, budget // 2 - 1 - first.sum(), rng)
+        blocks = [_blocks(d, size, rng) for size in sizes[1:]]
+        pairs = draw(d, first + more, rng, np.concatenate([pairs, *blocks]))
+    ends = np.zeros((1, d), bool)
+    masks = np.concatenate([ends, pairs, ~pairs, ~ends])
+    size = masks.sum(axis=1)
+    order = np.argsort(size, kind="stable")
+    inside = np.add.reduceat(masks[order], np.searchsorted(size[order], np.arange(d + 1)), axis=0, dtype=np.int32)
+    with np.errstate(divide="ignore"):  # nothing is without a feature of the full coalition
+        with_it, without = 1 / (d * inside), -1 / (d * (np.bincount(size)[:, None] - inside))
+    return Design(masks, np.where(masks, with_it[size], without[size]).T)
+
+
+def _first(d: int) -> np.ndarray:
+    """Pairs of sizes 2 .. d // 2 that fill every stratum: blocks of a partition, a single pair of halves."""
+    size = np.arange(2, d // 2 + 1)
+    return np.where(2 * size == d, 1, -(-d // size))
+
+
+def _blocks(d: int, size: int, rng: np.random.Generator) -> np.ndarray:
+    """A random partition into blocks of a size, as masks; the last is filled up with features of the first."""
+    order = rng.permutation(d)
+    members = np.append(order, order[: -d % size]).reshape(-1, size)[: 1 if 2 * size == d else None]
+    masks = np.zeros((len(members), d), bool)
+    np.put_along_axis(masks, members, True, axis=1)
+    return masks

@@ -245,10 +245,10 @@ METHODS = Registry(
             reads_stack="shapeline.designs.gaussian_process:read_stack",
             reads_outputs="shapeline.designs.gaussian_process:read_outputs",
         ),
-        "leverage_shap": _define_sampled("leverage:leverage_shap", efficient=True, holds="coalitions"),
-        "unbiased_kernel_shap": _define_sampled("unbiased:unbiased_kernel_shap", efficient=True, holds="coalitions"),
-        "stratified_svarm": _define_sampled("stratified:stratified_svarm", holds="coalitions"),
-        "owen_sampling": _define_sampled("multilinear:owen_sampling"),
+        "leverage_shap": _define_sampled("strata:leverage_shap", efficient=True, holds="coalitions"),
+        "unbiased_kernel_shap": _define_sampled("strata:unbiased_kernel_shap", efficient=True, holds="coalitions"),
+        "stratified_svarm": _define_sampled("strata:stratified_svarm", holds="coalitions"),
+        "owen_sampling": _define_sampled("semivalues:owen_sampling"),
         "beta_shapley": _define_sampled("semivalues:beta_shapley", BetaShapley, minimum="semivalues:semivalue_minimum"),
         "weighted_banzhaf": _define_sampled(
             "semivalues:weighted_banzhaf", WeightedBanzhaf, minimum="semivalues:semivalue_minimum"

@@ -10,11 +10,16 @@ import pandas as pd
 from shapeline.designs.design import Design
 from shapeline.designs.gaussian_pairs import gp_shapley_minimum
 from shapeline.designs.gaussian_process import gp_pairs, gp_shapley, read_stack
-from shapeline.designs.leverage import leverage_shap, leverage_shap_minimum
-from shapeline.designs.multilinear import owen_sampling, owen_sampling_minimum
 from shapeline.designs.sampled import kernel_shap, kernel_shap_minimum, sample_shapley, sample_shapley_minimum
-from shapeline.designs.stratified import stratified_svarm, stratified_svarm_minimum
-from shapeline.designs.unbiased import unbiased_kernel_shap, unbiased_kernel_shap_minimum
+from shapeline.designs.semivalues import owen_sampling, owen_sampling_minimum
+from shapeline.designs.strata import (
+    leverage_shap,
+    leverage_shap_minimum,
+    stratified_svarm,
+    stratified_svarm_minimum,
+    unbiased_kernel_shap,
+    unbiased_kernel_shap_minimum,
+)
 from shapeline.seeds import seed_of
 from shapeline.statistics.bounds import intervals
 from shapeline.statistics.known_games import Game
