@@ -220,6 +220,19 @@ def test_wrong_outputs_are_refused():
         shapeline.explain(one, X[:2] + 5, "occlusion", "zero")
 
 
+def test_a_keras_network_with_more_answers_than_rows_is_refused():
+    keras = pytest.importorskip("keras")
+    steps = [
+        keras.layers.Input((4, 3)),
+        keras.layers.Dense(2),
+        keras.layers.Lambda(lambda z: keras.ops.reshape(z, (-1, 2))),
+    ]
+    series = np.random.default_rng(0).random((2, 4, 3)).astype(np.float32)
+    features = Features("column", (12,), np.arange(12, dtype=np.int32).reshape(4, 3))
+    with pytest.raises(ShapelineError, match=r"gave shape \(8, 2\) for 2 rows; it must return logits"):
+        shapeline.explain(keras.Sequential(steps), series, "occlusion", "zero", features)
+
+
 @pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])
 def test_networks_of_other_weights_name_what_to_write(kind):
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to(kind)

@@ -3,6 +3,7 @@
 These files hold numbers and texts, and no code. XGBoost and LightGBM write no names of classes: they count from 0.
 """
 
+import importlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,19 +117,18 @@ def _catboost(content: bytes) -> tuple[Any, Any]:
     return estimator, None
 
 
+FAILURES = {
+    "xgboost": ("xgboost.core", "XGBoostError"),
+    "lightgbm": ("lightgbm.basic", "LightGBMError"),
+    "catboost": ("catboost", "CatBoostError"),
+}
 OPENED = {"xgboost": _xgboost, "lightgbm": _lightgbm, "catboost": _catboost}
 
 
 def _failures(package: str) -> tuple[type[Exception], ...]:
     """What a package raises for a file that it cannot read."""
-    usual = (ValueError, TypeError, KeyError)
-    if package == "xgboost":
-        from xgboost.core import XGBoostError as Own
-    elif package == "lightgbm":
-        from lightgbm.basic import LightGBMError as Own
-    else:
-        from catboost import CatBoostError as Own
-    return (*usual, Own)
+    module, name = FAILURES[package]
+    return ValueError, TypeError, KeyError, getattr(importlib.import_module(module), name)
 
 
 def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:

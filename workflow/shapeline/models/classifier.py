@@ -227,25 +227,33 @@ def detach(said: Any) -> Any:
     return said.detach().cpu() if hasattr(said, "detach") else said
 
 
+def check_outputs(given: Any, shape: tuple[int, ...] | None, rows: int, name: str, task: str) -> None:
+    """ShapelineError unless a network gave one number a row of a regression, else logits (rows, classes).
+
+    Two classes or more; of several labels one is enough. shape: of what it gave, None where that is no tensor.
+    """
+    told = f"a {type(given).__name__}" if shape is None else f"shape {shape}"
+    if task == "regression":
+        if shape not in ((rows,), (rows, 1)):
+            raise not_predictions(name, rows, told)
+    elif shape is None:  # a list, a dictionary or an object of several outputs
+        raise ShapelineError(
+            f"model '{name}': gave {told} for {rows} rows; it must return one array; give a network of one of its "
+            "outputs, in Keras by keras.Model(network.inputs, output)"
+        )
+    elif len(shape) != 2 or shape[0] != rows or shape[1] < (1 if task == "multilabel" else 2):
+        raise ShapelineError(
+            f"model '{name}': gave {told} for {rows} rows; it must return logits of shape (rows, classes) "
+            "with two or more classes (for one output z before a sigmoid return the two logits 0 and z; a network that "
+            'predicts a number is explained with value="prediction")'
+        )
+
+
 def not_predictions(name: str, rows: int, given: str) -> ShapelineError:
     """The error of a regression model that gave something else than a number per row."""
     return ShapelineError(
         f"model '{name}': gave {given} for {rows} rows; a regression model must return one number a row, (rows,), as "
         "lambda rows: model.predict(rows)[:, 0] of several"
-    )
-
-
-def not_logits(name: str, rows: int, given: str) -> ShapelineError:
-    """The error of a network that gave something else than logits."""
-    if not given.startswith("shape"):  # a list, a dictionary or an object of several outputs
-        return ShapelineError(
-            f"model '{name}': gave {given} for {rows} rows; it must return one array; give a network of one of its "
-            "outputs, in Keras by keras.Model(network.inputs, output)"
-        )
-    return ShapelineError(
-        f"model '{name}': gave {given} for {rows} rows; it must return logits of shape (rows, classes) "
-        "with two or more classes (for one output z before a sigmoid return the two logits 0 and z; a network that "
-        'predicts a number is explained with value="prediction")'
     )
 
 

@@ -19,7 +19,7 @@ from shapeline.models.tensorflow_setup import keras, tf  # isort: skip
 from keras import layers
 
 from shapeline.errors import ShapelineError
-from shapeline.models.classifier import not_logits, not_predictions
+from shapeline.models.classifier import check_outputs
 
 
 def iterate_layers(part: layers.Layer) -> Iterator[layers.Layer]:
@@ -317,25 +317,16 @@ def checked_module(module: Any, source: str) -> keras.Model:
 
 
 def checked_logits(logits: Any, rows: int, name: str, task: str = "classification") -> tf.Tensor:
-    """The logits themselves; ShapelineError unless their shape is (rows, two or more classes).
-
-    Of a regression the predictions as (rows, 1); ShapelineError unless there is one a row.
-    """
-    given = f"shape {tuple(logits.shape)}" if tf.is_tensor(logits) else f"a {type(logits).__name__}"
-    if task == "regression":
-        if tf.is_tensor(logits) and tuple(logits.shape) in ((rows,), (rows, 1)):
-            return tf.reshape(logits, (rows, 1))
-        raise not_predictions(name, rows, given)
-    if tf.is_tensor(logits) and logits.ndim == 2 and len(logits) == rows and logits.shape[1] > 1:
-        return logits
-    raise not_logits(name, rows, given)
+    """The logits themselves, of a regression the predictions as (rows, 1); ShapelineError as of `check_outputs`."""
+    check_outputs(logits, tuple(logits.shape) if tf.is_tensor(logits) else None, rows, name, task)
+    return tf.reshape(logits, (rows, 1)) if task == "regression" else logits
 
 
 def log_probs(module: keras.Model, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
     """Log-softmax of the module's logits in float64, (n, *input_shape) -> (n, classes); predictions of a regression."""
     parts = []
-    for logits, kept in _outputs(module, np.asarray(inputs), batch):
-        logits = tf.cast(checked_logits(logits, len(logits), name, task)[:kept], tf.float64)
+    for logits, kept, size in _outputs(module, np.asarray(inputs), batch):
+        logits = tf.cast(checked_logits(logits, size, name, task)[:kept], tf.float64)
         parts.append((logits if task == "regression" else tf.nn.log_softmax(logits)).numpy())
     return np.concatenate(parts)
 
@@ -385,10 +376,10 @@ def build_from_probabilities(module: keras.Model, task: str, name: str) -> LogPr
 
 def outputs(module: keras.Model, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:
     """What a network gives of inputs (n, *input_shape), (n, k) float64; None where that is of another shape."""
-    parts = [(rows, kept) for rows, kept in _outputs(module, inputs, batch)]
-    if any(not tf.is_tensor(rows) or rows.shape.rank not in (1, 2) or len(rows) < kept for rows, kept in parts):
+    parts = list(_outputs(module, inputs, batch))
+    if any(not tf.is_tensor(rows) or rows.shape.rank not in (1, 2) or len(rows) != size for rows, _, size in parts):
         return None
-    return np.concatenate([rows.numpy()[:kept].reshape(kept, -1) for rows, kept in parts]).astype(np.float64)
+    return np.concatenate([rows.numpy()[:kept].reshape(kept, -1) for rows, kept, _ in parts]).astype(np.float64)
 
 
 # The last operation of a network by the name of its node in a graph; those that only move numbers are looked through.
@@ -408,8 +399,8 @@ def last_operation(module: keras.Model, inputs: np.ndarray) -> str:
     return OPERATIONS.get(given.type, "linear" if set(added) & set(LINEAR) else "")
 
 
-def _outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Iterator[tuple[tf.Tensor, int]]:
-    """The module's outputs in calls of one size, and how many of each are of the inputs.
+def _outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Iterator[tuple[tf.Tensor, int, int]]:
+    """The module's outputs in calls of one size, how many of each are of the inputs, and the size.
 
     The size is `batch`, or the next power of two for fewer rows, and the last call is filled up with row 0: another n
     needs few new traces.
@@ -421,7 +412,7 @@ def _outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Iterator[tu
     for start in range(0, len(inputs), size):
         rows = inputs[start : start + size]
         filled = np.concatenate([rows, np.repeat(inputs[:1], size - len(rows), axis=0)])
-        yield step(tf.constant(filled)), len(rows)
+        yield step(tf.constant(filled)), len(rows), size
 
 
 def _step(module: keras.Model, shape: tuple[int, ...], dtype: np.dtype) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -20,7 +20,7 @@ from torch import nn
 
 from shapeline.errors import ShapelineError
 from shapeline.memory import ran_out
-from shapeline.models.classifier import not_logits, not_predictions
+from shapeline.models.classifier import check_outputs
 from shapeline.models.torch_image_models import cifar_cnn, crosses_cnn, resnet18  # noqa: F401 (found here by name)
 
 # Of the inputs of one pass without gradients: what the layers make of them is tens of times that. On a CPU large
@@ -321,20 +321,10 @@ def checked_module(module: Any, source: str) -> nn.Module:
 
 
 def checked_logits(logits: Any, rows: int, name: str, task: str = "classification") -> torch.Tensor:
-    """The logits themselves; ShapelineError unless their shape is (rows, two or more classes).
-
-    Of several labels one is enough. Of a regression the predictions as (rows, 1); ShapelineError unless there is one a
-    row.
-    """
-    given = f"shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
-    if task == "regression":
-        if isinstance(logits, torch.Tensor) and logits.shape in ((rows,), (rows, 1)):
-            return logits.reshape(rows, 1)
-        raise not_predictions(name, rows, given)
-    fewest = 1 if task == "multilabel" else 2
-    if isinstance(logits, torch.Tensor) and logits.ndim == 2 and len(logits) == rows and logits.shape[1] >= fewest:
-        return logits
-    raise not_logits(name, rows, given)
+    """The logits themselves, of a regression the predictions as (rows, 1); ShapelineError as of `check_outputs`."""
+    shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else None
+    check_outputs(logits, shape, rows, name, task)
+    return logits.reshape(rows, 1) if task == "regression" else logits
 
 
 def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
