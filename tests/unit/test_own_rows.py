@@ -5,10 +5,12 @@ import decimal
 import importlib.util
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
@@ -261,6 +263,31 @@ def test_a_bad_cell_of_the_background_is_named(container, call):
     named = LogisticRegression().fit(frame, X[:, 0] > 0)
     with pytest.raises(ShapelineError, match="background: the column 'b' holds string values"):
         shapeline.explain(named, frame[:2], background=frame[:9].assign(b="x"))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_cell_that_the_model_lets_pass_is_named_by_its_row(bad):
+    """In the background itself, of which 100 rows are sampled, and for networks too, which raise no error."""
+    rows = RNG.normal(size=(150, 2)).astype(np.float32)
+    network = torch.nn.Linear(2, 2)
+    models = ((network, "nan", {}), (lambda rows: rows @ [1.0, 2.0], str(bad), {"value": "prediction"}))
+    sampled = references.build({"kind": "background", "rows": 100}, drawn_from(rows), 0).rows
+    place = int(np.flatnonzero((rows == sampled[-1]).all(axis=1))[0])
+    assert place > 100
+    wrong = rows.copy()
+    wrong[place, 1] = bad
+    for model, said, more in models:
+        for call in (shapeline.explain, lambda *args, **more: shapeline.compare(*args, ["occlusion"], **more)):
+            with pytest.raises(ShapelineError, match=f"gives {said} for row {place} .from 0. of the background;"):
+                call(model, rows[:2], background=wrong, **more)
+            with pytest.raises(ShapelineError, match=rf"gives {said} for row 3 \(from 0\) of the inputs"):
+                call(model, wrong[place - 3 : place + 1], background=rows, **more)
+        with pytest.raises(ShapelineError, match=rf"gives {said} for row 0 \(from 0\) of the reference"):
+            shapeline.explain(model, rows[:2], reference=wrong[place], **more)
+
+
+def drawn_from(rows):
+    return SimpleNamespace(inputs=rows, split=np.zeros(len(rows), np.uint8), card={"kind": "table", "input_shape": [2]})
 
 
 class Weighted:
@@ -839,7 +866,7 @@ def test_answers_that_are_no_real_numbers():
     rows = RNG.random((5, 2))
     with pytest.raises(ShapelineError, match=r"gave ndarray \(they are complex\)"):
         shapeline.explain(lambda rows: rows[:, 0] + 0.5j * rows[:, 1], rows, "shapley", value="prediction")
-    with pytest.raises(ShapelineError, match="the output is nan"):
+    with pytest.raises(ShapelineError, match=r"gives nan for row 0 \(from 0\) of the inputs"):
         shapeline.explain(lambda rows: np.ma.masked_less(rows[:, 0], 2), rows, "shapley", value="prediction")
 
 

@@ -203,13 +203,12 @@ def settle_mean(
 
 
 def check_rows(classifier: Classifier, given: Inputs, reference: Reference, said: np.ndarray) -> None:
-    """ShapelineError where a function fails on rows of the baseline, or says something else of the inputs as they were
-    given than of the same cells put together again."""
-    if classifier.framework != "function" or given.kind == "text":
+    """ShapelineError where a model fails on rows of the baseline, or a function says something else of the inputs as
+    they were given than of the same cells put together again."""
+    if given.kind == "text":
         return
     if reference.rows is not None and not reference.leaves_out:
-        what = "background" if given.background is not None else "reference"
-        answers_of(classifier, reference.rows, what)
+        answers_of(classifier, reference.rows, "reference", given.background)
     if given.untouched is not None and isinstance(classifier.module, givens.Taking):
         regression = classifier.task == "regression"
         ask = function_predictions if regression else function_probabilities

@@ -115,16 +115,30 @@ def chosen_targets(
     return _one_each(target, classes, said.shape, "target"), everyone
 
 
-def answers_of(classifier: Classifier, inputs: np.ndarray, what: str = "inputs") -> np.ndarray:
-    """What the model says of inputs, (n, classes) or (n, 1); what: the argument. Raises ShapelineError."""
+def answers_of(
+    classifier: Classifier, inputs: np.ndarray, what: str = "inputs", background: np.ndarray | None = None
+) -> np.ndarray:
+    """What the model says of inputs, (n, classes) or (n, 1). Raises ShapelineError that names the row.
+
+    what: the argument; background: all rows of it, where the inputs are some of them or their mean.
+    """
     ask = function_of(classifier)
     try:
         said = ask(inputs)
         twice = [ask(inputs[:ASKED_AGAIN]) for _ in range(2)]
     except ModelFailure as error:
-        raise fails(classifier, inputs, what, error.__cause__, _first_row(ask, inputs)) from error
+        row = _first_row(ask, inputs)
+        where = f"{what} of shape {inputs.shape}" if row is None else _name_row(inputs, row, what, background)
+        raise fails(classifier, inputs, where, error.__cause__) from error
     except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:  # where shapes and types do not fit
-        raise fails(classifier, inputs, what, error, None) from error
+        raise fails(classifier, inputs, f"{what} of shape {inputs.shape}", error) from error
+    odd = ~np.isfinite(said) if classifier.task == "regression" else np.isnan(said)  # log P is -inf where P = 0
+    if odd.any():
+        row = int(odd.any(axis=1).argmax())
+        raise ShapelineError(
+            f"explain: model '{classifier.architecture}' gives {said[row][odd[row]][0]:.3g} for "
+            f"{_name_row(inputs, row, what, background)}; correct this row, or leave it out"
+        )
     _check_same(classifier, *(answers if classifier.task == "regression" else np.exp(answers) for answers in twice))
     return said
 
@@ -147,12 +161,20 @@ def _first_row(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> int | No
     return failed[0] if failed and len(failed) < len(inputs) else None
 
 
-def fails(classifier: Classifier, inputs: np.ndarray, what: str, error: Exception, row: int | None) -> ShapelineError:
+def _name_row(inputs: np.ndarray, row: int, what: str, background: np.ndarray | None) -> str:
+    """A row by its number in the argument, which is in the background where the inputs are rows sampled from it."""
+    if background is not None:
+        same = (background == inputs[row]) | ((background != background) & (inputs[row] != inputs[row]))
+        places = np.flatnonzero(same.reshape(len(background), -1).all(axis=1))
+        what, row = ("background", int(places[0])) if len(places) else ("reference", row)
+    return f"row {row} (from 0) of the {what}"
+
+
+def fails(classifier: Classifier, inputs: np.ndarray, where: str, error: Exception) -> ShapelineError:
     """The error of a model that fails on rows."""
     reason = first_line(error)
     if isinstance(error, KeyError):
         reason = f"there is no {reason}"
-    where = f"{what} of shape {inputs.shape}" if row is None else f"row {row} (from 0) of the {what}"
     single = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_image(classifier, inputs)
     remedy = "for a single image give inputs[None]" if single else "give inputs as the model takes them"
     return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")
