@@ -464,7 +464,7 @@ def test_scores_are_keyed_by_instance_and_target(subject):
 
 
 def test_methods_that_compare_points_of_one_label_are_refused(subject):
-    with pytest.raises(ShapelineError, match="mim compares points of one label each; these have several"):
+    with pytest.raises(ShapelineError, match="mim: examples of one label each are compared, and these have several"):
         questions.attribute(
             subject.model, INPUTS, TARGETS, {"method": "mim"}, subject.features, None, dataset=subject.dataset
         )
@@ -604,7 +604,7 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
     wrong = results.instances.to_dict("records")[3]
     name = experiment.instance_name(results, wrong)
     there = "there" if wrong["label"] else "not there"
-    assert name.startswith(f"square: {there}\nP = ") and "(wrong)" in name and f"instance {wrong['picture']}" in name
+    assert name.startswith(f"square: {there}\nP = ") and "(wrong)" in name and f"instance {wrong['image']}" in name
     sentences = " ".join(findings.headlines(results))
     assert "6 instances are explained; the model is correct on 91.7 % of their 12 labels" in sentences
     assert "of the labels are correct, and all labels of" in sentences and "classifies" not in sentences
