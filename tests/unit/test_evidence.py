@@ -273,6 +273,21 @@ def test_the_best_mean_is_not_said_to_be_worse_than_itself():
     assert advice.label == "second" and ": non-inferior to the best method" in advice.sentence("nats")
 
 
+def test_a_card_of_the_best_mean_does_not_call_it_non_inferior_to_itself():
+    values = np.random.default_rng(12).normal(size=60)
+    near = np.random.default_rng(13).normal(0, 0.2, 60)
+    columns = {"first": values, "second": values + near - near.mean() + 0.01, "free": values + 4}
+    for costs, sentence in (
+        ({"first": 1, "second": 9}, "Best mean of 3 methods; no cheaper method is non-inferior to it."),
+        ({"first": 9, "second": 1}, "Non-inferior to the best of 3 methods."),
+    ):
+        one = answer(columns, costs)
+        card = evidence.cards([one], experiment(one, None)).data
+        assert sentence in card and card.count("on-inferior to") == card.count(sentence) + LEGEND.count(
+            "on-inferior to"
+        )
+
+
 def test_smaller_budgets_can_be_taken_too():
     noise = np.abs(np.random.default_rng(11).normal(1, 0.1, 40))
     errors = {"sampled": 0.1 * noise, "free": 3 * noise, ("sampled", 2.0): noise, ("sampled", 8.0): 0.1 * noise}

@@ -1,6 +1,7 @@
 """Importance of features over instances: means by hand, groups, words, and the method that is shown."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,19 @@ def results(tmp_path_factory):
 
 def scores_of(results, label):
     return np.stack(experiment.scores_of(results.scores[label], results.instances["instance"]))
+
+
+def test_what_is_remembered_is_computed_once_per_experiment():
+    calls = []
+
+    @experiment.remember
+    def compute(results, name):
+        calls.append(name)
+        return [results.experiment, name]
+
+    first, second = (SimpleNamespace(experiment=name, memo={}) for name in "ab")
+    assert compute(first, "x") is compute(first, "x") and compute(second, "x") == ["b", "x"]
+    assert compute(first, "y") == ["a", "y"] and calls == ["x", "x", "y"]
 
 
 def test_the_largest_mean_magnitudes_are_named_with_their_intervals(results):

@@ -245,6 +245,9 @@ def test_the_index_has_the_same_verdict_in_cards_and_tables(rendered, tmp_path, 
     assert re.findall(r"([★☆]) \d", overview) == ["☆"] and re.search(r"<td>occlusion</td><td[^>]*><a[^>]*>☆", overview)
     assert 'data-kind="table" data-criterion="deletion AUC"' in overview
     assert page.count("Claims of the papers") == 0  # of other experiments
+    legend = page.index("★ recommended:")
+    assert legend < page.index('<article class="card">') and page.count("★ recommended:") == 1
+    assert re.search(r"evaluations?(, [\d.]+ ms)? per instance</p>", page)
 
 
 def test_the_index_has_a_digest_of_the_configuration(rendered, tmp_path, monkeypatch):
