@@ -46,6 +46,7 @@ def test_prompts_run_to_their_page(fresh):
         "Mara Velling designed it.",
         "tokens of the answer",
         "Removal, prediction and citation",
+        "shapeline-explorer",
     ):
         assert part in page, part
     assert "asked" in (fresh.path / "results/reports/index.html").read_text()

@@ -30,7 +30,7 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
     first = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
     others = results.instances[~results.instances["instance"].isin(first["instance"])]
     rows = pd.concat([first, others], ignore_index=True)
-    entries = _entries(results, rows["instance"])
+    entries = list_entries(results, rows["instance"])
     least = min(len(first), max(count_shown(entries, 3 * MAX_BYTES), 1))
     shown = min(max(least, count_shown(entries, MAX_BYTES)), len(rows))
     shared = results.features
@@ -57,7 +57,8 @@ def _preferred(results: Results) -> list[str]:
     return [*estimates[:1], *([results.exact] if results.exact in results.scores else [])]
 
 
-def _entries(results: Results, instances: pd.Series) -> list[Entry]:
+def list_entries(results: Results, instances: pd.Series) -> list[Entry]:
+    """Return the methods with their scores of instances."""
     evaluations, seconds = experiment.evaluations(results), experiment.mean_seconds(results)
     entries = []
     for label, frame in results.scores.items():

@@ -9,11 +9,12 @@ import pandas as pd
 from shapeline.report import experiment
 from shapeline.report.elements import HTML, figure, folded, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars
+from shapeline.report.explorer import ExplorerData, Instance, count_shown, explorer_html
 from shapeline.report.figures import explanations, games
 from shapeline.report.figures.games import cut
 from shapeline.report.figures.score_maps import LEVEL
-from shapeline.report.formatting import format_count, interval, number
-from shapeline.report.sections import common, game
+from shapeline.report.formatting import explain_unit, format_count, interval, number
+from shapeline.report.sections import common, explorer, game
 
 LONGEST = 90  # characters of a part or an answer in a figure and in a heading
 MEASURES = {  # of the metric `prompts`, and how a table names them
@@ -61,8 +62,27 @@ def prompts_section(results: Results, method: str | None) -> HTML:
     shown = results.instances.head(count).to_dict("records")
     parts = [part for row in shown for part in _prompt(results, row, leading)]
     rest = len(results.instances) - len(shown)
-    more = note(f"{format_count(rest, 'further prompt')} in the score files.") if rest else None
-    return join_parts(note(f"Parts are coloured by {leading}."), *parts, more)
+    more = note(f"{format_count(rest, 'further prompt')} in the explorer below.") if rest else None
+    return join_parts(note(f"Parts are coloured by {leading}."), *parts, more, _explore(results, leading))
+
+
+def _explore(results: Results, leading: str) -> HTML:
+    """Return the explorer of all prompts with the scores of all methods."""
+    entries = explorer.list_entries(results, results.instances["instance"])
+    listed = [
+        Instance(
+            str(row["instance"]),
+            prediction=f"{_cut(row['answer'])} ({_cut(row['question'])})",
+            base=row["value_empty"],
+            full=row["value_full"],
+            names=[*row["parts"]],
+        )
+        for row in results.instances.to_dict("records")
+    ]
+    shown = max(1, count_shown(entries, explorer.MAX_BYTES))
+    about = {"explained": "the answer", "unit": results.value_unit, "recommended": [leading], "n_shown": shown}
+    about |= {"noun": "prompts", "note": explain_unit(results.value_unit)}
+    return join_parts(heading("All prompts"), HTML(explorer_html(ExplorerData("text", listed, entries, **about))))
 
 
 def _prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
