@@ -81,7 +81,7 @@ def test_a_member_of_a_zip_is_refused_by_its_header(tmp_path):
     assert path.stat().st_size < MB
     line = refused(whole(path), seconds=0.1, megabytes=10)
     assert line == (
-        f"{path}: the member 'a/x.png' has 150.0 MB unpacked and the limit is 128; set limits: {{member: 150}}, or "
+        f"{path}: the member 'a/x.png': has 150.0 MB unpacked and the limit is 128; set limits: {{member: 150}}, or "
         "remove it."
     )
     assert whole(path, limits.of({"member": 150}))() == [("a/x.png", 150 * MB)]
@@ -110,7 +110,7 @@ def test_a_zip_is_bounded_in_all(tmp_path):
 @pytest.mark.parametrize("opened", [gzip.open, lzma.open])
 def test_a_member_of_a_tar_is_refused_by_its_header(tmp_path, opened):
     path = tarred(tmp_path / "a.tar", {"a/x.png": 130 * MB}, opened)
-    assert "the member 'a/x.png' has 130.0 MB unpacked and the limit is 128" in refused(whole(path), 0.1, 10)
+    assert "the member 'a/x.png': has 130.0 MB unpacked and the limit is 128" in refused(whole(path), 0.1, 10)
 
 
 def test_what_is_not_wanted_of_a_tar_counts_in_all(tmp_path):
@@ -156,7 +156,7 @@ def test_a_file_in_a_folder_is_bounded(tmp_path):
     (tmp_path / "a").mkdir()
     with open(tmp_path / "a" / "x.png", "wb") as stream:
         stream.truncate(3000 * MB)
-    assert "x.png has 3,000.0 MB unpacked and the limit is 128" in refused(whole(tmp_path), 0.1, 10)
+    assert "x.png: has 3,000.0 MB unpacked and the limit is 128" in refused(whole(tmp_path), 0.1, 10)
     allowed = limits.of({"member": 4000, "total": 1})
     assert "holds more than 1 MB unpacked" in refused(whole(tmp_path, allowed), 0.1, 10)
 

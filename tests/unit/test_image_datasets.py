@@ -91,10 +91,10 @@ def test_damaged_cifar10_is_refused(tmp_path):
         path = text_files.write_archive(tmp_path / "a.tar.gz", files)
         return failure("cifar10", {"path": str(path)}, [], tmp_path / "out")
 
-    assert "data_batch_2.bin has 61,459 bytes, not records of 3,073 bytes" in told(data_batch_2=lambda b: b[:-1])
-    assert "test_batch.bin has 0 bytes" in told(test_batch=lambda b: b"")
+    assert "data_batch_2.bin: has 61,459 bytes, not records of 3,073 bytes" in told(data_batch_2=lambda b: b[:-1])
+    assert "test_batch.bin: has 0 bytes" in told(test_batch=lambda b: b"")
     wrong = told(data_batch_3=lambda b: b[: 4 * 3073] + b"\x0b" + b[4 * 3073 + 1 :])
-    assert "data_batch_3.bin, record 4 has the label 11, expected 0 to 9" in wrong
+    assert "data_batch_3.bin, record 4: has the label 11, expected 0 to 9" in wrong
     path = text_files.write_archive(tmp_path / "python.tar.gz", {"cifar-10-batches-py/data_batch_1": b"\x80\x02"})
     assert "not the pickles of the python version" in failure("cifar10", {"path": str(path)}, [], tmp_path / "out")
     whole = text_files.write_archive(path, picture_files.cifar10(20)).read_bytes()
@@ -128,8 +128,8 @@ def test_cifar10_from_files_of_some_of_its_records(tmp_path):
     whole = (folder / "own_train.bin.xz").read_bytes()
     for content, said in (
         (whole[:-40], "own_train.bin.xz: truncated or damaged"),
-        (lzma.compress(bytes(3072)), "own_train.bin.xz has 3,072 bytes, not records of 3,073 bytes"),
-        (lzma.compress(bytes([10]) + bytes(3072)), "record 0 has the label 10, expected 0 to 9"),
+        (lzma.compress(bytes(3072)), "own_train.bin.xz: has 3,072 bytes, not records of 3,073 bytes"),
+        (lzma.compress(bytes([10]) + bytes(3072)), "record 0: has the label 10, expected 0 to 9"),
     ):
         (folder / "own_train.bin.xz").write_bytes(content)
         assert said in failure("cifar10", {"path": str(folder)}, [], tmp_path / "out")
@@ -256,7 +256,7 @@ def test_sizes_are_height_and_width(tmp_path, folder):
     path = folder({f"{name}/wide.png": encoded(wide) for name in ("deer", "horse")})
     message = refused(tmp_path, path)
     assert (
-        "deer/wide.png has other sides than deer/0.png (20x60 and 12x10 pixels); set size: [height, width]" in message
+        "deer/wide.png: has other sides than deer/0.png (20x60 and 12x10 pixels); set size: [height, width]" in message
     )
     card, data = prepared(tmp_path, "image_folder", path, size=[12, 10])
     assert card["input_shape"] == [3, 12, 10]
@@ -293,7 +293,7 @@ def test_transparent_and_strange_pictures_are_refused_and_opaque_ones_are_read(t
     opaque = np.dstack([colour, np.full(colour.shape[:2], 255)])
     seen = np.dstack([colour, np.full(colour.shape[:2], 254)])
     np.testing.assert_array_equal(images.decode("x", encoded(opaque)).transpose(1, 2, 0), colour)
-    assert "horse/a.png is transparent and no background is known" in refused(
+    assert "horse/a.png: is transparent and no background is known" in refused(
         tmp_path, folder({"horse/a.png": encoded(seen)})
     )
     from PIL import Image
@@ -336,7 +336,7 @@ def test_no_truncated_picture_is_ever_read(form):
         try:
             found = images.decode("x", content[:end])
         except images.Undecodable as error:
-            assert "x cannot be decoded (" in str(error)
+            assert "x: cannot be decoded (" in str(error)
             continue
         read += 1
         np.testing.assert_array_equal(found, whole)

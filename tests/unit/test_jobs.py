@@ -273,7 +273,7 @@ def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch)
             if edited == "2":
                 given.write_text("12")
     assert made.read_text() == "1" and sorted(tmp_path.iterdir()) == [given, made]
-    with pytest.raises(ShapelineError, match=r"given\.py was changed while this job ran"), files.atomic(made):
+    with pytest.raises(ShapelineError, match=r"given\.py: was changed while this job ran"), files.atomic(made):
         pass
 
 
