@@ -241,7 +241,7 @@ FAILING = """
 import sys
 from types import SimpleNamespace
 from shapeline.errors import ShapelineError
-from shapeline.workflow import job_environment, job_logs
+from shapeline.workflow import job_environment
 
 job = SimpleNamespace(
     log=[sys.argv[1]], rule="measure", wildcards=["tiny"], input={}, output=[], threads=1, resources={"device": "cpu"}
