@@ -59,6 +59,13 @@ def test_a_gallery_is_made_of_pages(folder, capsys):
     assert capsys.readouterr().out.startswith("docs/gallery.md: 2 runs, 1 figures, ")
 
 
+def test_the_figure_of_a_subset_names_it(folder):
+    page = folder / "imdb.html"
+    told = "subset: train_some.csv, 40 rows, in place of train.csv"
+    page.write_text(page.read_text().replace("<metadata>", f"<desc>{told}</desc><metadata>"))
+    assert gallery.read(page).points[1] == f"Faithfulness by masking\n{told}. Means; lower left is better."
+
+
 def test_a_run_whose_page_is_gone_keeps_its_entry_and_one_whose_page_is_new_gets_another(folder, capsys):
     assert gallery.main([str(folder)]) == 0
     before, picture = (folder / "docs/gallery.md").read_text(), folder / "docs/images/gallery/imdb.png"

@@ -44,7 +44,7 @@ ANCHOR, LEFT = '\n<a id="{}"></a>\n', "\n## Not among these\n\n"
 COMMANDS = {"config.yaml": "snakemake {} --cores 2"}
 COMMAND = "snakemake {} --cores 8 --configfile {}"
 SHOWN = re.compile(
-    r'<svg role="img" aria-label="([^"]*)"[^>]*><metadata>(.*?)</metadata>.*?</svg></div>'
+    r'<svg role="img" aria-label="([^"]*)"[^>]*>(?:<desc>(.*?)</desc>)?<metadata>(.*?)</metadata>.*?</svg></div>'
     r"(?:<figcaption>(.*?)</figcaption>)?",
     re.S,
 )
@@ -106,9 +106,10 @@ def _tables(text: str, column: str) -> list[dict[str, str]]:
 
 def _points(text: str) -> tuple[pd.DataFrame, str] | None:
     """What the first figure of means against costs draws, which it keeps as CSV, and its caption."""
-    for alt, kept, caption in SHOWN.findall(text):
+    for alt, subset, kept, caption in SHOWN.findall(text):
         if "means against evaluations" in alt and kept:
-            return pd.read_csv(io.StringIO(html.unescape(kept))), html.unescape(caption)
+            first, _, rest = html.unescape(caption).partition(". ")
+            return pd.read_csv(io.StringIO(html.unescape(kept))), ". ".join([f"{first}\n{subset}".strip(), rest])
     return None
 
 
