@@ -205,8 +205,8 @@ def test_the_keys_of_limits_are_checked(default):
     entry = {"source": "image_folder", "path": "docs/images", "limits": {"membr": 3}}
     for given, said in (
         ({"membr": 3}, "datasets.x.limits.membr: unknown key. Did you mean 'member'?"),
-        ({"member": 0}, "datasets.x.limits.member: input should be greater than 0"),
-        ({"pixels": 400}, "datasets.x.limits.pixels: input should be less than or equal to 178"),
+        ({"member": 0}, "datasets.x.limits.member: 0 is not valid; input should be greater than 0"),
+        ({"pixels": 400}, "datasets.x.limits.pixels: 400 is not valid; input should be less than or equal to 178"),
         ("small", "datasets.x.limits: 'small' is not a mapping of keys"),
     ):
         default["datasets"]["x"] = {**entry, "limits": given}

@@ -229,7 +229,7 @@ def test_every_mistake_is_told_at_once(default):
 
 
 def test_an_empty_file_names_every_missing_section():
-    assert lines({}) == [f"{key}: is missing" for key in ("run", "datasets", "models", "experiments")]
+    assert lines({}) == [f"{key}: is missing; add it" for key in ("run", "datasets", "models", "experiments")]
 
 
 def test_null_removes_an_entry_of_an_earlier_file(default):

@@ -152,7 +152,7 @@ def test_what_cannot_be_told_of_a_prepared_dataset(crossed, tmp_path):
     copy = tmp_path / "copy"
     copy.mkdir()
     (copy / "card.json").write_bytes((folder / "card.json").read_bytes())
-    assert "truth.npz is missing" in asked(copy, [0], [1])
+    assert "truth.npz: is missing" in asked(copy, [0], [1])
     (copy / "truth.npz").write_bytes((folder / "truth.npz").read_bytes()[:5000])
     assert "damaged" in asked(copy, [0], [1])
 
@@ -275,7 +275,7 @@ def test_settings_of_the_chosen_instances():
     [
         ({"label": "crosss"}, {}, "instances.label: classes of the dataset: 'crosss' is not one of them. Did you"),
         ({"label": 2}, {}, "instances.label: classes of the dataset: 2 is not one"),
-        ({"objects": 0}, {}, "instances.objects: input should be greater than or equal to 1"),
+        ({"objects": 0}, {}, "instances.objects: 0 is not valid; input should be greater than or equal to 1"),
         (
             {"correct": True},
             {"model": None, "dataset": "table", "features": {"kind": "column"}, "methods": {"mim": {"method": "mim"}}},
