@@ -2,9 +2,11 @@
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 from shapeline.papers import gallery
 from shapeline.report import elements
@@ -106,6 +108,10 @@ def test_the_figure_of_claims_has_every_comparison_with_an_interval(folder):
     assert [*found["panel"].map(gallery.PANELS.index)] == [0, 0, 1, 2, 3]
     assert found["text"][2] == "own: A has the highest F1 on some of the rows (b)" and "(c)" in found["text"][1]
     assert 5_000 < gallery.CLAIMS.stat().st_size < gallery.LARGEST
+    pixels = np.asarray(Image.open(gallery.CLAIMS).convert("RGB"), int)
+    for _, colour in gallery.LOOKS.values():
+        wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+        assert (abs(pixels - wanted).max(2) < 24).sum() > 5, colour
 
 
 def test_what_is_no_page_or_too_large_is_one_line(folder, tmp_path, capsys, monkeypatch):

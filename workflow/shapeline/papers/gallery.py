@@ -169,7 +169,9 @@ def draw_claims(comparisons: pd.DataFrame) -> bytes:
     handles += grid[0].plot([], [], "|", color=INK, label="claimed")
     drawing.legend(handles=handles, loc="outside upper right", ncols=4, fontsize=7)
     buffer = io.BytesIO()
-    Image.open(io.BytesIO(_encode(drawing))).convert("RGB").quantize(12).save(buffer, "PNG", optimize=True)
+    Image.open(io.BytesIO(_encode(drawing))).convert("RGB").quantize(64, Image.Quantize.FASTOCTREE).save(
+        buffer, "PNG", optimize=True
+    )
     return buffer.getvalue()
 
 
