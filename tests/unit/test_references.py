@@ -77,14 +77,14 @@ def test_background_depends_on_the_seed_and_grows():
         ({"kind": "background", "rows": 0}, "1 or more"),
         ({"kind": "background", "rows": 2.5}, "2.5"),
         ({"kind": "background", "rows": 6}, "6 asked of 5 training record(s)"),
-        ({"kind": "blur", "sigma": 0}, "0 is not a number of pixels above 0"),
+        ({"kind": "blur", "sigma": 0}, "0 is out of range; give a number of pixels above 0"),
         ({"kind": "blur", "sigma": "2"}, "'2'"),
         ({"kind": "blur", "sigma": True}, "True"),
         ({"kind": "blur", "sigm": 2}, "Did you mean 'sigma'?"),
         ({"kind": "pad", "id": -1}, "0 or more"),
         ({"kind": "pad", "id": 1.5}, "1.5"),
         ("pad", "no tokens; use zero or mean"),
-        ("array", "None is not the path"),
+        ("array", "None is out of range; give the path"),
     ],
 )
 def test_wrong_references(settings, words, images):

@@ -199,9 +199,9 @@ def test_an_absent_feature_is_padding_or_space(tmp_path):
     [
         ("reviews", {"unit": "letter"}, "'letter' is unknown"),
         ("reviews", {"unit": "words"}, "Did you mean 'word'?"),
-        ("reviews", {"length": 0}, "0 is not a whole number of 1 or more"),
+        ("reviews", {"length": 0}, "0 is out of range; give a whole number of 1 or more"),
         ("reviews", {"length": 40.0}, "40.0"),
-        ("reviews", {"vocabulary": 2}, "2 is not a whole number of 3 or more"),
+        ("reviews", {"vocabulary": 2}, "2 is out of range; give a whole number of 3 or more"),
         ("reviews", {"vocabulary": True}, "True"),
         ("reviews", {"vocabularly": 9}, "Did you mean 'vocabulary'?"),
         ("reviews", {"path": "here"}, "needs no file"),
