@@ -200,7 +200,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
     def again(graph) -> Callable[[np.ndarray], None]:
         def run(rows: np.ndarray) -> None:
             for _ in range(CALLS):
-                graph.alone(rows)
+                graph.run_once(rows)
 
         return run
 
