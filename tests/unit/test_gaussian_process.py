@@ -8,7 +8,7 @@ from benchmarks import accuracy_games
 from shapeline import designs
 from shapeline.designs import gaussian_extras as extras
 from shapeline.designs import gaussian_fit as fit
-from shapeline.designs import gaussian_held
+from shapeline.designs import gaussian_held, gaussian_pairs
 from shapeline.designs import gaussian_moments as moments
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.gaussian_process import read_out, read_stack
@@ -277,6 +277,19 @@ def test_chosen_pairs_lower_the_posterior_variance(d):
             variance[spread, reach] = (prior - told).mean()
     ratios = [variance[True, reach] / variance[False, reach] for reach in (0.1, 0.4, 0.8)]
     assert ratios[0] < 0.65 and ratios[1] < 0.75 and ratios[2] < 0.97
+
+
+def test_rounding_does_not_change_the_chosen_pairs(monkeypatch):
+    """Pairs of one size tell equally much at first, so that rounding, other on other machines, could choose."""
+    chosen = gaussian_pairs.spread_pairs.__wrapped__(12, 64, 0)
+    correct, noise = gaussian_pairs.score_covariance, np.random.default_rng(0)
+
+    def rounded(rows, relevance):
+        found = correct(rows, relevance)
+        return found * (1 + 1e-13 * noise.normal(size=found.shape))
+
+    monkeypatch.setattr(gaussian_pairs, "score_covariance", rounded)
+    assert (gaussian_pairs.spread_pairs.__wrapped__(12, 64, 0) == chosen).all()
 
 
 def test_chosen_pairs_favour_no_feature_and_differ_by_seed():

@@ -135,7 +135,8 @@ class _Posterior:
         left = np.maximum(1 + own - (shared**2).sum(axis=0), 1e-12)
         cross = score_covariance(rows[None], self.relevance)[0] + own[:, None] * rest_weights(rows[None])[0]
         cross = (cross - shared.T @ self.seen[:size]) / np.sqrt(left)[:, None]
-        best = int((cross**2).sum(axis=1).argmax())
+        gain = (cross**2).sum(axis=1)
+        best = int((gain >= gain.max() * (1 - 1e-9)).argmax())  # rounding, which differs by machine, settles no tie
         self.rows[size], self.seen[size] = rows[best], cross[best]
         self.whitening[size, :size] = -(shared[:, best] @ whitening) / np.sqrt(left[best])
         self.whitening[size, size] = 1 / np.sqrt(left[best])
