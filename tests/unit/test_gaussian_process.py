@@ -509,7 +509,7 @@ def test_a_value_of_the_empty_coalition_by_convention_spoils_no_other_score():
     found = read_out(*drawn(tables, 88))
     error = found.scores - exact - jump / d  # the Shapley value of the jump
     assert np.sqrt((error**2).mean()) < 0.2 * np.sqrt(((plain - exact - jump / d) ** 2).mean())
-    assert np.sqrt((found.standard_error**2).mean() / (error**2).mean()) < 1.6
+    assert np.sqrt((found.standard_error**2).mean() / (error**2).mean()) < 1.8
     assert (np.abs(error) <= 1.96 * found.standard_error).mean() > 0.88
 
 
