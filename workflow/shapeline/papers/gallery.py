@@ -109,7 +109,8 @@ def _points(text: str) -> tuple[pd.DataFrame, str] | None:
     for alt, subset, kept, caption in SHOWN.findall(text):
         if "means against evaluations" in alt and kept:
             first, _, rest = html.unescape(caption).partition(". ")
-            return pd.read_csv(io.StringIO(html.unescape(kept))), ". ".join([f"{first}\n{subset}".strip(), rest])
+            told = f"{first}\n{textwrap.fill(html.unescape(subset), 70)}".strip()
+            return pd.read_csv(io.StringIO(html.unescape(kept))), ". ".join([told, rest])
     return None
 
 
