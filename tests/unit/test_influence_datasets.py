@@ -103,7 +103,7 @@ def test_a_picture_that_cannot_be_decoded_is_named_and_left_out(tmp_path, caplog
     card, _ = prepared(tmp_path, "fer", text_files.write_folder(tmp_path / "faces", faces), validation=0)
     assert card["records"]["left_out_unreadable"] == 2 and card["records"]["read"] == 27
     assert card["counts"]["test"] == {"happy": 4, "sad": 4}
-    for name in ("train/happy/Training_12.jpg", "test/sad/PublicTest_10.jpg", "2 picture(s) left out"):
+    for name in ("train/happy/Training_12.jpg", "test/sad/PublicTest_10.jpg", "2 image(s) left out"):
         assert name in caplog.text
 
 

@@ -27,7 +27,11 @@ needs_shap = pytest.mark.skipif(INSTALLED["shap"] is None, reason="shap is not i
 needs_lime = pytest.mark.skipif(INSTALLED["lime"] is None, reason="lime is not installed: pip install .[peers]")
 needs_shapiq = pytest.mark.skipif(INSTALLED["shapiq"] is None, reason="shapiq is not installed: pip install .[peers]")
 MARKS = {"shap": needs_shap, "lime": needs_lime, "shapiq": needs_shapiq, "captum": ()}
-PEERS = {name: method for name, method in registry.METHODS.items() if method.family == "peers"}
+PEERS = {
+    name: method
+    for name, method in registry.METHODS.items()
+    if method.family == "peers" and method.data != ("prompts",)
+}
 SAMPLED = [pytest.param(name, marks=MARKS[peer.package]) for name, peer in PEERS.items() if peer.sampled]
 OF_PIXELS = [one for one in SAMPLED if one.values[0] != "peer_lime_text"]
 
@@ -241,7 +245,7 @@ def test_a_game_asks_for_each_end_at_most_once():
 
 def test_too_few_evaluations_are_a_failure_of_the_instance_alone(model):
     asked = CountedGame(Game(model, ROWS, PATCHES), IMAGES, TARGETS, IDS, 0, 15)
-    with pytest.raises(MethodFailure, match="budget is 15 evaluations and the minimum for d = 8 is 16"):
+    with pytest.raises(MethodFailure, match="budget: 15 evaluations are fewer than the 16 needed at d = 8"):
         explain_each(lambda game, seed: np.zeros(8), asked, budgets.kernel_minimum)
 
 
@@ -305,7 +309,7 @@ def test_impossible_entries_are_told(entries, monkeypatch):
         f"{where}.text: peer_lime_text explains data of kind text, not of kind image; remove it",
         f"{where}.steps.intermediate_budgets: peer_shap_permutation returns only its last estimate; "
         "define an entry per budget",
-        f"{where}.few.budget: 1 x d is {d} evaluations and peer_shap_kernel needs at least {2 * d} at d = {d}: "
+        f"{where}.few.budget: 1 x d is {d} evaluations and peer_shap_kernel needs at least {2 * d} at d = {d}; "
         "set 2 or more",
     ]
 

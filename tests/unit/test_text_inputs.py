@@ -193,7 +193,7 @@ def test_the_workflow_refuses_a_missing_text_with_its_row(tmp_path, missing):
         preparation.prepare("text_file", entry, [], tmp_path / "data")
     texts = "[None if text is None else text for text in ['good film', None, 'bad']]"
     (tmp_path / "own.py").write_text(f"def read():\n    return {{'texts': {texts}, 'labels': [0, 1, 0]}}\n")
-    with pytest.raises(ShapelineError, match="record 1 is NoneType, not a text"):
+    with pytest.raises(ShapelineError, match="record 1 is NoneType; give a text"):
         preparation.prepare(f"{tmp_path}/own.py:read", {}, [], tmp_path / "data")
 
 

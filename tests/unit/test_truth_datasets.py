@@ -332,7 +332,7 @@ def test_slides(tmp_path):
     assert (data.split[:6] != 2).all()
     assert card["records"] | {"boxes_clipped": 0, "left_out_missing": 0, "read": 8} == card["records"]
     assert card["objects"]["trophozoite"] == 5 and card["objects"]["ring"] == 2 and card["objects"]["leukocyte"] == 0
-    assert "2 picture(s) brought to 12x16 pixels" in card["notes"]
+    assert "2 image(s) brought to 12x16 pixels" in card["notes"]
     shown = regions.truth(folder, data.ids, 1)
     np.testing.assert_array_equal(shown, positive(data.inputs))
     assert regions.objects(folder, data.ids, data.labels).tolist() == [1, 0, 2, 0, 1, 0, 1, 0]

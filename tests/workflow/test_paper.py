@@ -24,6 +24,7 @@ KEPT = {
     "imdb_sentence": ["exact", "c_shapley"],
     "imdb_lasso": ["lime_lasso"],
     "agnews": ["kernel_shap"],
+    "agnews_words": ["c_shapley"],
     "yahoo": ["integrated_gradients"],
     "crosses_1": ["h_shap"],
     "crosses_6": ["partition_64"],

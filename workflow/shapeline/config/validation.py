@@ -68,7 +68,7 @@ def _find_earlier(where: str, old: str, new: str, files: Iterable[str | Path]) -
     """Return which of two names stands only in an earlier file than the other; None where one file has both."""
     last = dict.fromkeys((old, new), float("inf"))  # what no file has is of the command line, which overrides them
     for rank, file in enumerate(files):
-        section = yaml.load(Path(file).read_text(encoding="utf-8"), Loader=Loader) if Path(file).is_file() else None
+        section = yaml.safe_load(Path(file).read_text(encoding="utf-8")) if Path(file).is_file() else None
         for part in where.split(".") if where else ():
             section = section.get(part) if isinstance(section, dict) else None
         last |= dict.fromkeys({old, new} & set(section if isinstance(section, dict) else ()), rank)
