@@ -129,6 +129,12 @@ def source_named(name: str) -> Source:
     return SOURCES[name]
 
 
+def is_published(name: str | None) -> bool:
+    """Whether a dataset's source is one of SOURCES whose records are not a user's."""
+    source = SOURCES.get(name)
+    return source is not None and not source.local
+
+
 def source_for(settings: dict) -> Source | None:
     """The source of a dataset entry as its keys and its file's header tell; None for a user's function."""
     entry = SOURCES.get(settings["source"])

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from shapeline.datasets.registry import SOURCES
+from shapeline.datasets.registry import is_published
 from shapeline.metrics.ground_truth import leaf_edges
 from shapeline.report import experiment
 from shapeline.report.colours import EXACT, FIRST, INK, QUIET, SECOND
@@ -174,8 +174,7 @@ def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]
 
 def theory_link(results: Results, what: str) -> HTML | None:
     """Where a theorem is checked without a model; that page is not made where all data are the user's."""
-    source = SOURCES.get(results.dataset_card.get("source"))
-    if source is None or source.local:
+    if not is_published(results.dataset_card.get("source")):
         return None
     return HTML(f'<p class="note">{html.escape(what)}: <a href="theory.html">the theory page</a>.</p>')
 

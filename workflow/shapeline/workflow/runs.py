@@ -1,7 +1,8 @@
 """What is in a run: labels in their order, derived models, metrics, shards, datasets."""
 
-from shapeline.config.derived import dataset_of, evaluation_shards_of, shards_of, source_of
+from shapeline.config.derived import dataset_of, evaluation_shards_of, shards_of
 from shapeline.config.types import Config
+from shapeline.datasets.registry import is_published
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
@@ -94,11 +95,7 @@ def evaluation_rounds(config: Config, experiment: str, label: str) -> int:
 
 def pages(config: Config) -> list[str]:
     """The pages of a run that are of no experiment, beside the index: none where all data and games are the user's."""
-    if not any(_is_published(config, experiment) for experiment in config.run):
+    names = {dataset_of(config, config.experiments[experiment]) for experiment in config.run}
+    if not any(is_published(config.datasets[name].source) for name in names - {None}):
         return []
     return ["theory", "accuracy"] if config.estimator_benchmark else ["theory"]
-
-
-def _is_published(config: Config, experiment: str) -> bool:
-    source = source_of(config.datasets.get(dataset_of(config, config.experiments[experiment])))
-    return source is not None and not source.local
