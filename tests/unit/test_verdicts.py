@@ -325,6 +325,15 @@ def test_ties_of_cost_go_to_the_better_mean_and_unknown_costs_last():
     assert same.label == "y" and same.bounds["status"].tolist()[:2] == ["within", "within"]
 
 
+def test_costs_within_the_rounding_of_a_matched_budget_are_equal():
+    values = drawn(0.0, 0.01, 1.0, 2.0)
+    assert statistics.recommend(values, {"a": 120, "b": 117.6, "c": 5}, random="random").label == "a"
+    assert statistics.recommend(values, {"a": 120, "b": 114, "c": 5}, random="random").label == "b"  # more than 5 %
+    open_ = drawn(0.0, 0.05, 1.0, 2.0, n=100, spread=0.2)  # b may be as good as a
+    assert statistics.recommend(open_, {"a": 120, "b": 100}, random="random").rivals == ("b",)
+    assert statistics.recommend(open_, {"a": 120, "b": 117.6}, random="random").rivals == ()
+
+
 def test_without_random_the_span_ends_at_the_worst():
     values = drawn(0.0, 0.01, 1.0, 2.0)
     found = statistics.recommend(values.drop(columns="random"), COSTS, random="random")

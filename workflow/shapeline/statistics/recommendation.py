@@ -15,6 +15,7 @@ from shapeline.statistics.bounds import LEAST_BLOCKS, LEAST_INSTANCES, Moments, 
 from shapeline.statistics.paired import POWER
 
 MARGIN = 0.05
+ROUNDING = 1.05  # equal costs are at most so many times the least: each method rounds a matched budget in its own way
 SCREEN, FINAL = 0.005, 0.045  # error rates: of the screen for plainly worse methods, and of the comparison of the rest
 
 
@@ -97,6 +98,8 @@ def recommend(
     available: int | None = None,
 ) -> Recommendation:
     """Return the cheapest method whose upper simultaneous 95 % bound of (own - best) is below the margin.
+
+    Costs within 5 % of each other are equal, and the better mean is recommended.
 
     values: (instances, methods), repeats averaged, NaN where missing; instances that a method lacks are left out, and
     so is a method that lacks more than half.
@@ -242,11 +245,12 @@ def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: 
     best = bounds.index[0]
     price = bounds["cost"]
     within = bounds.index[bounds["status"] == "within"]
-    chosen = min(within, key=lambda label: (price[label], bounds["behind"][label])) if len(within) else best
+    cheapest = [label for label in within if price[label] <= ROUNDING * price[within].min()]
+    chosen = min(cheapest, key=lambda label: (bounds["behind"][label], price[label]), default=best)
     rivals = [label for label in bounds.index if label != chosen and bounds["status"][label] == "open"]
     others = len(rivals) + len(within) > 1
     if len(within):
-        rivals = [label for label in rivals if price[label] < price[chosen]]
+        rivals = [label for label in rivals if ROUNDING * price[label] < price[chosen]]
     if len(within) and chosen != best:
         outcome = "recommended"
     else:
