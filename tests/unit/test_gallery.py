@@ -51,11 +51,13 @@ def test_a_gallery_is_made_of_pages(folder, capsys):
     text = (folder / "docs/gallery.md").read_text()
     row = next(line for line in text.splitlines() if "](#imdb)" in line)
     assert row == (
-        r"| [Reviews \| long](#imdb) | 200 of 1,000, d = 9; model 90 % | 1,234 evaluations, 1,000 s "
+        r"| [`imdb`](#imdb) | 200 of 1,000, d = 9; model 90 % | 1,234 evaluations, 1,000 s "
         r"| Faithfulness by deletion: own\_a (64 evaluations, 2 ms per instance) | 1 holds, 1 fails |"
     )
     assert "`snakemake imdb --cores 8 --configfile config.paper.yaml`" in text and "| –, d = – | no model |" in text
-    assert "- **holds**: A < B. −1.5\n" in text and "](images/gallery/imdb.png)" in text
+    assert "## Reviews \\| long\n" in text and "](images/gallery/imdb.png)" in text
+    records = pd.read_csv(gallery.RECORDS)
+    assert records.to_numpy().tolist() == [["imdb", "A < B", "−1.5", "holds"], ["imdb", "C", "0", "fails"]]
     assert text.index("](#imdb)") < text.index("](#mine)") and "`cancer`" in text.split("## Not among these")[1]
     assert (folder / "docs/images/gallery/imdb.png").stat().st_size < gallery.LARGEST
     assert capsys.readouterr().out.startswith("docs/gallery.md: 2 runs, 1 figures, ")
@@ -78,8 +80,9 @@ def test_a_run_whose_page_is_gone_keeps_its_entry_and_one_whose_page_is_new_gets
     assert gallery.main([str(folder)]) == 0
     text = (folder / "docs/gallery.md").read_text()
     assert kept in text and picture.read_bytes() == content and text.count("imdb.png") == 1
-    rows = re.findall(r"^\| \[(.*?)\]\(#(\w+)\)", text, re.M)
-    assert rows == [("Cells", "cancer"), (r"Reviews \| long", "imdb"), ("Mine again", "mine")]
+    rows = re.findall(r"^\| \[`(\w+)`\]\(#\1\)", text, re.M)
+    assert rows == ["cancer", "imdb", "mine"] and "## Mine again\n" in text
+    assert [*pd.read_csv(gallery.RECORDS)["run"]] == ["imdb", "imdb"]  # the claims of a run without a page stay
     assert "`cancer`" not in text.split("## Not among these")[1] and text.count("## Not among these") == 1
     assert capsys.readouterr().out.endswith(f"3 runs, 1 figures, {len(content):,} bytes\n")
 
@@ -95,7 +98,7 @@ def test_the_figure_of_claims_has_every_comparison_with_an_interval(folder):
     ]
     write(folder, "own", "Own", advice="No recommendation.", facts={"labelled rows": "9"}, claims=claims)
     assert gallery.main([str(folder)]) == 0
-    found = gallery.list_comparisons(gallery.read_entries())
+    found = gallery.list_comparisons(pd.read_csv(gallery.RECORDS))
     numbers = found[["mean", "low", "high", "claimed"]].to_numpy().tolist()
     assert numbers == [
         [-0.23, -0.44, -0.03, 0],

@@ -69,7 +69,7 @@ CLAIMS = (
         Claim(
             CHEN,
             "5.1",
-            f"On IMDB L-Shapley masks best, before LIME, KernelSHAP and C-Shapley ({said})",
+            f"On IMDB L-Shapley has the best deletion AUC, before LIME, KernelSHAP and C-Shapley ({said})",
             ("imdb",),
             beats("l_shapley", "lime", "kernel_shap", label),
         )
@@ -122,7 +122,7 @@ CLAIMS = (
     Claim(
         CHEN,
         "3.2",
-        "L-Shapley of order k on a chain asks the model O(2^(2k) d) times",
+        "L-Shapley of order k on a chain needs O(2^(2k) d) evaluations",
         ("imdb", "reviews", "imdb_sentence"),
         check_cost_bound("l_shapley", lambda d: 4 * d + 2, "4 d + 2"),
     ),
@@ -137,7 +137,7 @@ CLAIMS = (
     Claim(
         CHEN,
         "5.2",
-        "C-Shapley of all squares to 4 x 4 asks the model at most 4 d times",
+        "C-Shapley of all squares to 4 x 4 needs at most 4 d evaluations",
         ("mnist38", "cifar10dh", "mnist_small"),
         check_cost_bound("c_shapley_regression_printed", lambda d: 4 * d, "4 d"),
     ),
@@ -151,22 +151,22 @@ CLAIMS = (
     Claim(
         SLIWINSKI,
         "8.2",
-        "MIM and Parzen point the same way on the Strategic Subject List: cosine of 0.94 or more",
+        "MIM and Parzen have the same direction on the Strategic Subject List: cosine of 0.94 or more",
         ("ssl",),
         alike("mim", "parzen", 0.94),
     ),
     Claim(
         SLIWINSKI,
         "8.2",
-        "MIM and Parzen point the same way on COMPAS, which stands in for the list: cosine of 0.94 or more",
+        "MIM and Parzen have the same direction on COMPAS, which stands in for the list: cosine of 0.94 or more",
         ("compas",),
         alike("mim", "parzen", 0.94),
     ),
     *(
         Claim(SLIWINSKI, "8.2", said, ("ssl", "compas"), mostly("mim", feature, sign))
         for feature, sign, said in (
-            ("age", -1, "In most cases a greater age speaks against a high score"),
-            ("last contact", 1, "Often, here at least every other time, a later contact speaks for a high score"),
+            ("age", -1, "In most cases a greater age decreases the score"),
+            ("last contact", 1, "Often, here at least every other time, a later contact increases the score"),
         )
     ),
     Claim(SLIWINSKI, "8.1", "An influence vector of a face takes 4 to 5 seconds", ("fer",), takes_at_most("mim", 5.0)),

@@ -1,9 +1,9 @@
 """A gallery of finished runs, made from their pages: python -m shapeline.papers.gallery FOLDER...
 
-It writes docs/gallery.md, a small figure of each page into docs/images/gallery, and the figure of all claims of the
-papers, docs/images/claims.png. It is run at the repository's root.
-It reads pages and no results, so that a page that was kept can stand there when its results are gone; a run whose page
-is gone as well keeps the entry that it has there. Delete docs/gallery.md to begin anew."""
+It writes docs/gallery.md, a small figure of each page into docs/images/gallery, the claims of the papers into
+docs/images/claims.csv, and their figure, docs/images/claims.png. It is run at the repository's root.
+It reads pages and no results. A run whose page is gone keeps its entry and its claims; delete docs/gallery.md and
+docs/images/claims.csv to start anew."""
 
 import html
 import io
@@ -28,7 +28,7 @@ from shapeline.statistics.bounds import verdict
 
 PAGE, FIGURES = Path("docs/gallery.md"), Path("docs/images/gallery")
 CLAIMS = Path("docs/images/claims.png")
-CLAIM = re.compile(r"^- \*\*[^*]+\*\*: (.*?)\. (ahead of: .*|[\d.]+ (?:%|times) .*)$", re.M)
+RECORDS, COLUMNS = CLAIMS.with_suffix(".csv"), ["run", "claim", "found", "verdict"]
 COMPARED = re.compile(
     r"(?:(\S+) )?(−?[\d.]+)( %| times(?: as many)?|) \(<? ?(−?[\d.]+)(?: %)? to >? ?(−?[\d.]+)(?: %)?\)"
 )
@@ -53,9 +53,9 @@ HEAD = """# Gallery
 
 <!-- Made by `python -m shapeline.papers.gallery FOLDER...`, of folders with pages (results/reports); do not edit. -->
 
-Finished runs, each with its command, cost, recommended methods, and verdicts on the papers' claims. Seconds are of the
-methods alone, on the machine of the run; [claims of the papers](papers.md) explains the verdicts. Where a run explains
-fewer instances than the configuration, a second file set `experiments: {NAME: {instances: {count: …}}}`.
+Finished runs with the command, cost, figure and recommended method of each. Seconds are of the methods alone, on the
+machine of the run. [The claims of the papers](papers.md) explains the verdicts; [claims.csv](images/claims.csv) has
+every claim with its result. "100 of 200" instances: a second file set `experiments: {NAME: {instances: {count: 100}}}`.
 
 """
 
@@ -129,11 +129,11 @@ def draw_figure(points: pd.DataFrame, caption: str) -> bytes:
     return _encode(drawing)
 
 
-def list_comparisons(entries: dict[str, tuple[str, str]]) -> pd.DataFrame:
-    """The intervals of all findings on claims: panel, text, mean, low, high, claimed, verdict."""
+def list_comparisons(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the intervals of all claims: panel, text, mean, low, high, claimed, verdict."""
     rows = []
-    for name, (_, section) in entries.items():
-        for claim, found in CLAIM.findall(section.replace("\\", "")):
+    for name, claim, found in records[["run", "claim", "found"]].itertuples(index=False):
+        if re.match(r"ahead of: |[\d.]+ (?:%|times) ", found):
             for rival, *numbers, unit in ((m[1], m[2], m[4], m[5], m[3].strip()) for m in COMPARED.finditer(found)):
                 mean, low, high = (float(number.replace("−", "-")) for number in numbers)
                 is_score = re.search("F1|recall|accurate", claim)
@@ -206,20 +206,18 @@ def document(entries: dict[str, tuple[str, str]], known: dict[str, tuple[str, di
 
 
 def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[str, str]:
-    """The row and the section of a run; drawn: whether it has a image."""
+    """Return the row and the section of a run; drawn: whether it has an image."""
     row = (
-        f"| [{_cell(page.title)}](#{page.name}) | {_describe_instances(page, known)} | {_cost(page)} | "
+        f"| [`{page.name}`](#{page.name}) | {_describe_instances(page, known)} | {_cost(page)} | "
         f"{_cell(_short(page))} "
         f"| {_verdicts(page)} |"
     )
     file = known.get(page.name, ("", {}))[0]
     parts = [f"{ANCHOR.format(page.name)}\n## {_cell(page.title)}\n\n"]
-    parts.append(f"`{command(page.name, file)}`\n\n" if file else "Its model and data are not in the repository.\n\n")
+    parts.append(f"`{command(page.name, file)}`\n" if file else "Its model and data are not in the repository.\n")
     if drawn:
         link = FIGURES.relative_to(PAGE.parent) / f"{page.name}.png"
-        parts.append(f"![{page.name}: means with their intervals, and evaluations per instance]({link})\n\n")
-    parts += [f"- {_cell(said)}\n" for said in page.advice]
-    parts += [f"- **{_cell(judged)}**: {_cell(claim)}. {_cell(found)}\n" for claim, found, judged in page.claims]
+        parts.append(f"\n![{page.name}: means with 95 % intervals]({link})\n")
     return row, "".join(parts)
 
 
@@ -230,6 +228,18 @@ def read_entries() -> dict[str, tuple[str, str]]:
     parts = re.split(re.escape(ANCHOR).replace(r"\{\}", r"(\w+)"), text)
     sections = zip(parts[1::2], parts[2::2], strict=True)
     return {name: (rows[name], ANCHOR.format(name) + section) for name, section in sections}
+
+
+def merge_records(pages: Sequence[Page], order: dict[str, int]) -> pd.DataFrame:
+    """Return the claims of the pages, and of earlier runs without one."""
+    rows = [
+        (page.name, claim, found, judged.replace("⚠ ", "")) for page in pages for claim, found, judged in page.claims
+    ]
+    before = pd.read_csv(RECORDS, dtype=str) if RECORDS.exists() else pd.DataFrame(columns=COLUMNS)
+    before = before[~before["run"].isin([page.name for page in pages])]
+    records = pd.concat([before, pd.DataFrame(rows, columns=COLUMNS)], ignore_index=True)
+    places = records["run"].map(lambda name: order.get(name, len(order)))
+    return records.iloc[places.argsort(kind="stable")]
 
 
 def _list_missing(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterable[str]:
@@ -305,7 +315,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, content in figures.items():
         (FIGURES / f"{name}.png").write_bytes(content)
     PAGE.write_text(document(entries, known), encoding="utf-8")
-    if len(comparisons := list_comparisons(entries)):
+    records = merge_records(pages, order)
+    records.to_csv(RECORDS, index=False)
+    if len(comparisons := list_comparisons(records)):
         CLAIMS.write_bytes(draw_claims(comparisons))
     print(f"{PAGE}: {len(entries)} runs, {len(figures)} figures, {sum(map(len, figures.values())):,} bytes")
     return 0
