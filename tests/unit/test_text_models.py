@@ -129,6 +129,26 @@ def test_the_model_splits_at_its_embedding(architecture, framework):
     np.testing.assert_allclose(run(model, "from_embedding", embedded, ids), whole, atol=1e-5)
 
 
+def test_a_character_network_leaves_out_the_padding():
+    model = architectures.build("char_cnn", alphabet=11, length=420, hidden=8)
+    module, read = model.module, []
+    generator = np.random.default_rng(0)
+    ids = torch.tensor(generator.integers(1, 12, (40, 420)))
+    lengths = torch.tensor([0, 1, 26, 27, 28, 296, 297, 298, 300, 420, *generator.integers(0, 60, 30)])
+    ids[torch.arange(420) >= lengths[:, None]] = 0
+    labels = torch.tensor(generator.integers(0, 4, 40))
+    gradients = []
+    module.stack[0].register_forward_hook(lambda _, taken, __: read.append(taken[0].shape[0] * taken[0].shape[2]))
+    for forward in (module, lambda ids: module.from_embedding(module.embed(ids))):
+        module.zero_grad()
+        logits = forward(ids)
+        nn.functional.cross_entropy(logits, labels).backward()
+        gradients.append([logits, *(one.grad.clone() for one in module.parameters())])
+    for ours, whole in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, whole, atol=1e-6, rtol=1e-4)
+    assert len(read) == 4 and sum(read[:3]) < 0.6 * read[3] == 0.6 * 40 * 420
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_word_network_is_the_largest_of_its_windows(framework):
     model = twins("word_cnn")[FRAMEWORKS.index(framework)]

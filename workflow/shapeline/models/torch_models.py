@@ -148,13 +148,21 @@ class WordCNN(nn.Module):
 
 
 class CharCNN(nn.Module):
-    """The network of `char_cnn`; its embedding is the one-hot code, and 0 for padding."""
+    """The network of `char_cnn`; its embedding is the one-hot code, and 0 for padding.
+
+    forward(ids) leaves out the padding at the end: AG News fills a quarter of 1,014 characters. A position after the
+    last pool depends on `field` characters, `stride` after those of the position before; all that see only padding
+    are equal.
+    """
+
+    field, stride = 123, 27
+    group = 16  # documents of similar length that are convolved together
 
     def __init__(self, alphabet: int, length: int, classes: int, hidden: int, dropout: float):
         super().__init__()
         code = torch.cat([torch.zeros(1, alphabet), torch.eye(alphabet)])
         self.register_buffer("code", code, persistent=False)
-        positions = (((length - 6) // 3 - 6) // 3 - 8) // 3
+        self.positions = positions = (((length - 6) // 3 - 6) // 3 - 8) // 3
         self.stack = nn.Sequential(
             *(nn.Conv1d(alphabet, 256, 7), nn.ReLU(), nn.MaxPool1d(3)),
             *(nn.Conv1d(256, 256, 7), nn.ReLU(), nn.MaxPool1d(3)),
@@ -183,7 +191,21 @@ class CharCNN(nn.Module):
         return self.stack(embedded.transpose(1, 2))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.from_embedding(self.embed(ids))
+        if torch.jit.is_tracing():  # a trace would fix the lengths of its documents
+            return self.from_embedding(self.embed(ids))
+        order = (ids != 0).sum(1).argsort()
+        groups = order.split(max(self.group, len(ids) // 8))
+        convolved = torch.cat([self._convolve(ids[rows]) for rows in groups])
+        return self.stack[15:](convolved[order.argsort()])
+
+    def _convolve(self, ids: torch.Tensor) -> torch.Tensor:
+        """The output of the last pool, (n, 256, positions); one position that sees only padding stands for the rest."""
+        places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
+        length = int((places * (ids != 0).any(0)).amax())
+        computed = min(-(-length // self.stride) + 1, self.positions)
+        shorter = self.embed(ids[:, : self.stride * (computed - 1) + self.field])
+        maps = self.stack[:15](shorter.transpose(1, 2))
+        return torch.cat([maps, maps[..., -1:].expand(-1, -1, self.positions - computed)], 2)
 
 
 class BiLSTM(nn.Module):
