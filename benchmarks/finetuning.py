@@ -1,9 +1,9 @@
-"""Fine-tune a classification head on a text encoder: python -m benchmarks.finetuning ENCODER DATA FOLDER
+"""Fine-tune a text encoder for classification: python -m benchmarks.finetuning ENCODER DATA FOLDER
 
 ENCODER is the folder of an encoder of transformers, for example all-MiniLM-L6-v2. DATA is the archive of IMDB, or a
-folder with test.csv and train.csv (or train_subset.csv.gz) of AG News. The pooler and the classifier are trained on a
-sample of the training rows, the layers below stay. FOLDER gets the classifier with its tokenizer, and FOLDER.csv a
-sample of the official test rows, which `shapeline init FOLDER.csv --model FOLDER` explains.
+folder with test.csv and train.csv (or train_subset.csv.gz) of AG News. The last --layers, the pooler and a new
+classifier are trained on a sample of the training rows, the layers below stay. FOLDER gets the classifier with its
+tokenizer, and FOLDER.csv a sample of the official test rows, which `shapeline init FOLDER.csv --model FOLDER` explains.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import torch
 from shapeline.datasets import corpora
 
 NAMES = {"imdb": ("negative", "positive"), "ag_news": ("World", "Sports", "Business", "Sci/Tech")}
-BATCH, STEPS, RATE, DECAY = 32, 60, 1e-3, 1e-2
+BATCH, EPOCHS, RATE, HEAD_RATE, DECAY = 16, 3, 2e-4, 1e-3, 1e-2
 
 
 def read_texts(path: Path) -> tuple[dict, tuple[str, ...]]:
@@ -27,33 +27,46 @@ def read_texts(path: Path) -> tuple[dict, tuple[str, ...]]:
     return corpora.read_agnews({"train.csv": training, "test.csv": path / "test.csv"}), NAMES["ag_news"]
 
 
-def embed(model, tokenizer, texts: list[str]) -> torch.Tensor:
-    """Return the last hidden state (n, width) of the first token of each text, batched by length."""
-    order, states = sorted(range(len(texts)), key=lambda row: len(texts[row])), {}
-    for rows in np.array_split(order, -(-len(order) // BATCH)):
+def cut_batches(lengths: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
+    """Return the rows of each batch, of texts of similar length, in random order."""
+    order = np.argsort(lengths + random.random(len(lengths)), kind="stable")
+    batches = np.array_split(order, -(-len(order) // BATCH))
+    return [batches[place] for place in random.permutation(len(batches))]
+
+
+def train(model, tokenizer, texts: list[str], labels: np.ndarray, layers: int) -> None:
+    """Train the last layers, the pooler and the classifier; the rates fall linearly to zero."""
+    model.requires_grad_(False)
+    trained = [*model.base_model.encoder.layer[len(model.base_model.encoder.layer) - layers :], model.base_model.pooler]
+    groups = [{"params": [weight for part in trained for weight in part.parameters()], "lr": RATE}]
+    groups.append({"params": [*model.classifier.parameters()], "lr": HEAD_RATE})
+    for group in groups:
+        for weight in group["params"]:
+            weight.requires_grad_(True)
+    optimiser, random = torch.optim.AdamW(groups, weight_decay=DECAY), np.random.default_rng(0)
+    lengths = np.array([len(ids) for ids in tokenizer(texts, truncation=True)["input_ids"]])
+    steps = [rows for _ in range(EPOCHS) for rows in cut_batches(lengths, random)]
+    falling = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, len(steps))
+    model.train()
+    for number, rows in enumerate(steps, 1):
+        batch = tokenizer([texts[row] for row in rows], truncation=True, padding=True, return_tensors="pt")
+        loss = model(**batch, labels=torch.tensor(labels[rows])).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        falling.step()
+        print(f"step {number} of {len(steps)}: loss {loss.item():.3f}", flush=True)
+    model.eval()
+
+
+def predict(model, tokenizer, texts: list[str]) -> np.ndarray:
+    """Return the predicted class of each text."""
+    found = np.empty(len(texts), int)
+    for rows in cut_batches(np.array([*map(len, texts)]), np.random.default_rng(0)):
         batch = tokenizer([texts[row] for row in rows], truncation=True, padding=True, return_tensors="pt")
         with torch.inference_mode():
-            hidden = model.base_model(**batch).last_hidden_state[:, 0]
-        states.update(zip(rows.tolist(), hidden, strict=True))
-        print(f"{len(states)}/{len(texts)} texts", flush=True)
-    return torch.stack([states[row] for row in range(len(texts))]).clone()
-
-
-def predict(model, states: torch.Tensor) -> torch.Tensor:
-    """Return the logits (n, classes) of states (n, width)."""
-    return model.classifier(model.dropout(model.base_model.pooler(states[:, None])))
-
-
-def train_head(model, states: torch.Tensor, labels: torch.Tensor) -> None:
-    """Train pooler and classifier on all states at once."""
-    head = [*model.base_model.pooler.parameters(), *model.classifier.parameters()]
-    optimiser = torch.optim.AdamW(head, lr=RATE, weight_decay=DECAY)
-    model.train()
-    for _ in range(STEPS):
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(predict(model, states), labels).backward()
-        optimiser.step()
-    model.eval()
+            found[rows] = model(**batch).logits.argmax(1).numpy()
+    return found
 
 
 def main() -> None:
@@ -62,7 +75,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     for name in ("encoder", "data", "folder"):
         options.add_argument(name, type=Path)
-    for name, default in (("train", 2000), ("test", 500), ("length", 128)):
+    for name, default in (("train", 2000), ("test", 500), ("length", 128), ("layers", 2)):
         options.add_argument(f"--{name}", type=int, default=default)
     chosen = options.parse_args()
     records, names = read_texts(chosen.data)
@@ -73,13 +86,10 @@ def main() -> None:
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(
         chosen.encoder, num_labels=len(names), id2label=dict(enumerate(names)), local_files_only=True
-    ).eval()
+    )
     own, held_out = train_rows[: chosen.train], test_rows[: chosen.test]
-    states = {
-        part: embed(model, tokenizer, [texts[row] for row in rows]) for part, rows in (("own", own), ("out", held_out))
-    }
-    train_head(model, states["own"], torch.tensor(labels[own]))
-    right = (predict(model, states["out"]).argmax(1).numpy() == labels[held_out]).mean()
+    train(model, tokenizer, [texts[row] for row in own], labels[own], chosen.layers)
+    right = (predict(model, tokenizer, [texts[row] for row in held_out]) == labels[held_out]).mean()
     print(f"{len(own):,} of {len(train_rows):,} training rows; accuracy on {len(held_out):,} test rows: {right:.3f}")
     model.save_pretrained(chosen.folder)
     tokenizer.save_pretrained(chosen.folder)

@@ -4,7 +4,7 @@ FOLDER holds a causal model and its tokenizer. PROMPTS is a file of benchmarks.p
 whose headlines are classified by prompting (the contrast of the two most likely topics, explained by words). TABLES is
 a folder for the values of all coalitions: a run that was interrupted goes on, and methods read their values there.
 With --report the tables of the documentation are printed from what is stored: errors to the exact values at several
-numbers of evaluations with 95 % intervals over prompts, their coverage, processor seconds per prompt, and the other
+numbers of evaluations with 95 % intervals over prompts, their coverage and processor seconds per prompt, and the other
 measures at 32 evaluations. Samples are five per prompt.
 """
 
@@ -133,7 +133,7 @@ def report(measured: pd.DataFrame, most: int) -> str:
     errors, coverage = pivot_by_method(measured, "rmse"), pivot_by_method(measured, "coverage")
     ends, inside = intervals(errors), intervals(coverage)
     means = measured.groupby(["method", "statistic"])["value"].mean().unstack()
-    columns = [*map(str, budgets), "coverage", f"seconds at {SHOWN}"]
+    columns = [*map(str, budgets), "coverage", "seconds"]
     lines = [f"| RMSE (nats) at | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for method in (*SAMPLED, "leave_one_out", "gradient_x_input", "random"):
         labels = [f"{method}, {budget}" for budget in budgets]
@@ -141,8 +141,8 @@ def report(measured: pd.DataFrame, most: int) -> str:
         cells = ["" if np.isnan(row[0]) else "{:.2f} ({:.2f}–{:.2f})".format(*row) for row in known]
         held = ["–" if np.isnan(share) else f"{share:.2f}" for share in inside["mean"].reindex(labels)]
         inside_of = "" if set(held) == {"–"} else ", ".join(held)
-        seconds = means["seconds"][f"{method}, {SHOWN}"]
-        lines.append(f"| `{method}` | {' | '.join(cells)} | {inside_of} | {seconds:.2f} |")
+        seconds = ", ".join(f"{each:.1f}" for each in means["seconds"].reindex(labels).dropna())
+        lines.append(f"| `{method}` | {' | '.join(cells)} | {inside_of} | {seconds} |")
     shown = [name for name in COLUMNS if name in means]
     lines += ["", f"| at {SHOWN} evaluations | {' | '.join(COLUMNS[name] for name in shown)} |"]
     lines.append("|---" * (len(shown) + 1) + "|")

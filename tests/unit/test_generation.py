@@ -70,7 +70,7 @@ def by_hand(model, cut, prompts, answer):
 
 
 def shapley_of(values, d):
-    return games.shapley(games.of_sets(lambda kept: values[tuple(kept)], d))
+    return games.shapley(games.of_sets(values if callable(values) else lambda kept: values[tuple(kept)], d))
 
 
 @pytest.fixture(scope="module")
@@ -308,6 +308,34 @@ def test_a_function_of_prompts():
     np.testing.assert_allclose(single.scores, [1.0])
 
 
+@pytest.mark.parametrize("method", ["auto", "kernel_shap"])
+def test_a_budget_ends_when_the_error_is_small(method):
+    random, d = np.random.default_rng(0), 9
+    weights, pairs, words = random.normal(size=d), 0.3 * random.normal(size=(d, d)), [f"w{place}" for place in range(d)]
+    spent = []
+
+    def function(prompts):
+        spent.append(len(prompts))
+        masks = np.array([[word in text.split() for word in words] for text in prompts], float)
+        return np.stack([np.tanh(masks @ weights), np.einsum("ni,ij,nj->n", masks, pairs, masks)], axis=1)
+
+    def explain(**named):
+        return shapeline.explain_generation(function, " ".join(words), features="word", method=method, **named)
+
+    exact = shapley_of(lambda kept: function([" ".join(words[place] for place in kept)]).sum(), d)
+    spent.clear()
+    found = explain(budget={"error": 0.05})
+    assert sum(spent) <= found.evaluations + 3 < 2**d - 100  # both ends, and how many tokens there are
+    assert np.sqrt(np.mean((found.scores - exact) ** 2)) < 0.1 and found.warning is None
+    assert np.sqrt(np.mean(found.standard_error**2)) <= 0.05
+    np.testing.assert_allclose(found.tokens.sum(axis=1), found.scores, atol=1e-9)
+    certain = explain(budget={"error": 1e-9, "max_budget": 100})  # all coalitions
+    np.testing.assert_allclose(certain.scores, exact, atol=1e-6)
+    few = explain(budget={"error": "0.001%", "max_budget": 5})
+    assert few.evaluations <= 5 * d and "warning: stopped at the cap" in repr(few)
+    assert explain(budget=6).evaluations == explain(evaluations=6 * d).evaluations
+
+
 def test_a_function_of_the_generated_text(model, cut):
     def count(texts):
         return [float(len(text)) for text in texts]
@@ -502,7 +530,11 @@ def test_a_prompt_that_does_not_fit_is_refused(cut):
         ({"features": ["The", "It"]}, "pairs of characters"),
         ({"context": "A \ud800 lone. One."}, "lone surrogate"),
         ({"target": "\udfff"}, "lone surrogate"),
-        ({"budget": 4}, "give evaluations="),
+        ({"budget": 4, "evaluations": 8}, "budget and evaluations say the same"),
+        ({"budget": 0}, "budget is 0"),
+        ({"budget": {"err": 1}}, "budget is {'err': 1}"),
+        ({"budget": {"error": 1, "max_budget": 2}}, "max_budget: the first round of gp_shapley takes 4 x d"),
+        ({"budget": {"error": 1}, "method": "leave_one_out"}, "cannot stop when good enough"),
     ],
 )
 def test_bad_input_is_one_line(model, cut, named, match):

@@ -98,6 +98,25 @@ def test_shards_and_stored_values_change_no_score(tmp_path, folder, file, monkey
     np.testing.assert_array_equal(np.concatenate(again["scores"]), both)
 
 
+def test_a_budget_that_ends_when_the_error_is_small(tmp_path, folder, file):
+    words = {"features": {"kind": "word"}, "methods": {"gp": {"method": "gp_shapley", "budget": {"error": 0.5}}}}
+    load(config_of(folder, file, **words))
+    rows = []
+    for budget in ({"error": 0.5, "max_budget": 32}, {"error": 1e-9, "max_budget": 4}):
+        settings = settings_of(folder, file, {"method": "gp_shapley"}, budget=budget)
+        settings["prompts"]["features"] = "word"
+        job = job_of(tmp_path, settings, "gp", str(tmp_path / "rows"))
+        rows.append(job.explain_shard(0, 1, "fail", quietly).rows)
+    assert rows[0]["budget"].isna().all() and rows[0]["warning"].isna().all()
+    for row, few, entry in zip(rows[0].itertuples(), rows[1].itertuples(), PROMPTS, strict=True):
+        exact = shapeline.explain_generation(
+            str(folder), entry["question"], context=entry["context"], target=entry.get("answer"), features="word",
+            contrast=entry.get("contrast"), max_tokens=6, method="exact",
+        )  # fmt: skip
+        assert np.sqrt(np.mean((row.scores - exact.scores) ** 2)) < 1
+        assert few.evaluations <= 4 * len(exact) and (few.evaluations == 2 ** len(exact)) == (few.warning is None)
+
+
 def test_a_placeholder_stands_for_a_removed_part(tmp_path, folder, file):
     raw = config_of(folder, file, reference={"kind": "placeholder", "text": "[...]"})
     prompts = load(raw).experiments["x"].prompts | {"max_tokens": 6}
@@ -161,7 +180,7 @@ def config_of(folder, file, **entry) -> dict:
         ({"value": "probability"}, "experiments.x.value: the value is the log_probability of the answer"),
         ({"metrics": {"log_odds": {}}}, "experiments.x.metrics.log_odds: it is not of prompts"),
         ({"methods": {"x": {"method": "tree_shap"}}}, "experiments.x.methods.x: tree_shap does not explain prompts"),
-        ({"methods": {"x": {"method": "gp_shapley", "budget": {"error": 1.0}}}}, "prompts have a fixed budget"),
+        ({"methods": {"x": {"method": "partition", "budget": {"error": 1.0}}}}, "experiments.x.methods.x.budget"),
         ({"methods": {"x": {"method": "h_shap", "min_size": 2}}}, "experiments.x.methods.x.min_size: it is of images"),
         ({"instances": {"label": 1}}, "experiments.x.instances.label: prompts are taken in the order of the file"),
     ],

@@ -9,14 +9,18 @@ import numpy as np
 
 from shapeline.api.choice import AUTO, automatic, checked_settings
 from shapeline.api.prompt_explanation import PromptExplanation
+from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.design import whole
+from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.generation import estimates, game
 from shapeline.generation.encoding import Encoder
 from shapeline.generation.game import PromptGame, Removal
 from shapeline.generation.prompts import REMOVALS, WHERE, Prompt, as_list, build_prompt
+from shapeline.methods.parameters import StoppingRule
 
 PLACEHOLDER = "..."
+EVALUATIONS = 32
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class _Call:
     tokenizer: Any
     features: object
     evaluations: int
+    budget: float | dict | None
     method: str
     removal: Removal
     value: str
@@ -45,12 +50,13 @@ def explain_generation(
     tokenizer: object = None,
     context: object = None,
     features: object = "sentence",
-    evaluations: int = 32,
+    evaluations: int | None = None,
     target: str | Sequence[str] | None = None,
     method: str = AUTO,
     removal: str = "delete",
     value: str | Callable = "sum",
     *,
+    budget: float | dict | None = None,
     contrast: str | Sequence[str] | None = None,
     placeholder: str = PLACEHOLDER,
     template: str | None = None,
@@ -78,8 +84,8 @@ def explain_generation(
         Passages that the parts are cut from. A list of them (or of lists) for a list of prompts.
     features : {"sentence", "passage", "word", "message"} or list of (start, end)
         The parts: of the context, else of the messages before the question, else of the prompt.
-    evaluations : int
-        Coalitions that are evaluated.
+    evaluations : int, optional
+        Coalitions that are evaluated; 32 by default.
     target : str, optional
         The answer to explain; by default the model's own greedy answer.
     method : str
@@ -92,6 +98,10 @@ def explain_generation(
     value : {"sum", "mean", "token"} or callable
         The log-probability of the answer, its mean per token, or that of each token (scores of shape (d, T)). Or a
         function from the texts that the model generates without the removed parts to numbers (n,).
+    budget : float or dict, optional
+        In place of `evaluations`: a multiple of the number of parts, or an error target of the answer's scores as in
+        `shapeline.explain`: ``{"error": 0.5}`` (nats), ``{"error": "5%"}`` or ``{"top": 3}``, with "max_budget" beside
+        it.
     contrast : str, optional
         A second answer: the value is log p(target) - log p(contrast).
     template : str, optional
@@ -128,16 +138,19 @@ def explain_generation(
       +2                  The tower is old.
       +0                  It rains.
     """
-    if "budget" in parameters:
-        raise ShapelineError(f"{WHERE}: budget is no argument; give evaluations=.")
+    if evaluations is not None and budget is not None:
+        raise ShapelineError(f"{WHERE}: budget and evaluations say the same; give one of them.")
     model, tokenizer = _open(model, tokenizer)
+    evaluations = EVALUATIONS if evaluations is None else evaluations
     _check_choices(removal, value, evaluations, max_tokens, seed, model)
+    if budget is not None:
+        checked_settings("gp_shapley", {}, budget, WHERE)
     chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
     if not isinstance(placeholder, str):
         raise ShapelineError(f"{WHERE}: placeholder is {placeholder!r}; give a text, or choose removal='delete'.")
     removed = Removal(removal, placeholder if removal == "placeholder" else None)
     features = "sentence" if features is None else features
-    about = (features, evaluations, method, removed, value, template, chat, max_tokens, seed, reuse, parameters)
+    about = (features, evaluations, budget, method, removed, value, template, chat, max_tokens, seed, reuse, parameters)
     call = _Call(model, tokenizer, *about)
     several = as_list(prompt)
     if several and not isinstance(several[0], Mapping):
@@ -199,11 +212,14 @@ def _explain(
     built = build_prompt(prompt, context, call.features, call.template, call.chat)
     if not built.d:
         raise ShapelineError(f"{WHERE}: the prompt has no parts by features={call.features!r}; give a context.")
-    settings = method_settings(call.method, call.parameters, call.evaluations, built.d)
+    until = call.budget if isinstance(call.budget, dict) else None
+    spent = call.evaluations if call.budget is None or until else evaluations_of(call.budget, built.d)
+    settings = method_settings(call.method, call.parameters, spent, built.d, until)
+    spent = StoppingCriterion(**StoppingRule.model_validate(until).model_dump()) if until else spent
     made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
     played, answer = made(call, built, target, contrast)
     value = "function" if callable(call.value) else call.value
-    estimate = estimates.estimate(played, settings, call.evaluations, value, call.seed)
+    estimate = estimates.estimate(played, settings, spent, value, call.seed)
     return PromptExplanation(
         parts=built.parts,
         answer=answer,
@@ -219,11 +235,16 @@ def _explain(
     )
 
 
-def method_settings(name: str, parameters: Mapping[str, object], evaluations: int, d: int) -> dict:
-    """Return the settings of a method by name or alias on d parts, with its parameters. Raises ShapelineError."""
+def method_settings(
+    name: str, parameters: Mapping[str, object], evaluations: int, d: int, budget: dict | None = None
+) -> dict:
+    """Return the settings of a method by name or alias on d parts, with its parameters. Raises ShapelineError.
+
+    budget: a stopping rule in place of the evaluations.
+    """
     name = estimates.ALIASES.get(name, name)
-    name = automatic(d, evaluations, evaluations) if name == AUTO else name
-    return checked_settings(name, dict(parameters), evaluations / d, WHERE)
+    name = automatic(d, evaluations, 0 if budget else evaluations) if name == AUTO else name
+    return checked_settings(name, dict(parameters), budget or evaluations / d, WHERE)
 
 
 def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:

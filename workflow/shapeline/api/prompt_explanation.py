@@ -45,7 +45,7 @@ class PromptExplanation:
     value_full, value_empty : float
         The value with all parts and with none.
     method, evaluations, seconds
-        How the scores were computed; `evaluations` are coalitions.
+        How the scores were computed; `evaluations` are coalitions. warning : where an error target was not reached.
     masks, values : ndarray of shape (K, d) and (K, T)
         The evaluated coalitions and the log-probabilities of the tokens.
     game : PromptGame
@@ -70,6 +70,7 @@ class PromptExplanation:
     removal: str = "delete"
     value: str = "sum"
     is_own_answer: bool = False
+    warning: str | None = None
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -123,6 +124,7 @@ class PromptExplanation:
     def __repr__(self) -> str:
         own = " (the model's own)" if self.is_own_answer else ""
         lines = [f"{type(self).__name__}: {len(self)} parts by {self.method}, {self.evaluations} evaluations"]
+        lines += [f"warning: {self.warning}"] if self.warning else []
         lines.append(f"answer{own}: {_short(self.answer, 100)}")
         if self.contrast is not None:
             lines.append(f"against: {_short(self.contrast, 100)}")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.attribution.sampling import Together, merge_designs
+from shapeline.attribution.sampling import Answer, Batch, Rounds, Together, merge_designs
 from shapeline.designs.design import Design
+from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError
 from shapeline.generation.game import PromptGame
 from shapeline.generation.part_scores import CAPTUM, OF_TOKENS, SCORERS, score_parts
@@ -27,7 +28,8 @@ Reader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray | None,
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """Scores (d,), or (d, T) of each token; standard_error of their shape or None; tokens (d, T), None where the method
-    gives none; values of both ends; the coalitions evaluated and their values; seconds."""
+    gives none; values of both ends; the coalitions evaluated and their values; seconds; warning: where a stopping rule
+    was not met."""
 
     method: str
     scores: np.ndarray
@@ -39,17 +41,21 @@ class Estimate:
     values: np.ndarray
     evaluations: int
     seconds: float
+    warning: str | None = None
 
 
-def estimate(game: PromptGame, settings: dict, evaluations: int, value: str = "sum", seed: int = 0) -> Estimate:
-    """Return the scores of a method. settings: {"method": name, ...its parameters}; value: one of VALUES.
+def estimate(
+    game: PromptGame, settings: dict, evaluations: int | StoppingCriterion, value: str = "sum", seed: int = 0
+) -> Estimate:
+    """Return the scores of a method. settings: {"method": name, ...its parameters}; value: one of VALUES; evaluations:
+    their number, or a stopping rule.
 
     seconds: of the method itself, and of its evaluations at the mean rate of the game's; so that they do not depend on
     the coalitions that the game had evaluated before.
     """
     began, spent = time.perf_counter(), game.seconds
     by_tokens = _estimate_by_scorer if settings["method"] in SCORERS else _estimate_by_design
-    (scores, error, tokens, spread), count, masks = by_tokens(game, settings, evaluations, value, seed)
+    (scores, error, tokens, spread), count, masks, *warning = by_tokens(game, settings, evaluations, value, seed)
     by_token = _values(game, masks.masks, value)
     if value == "token":
         scores = tokens = tokens.T
@@ -60,7 +66,7 @@ def estimate(game: PromptGame, settings: dict, evaluations: int, value: str = "s
     ends = float(total[masks.full]), float(total[masks.empty])
     own = time.perf_counter() - began - (game.seconds - spent)
     took = own + (count * game.seconds / len(game.known) if settings["method"] not in OF_MODEL else 0.0)
-    return Estimate(settings["method"], scores, error, tokens, *ends, masks.masks, by_token, count, took)
+    return Estimate(settings["method"], scores, error, tokens, *ends, masks.masks, by_token, count, took, *warning)
 
 
 def _values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
@@ -69,11 +75,43 @@ def _values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
     return by_token / max(np.sum(game.signs > 0), 1) if value == "mean" else by_token
 
 
-def _estimate_by_design(game: PromptGame, settings: dict, evaluations: int, value: str, seed: int) -> tuple:
+def _estimate_by_design(
+    game: PromptGame, settings: dict, evaluations: int | StoppingCriterion, value: str, seed: int
+) -> tuple:
     """What a reader returns, the evaluations, and the coalitions, of a method that is a design."""
+    if isinstance(evaluations, StoppingCriterion):
+        return _estimate_in_rounds(game, parse(settings, [evaluations]), value, seed)
     read, count, masks = _plan(settings, game.d, evaluations, seed)
     by_token = _values(game, masks.masks, value)[:count]
     return read(by_token.sum(axis=1), by_token.T), count, masks
+
+
+def _estimate_in_rounds(game: PromptGame, method: MethodSettings, value: str, seed: int) -> tuple:
+    """The same in rounds until the stopping rule holds for the scores of the answer, and the warning if it never does.
+
+    The standard error of these counts the earlier rounds.
+    """
+    last: list[tuple[Design, Together]] = []
+
+    def ask(spent: int) -> Batch:
+        design = method.build((game.d,), spent / game.d, seed)
+        masks = merge_designs([design], game.d)
+        last[:] = [(design, masks)]
+
+        def read(values: np.ndarray) -> list[Answer]:
+            scores, error = _read_plainly(method, design, values[:, : design.evaluations])
+            return [Answer(scores, design.evaluations, {}, error)]
+
+        return Batch(masks.masks[None], masks.full, masks.empty, masks.distinct, read)
+
+    asks = [lambda places, spent=spent: ask(spent) for spent in method.rounds(game.d)]
+    rounds = Rounds(np.arange(1), asks, method.until, method.method.falls, method.method.rounds)
+    answer = rounds.explain(lambda rows, masks: _values(game, masks[0], value).sum(axis=1)[None])[0]
+    [(design, masks)] = last
+    by_token = _values(game, masks.masks, value)[: design.evaluations]
+    scores, _, tokens, spread = _reader(method, design)(by_token.sum(axis=1), by_token.T)
+    found = scores, answer.standard_error[0], tokens, spread
+    return found, design.evaluations, masks, answer.said["warning"][0]
 
 
 def _estimate_by_scorer(game: PromptGame, settings: dict, evaluations: int, value: str, seed: int) -> tuple:
@@ -118,20 +156,25 @@ def reconcile(scores: np.ndarray, tokens: np.ndarray, values: np.ndarray) -> np.
     return tokens.T + np.outer(scores - tokens.sum(axis=0), share)
 
 
+def _read_plainly(method: MethodSettings, design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scores (m, d) of values (m, K) of a design's coalitions, each row by itself, and their standard errors."""
+    if method.method.exact:
+        scores = design.attribute(values)
+        return scores, np.zeros(scores.shape)
+    if method.read_stack:
+        return method.read_stack(np.broadcast_to(design.masks, (len(values), *design.masks.shape)), values)[:2]
+    return method.read(design, values)[:2] if method.read else (design.attribute(values), None)
+
+
 def _reader(method: MethodSettings, design: Design) -> Reader:
     """The reader of a design's values."""
 
-    def plainly(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        if method.method.exact:
-            scores = design.attribute(values)
-            return scores, np.zeros(scores.shape)
-        if method.read_stack:
-            return method.read_stack(np.broadcast_to(design.masks, (len(values), *design.masks.shape)), values)[:2]
-        return method.read(design, values)[:2] if method.read else (design.attribute(values), None)
-
     def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
-        scores, error = plainly(total[None])
-        by_token, spread = method.read_outputs(design.masks[None], tokens) if method.read_outputs else plainly(tokens)
+        scores, error = _read_plainly(method, design, total[None])
+        if method.read_outputs:
+            by_token, spread = method.read_outputs(design.masks[None], tokens)
+        else:
+            by_token, spread = _read_plainly(method, design, tokens)
         return scores[0], None if error is None else error[0], by_token, spread
 
     return read

@@ -23,12 +23,14 @@ from shapeline.attribution.settings import AttributionSettings
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
 from shapeline.designs.design import evaluations as evaluations_of
+from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import MethodFailure, ShapelineError, rename_place
 from shapeline.generation import estimates, game, language_models, measures
 from shapeline.generation.encoding import Answer, Encoder
 from shapeline.generation.game import PromptGame, Removal
 from shapeline.generation.prompt_files import PromptRow, read_prompts
 from shapeline.generation.prompts import WHERE, build_prompt
+from shapeline.methods.settings import Budget
 from shapeline.metrics.bookkeeping import MEASURES_KEY
 from shapeline.seeds import seed_of
 from shapeline.versions import list_versions
@@ -161,33 +163,34 @@ class PromptJob:
         """Return the rows of the method on a share of the prompts; the arguments are as of an AttributionJob."""
         reader = Reader(self.settings.rows["prompts"], self.device)
         share = shard(scores.read_table(self.files.instances), index, count)
-        tell, frames, spent = progress(len(share)), [], 0
+        tell, frames = progress(len(share)), []
         for place, row in enumerate(share.to_dict("records"), 1):
             own = row["answer_ids"]
             played, answer = reader.play(reader.rows[row["row"]], None if own is None else [*map(int, own)])
             kept = Kept(reader, played, answer, self.store)
             frames += [self._row(played, row, repeat, budget, on_error) for repeat, budget in self._repeats()]
             kept.write()
-            spent += sum(frame["evaluations"] for frame in frames)
-            tell(place, spent)
+            tell(place, sum(frame["evaluations"] for frame in frames))
         every = [{name: frame.get(name) for name in scores.SCHEMA.names} for frame in frames]
         rows = pd.DataFrame(every, columns=scores.SCHEMA.names, dtype=object)
         rows = rows.sort_values(["instance", "repeat", "budget"], ignore_index=True)
         subject = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
         return Result(rows, subject, [value_key(reader.settings)])
 
-    def _repeats(self) -> list[tuple[int, float | None]]:
+    def _repeats(self) -> list[tuple[int, Budget]]:
         return [(repeat, budget) for repeat in range(self.settings.repeats) for budget in self.settings.method.budgets]
 
-    def _row(self, played: PromptGame, row: Mapping, repeat: int, budget: float | None, on_error: str) -> dict:
+    def _row(self, played: PromptGame, row: Mapping, repeat: int, budget: Budget, on_error: str) -> dict:
         """Return the score row of a prompt; of a failure with its reason."""
         keys = {"instance": row["instance"], "target": 0, "training_seed": 0, "randomised_layers": None}
-        keys |= {"repeat": repeat, "budget": budget, "evaluations": 0, "seconds": 0.0}
+        until = isinstance(budget, StoppingCriterion)
+        keys |= {"repeat": repeat, "budget": None if until else budget, "evaluations": 0, "seconds": 0.0}
         ends = {"value_full": row["value_full"], "value_empty": row["value_empty"]}
         method = self.settings.method
         settings = {"method": method.name, **method.arguments}
         seed = seed_of(self.settings.game.seed, self.label, repeat, int(row["instance"]))
-        spent = evaluations_of(budget, played.d) if budget else 2**played.d if method.method.exact else played.d + 1
+        usual = 2**played.d if method.method.exact else played.d + 1
+        spent = budget if until else evaluations_of(budget, played.d) if budget else usual
         try:
             found = estimates.estimate(played, settings, spent, "sum", seed)
         except ShapelineError as error:
@@ -203,6 +206,7 @@ class PromptJob:
             "standard_error": None if error is None or not np.isfinite(error).all() else error.astype(np.float32),
             "evaluations": found.evaluations,
             "seconds": found.seconds,
+            "warning": found.warning,
             "status": "ok",
             "details": json.dumps(self._details(played, row, found)),
         }

@@ -118,11 +118,17 @@ def _place(config: Config, name: str, experiment: Experiment) -> Place:
 def _check_experiment(place: Place) -> Iterator[str]:
     """The lines of all rules; after one of ENDS there is nothing more to say."""
     of_prompts = place.model and place.model.task
-    for rule in games.PROMPT_RULES if of_prompts else GAME_RULES if place.experiment.game else RULES:
+    for rule in PROMPT_RULES if of_prompts else GAME_RULES if place.experiment.game else RULES:
         lines = list(rule(place))
         yield from lines
         if lines and rule in ENDS:
             return
+
+
+def stopping_rules(place: Place) -> Iterator[str]:
+    """Methods whose budget is an error can stop by it."""
+    for name, entry in place.experiment.methods.items():
+        yield from good_enough(MethodPlace(place, name, entry, None))
 
 
 def shards(place: Place) -> Iterator[str]:
@@ -316,5 +322,6 @@ RULES: tuple[Rule, ...] = (
     games.check_game_keys,
     games.check_others,
 )
+PROMPT_RULES: tuple[Rule, ...] = (*games.PROMPT_RULES, stopping_rules)
 GAME_RULES: tuple[Rule, ...] = (*games.RULES, shards, budget_in_reach, labels, metrics.check_exact_entry)
 ENDS: tuple[Rule, ...] = (texts_have_a_model, features_fit, budget_in_reach, several_features)

@@ -159,14 +159,12 @@ def prompt_keys(place: Place) -> Iterator[str]:
 
 
 def labels(place: Place) -> Iterator[str]:
-    """The methods explain prompts, at fixed budgets."""
+    """The methods explain prompts."""
     for name, entry in place.experiment.methods.items():
         label = MethodPlace(place, name, entry, None)
         if not label.method.explains_prompts:
             able = ", ".join(one for one, method in METHODS.items() if method.explains_prompts)
             yield f"{label.where}: {entry.method} does not explain prompts; use one of {able}"
-        elif isinstance(getattr(entry, "budget", None), dict) or hasattr(getattr(entry, "budget", None), "max_budget"):
-            yield f"{label.where}.budget: prompts have a fixed budget; give a number"
         elif entry.method == "h_shap" and (of_grids := {"min_size", "shifts"} & entry.model_fields_set):
             yield f"{label.where}.{min(of_grids)}: it is of images; remove the key"
         elif getattr(entry, "match_budget_of", None):
