@@ -11,12 +11,14 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 import shapeline
-from shapeline.attribution import context, sampling, selection
+from shapeline import scores as score_files
+from shapeline.attribution import attribution_job, context, sampling, selection
 from shapeline.attribution import rows as rows_module
 from shapeline.attribution.addresses import score_addresses
 from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.row_store import Table
 from shapeline.attribution.rows import STORED, StoredRows, shard
+from shapeline.attribution.settings import parse as parse_job
 from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.datasets import loading, preparation
 from shapeline.errors import MethodFailure, ShapelineError
@@ -27,8 +29,9 @@ from shapeline.games.references import Reference
 from shapeline.games.settings import GameSettings
 from shapeline.methods import registry
 from shapeline.methods.settings import parse
-from shapeline.models import adapters, architectures, classifier
+from shapeline.models import adapters, architectures, classifier, storage
 from tests.unit import questions
+from tests.unit.test_game_jobs import Files
 
 D = 6
 RNG = np.random.default_rng(0)
@@ -269,6 +272,22 @@ def pictures(tmp_path_factory) -> tuple[ExplanationContext, pd.DataFrame]:
     features = feature_kinds.build({"kind": "patch", "size": [2, 4]}, dataset.card)
     subject = ExplanationContext(model, dataset, features, references.build("mean", dataset, 0), folder=folder)
     return subject, selection.select(subject, seed=0, count=20)
+
+
+def test_a_shard_without_instances_is_an_empty_table(pictures, tmp_path):
+    """As of `fewer_ok`: the number of shards is planned for the requested instances."""
+    subject, selected = pictures
+    weights, instances = tmp_path / "weights.safetensors", tmp_path / "instances.parquet"
+    storage.save(subject.model, weights)
+    selection.write(instances, selected[:2], {"cpu": execution.ExecutionBackend("plain", 8)}, {})
+    arrays, card = (str(subject.folder / name) for name in ("arrays.npz", "card.json"))
+    files = Files(instances=str(instances), weights=[str(weights)], arrays=arrays, dataset_card=card)
+    settings = parse_job({"method": {"method": "occlusion"}, "seed": 0, "features": {"kind": "patch", "size": [2, 4]}})
+    job = attribution_job.AttributionJob(settings, "occlusion", files, "cpu")
+    shares = [job.explain_shard(index, 3, "fail", lambda n: lambda *_: None).rows for index in range(3)]
+    assert [len(rows) for rows in shares] == [1, 1, 0]
+    score_files.write(tmp_path / "2-of-3.parquet", shares[2], {})
+    assert score_files.read(tmp_path / "2-of-3.parquet").empty
 
 
 OF_EVERY_FAMILY = {

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from shapeline import scores
 from shapeline.attribution import addresses, context, value_store
@@ -100,7 +99,7 @@ class AttributionJob:
                 frames.append(rows.assign(training_seed=model.training_seed, randomised_layers=model.randomised_layers))
                 keys += of_tables
             done += len(some) * repeats
-        rows = pd.concat(frames, ignore_index=True) if frames else pa.table({}, scores.SCHEMA).to_pandas()
+        rows = pd.concat(frames, ignore_index=True) if frames else scores.SCHEMA.empty_table().to_pandas()
         return Result(rows.sort_values(scores.KEYS, ignore_index=True), subject, keys)
 
     def _explain(
