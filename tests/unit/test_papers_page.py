@@ -64,28 +64,26 @@ def rows() -> list[tuple[str, dict]]:
 
 
 def summarise(found: list[tuple[str, dict]]) -> str:
-    """The table of verdicts: rows of each paper and of all, and why."""
-    lines = ["", f"| verdict | {' | '.join(NUMBERED)} | all | why |", f"|---|{'---:|' * len(NUMBERED)}---:|---|"]
-    for verdict, why in VERDICTS.items():
+    """Return the table of verdicts, rows of each paper and of all, and what they mean."""
+    lines = ["", f"| verdict | {' | '.join(NUMBERED)} | all |", f"|---|{'---:|' * len(NUMBERED)}---:|"]
+    for verdict in VERDICTS:
         counts = Counter(paper for paper, row in found if row["verdict"] == verdict)
-        if verdict == "open":
-            why = f"{why}: {'; '.join(describe_missing(row for _, row in found if row['verdict'] == verdict))}"
         numbers = " | ".join(str(counts[paper] or "–") for paper in NUMBERED)
-        lines.append(f"| {verdict} | {numbers} | {counts.total()} | {why} |")
+        lines.append(f"| {verdict} | {numbers} | {counts.total()} |")
     counts = Counter(paper for paper, _ in found)
-    numbers = " | ".join(str(counts[paper]) for paper in NUMBERED)
-    return "\n".join([*lines, f"| all | {numbers} | {counts.total()} | |", "", ""])
+    lines += [f"| all | {' | '.join(str(counts[paper]) for paper in NUMBERED)} | {len(found)} |", ""]
+    lines += [f"- **{verdict}**: {meaning}" for verdict, meaning in VERDICTS.items()]
+    missing = describe_missing(row for _, row in found if row["verdict"] == "open")
+    return "\n".join([*lines, f"- **needed by open rows**: {', '.join(missing)}", "", ""])
 
 
 def describe_missing(undecided) -> list[str]:
-    """Of the files that open rows need, how many rows need each, and how many rows need none."""
+    """Return the files that open rows need, with the number of rows that need each."""
     counts = Counter()
     for row in undecided:
         needs = re.search(r"not run: needs ([^;]+)", " ".join(row.values()))
         counts.update(re.findall(r"`[^`]+`", needs[1]) if needs else ["more instances"])
-    return [
-        f"{count} row{'s' * (count > 1)} {'need' if count > 1 else 'needs'} {what}" for what, count in counts.items()
-    ]
+    return [f"{what} ({count} rows)" for what, count in counts.items()]
 
 
 ROWS = rows()
