@@ -97,8 +97,8 @@ class Case:
         targets = np.zeros(len(copies), np.int64)
 
         def run() -> int:
-            question = Game(self.model, self.reference, self.features, form=form)
-            return question.values(copies, self.design.masks, targets).size
+            game = Game(self.model, self.reference, self.features, form=form)
+            return game.values(copies, self.design.masks, targets).size
 
         return timed(run)
 

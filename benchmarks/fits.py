@@ -36,7 +36,7 @@ def areas(subject: context.ExplanationContext, count: int, order: int, seed: int
         settings = parse({"method": method, "features": subject.feature_settings, "seed": seed})
         explained = explain_rows(subject, chosen, settings, fit)
         buckets = subject.buckets(inputs, chosen)
-        curves = log_odds.measure(explained, subject.question("log_probability"), inputs, buckets)
+        curves = log_odds.measure(explained, subject.game("log_probability"), inputs, buckets)
         found[fit] = curves[curves["statistic"] == "deletion_auc"].set_index("instance")["value"]
     return pd.DataFrame(found)
 

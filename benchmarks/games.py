@@ -38,9 +38,9 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     selected = scores.read_table(f"{config.results}/{experiment}/instances.parquet")[:instances]
     inputs = subject.inputs(selected)
     [(features, _)] = subject.buckets(inputs, selected)
-    question = subject.question(game_of(asked).value).having(features=features)
+    game = subject.game(game_of(asked).value).having(features=features)
     masks = (np.arange(2**features.d)[:, None] >> np.arange(features.d) & 1).astype(bool)
-    return question.values(inputs, masks, context.targets(selected))
+    return game.values(inputs, masks, context.targets(selected))
 
 
 def deep(d: int, terms: int, most: int, seed: int) -> Terms:

@@ -64,18 +64,18 @@ def cost(name: str, d: int, n: int, budget: float) -> dict[str, float]:
     # The class that the input speaks for: of another, h-Shap has nothing to explore.
     targets = (model.log_probs(inputs) - model.log_probs(reference.rows)).argmax(1)
     features = Features("column", (d,), np.arange(d, dtype=np.int32))
-    question = Game(model, reference, features, form=form)
+    game = Game(model, reference, features, form=form)
     settings = {"method": name}
     if "graph" in registry.METHODS[name].parameters.model_fields:
         settings["graph"] = "chain"
     start = time.perf_counter()
     if not registry.METHODS[name].is_design:
-        (result,) = run.attribute(question, inputs, targets, parse(settings))
+        (result,) = run.attribute(game, inputs, targets, parse(settings))
         total = time.perf_counter() - start
         return {"design": 0.0, "evaluations": total, "read-out": 0.0, "total": total, "count": result.evaluations[0]}
     design = parse(settings).build((d,), budget if registry.METHODS[name].sampled else None)
     made = time.perf_counter()
-    values = question.values(inputs, design.masks, targets)
+    values = game.values(inputs, design.masks, targets)
     evaluated = time.perf_counter()
     design.attribute(values)
     end = time.perf_counter()

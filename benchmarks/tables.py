@@ -67,11 +67,11 @@ def runs_of(model, data, instances: int, few: int) -> dict[str, Run]:
     """The engine, `explain`, and shap's explainer of few instances; each returns its evaluations."""
     first, background = data[:instances], data[1_000 : 1_000 + BACKGROUND]
     case = case_of(model, first, CallOptions(background=background))
-    question = case.question.having(features=case.buckets[0][0])
+    game = case.game.having(features=case.buckets[0][0])
     masks = np.random.default_rng(0).random((instances, BUDGET * COLUMNS, COLUMNS)) < 0.5
 
     def engine() -> int:
-        question.values(case.inputs, masks, case.targets)
+        game.values(case.inputs, masks, case.targets)
         return masks.shape[0] * masks.shape[1] * BACKGROUND
 
     def explain() -> int:

@@ -53,12 +53,12 @@ def build(settings: dict, shape: tuple[int, ...], budget: float | None = None, s
 
 
 def gradients(module):
-    """The gradient methods of a module on a model, its features and a reference in place of a question."""
+    """The gradient methods of a module on a model, its features and a reference in place of a game."""
 
     class Methods:
         def __getattr__(self, name: str):
             method = getattr(module, name)
-            if not inspect.isfunction(method) or "question" not in inspect.signature(method).parameters:
+            if not inspect.isfunction(method) or "game" not in inspect.signature(method).parameters:
                 return method
 
             def ask(model, inputs, targets, features, *others, **named):
@@ -93,5 +93,5 @@ def trees(
     """h-Shap of inputs; of several targets each, (n, T), in reading order."""
     targets = np.asarray(targets)
     inputs = np.repeat(inputs, targets[:1].size, axis=0)
-    question = Game(model, reference, of_cells(inputs), value, form)
-    return methods.trees(question, inputs, targets.ravel(), min_size, Growth(**growth), shifts)
+    game = Game(model, reference, of_cells(inputs), value, form)
+    return methods.trees(game, inputs, targets.ravel(), min_size, Growth(**growth), shifts)

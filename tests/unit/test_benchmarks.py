@@ -109,8 +109,8 @@ def test_a_peer_asks_the_model_about_as_often_as_it_may(name):
 
 def test_what_a_peer_is_given_is_the_engines_value():
     masks = np.random.default_rng(0).random((300, 64)) < 0.5
-    question = cases.Game(CASE.model, CASE.reference, CASE.features)
-    expected = question.values(CASE.inputs[:1], masks, CASE.targets[:1])[0]
+    game = cases.Game(CASE.model, CASE.reference, CASE.features)
+    expected = game.values(CASE.inputs[:1], masks, CASE.targets[:1])[0]
     np.testing.assert_allclose(peers._evaluator(CASE)(masks), expected, atol=1e-5)
 
 

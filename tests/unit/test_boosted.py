@@ -152,9 +152,9 @@ def test_its_own_file_says_what_the_model_said(package, named, prepared, table, 
     read = architectures.for_dataset({"source": str(source)}, data.card)
     np.testing.assert_allclose(np.exp(read.log_probs(data.inputs)), model.predict_proba(fit), atol=1e-6)
     features = Features("column", (6,), np.arange(6, dtype=np.int32))
-    question = Game(read, Reference(data.inputs[50:53]), features, "margin")
-    scores, _ = tree_shap.tree_shap(question, data.inputs[:4], BINARY[:4], data)
-    (exact,) = attribute(question, data.inputs[:4], BINARY[:4], parse({"method": "shapley"}), Options())
+    game = Game(read, Reference(data.inputs[50:53]), features, "margin")
+    scores, _ = tree_shap.tree_shap(game, data.inputs[:4], BINARY[:4], data)
+    (exact,) = attribute(game, data.inputs[:4], BINARY[:4], parse({"method": "shapley"}), Options())
     np.testing.assert_allclose(scores, exact.scores, atol=1e-5)
     again = pretrained.restored(
         {**classifier.start_card(read), "task": read.task, "vocabulary_digest": None}, pretrained.arrays_of(read)

@@ -24,7 +24,7 @@ X = np.random.default_rng(1).normal(size=(3, D)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def question() -> Game:
+def game() -> Game:
     """Of a network whose features interact, so that scores do not give the best order."""
     torch.manual_seed(3)
     network = torch.nn.Sequential(torch.nn.Linear(D, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
@@ -33,8 +33,8 @@ def question() -> Game:
     return Game(adapters.wrap(network, "logits", 3), ZERO, FEATURES)
 
 
-def explained(question: Game, method: str = "shapley") -> pd.DataFrame:
-    [found] = attribute(question, X, np.zeros(3, int), parse({"method": method}), Options())
+def explained(game: Game, method: str = "shapley") -> pd.DataFrame:
+    [found] = attribute(game, X, np.zeros(3, int), parse({"method": method}), Options())
     return pd.DataFrame(
         {
             "instance": range(3),
@@ -47,17 +47,17 @@ def explained(question: Game, method: str = "shapley") -> pd.DataFrame:
     )
 
 
-def measured(question: Game, rows: pd.DataFrame, fractions=None) -> pd.DataFrame:
-    frame = log_odds.measure(rows, question, X, [(FEATURES, np.arange(3))], 0, fractions)
+def measured(game: Game, rows: pd.DataFrame, fractions=None) -> pd.DataFrame:
+    frame = log_odds.measure(rows, game, X, [(FEATURES, np.arange(3))], 0, fractions)
     return frame.set_index(["statistic", "instance"]).sort_index()
 
 
-def test_the_best_order_has_the_best_area_of_all_orders(question):
+def test_the_best_order_has_the_best_area_of_all_orders(game):
     """Truth by all 4! orders, each masked, and inserted, feature by feature."""
-    rows = explained(question)
+    rows = explained(game)
     assert (rows["evaluations"] == 2**D).all()  # it costs the label nothing
-    found = measured(question, rows)
-    odds = question.having(value="log_odds")
+    found = measured(game, rows)
+    odds = game.having(value="log_odds")
     for instance in range(3):
         areas = {"deletion": [], "insertion": []}
         for order in itertools.permutations(range(D)):
@@ -74,12 +74,12 @@ def test_the_best_order_has_the_best_area_of_all_orders(question):
     assert curve.groupby("instance")["x"].apply(list).tolist() == [[0, 0.25, 0.5, 0.75, 1]] * 3
 
 
-def test_it_is_left_out_where_it_would_not_be_exact(question):
-    names = set(measured(question, explained(question)).index.get_level_values(0))
+def test_it_is_left_out_where_it_would_not_be_exact(game):
+    names = set(measured(game, explained(game)).index.get_level_values(0))
     assert {"best_deletion", "best_insertion", "best_deletion_auc", "best_insertion_auc"} <= names
-    coarse = measured(question, explained(question), [0.5, 1.0])
-    sampled = measured(question, explained(question, "occlusion"))
-    logits = measured(question, explained(question.having(value="logit")))
+    coarse = measured(game, explained(game), [0.5, 1.0])
+    sampled = measured(game, explained(game, "occlusion"))
+    logits = measured(game, explained(game.having(value="logit")))
     for frame in (coarse, sampled, logits):
         assert not [name for name in frame.index.get_level_values(0) if name.startswith("best")]
 

@@ -44,7 +44,7 @@ def expectations(row: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-def question(reference: dict | str, rows: np.ndarray) -> Game:
+def game(reference: dict | str, rows: np.ndarray) -> Game:
     model = adapters.wrap(lambda inputs: inputs @ WEIGHTS.astype(np.float32), "regression")
     return Game(
         model, references.build(reference, dataset(rows), 0), build("column", {"input_shape": [4]}), "prediction"
@@ -54,7 +54,7 @@ def question(reference: dict | str, rows: np.ndarray) -> Game:
 @pytest.mark.parametrize("rows", [1, 2, 16])
 def test_a_gaussian_gives_a_linear_model_its_conditional_shapley_values(rows):
     data = records()
-    asked = question({"kind": "conditional", "rows": rows}, data)
+    asked = game({"kind": "conditional", "rows": rows}, data)
     tables = asked.values(data[:3], every())
     for row, table in zip(data[:3].astype(float), tables, strict=True):
         expected = expectations(row, data)
@@ -62,7 +62,7 @@ def test_a_gaussian_gives_a_linear_model_its_conditional_shapley_values(rows):
         np.testing.assert_allclose(table, expected, atol=2e-5 * size)  # the ridge, and single precision
         np.testing.assert_allclose(games.shapley(table), games.shapley(expected), atol=4e-5 * size)
     # A column without weight has a share where another tells of it: that is not so of the marginal reference.
-    marginal = question("mean", data).values(data[:1], every())
+    marginal = game("mean", data).values(data[:1], every())
     assert np.abs(games.shapley(marginal[0]) - games.shapley(tables[0])).max() > 0.1
 
 
@@ -99,7 +99,7 @@ def test_nearness_is_in_standard_deviations():
 @pytest.mark.parametrize("form", conditional.FORMS)
 def test_masks_of_ones_own_and_shared_ones_have_the_same_values(form):
     data = records()
-    asked = question({"kind": "conditional", "form": form, "rows": 4}, data)
+    asked = game({"kind": "conditional", "form": form, "rows": 4}, data)
     shared = asked.values(data[:5], every())
     own = asked.values(data[:5], np.array([every()] * 5))
     alone = np.array([asked.values(data[i : i + 1], every())[0] for i in range(5)])

@@ -143,12 +143,12 @@ def test_more_points_around_an_instance_are_labelled_by_the_model_and_counted():
         return np.stack([rows[:, 0] > 0.1, rows[:, 0] <= 0.1], axis=1) * 0.98 + 0.01
 
     data = records([[1, 0], [0, 2], [0.1, 0.1], [0.1, 0]], [0, 1, 0, 1], [0, 0, 1, 2])
-    question = Game(Classifier("function", "small", small, 2), None, COLUMNS)
+    game = Game(Classifier("function", "small", small, 2), None, COLUMNS)
     measure = dispatch.resolve(registry.METHODS["augmented_mim"].measure).function
 
     def scored(count):
         parameters = {"alpha": "constant"} | ({"count": count} if count != 100 else {})  # an entry may leave it out
-        given = (measure, question, data.inputs[-1:], data.ids[-1:], data, COLUMNS, 0, parameters)
+        given = (measure, game, data.inputs[-1:], data.ids[-1:], data, COLUMNS, 0, parameters)
         return labelled_points.score_queried_points(*given)
 
     scores, asked, told = scored(500)
@@ -172,8 +172,8 @@ def plane(task: str) -> Classifier:
 
 def qii(dataset: Dataset, features: Features, task: str, target: int = 0, **parameters):
     parameters = {"permutations": 10, **parameters}
-    question = Game(plane(task), None, features)
-    given = question, dataset.inputs[-1:], np.array([target]), dataset.ids[-1:], dataset, 0, parameters
+    game = Game(plane(task), None, features)
+    given = game, dataset.inputs[-1:], np.array([target]), dataset.ids[-1:], dataset, 0, parameters
     return labelled_points.score_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
 
 
@@ -194,8 +194,8 @@ def test_qii_draws_orders_above_12_features_and_counts_them():
     data = records(inputs, [0, 1, 0, 1, 0], [0, 0, 0, 2, 2], kind="image")
     rows = Features("patch", (13, 1), np.repeat(np.arange(13, dtype=np.int32), 2).reshape(1, 13, 2))
     total = Classifier("function", "sum", lambda rows: rows.reshape(len(rows), -1).mean(1), 2)
-    question = Game(total, None, rows)
-    given = question, data.inputs[3:], np.array([1, 1]), data.ids[3:], data, 0, {"permutations": 4000}
+    game = Game(total, None, rows)
+    given = game, data.inputs[3:], np.array([1, 1]), data.ids[3:], data, 0, {"permutations": 4000}
     scores, asked = labelled_points.score_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
     exact = (data.inputs[3:] - data.inputs[:3].mean(0)).sum((1, 3)) / 26
     assert asked.tolist() == [14 * 4000] * 2

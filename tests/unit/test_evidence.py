@@ -21,9 +21,9 @@ from shapeline.statistics import bounds, paired, ranking
 QUESTION = Criterion("log_odds", "deletion_auc", "lower", "Faithfulness: area", "deletion", "nats")
 
 
-def answer(columns: dict, evaluations: dict, question=QUESTION, **more) -> Evidence:
+def answer(columns: dict, evaluations: dict, criterion=QUESTION, **more) -> Evidence:
     spent = pd.Series(evaluations, dtype=float)
-    return Evidence(question, pd.DataFrame(columns), spent, spent / 1000, "nats", **more)
+    return Evidence(criterion, pd.DataFrame(columns), spent, spent / 1000, "nats", **more)
 
 
 @pytest.fixture
@@ -365,13 +365,13 @@ def test_masking_and_insertion_are_questions_of_their_own(one):
     }
     results.measured, results.value_unit = {"log_odds": both}, "nats"
     masking, insertion = criteria.evidence(results)
-    assert (masking.question.better, insertion.question.better) == ("lower", "higher")
+    assert (masking.criterion.better, insertion.criterion.better) == ("lower", "higher")
     assert masking.last.label == insertion.last.label == "cheap"
 
 
 def test_direction_of_the_question_decides(one):
-    question = Criterion("ground_truth_words", "f1", "higher", "Words: F1", "words", "")
-    made = answer(dict(one.values.items()), dict(one.evaluations.items()), question)
+    criterion = Criterion("ground_truth_words", "f1", "higher", "Words: F1", "words", "")
+    made = answer(dict(one.values.items()), dict(one.evaluations.items()), criterion)
     assert [advice.label for _, advice in made.choices] == ["free"]
 
 
@@ -704,7 +704,7 @@ def test_a_glance_has_the_way_from_random_scores_to_the_best(one):
     expected = {"a": 1, "b": 0.75, "worse": -0.5, "random": 0}
     assert dict(overview_matrix.shares(lower, lower.last).round(9)) == expected
     turned = answer({name: -column for name, column in columns.items()}, costs, random="random")
-    higher = dataclasses.replace(turned, question=dataclasses.replace(QUESTION, better="higher"))
+    higher = dataclasses.replace(turned, criterion=dataclasses.replace(QUESTION, better="higher"))
     assert dict(overview_matrix.shares(higher, higher.last).round(9)) == expected
 
     results = [experiment(lower, None)]

@@ -52,8 +52,8 @@ def rows(scores: np.ndarray) -> pd.DataFrame:
 
 
 def given(**more) -> dict:
-    question = Game(MODEL, ZERO, FEATURES, more.pop("value", "log_probability"))
-    return {"question": question, "inputs": X, "buckets": [(FEATURES, np.arange(len(X)))], **more}
+    game = Game(MODEL, ZERO, FEATURES, more.pop("value", "log_probability"))
+    return {"game": game, "inputs": X, "buckets": [(FEATURES, np.arange(len(X)))], **more}
 
 
 def statistic(frame: pd.DataFrame, name: str) -> np.ndarray:

@@ -150,8 +150,8 @@ def test_a_failure_names_the_instance():
         with pytest.MonkeyPatch.context() as patched, pytest.raises(ShapelineError, match="instance 71,"):
             if not on_device:
                 patched.setattr(methods, "ON_DEVICE", {})
-            question = Game(model, Reference(inputs[:1]), pixels(6, 6), "probability")
-            evaluate = methods.evaluator(question, inputs, np.zeros(3, int))
+            game = Game(model, Reference(inputs[:1]), pixels(6, 6), "probability")
+            evaluate = methods.evaluator(game, inputs, np.zeros(3, int))
             try:
                 exploration.explore(evaluate, 3, (6, 6), 1)
             except ShapelineError as error:
@@ -199,11 +199,11 @@ def test_a_table_of_windows_is_not_made_for_single_coalitions(monkeypatch):
         np.random.default_rng(0).integers(1, 20, (2, 12), np.int32),
     )
     features = Features("word", (12,), np.arange(12, dtype=np.int32))
-    question, targets = Game(model, Reference(np.zeros((1, 12), np.int32)), features), np.array([0, 1])
-    expected = methods.partition(question, inputs, targets, evaluations=20)[0]
+    game, targets = Game(model, Reference(np.zeros((1, 12), np.int32)), features), np.array([0, 1])
+    expected = methods.partition(game, inputs, targets, evaluations=20)[0]
     right, forms = Game.values, set()
     monkeypatch.setattr(Game, "values", lambda *given: forms.add(given[0].form.name) or right(*given))
-    found = methods.partition(question.having(form=ExecutionBackend("windows", 64)), inputs, targets, evaluations=20)[0]
+    found = methods.partition(game.having(form=ExecutionBackend("windows", 64)), inputs, targets, evaluations=20)[0]
     assert forms == {"plain"}
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -469,8 +469,8 @@ def test_a_node_costs_fourteen_evaluations_and_values_are_used_again():
     decisive[[0, 1, 5], [0, 6, 5]] = True
     inner = Bright(decisive)
     model, ones = adapters.wrap(inner), np.ones((1, 1, 8, 8), np.float32)
-    question = Game(model, Reference(0 * ones), pixels(8, 8), "probability")
-    evaluate = methods.evaluator(question, ones, np.array([1]))
+    game = Game(model, Reference(0 * ones), pixels(8, 8), "probability")
+    evaluate = methods.evaluator(game, ones, np.array([1]))
     inner.rows = 0
     found = exploration.explore(evaluate, 1, (8, 8), 1)
     split = {

@@ -644,10 +644,10 @@ def test_a_forest_on_a_model():
     ]
     for i, segments in enumerate(labels):
         cells = np.broadcast_to(segments, (2, *SIDES)).astype(np.int32)
-        question = Game(model, reference, Features("superpixel", (segments.max() + 1,), cells), "probability")
+        game = Game(model, reference, Features("superpixel", (segments.max() + 1,), cells), "probability")
         trees = forests.forest([forests.superpixel_tree(segments)])
         order = np.argsort(trees.labels[0])
-        evaluate = methods.evaluate_by_masks(question, inputs[i : i + 1], targets[i : i + 1], places=order)
+        evaluate = methods.evaluate_by_masks(game, inputs[i : i + 1], targets[i : i + 1], places=order)
         together = forests.explore_forest(evaluate, trees)
 
         def game(masks, i=i):

@@ -19,13 +19,13 @@ def curved(rows: np.ndarray) -> np.ndarray:
     return np.tanh(rows @ np.array([0.3, 0.5, -0.2, 0.7])) + rows[:, 0] * rows[:, 1]
 
 
-def question(rows=ROWS) -> Game:
+def game(rows=ROWS) -> Game:
     model = Classifier("function", "curved", curved, 1, task="regression")
     return Game(model, Reference(rows), COLUMNS, "prediction")
 
 
 def explained(sigma=0.5, ridge=0.3, budget=8, instances=(4, 7), rows=ROWS):
-    return lime_input(question(rows), X, np.zeros(2, int), instances, 0, budget, sigma, ridge)
+    return lime_input(game(rows), X, np.zeros(2, int), instances, 0, budget, sigma, ridge)
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0])
@@ -60,6 +60,6 @@ def test_an_input_at_the_reference_has_scores():
 
 def test_it_is_a_method_with_a_budget():
     (found,) = questions.attribute(
-        question().model, X, np.zeros(2, int), {"method": "lime_input"}, COLUMNS, Reference(ROWS), "prediction", (2.0,)
+        game().model, X, np.zeros(2, int), {"method": "lime_input"}, COLUMNS, Reference(ROWS), "prediction", (2.0,)
     )
     assert found.evaluations.tolist() == [6, 6] and found.status == ["ok", "ok"]

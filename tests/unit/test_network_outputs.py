@@ -314,10 +314,10 @@ def test_a_network_whose_rows_hang_on_each_other_is_refused():
 def test_a_job_checks_the_value_of_the_whole_input():
     """As shapeline.explain does: the instance is named by its id."""
     network = adapters.wrap(Coupled(), "logits", 2)
-    question = Game(network, Reference(BACKGROUND), Features("column", (3,), np.arange(3)))
+    game = Game(network, Reference(BACKGROUND), Features("column", (3,), np.arange(3)))
     options = Options(instances=range(10, 15))
     with pytest.raises(ShapelineError, match=r"instance 1\d: it says .* of the input and .* among masked rows"):
-        attribute(question, X[:5], np.ones(5, int), parse({"method": "shapley"}), options)
+        attribute(game, X[:5], np.ones(5, int), parse({"method": "shapley"}), options)
 
 
 def test_several_labels_and_classes_do_not_mix_in_the_workflow(tmp_path):

@@ -113,8 +113,8 @@ def masks_of_all_sizes(n=40):
 
 def test_patches_that_are_left_out_are_those_that_attention_is_masked_from_in_ones_own_module():
     net, masks = drawn(OnPatches()), masks_of_all_sizes()
-    question = Game(Classifier("torch", "net", net, 2), GONE, PATCHES, form=ExecutionBackend("plain", 32))
-    found = question.values(PICTURES, masks, np.zeros(3, int))
+    game = Game(Classifier("torch", "net", net, 2), GONE, PATCHES, form=ExecutionBackend("plain", 32))
+    found = game.values(PICTURES, masks, np.zeros(3, int))
     hidden = torch.cat([torch.zeros(len(masks), 1, dtype=torch.bool), torch.from_numpy(~masks)], 1)
     with torch.no_grad():
         for i, picture in enumerate(PICTURES):
@@ -128,8 +128,8 @@ def test_patches_that_are_left_out_are_those_that_attention_is_masked_from(kind)
     pytest.importorskip("transformers")
     own, masks = vision.vit(kind=kind), masks_of_all_sizes()
     net = PictureNetwork(own, 2.0, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], [1, 0]).eval()
-    question = Game(Classifier("torch", "net", net, 2), GONE, PATCHES)
-    found = question.values(PICTURES, masks, np.zeros(3, int))
+    game = Game(Classifier("torch", "net", net, 2), GONE, PATCHES)
+    found = game.values(PICTURES, masks, np.zeros(3, int))
     special = 2 if kind == "DeiT" else 1
     attended = torch.cat([torch.ones(len(masks), special), torch.from_numpy(masks)], 1).long()
     scaled = (2 * PICTURES - np.array([0.1, 0.2, 0.3]).reshape(3, 1, 1)) / np.array([0.5, 0.6, 0.7]).reshape(3, 1, 1)
@@ -137,7 +137,7 @@ def test_patches_that_are_left_out_are_those_that_attention_is_masked_from(kind)
         for i, picture in enumerate(torch.from_numpy(scaled.astype(np.float32))):
             logits = own(picture.expand(len(masks), -1, -1, -1), attention_mask=attended).logits
             np.testing.assert_allclose(found[i], logits.double().log_softmax(1)[:, 1], atol=1e-4)
-    filled = question.having(reference=Reference(np.zeros((1, 3, 16, 16), np.float32))).values(PICTURES, masks)
+    filled = game.having(reference=Reference(np.zeros((1, 3, 16, 16), np.float32))).values(PICTURES, masks)
     assert np.abs(filled - found).max() > 0.01
 
 
@@ -146,10 +146,10 @@ def test_a_call_of_python_and_a_calibration_leave_patches_out():
     said = shapeline.explain(
         net, PICTURES, "occlusion", reference="delete", features={"kind": "patch", "size": 4}, target=0
     )
-    question = Game(Classifier("torch", "net", net, 2), GONE, PATCHES)
-    values = question.values(PICTURES, np.vstack([np.ones(16, bool), ~np.eye(16, dtype=bool)]), np.zeros(3, int))
+    game = Game(Classifier("torch", "net", net, 2), GONE, PATCHES)
+    values = game.values(PICTURES, np.vstack([np.ones(16, bool), ~np.eye(16, dtype=bool)]), np.zeros(3, int))
     np.testing.assert_allclose(said.scores.reshape(3, 16), values[:, :1] - values[:, 1:], atol=1e-5)
-    form = calibration.calibrate(question.model, PICTURES, GONE)
+    form = calibration.calibrate(game.model, PICTURES, GONE)
     assert (form.name, form.batch) == ("plain", 1024) and form.rate > 0
     data = type("Data", (), {"inputs": PICTURES, "card": CARD})
     assert references.build("delete", data, 0).leaves_out

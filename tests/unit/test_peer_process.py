@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shapeline.attribution.run import Options, attribute
-from shapeline.attribution.set_game import SetQuestion
+from shapeline.attribution.set_game import OutputGame
 from shapeline.config.validation import load
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games.features import Features
@@ -68,11 +68,11 @@ def python(tmp_path) -> str:
 
 def scores_by(python: str, approximator: str) -> np.ndarray:
     weights = np.arange(1.0, 7.0)
-    question = SetQuestion(lambda masks: (masks @ weights)[:, None], Features("player", (6,), np.arange(6)))
+    game = OutputGame(lambda masks: (masks @ weights)[:, None], Features("player", (6,), np.arange(6)))
     entry = {"method": "peer_shapiq", "approximator": "KernelSHAP", "python": python}
     settings = parse(entry, [4.0])
     settings.arguments["approximator"] = approximator
-    [found] = attribute(question, np.zeros(1, int), np.zeros(1, int), settings, Options(on_error="fail"))
+    [found] = attribute(game, np.zeros(1, int), np.zeros(1, int), settings, Options(on_error="fail"))
     assert found.evaluations[0] == 7  # the empty coalition once, however often it is asked
     return found.scores[0]
 

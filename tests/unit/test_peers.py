@@ -87,9 +87,9 @@ def test_peers_come_near_the_exact_values(model, exact, name):
 def test_evaluations_are_counted_at_the_model_and_within_the_budget(model, name, monkeypatch):
     counted, right = [0], Game.values
 
-    def counting(question, inputs, masks, *others):
+    def counting(game, inputs, masks, *others):
         counted[0] += masks.shape[-2]
-        return right(question, inputs, masks, *others)
+        return right(game, inputs, masks, *others)
 
     monkeypatch.setattr(Game, "values", counting)
     for budget in (4, 7, 20):
@@ -253,10 +253,10 @@ def test_an_infinite_value_names_its_instance():
     model = adapters.wrap(lambda rows: np.where(rows[:, :1] > 5, np.nan, np.full((len(rows), 2), 0.5)))
     rows, columns = np.zeros((3, 2), np.float32), Features("column", (2,), np.arange(2, dtype=np.int32))
     rows[1] = 9
-    question = Game(model, Reference(np.zeros((1, 2), np.float32)), columns, "probability")
-    asked = CountedGame(question, rows, np.zeros(3, int), IDS, 0, 8)
+    game = Game(model, Reference(np.zeros((1, 2), np.float32)), columns, "probability")
+    asked = CountedGame(game, rows, np.zeros(3, int), IDS, 0, 8)
     with pytest.raises(ShapelineError) as caught:
-        explain_each(lambda game, seed: game(np.eye(2)), asked, budgets.kernel_minimum)
+        explain_each(lambda v, seed: v(np.eye(2)), asked, budgets.kernel_minimum)
     assert caught.value.instance == 1 and "instance 1," in str(caught.value)
 
 

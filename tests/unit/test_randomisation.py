@@ -213,13 +213,13 @@ def test_areas_under_other_references_are_those_of_the_measure_with_it():
     explained = rows(inputs.astype(float))
     features = Features("column", (3,), np.arange(3, dtype=np.int32))
     zero, ones = (Reference(np.full((1, 3), fill, np.float32)) for fill in (0, 1))
-    question = Game(model, zero, features, "log_odds")
-    shared = explained, question, inputs, [(features, np.arange(4))]
+    game = Game(model, zero, features, "log_odds")
+    shared = explained, game, inputs, [(features, np.arange(4))]
     plain = log_odds.measure(*shared)
     both = log_odds.measure(*shared, references={"ones": ones})
     pd.testing.assert_frame_equal(both.iloc[: len(plain)].reset_index(drop=True), plain)
     assert set(both["statistic"]) - set(plain["statistic"]) == {"deletion_auc_ones", "insertion_auc_ones"}
-    alone = log_odds.measure(explained, question.having(reference=ones), *shared[2:])
+    alone = log_odds.measure(explained, game.having(reference=ones), *shared[2:])
     assert values_of(both, "deletion_auc_ones") == values_of(alone, "deletion_auc")
     assert values_of(both, "deletion_auc_ones") != values_of(both, "deletion_auc")
 

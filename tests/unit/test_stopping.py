@@ -45,7 +45,7 @@ GROWING = [name for name, method in METHODS.items() if method.grows]
 
 
 def asked_of(tables, asked=None):
-    """A question whose values are those of tables (n, 2^d), the input being the table's number."""
+    """A game whose values are those of tables (n, 2^d), the input being the table's number."""
     d = tables.shape[1].bit_length() - 1
 
     def values(inputs, masks, targets):
@@ -64,9 +64,9 @@ def explained(method, tables, until, seed=0, places=None, asked=None, **options)
     """The explanation of tables (n, 2^d) by a method until it is good enough."""
     places = np.arange(len(tables)) if places is None else np.asarray(places)
     options = Options(seed, instances=places, **options)
-    question = asked_of(tables, asked)
+    game = asked_of(tables, asked)
     return attribute(
-        question, places[:, None].astype(float), np.zeros(len(places)), parse({"method": method}, [until]), options
+        game, places[:, None].astype(float), np.zeros(len(places)), parse({"method": method}, [until]), options
     )[0]
 
 

@@ -62,12 +62,15 @@ class CallOptions:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A question on the inputs of a person. positions: the input of each explanation, (m,), of which several classes
-    may be explained; targets, samples: (m,) class, and what seeds its draws. buckets: features, and the explanations
-    that have them. reference: in words; classes: names."""
+    """The game of a call and the inputs that it explains.
+
+    positions: (m,), the input of each explanation, which may have several for its classes; targets, draws: (m,), the
+    class of each and what seeds its samples. buckets: features, and the explanations that have them. reference: in
+    words; classes: names.
+    """
 
     given: Inputs
-    question: Game
+    game: Game
     positions: np.ndarray
     targets: np.ndarray
     draws: np.ndarray
@@ -97,7 +100,7 @@ class Case:
                 few = dataclasses.replace(
                     options, instances=places, draws=self.draws[places], progress=tell(len(places))
                 )
-                asked = self.question.having(features=own)
+                asked = self.game.having(features=own)
                 each = budget if evaluations is None or not own.d else evaluations / own.d
                 parsed = parse(settings, [until or each])
                 parts += attribute(asked, inputs[places], self.targets[places], parsed, few)
@@ -117,24 +120,24 @@ class Case:
 
     def _about(self, settings: dict) -> Metadata:
         """What the explanations are of."""
-        given, question, m = self.given, self.question, len(self.positions)
+        given, game, m = self.given, self.game, len(self.positions)
         features, names = [None] * m, [()] * m
         for own, places in self.buckets:
             shared = names_of(own)
             for place in places:
                 features[place] = own
                 names[place] = tuple(given.shown[self.positions[place]]) if given.spoken else shared
-        rows = 1 if question.reference.own else len(question.reference.rows)
+        rows = 1 if game.reference.own else len(game.reference.rows)
         inputs = Metadata(features=given.instances, names=given.instances, data=given.shown, instances=given.instances)
         inputs = inputs.at(self.positions)
         return Metadata(
-            given.kind, settings, question.value, self.reference, rows, features, names, inputs.data, inputs.instances,
+            given.kind, settings, game.value, self.reference, rows, features, names, inputs.data, inputs.instances,
             self.classes, self.positions.tolist(),
         )  # fmt: skip
 
 
 def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
-    """The question that a call asks. Raises ShapelineError that names the argument."""
+    """The game and inputs of a call. Raises ShapelineError that names the argument."""
     settled = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
     tokens = (settled.kind if settled else kind) in TEXT_KINDS
@@ -164,10 +167,10 @@ def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
     build_from_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
     usual = "probability" if build_from_probabilities else "log_probability"
     usual = PREDICTION if classifier.task == "regression" else usual
-    question = Game(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
+    game = Game(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
     draws = _row_names(given)[positions]
-    return Case(given, question, positions, targets, draws, buckets, told, classes.names, wanted.seed)
+    return Case(given, game, positions, targets, draws, buckets, told, classes.names, wanted.seed)
 
 
 def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) -> None:

@@ -213,7 +213,7 @@ def entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str, tupl
 
 def _exact(case: Case, notes: list[str]) -> Explanation | None:
     """Return the exact Shapley values of all inputs; None, with a note, where they cost too much."""
-    reference = case.question.reference
+    reference = case.game.reference
     asked = 1 if reference.own else len(reference.rows)
     cost = sum(2.0**own.d * len(places) for own, places in case.buckets) * asked
     if cost > AFFORDABLE:
@@ -229,13 +229,13 @@ def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explan
     for label, own in rows.items():
         if truth is not None:
             parts.append(error.measure(own, truth, seed=case.seed, scale_free=label == CONTROL).assign(method=label))
-    if case.question.model.task == "regression":
+    if case.game.model.task == "regression":
         notes.append("A regression has no log-odds, so deletion and insertion AUC are not measured.")
     else:
-        question = case.question if len(case.buckets) > 1 else case.question.having(features=case.buckets[0][0])
+        game = case.game if len(case.buckets) > 1 else case.game.having(features=case.buckets[0][0])
         try:
             for label, own in rows.items():
-                curves = log_odds.measure(own, question, case.inputs, case.buckets, case.seed)
+                curves = log_odds.measure(own, game, case.inputs, case.buckets, case.seed)
                 parts.append(curves[curves["x"].isna()].assign(method=label))
         except ShapelineError as failure:  # for probabilities of 0 or 1
             notes.append(f"Deletion and insertion AUC are not measured: {failure}")

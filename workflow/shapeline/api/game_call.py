@@ -24,7 +24,7 @@ from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import (
     Evaluation,
-    SetQuestion,
+    OutputGame,
     Values,
     check_outputs,
     names_of,
@@ -171,7 +171,7 @@ def _attributed(values: Values, parsed: MethodSettings, features: Features, coun
     check_outputs(parsed, count)
     each, same = np.arange(count), np.zeros(count, int)
     options = Options(seed, draws=same, on_error=values.how.on_error, outputs=count > 1)
-    [record] = attribute(SetQuestion(values.of, features), each, each, parsed, options)
+    [record] = attribute(OutputGame(values.of, features), each, each, parsed, options)
     record.evaluations[:] = values.evaluations
     for details in record.details if values.file else ():
         details["reused"] = values.reused

@@ -41,7 +41,7 @@ class ModelGame:
         if len(set(case.positions.tolist())) != 1:
             raise ShapelineError(f"ModelGame: x has {len(case.given.inputs)} inputs; give one, as x[:1]")
         [(features, _)] = case.buckets
-        self.question = case.question.having(features=features)
+        self.game = case.game.having(features=features)
         self.inputs, self.targets, self.n_players = case.inputs, case.targets, features.d
         names = case.given.shown[0] if case.given.spoken else names_of(features)
         self.player_names = _numbered(list(map(str, names)))
@@ -50,7 +50,7 @@ class ModelGame:
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return the values (K,), or (K, n_classes), of coalitions (K, n_players)."""
-        values = self.question.values(self.inputs, np.asarray(masks, bool), self.targets)
+        values = self.game.values(self.inputs, np.asarray(masks, bool), self.targets)
         return values.T if len(values) > 1 else values[0]
 
 

@@ -43,7 +43,7 @@ class ExplanationContext:
     device: str = "cpu"
     form: ExecutionBackend | None = None
 
-    def question(self, value: str) -> Game:
+    def game(self, value: str) -> Game:
         """What is asked of the model; its features are None where they depend on the instance."""
         return Game(self.model, self.reference, self.features, value, self.form)
 
@@ -152,8 +152,8 @@ def form_for(
         form = ExecutionBackend("plain", form.batch)  # a job that has TensorFlow runs the network itself
     if settings is None or (settings.precision == "float32" and not settings.compile):
         return form
-    question = Game(subject.model, subject.reference, subject.features, form=form)
-    return calibration.choose_backend(question, _training_inputs(subject), settings.precision, settings.compile)
+    game = Game(subject.model, subject.reference, subject.features, form=form)
+    return calibration.choose_backend(game, _training_inputs(subject), settings.precision, settings.compile)
 
 
 def calibrate(subject: ExplanationContext, weights: str | None = None) -> ExecutionBackend:

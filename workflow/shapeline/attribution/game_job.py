@@ -21,7 +21,7 @@ from shapeline.attribution.game_values import LONG, WHERE, ValueRows
 from shapeline.attribution.row_store import Table, digest_file, digest_of
 from shapeline.attribution.rows import rows_at
 from shapeline.attribution.run import Options, attribute
-from shapeline.attribution.set_game import Evaluation, SetQuestion, Values, check_outputs, keys_of, names_of
+from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_outputs, keys_of, names_of
 from shapeline.attribution.settings import AttributionSettings
 from shapeline.datasets.sources import source_files
 from shapeline.designs.design import whole
@@ -260,5 +260,5 @@ class GameJob:
             device=self.device,
             outputs=len(each) > 1,
         )
-        question = SetQuestion(values.of, game.features)
-        return attribute(question, each, each, self.settings.method, options)
+        outputs = OutputGame(values.of, game.features)
+        return attribute(outputs, each, each, self.settings.method, options)

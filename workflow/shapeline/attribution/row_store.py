@@ -1,6 +1,6 @@
 """Rows that were computed before, found again by a digest of everything that defines their numbers.
 
-A table holds the rows of one question: settings, code, model, baseline, versions. An address names what was asked
+A table holds the rows of one attribution: settings, code, model, baseline, versions. An address names what was asked
 within it: an instance's own input, the explained class, the repeat. Every append writes a Parquet segment of its own
 under a temporary name and renames it, so that writers share no file, readers need no lock, and a killed job loses what
 it computed since its last append. Snakemake does not know these files: rows outlive the removal of a job's output.

@@ -80,7 +80,7 @@ def explain_rows(
     method, seed = settings.method, settings.game.seed
     options = _options(subject, settings, options or Options())
     explained = subject.change_features(method.features) if method.features else subject
-    asked = explained.question(settings.game.value)
+    asked = explained.game(settings.game.value)
     inputs = subject.inputs(share) if inputs is None else inputs
     missing = stored.find() if stored else np.ones((len(share), settings.repeats), bool)
     computed: list[pd.DataFrame] = []
@@ -131,7 +131,7 @@ class _Part:
     positions: of the instances in the shard; shown: the experiment's features, where the method has others.
     """
 
-    question: Game
+    game: Game
     method: MethodSettings
     inputs: np.ndarray
     share: pd.DataFrame
@@ -146,7 +146,7 @@ class _Part:
     def explain(self, options: Options, moment: float) -> pd.DataFrame:
         """Return the rows, whose seconds have settled, and store them."""
         explanations = self._attribute(options)
-        if not (options.values or waits(self.question, options)):  # stored by now, and a server is not ours
+        if not (options.values or waits(self.game, options)):  # stored by now, and a server is not ours
             again = dataclasses.replace(options, progress=None, save=None)
             _settle_seconds(explanations, lambda: self._attribute(again), moment)
         everyone = np.arange(len(self.share))
@@ -159,16 +159,16 @@ class _Part:
 
         Peers are compiled as they run, for seconds that are no instance's.
         """
-        question = self.question
-        warm_up(question, self.method, options.seed)
-        if question.features.d and question.model:
+        game = self.game
+        warm_up(game, self.method, options.seed)
+        if game.features.d and game.model:
             openblas()
             with contextlib.suppress(ShapelineError):
-                question.values(self.inputs[:1], np.ones((2, question.features.d), bool))
+                game.values(self.inputs[:1], np.ones((2, game.features.d), bool))
         if options.timing == "per_instance" or self.method.method.family == "peers":
             ids = self.share["instance"].to_numpy()[:1]
             few = dataclasses.replace(options, instances=ids, progress=None, time_limit=None)
-            attribute(question, self.inputs[:1], targets(self.share[:1]), self.method, few)
+            attribute(game, self.inputs[:1], targets(self.share[:1]), self.method, few)
 
     def save(self, places: np.ndarray, explanations: list[Explanation]) -> None:
         """Note a chunk, and store all that are noted every few seconds."""
@@ -180,7 +180,7 @@ class _Part:
             self.waiting, self.since = [], time.monotonic()
 
     def _attribute(self, options: Options) -> list[Explanation]:
-        return attribute(self.question, self.inputs, targets(self.share), self.method, options)
+        return attribute(self.game, self.inputs, targets(self.share), self.method, options)
 
     def _keep(self, places: np.ndarray, explanations: list[Explanation]) -> None:
         if self.stored and len(places):
@@ -191,7 +191,7 @@ class _Part:
         frames = []
         for explanation, budget in zip(explanations, self.method.budgets, strict=True):
             if self.shown:  # of a cell's equal share there is no standard error
-                spread = feature_kinds.spread(explanation.scores, self.question.features, self.shown)
+                spread = feature_kinds.spread(explanation.scores, self.game.features, self.shown)
                 nothing = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
                 explanation = dataclasses.replace(explanation, scores=spread, **nothing)
             budget = None if isinstance(budget, StoppingCriterion) else budget

@@ -88,10 +88,10 @@ class Options:
     on_error: "record" makes a MethodFailure a row with its status, "fail" raises it.
     progress: called with the instances done and the evaluations made.
     save: called with the positions of a chunk of instances and their explanations, one per budget.
-    values: of this question's coalitions, and `addresses` of the instances among them; `evaluations` are what the
+    values: of this game's coalitions, and `addresses` of the instances among them; `evaluations` are what the
     method asks, and `seconds` what that took, in this run or when it was stored.
     dataset: whose training part the methods of labelled points read; all_points: all of it.
-    background: reference of a method that makes scores itself, in place of the question's.
+    background: reference of a method that makes scores itself, in place of the game's.
     device: of what is computed beside the model.
     outputs: the instances are outputs of one game, explained together by one sample and one estimator.
     timing: "per_instance" explains and times one instance after another.
@@ -125,7 +125,7 @@ class _Run:
     that it names.
     """
 
-    question: Game
+    game: Game
     method: MethodSettings
     options: Options
     inputs: np.ndarray
@@ -141,7 +141,7 @@ class _Run:
 
 
 def attribute(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     method: MethodSettings,
@@ -149,43 +149,43 @@ def attribute(
 ) -> list[Explanation]:
     """Explain inputs (n, *input shape) for targets (n,) by a method.
 
-    question: of a method that asks no model, the model may be None. An Explanation for each budget of the method.
+    game: its model may be None for a method that evaluates no model. An Explanation for each budget of the method.
     Raises ShapelineError for a model that returns NaN, and for any failure when on_error is "fail".
     """
     began, options = now(), options or Options()
-    results = [blank(len(inputs), question.features, targets) for _ in method.budgets]
+    results = [blank(len(inputs), game.features, targets) for _ in method.budgets]
     everyone = range(len(inputs))
     try:
-        _check_method(method, question, options)
+        _check_method(method, game, options)
     except MethodFailure as failure:
         if options.on_error == "fail":
             raise
         for result in results:
             result.fail(everyone, failure, failure.status)
         return results
-    if question.model and len(inputs):
-        question.model.check_rows(inputs)
+    if game.model and len(inputs):
+        game.model.check_rows(inputs)
     ids = np.arange(len(inputs)) if options.instances is None else np.asarray(options.instances)
     draws = ids if options.draws is None else np.asarray(options.draws)
-    designs, designed, spend = _designs(method, question, options, results)
+    designs, designed, spend = _designs(method, game, options, results)
     if not designed:
         return results
-    sampling = sample(method, question.features, designs, inputs, options.seed, draws, options.outputs)
-    spent = np.full(len(inputs), began.since(waits(question, options)) / max(len(inputs), 1))
+    sampling = sample(method, game.features, designs, inputs, options.seed, draws, options.outputs)
+    spent = np.full(len(inputs), began.since(waits(game, options)) / max(len(inputs), 1))
     instances = inputs, targets, ids, draws
-    scorer = (None, {}) if designs else _scorer(method, question, options, spend)
-    run = _Run(question, method, options, *instances, designed, spent, 0 * spent, sampling, *scorer)
+    scorer = (None, {}) if designs else _scorer(method, game, options, spend)
+    run = _Run(game, method, options, *instances, designed, spent, 0 * spent, sampling, *scorer)
     _explain_all(run)
     return results
 
 
-def warm_up(question: Game, method: MethodSettings, seed: int) -> None:
+def warm_up(game: Game, method: MethodSettings, seed: int) -> None:
     """Make a design and read it out once: what they import, and the first use of it, is no instance's seconds."""
-    if not method.method.is_design or not question.features.d:
+    if not method.method.is_design or not game.features.d:
         return
     with contextlib.suppress(ShapelineError):  # what this raises, the method will too
-        spend = method.spend(question.features, method.budgets[-1])
-        design = method.design(question.features, spend, seed, keep=False)
+        spend = method.spend(game.features, method.budgets[-1])
+        design = method.design(game.features, spend, seed, keep=False)
         values = np.random.default_rng(0).random((1, design.evaluations))
         if method.read_stack:
             method.read_stack(design.masks[None], values)
@@ -195,14 +195,14 @@ def warm_up(question: Game, method: MethodSettings, seed: int) -> None:
             design.attribute(values)
 
 
-def waits(question: Game, options: Options) -> bool:
+def waits(game: Game, options: Options) -> bool:
     """Whether the numbers may come from elsewhere: a GPU, or what a function asks."""
-    return options.device != "cpu" or bool(question.model and question.model.framework == "function")
+    return options.device != "cpu" or bool(game.model and game.model.framework == "function")
 
 
-def _check_method(method: MethodSettings, question: Game, options: Options) -> None:
-    """Stop where the method cannot run on this question at all."""
-    name, model, dataset = method.name, question.model, options.dataset
+def _check_method(method: MethodSettings, game: Game, options: Options) -> None:
+    """Stop where the method cannot run on this game at all."""
+    name, model, dataset = method.name, game.model, options.dataset
     if method.method.family == "data" and dataset is None:
         raise ShapelineError(f"{name}: labelled examples are needed; run it in an experiment of the workflow")
     if method.method.family == "data" and dataset.labels.ndim == 2:
@@ -219,11 +219,11 @@ def _check_method(method: MethodSettings, question: Game, options: Options) -> N
 
 
 def _designs(
-    method: MethodSettings, question: Game, options: Options, results: list[Explanation]
+    method: MethodSettings, game: Game, options: Options, results: list[Explanation]
 ) -> tuple[list[tuple[float | None, Design | Size]], list[Explanation], float | None]:
     """The designs of the budgets, or their sizes where each instance has its own, none of a method that makes scores
     itself; the results of those budgets that have one; and the last budget, as a multiple of d."""
-    designs, designed, spend, features = [], [], None, question.features
+    designs, designed, spend, features = [], [], None, game.features
     for budget, result in zip(method.budgets, results, strict=True):
         try:
             if features.d == 0:
@@ -241,17 +241,15 @@ def _designs(
     return designs, designed, spend
 
 
-def _scorer(
-    method: MethodSettings, question: Game, options: Options, spend: float | None
-) -> tuple[Call, dict[str, Any]]:
+def _scorer(method: MethodSettings, game: Game, options: Options, spend: float | None) -> tuple[Call, dict[str, Any]]:
     """The function of a method that makes scores itself, and what it may name beside what differs by chunk."""
-    return method.scorer(question.model and question.model.framework), {
+    return method.scorer(game.model and game.model.framework), {
         **method.arguments,
-        "question": question.having(reference=options.background) if options.background else question,
-        "features": question.features,
-        "d": question.features.d,
+        "game": game.having(reference=options.background) if options.background else game,
+        "features": game.features,
+        "d": game.features.d,
         "seed": options.seed,
-        "budget": evaluations_of(spend, question.features.d) if spend else None,
+        "budget": evaluations_of(spend, game.features.d) if spend else None,
         "dataset": options.dataset,
         "all_points": options.all_points,
         "device": options.device,
@@ -310,15 +308,15 @@ def _explain_together(run: _Run, places: np.ndarray, asked: Batch | Rounds, bega
             else:
                 began = now()  # the values of the ends are not the method's
                 answers = [_from_scorer(run, places)]
-        took = began.since(waits(run.question, run.options))  # without the ceiling, which is no method's
+        took = began.since(waits(run.game, run.options))  # without the ceiling, which is no method's
         run.spent[places] += took / len(places)
         if run.method.method.exact:
-            for place, own in zip(places, best_orders(asked.masks, values, run.question.value), strict=True):
+            for place, own in zip(places, best_orders(asked.masks, values, run.game.value), strict=True):
                 run.results[-1].details[place].update(own)
         for result, answer in zip(run.results, answers, strict=True):
             _store(run, places, result, answer, asked)
             result.value_full[places], result.value_empty[places] = full, empty
-        _check_own_answers(run.question, run.inputs[places], run.targets[places], np.asarray(full))
+        _check_own_answers(run.game, run.inputs[places], run.targets[places], np.asarray(full))
     if asked.several:
         for place, number in zip(places, np.broadcast_to(asked.distinct, len(values)), strict=True):
             run.results[-1].details[place]["evaluated"] = int(number)  # coalitions of all budgets together
@@ -350,16 +348,16 @@ def _evaluate_among(run: _Run, places: np.ndarray, rows: np.ndarray, masks: np.n
 def _evaluate(run: _Run, places: np.ndarray, masks: np.ndarray) -> np.ndarray:
     """Values (m, K) of coalitions (K, d) or (m, K, d) of the instances at places (m,); NaN without a model."""
     inputs, targets = run.inputs[places], run.targets[places]
-    if run.question.model is None:
+    if run.game.model is None:
         return np.full((len(places), masks.shape[-2]), np.nan)
     if run.options.values is None or run.scorer is not None:
-        return run.question.values(inputs, masks, targets)
+        return run.game.values(inputs, masks, targets)
 
     def evaluate(rows: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, float]:
         began = now()
         with locate_input(rows):
-            made = run.question.values(inputs[rows], missing, targets[rows])
-        return made, began.since(waits(run.question, run.options))
+            made = run.game.values(inputs[rows], missing, targets[rows])
+        return made, began.since(waits(run.game, run.options))
 
     named = [run.options.addresses[place] for place in places]
     values, reused, took = run.options.values.values(named, masks, evaluate)
@@ -378,7 +376,7 @@ def _from_scorer(run: _Run, places: np.ndarray) -> Answer:
         "targets": run.targets[places],
         "instances": (run.ids if by_id else run.draws)[places],
     }
-    name, model = run.method.name, run.question.model
+    name, model = run.method.name, run.game.model
     try:
         scores, evaluations, *said = run.scorer({**run.given, **own})
     except CANNOT as error:  # a library, or a derivative, that the model is not made for
@@ -394,7 +392,7 @@ def _from_scorer(run: _Run, places: np.ndarray) -> Answer:
 
 def _store(run: _Run, places: np.ndarray, result: Explanation, answer: Answer, asked: Batch | Rounds) -> None:
     """Put what a method said of a chunk into its places of the result."""
-    shape = run.question.features.shape
+    shape = run.game.features.shape
     result.scores[places] = np.reshape(answer.scores, (-1, *shape))
     result.evaluations[places] = answer.evaluations
     for name, own in (("standard_error", shape), ("interaction_values", (-1,)), ("interactions_standard_error", (-1,))):

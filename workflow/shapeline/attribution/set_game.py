@@ -152,8 +152,8 @@ class Values:
 
 
 @dataclass(frozen=True, eq=False)
-class SetQuestion:
-    """A game as the question of an attribution: its outputs stand in the place of the instances."""
+class OutputGame:
+    """A set function as the game of an attribution: its outputs stand in the place of the instances."""
 
     evaluate: Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), to (K, outputs)
     features: Features
@@ -162,8 +162,8 @@ class SetQuestion:
         framework="function", architecture="game", check_rows=lambda inputs: None
     )
 
-    def having(self, **_) -> "SetQuestion":
-        """Return the same question, which has no other form, baseline or model."""
+    def having(self, **_) -> "OutputGame":
+        """Return the same game, which has no other backend, baseline or model."""
         return self
 
     def values(self, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None = None) -> np.ndarray:

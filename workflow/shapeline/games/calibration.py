@@ -83,16 +83,16 @@ def own_rows(model: Classifier, reference: Reference) -> int | None:
     return ROWS_OF_PATCHES if reference.leaves_out else getattr(model.module, "rows_a_call", None)
 
 
-def choose_backend(question: Game, inputs: np.ndarray, precision: str, compiled: bool) -> ExecutionBackend:
+def choose_backend(game: Game, inputs: np.ndarray, precision: str, compiled: bool) -> ExecutionBackend:
     """The form that an experiment asks for by its keys precision and compile, verified as `calibrate` does; of torch.
 
-    question: with the calibrated form, whose batch it keeps. Raises ShapelineError where the model cannot take it, or
+    game: with the calibrated form, whose batch it keeps. Raises ShapelineError where the model cannot take it, or
     where it differs by more than TOLERANCE (BFLOAT16_TOLERANCE).
     """
     name = "_".join(["compiled"] * compiled + ["bfloat16"] * (precision == "bfloat16"))
-    inputs, model = as_array(inputs), question.model
-    form = ExecutionBackend(name, question.form.batch)
-    differs = backend_of(model).difference(question.having(form=form), inputs)
+    inputs, model = as_array(inputs), game.model
+    form = ExecutionBackend(name, game.form.batch)
+    differs = backend_of(model).difference(game.having(form=form), inputs)
     allowed = BFLOAT16_TOLERANCE if precision == "bfloat16" else TOLERANCE
     if not differs <= allowed:
         key = "precision: bfloat16" if precision == "bfloat16" else "compile: true"
@@ -103,29 +103,29 @@ def choose_backend(question: Game, inputs: np.ndarray, precision: str, compiled:
     return dataclasses.replace(form, difference=differs)
 
 
-def _calibrate_batches(question: Game, document: np.ndarray) -> ExecutionBackend:
+def _calibrate_batches(game: Game, document: np.ndarray) -> ExecutionBackend:
     """The form of rows that are cut into batches inside a call, with its rate on masks of all sizes."""
     if document.ndim == 4:
-        patch = getattr(question.model.module, "patch", 1)
+        patch = getattr(game.model.module, "patch", 1)
         features = build({"kind": "patch", "size": patch}, {"input_shape": document.shape[1:]})
     else:
         features = Features("word", document.shape[1:], np.arange(document.shape[1], dtype=np.int32))
     shares = np.linspace(0, 1, 256)[:, None]
     masks = np.random.default_rng(0).random((256, features.d)) < shares
     began = time.perf_counter()
-    question.having(features=features).values(document, masks)
-    return dataclasses.replace(question.form, rate=len(masks) / (time.perf_counter() - began))
+    game.having(features=features).values(document, masks)
+    return dataclasses.replace(game.form, rate=len(masks) / (time.perf_counter() - began))
 
 
-def _try_windows(question: Game, document: np.ndarray) -> ExecutionBackend:
+def _try_windows(game: Game, document: np.ndarray) -> ExecutionBackend:
     """Its form, or the shortcut over windows where it gives the same log-probabilities on random masks, and faster."""
-    form, cells = question.form, np.arange(document.shape[1], dtype=np.int32)
+    form, cells = game.form, np.arange(document.shape[1], dtype=np.int32)
     features = Features("word", (len(cells),), cells)
     masks = np.random.default_rng(0).random((256, features.d)) < 0.5
     masks[:2] = [[False], [True]]
     values, rates = {}, {}
     for tried in (form, dataclasses.replace(form, name="windows")):
-        asked = question.having(features=features, form=tried)
+        asked = game.having(features=features, form=tried)
         for _ in range(3):  # the first is a warm-up; of the others the better one counts
             began = time.perf_counter()
             values[tried.name] = asked.values(document, masks)

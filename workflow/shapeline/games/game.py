@@ -81,18 +81,16 @@ class Game:
             targets = checked_targets(self.model, inputs, targets)
         elif self.value == PREDICTION:
             targets = np.zeros(len(inputs), np.int64)
-        question = self if self.form else self.having(form=ExecutionBackend())
-        run = _evaluate_windows if question.form.name == "windows" else backend_of(self.model).values
-        values = run(question, inputs, masks, targets, progress)
+        game = self if self.form else self.having(form=ExecutionBackend())
+        run = _evaluate_windows if game.form.name == "windows" else backend_of(self.model).values
+        values = run(game, inputs, masks, targets, progress)
         return (
-            _replace_full_values(question, inputs, masks, targets, values)
-            if self.model.framework == "function"
-            else values
+            _replace_full_values(game, inputs, masks, targets, values) if self.model.framework == "function" else values
         )
 
 
 def _replace_full_values(
-    question: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, values: np.ndarray
+    game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, values: np.ndarray
 ) -> np.ndarray:
     """Values (n, K) whose full coalitions are what a function says of each input itself, in one row.
 
@@ -105,9 +103,9 @@ def _replace_full_values(
     whole = np.ones((1, masks.shape[-1]), bool)
 
     def ask(some: np.ndarray) -> np.ndarray:
-        alone = question.having(reference=Reference(inputs[some[:1]]))
+        alone = game.having(reference=Reference(inputs[some[:1]]))
         of_some = None if targets is None else targets[some]
-        return backend_of(question.model).values(alone, inputs[some], whole, of_some, None)[:, 0]
+        return backend_of(game.model).values(alone, inputs[some], whole, of_some, None)[:, 0]
 
     own = np.zeros(len(values))
     own[rows] = ask(rows)
@@ -116,22 +114,22 @@ def _replace_full_values(
     if is_apart(masked, each).any():  # how far a row alone is from one among others is measured where it matters
         few = rows[:SINGLE]
         allowed = max(abs(float(ask(few[i : i + 1])[0] - own[few[i]])) for i in range(len(few)))
-        check_full(question.model.architecture, masked, each, np.nonzero(full)[0], allowed)
+        check_full(game.model.architecture, masked, each, np.nonzero(full)[0], allowed)
     values[full] = each
     return values
 
 
 def _evaluate_windows(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     """Values of a model with a local receptive field, whose windows are tabled once a document (windows.py)."""
-    model, reference = question.model, question.reference
+    model, reference = game.model, game.reference
     result = np.empty((len(inputs), masks.shape[-2]))
-    expected = question.value == "expected_log_probability"
+    expected = game.value == "expected_log_probability"
     full = model.log_probs(inputs) if targets is None or expected else None
     targets = full.argmax(1) if targets is None else targets
     full = np.exp(full) if expected else None
@@ -139,11 +137,11 @@ def _evaluate_windows(
     rows = rows[0] if reference.own is None else rows
     evaluations = 0
     for start, stop, first, last, logits in importlib.import_module(WINDOWS[model.framework]).values(
-        model, inputs, rows, masks, question.features
+        model, inputs, rows, masks, game.features
     ):
         of_block = targets[start:stop], None if full is None else full[start:stop]
-        block = result[start:stop, first:last] = score(logits, *of_block, question.value)
-        check_finite(question, block, start, first)
+        block = result[start:stop, first:last] = score(logits, *of_block, game.value)
+        check_finite(game, block, start, first)
         evaluations += (stop - start) * (last - first)
         if progress:
             progress(stop if last == masks.shape[-2] else 0, evaluations)

@@ -39,17 +39,17 @@ def shared_reference(reference: Reference, inputs: np.ndarray) -> Reference:
     return Reference(as_array(reference.of(inputs[:1])[0], inputs.dtype))
 
 
-def given_rows(question, inputs: np.ndarray, masks: np.ndarray, start: int) -> np.ndarray:
+def given_rows(game, inputs: np.ndarray, masks: np.ndarray, start: int) -> np.ndarray:
     """Rows (n, K, M, cells) that hang on what is present, of inputs (n, cells) from instance `start` on; masks (K, d),
     or those of all instances (all, K, d)."""
     own = masks[None] if masks.ndim == 2 else masks[start : start + len(inputs)]
-    kept = question.features.expand(own.reshape(-1, own.shape[-1])).reshape(*own.shape[:2], -1)
-    return as_array(question.reference.given(inputs, kept), inputs.dtype)
+    kept = game.features.expand(own.reshape(-1, own.shape[-1])).reshape(*own.shape[:2], -1)
+    return as_array(game.reference.given(inputs, kept), inputs.dtype)
 
 
-def check_question(question, inputs: np.ndarray, masks: np.ndarray) -> None:
-    model, features, value = question.model, question.features, question.value
-    reference = shared_reference(question.reference, inputs)
+def check_question(game, inputs: np.ndarray, masks: np.ndarray) -> None:
+    model, features, value = game.model, game.features, game.value
+    reference = shared_reference(game.reference, inputs)
     if value not in (*VALUES, PREDICTION):
         raise ShapelineError(f"engine: unknown value '{value}'.{nearest(value, (*VALUES, PREDICTION))}")
     if (value == PREDICTION) != (model.task == "regression"):
@@ -112,7 +112,7 @@ def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarra
         )
 
 
-def check_finite(question, block: np.ndarray, start: int, first: int) -> None:
+def check_finite(game, block: np.ndarray, start: int, first: int) -> None:
     """Stop at the first NaN or infinite value of a block, naming model, instance and coalition.
 
     block: values (instances, coalitions) from instance `start` and coalition `first` on.
@@ -120,9 +120,9 @@ def check_finite(question, block: np.ndarray, start: int, first: int) -> None:
     if np.isfinite(block).all():
         return
     row, column = np.argwhere(~np.isfinite(block))[0]
-    model, output = question.model, block[row, column]
+    model, output = game.model, block[row, column]
     where = f"engine: model '{model.architecture}', instance {{instance}}, coalition {first + column}"
-    if model.framework == "function" and question.value != PREDICTION and not np.isnan(output):
+    if model.framework == "function" and game.value != PREDICTION and not np.isnan(output):
         raise ShapelineError(
             f'{where}: the probability is 0 or 1 and has no finite log; use value="probability"', start + row
         )

@@ -35,7 +35,7 @@ class _Asked:
     forward: the function or graph; buffers: of a tile's filled rows, one a thread; step: coalitions of a tile; limit:
     rows of a call."""
 
-    question: Game
+    game: Game
     inputs: np.ndarray
     masks: np.ndarray
     absent: np.ndarray
@@ -47,19 +47,19 @@ class _Asked:
 
 
 def values(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     """As Game.values, which has checked everything: values (n, K) float64."""
-    model, size = question.model, math.prod(inputs.shape[1:])
-    absent = _bits(shared_reference(question.reference, inputs).rows)
+    model, size = game.model, math.prod(inputs.shape[1:])
+    absent = _bits(shared_reference(game.reference, inputs).rows)
     result = np.empty((len(inputs), masks.shape[-2]))
     n, K, M = *result.shape, len(absent)
-    limit, full = rows_a_call(question.form.batch, size, model.most_rows, _device(model)), None
-    expected = question.value == "expected_log_probability"
+    limit, full = rows_a_call(game.form.batch, size, model.most_rows, _device(model)), None
+    expected = game.value == "expected_log_probability"
     if targets is None or expected:
         full = model.log_probs(inputs, limit)
         model.n_classes = full.shape[1]
@@ -67,7 +67,7 @@ def values(
     full = np.exp(full) if expected else None
     a, b = tile(n, K, max(1, limit // M))
     chunk = b * max(1, MASK_BYTES["cpu"] // (4 * size * b))
-    threads = _threads(question)
+    threads = _threads(game)
     blocks = [slice(start, min(start + a, n)) for start in range(0, n, a)]
     # Where there are fewer blocks of instances than threads, these share the coalitions of a block.
     step = chunk if len(blocks) >= threads else b * math.ceil(min(chunk, K) / b / threads)
@@ -76,7 +76,7 @@ def values(
     for _ in range(threads):
         buffers.put(np.empty((a * b * M, size), absent.dtype))
     forward = _forward(model, threads)
-    asked = _Asked(question, inputs, masks, absent, _columns(question.features), forward, buffers, b, limit)
+    asked = _Asked(game, inputs, masks, absent, _columns(game.features), forward, buffers, b, limit)
     for first in range(0, K, chunk):
         last, shared = min(first + chunk, K), None  # frees those of the chunk before, which are as large
         # Masks that all instances share are expanded to input cells once, not once an instance.
@@ -91,7 +91,7 @@ def values(
         tasks = [(block, part) for block in blocks for part in parts]
         for (block, part), made in zip(tasks, run_tasks(run, tasks, threads), strict=True):
             result[block, part] = made
-            check_finite(question, made, block.start, part.start)
+            check_finite(game, made, block.start, part.start)
             if progress:
                 evaluations = first * n + block.start * (last - first) + len(made) * (part.stop - first)
                 progress((block.stop if part.stop == K else block.start) if last == K else 0, evaluations)
@@ -103,11 +103,11 @@ def _device(model: Classifier) -> str:
     return "function" if model.framework == "function" else "cpu"
 
 
-def _threads(question: Game) -> int:
+def _threads(game: Game) -> int:
     """Threads that fill and ask rows of their own: those of a graph; a function, and what fills in by the instance or
     by the coalition, may be made for one."""
-    reference = question.reference
-    return 1 if reference.own is not None or reference.given is not None else _calls(question.model)
+    reference = game.reference
+    return 1 if reference.own is not None or reference.given is not None else _calls(game.model)
 
 
 def _calls(model: Classifier) -> int:
@@ -134,10 +134,10 @@ def _evaluate_tiles(
     of_block: tuple,
     buffer: np.ndarray,
 ) -> np.ndarray:
-    question, rows, scored, outputs = asked.question, asked.inputs[instances], [], []
-    absent, by_column = asked.absent, takes_columns(question)
-    if question.reference.own is not None:
-        own = as_array(question.reference.own(rows), rows.dtype)
+    game, rows, scored, outputs = asked.game, asked.inputs[instances], [], []
+    absent, by_column = asked.absent, takes_columns(game)
+    if game.reference.own is not None:
+        own = as_array(game.reference.own(rows), rows.dtype)
         absent = _bits(own.reshape(-1, *rows.shape[1:])).reshape(len(rows), 1, len(absent), -1)
     for first in range(coalitions.start, coalitions.stop, asked.step):
         last = min(first + asked.step, coalitions.stop)
@@ -145,8 +145,8 @@ def _evaluate_tiles(
             present = _present(asked.masks[instances, first:last], asked.columns, absent.dtype)
         else:
             present = shared[:, first - coalitions.start : last - coalitions.start]
-        if question.reference.given is not None:
-            given = given_rows(question, rows, asked.masks[..., first:last, :], instances.start)
+        if game.reference.given is not None:
+            given = given_rows(game, rows, asked.masks[..., first:last, :], instances.start)
             absent = _bits(given.reshape(-1, *rows.shape[1:])).reshape(*given.shape[:3], -1)
         pairs = (len(rows), last - first, len(asked.absent))
         filled = buffer[: math.prod(pairs)]
@@ -156,14 +156,14 @@ def _evaluate_tiles(
         else:
             fill(present[:, :, None], _bits(rows)[:, None, None], absent, filled.reshape(*pairs, -1))
             tile_rows = filled.view(rows.dtype).reshape(-1, *rows.shape[1:])
-        outputs.append(_outputs(question.model, asked.forward, tile_rows, asked.limit).reshape(*pairs, -1))
+        outputs.append(_outputs(game.model, asked.forward, tile_rows, asked.limit).reshape(*pairs, -1))
         # A function may give its own buffer, which its next call fills again.
         if (
-            question.model.framework == "function"
+            game.model.framework == "function"
             or last == coalitions.stop
             or len(outputs) * outputs[0].size > KEPT_OUTPUTS
         ):
-            scored.append(values_of(np.concatenate(outputs, axis=1), *of_block, question.value, question.model))
+            scored.append(values_of(np.concatenate(outputs, axis=1), *of_block, game.value, game.model))
             outputs = []
     return np.concatenate(scored, axis=1)
 
@@ -231,13 +231,13 @@ def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Referenc
     return run
 
 
-def takes_columns(question: Game) -> bool:
+def takes_columns(game: Game) -> bool:
     """Whether rows are put together column by column: those of data frames, which take columns without a copy. Rows of
     an array are one after another in memory, as users mostly have them: trees are a tenth faster on these."""
-    reference = question.reference
-    if question.features.cells.ndim != 1 or reference.own is not None or reference.given is not None:
+    reference = game.reference
+    if game.features.cells.ndim != 1 or reference.own is not None or reference.given is not None:
         return False
-    return question.model.framework == "function" and getattr(question.model.module, "table", None) is not None
+    return game.model.framework == "function" and getattr(game.model.module, "table", None) is not None
 
 
 def _bits(rows: np.ndarray) -> np.ndarray:

@@ -39,18 +39,18 @@ MEASURED = 0.05  # seconds that a batch is measured for
 
 
 def values(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     """As Game.values, which has checked everything: values (n, K) float64."""
-    model, features, value, own = question.model, question.features, question.value, question.reference.own
-    reference = shared_reference(question.reference, inputs)
+    model, features, value, own = game.model, game.features, game.value, game.reference.own
+    reference = shared_reference(game.reference, inputs)
     result = np.empty((len(inputs), masks.shape[-2]))
     n, K, M = *result.shape, len(reference.rows)
-    runner = _runner(model, question.form, inputs)
+    runner = _runner(model, game.form, inputs)
     full = None
     if targets is None or value == "expected_log_probability":
         full = runner.log_probs(inputs)
@@ -68,8 +68,8 @@ def values(
             stop = min(start + a, n)
             rows = inputs[start:stop]
             instance, coalition, background = np.indices((stop - start, last - first, M), np.int32).reshape(3, -1)
-            if question.reference.given is not None:
-                filled = given_rows(question, rows, masks[..., first:last, :], start)
+            if game.reference.given is not None:
+                filled = given_rows(game, rows, masks[..., first:last, :], start)
                 absent = tf.constant(filled.reshape(-1, filled.shape[-1]))
                 background = (instance * (last - first) + coalition) * M + background
             elif own is not None:
@@ -84,7 +84,7 @@ def values(
             outputs = outputs.reshape(stop - start, last - first, M, -1)
             of_block = targets[start:stop], None if full is None else full[start:stop]
             block = result[start:stop, first:last] = score(outputs, *of_block, value)
-            check_finite(question, block, start, first)
+            check_finite(game, block, start, first)
             evaluations += (stop - start) * (last - first)
             if progress:
                 progress(stop if last == K else 0, evaluations)

@@ -37,30 +37,30 @@ MEASURED = 0.03  # seconds that a batch is measured for
 
 
 def values(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     """As Game.values, which has checked everything: values (n, K) float64."""
-    by_form = _evaluate_graph if question.form.name == "onnx" else _evaluate_module
-    return by_form(question, inputs, masks, targets, progress)
+    by_form = _evaluate_graph if game.form.name == "onnx" else _evaluate_module
+    return by_form(game, inputs, masks, targets, progress)
 
 
 def _evaluate_module(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
-    model, value, own = question.model, question.value, question.reference.own
-    reference = shared_reference(question.reference, inputs)
+    model, value, own = game.model, game.value, game.reference.own
+    reference = shared_reference(game.reference, inputs)
     result = np.empty((len(inputs), masks.shape[-2]))
     n, K, M = *result.shape, len(reference.rows)
     with evaluating(model):
-        runner = runner_of(model, question.form, traced_rows(inputs, reference))
+        runner = runner_of(model, game.form, traced_rows(inputs, reference))
         full = None
         if targets is None or value == "expected_log_probability":
             full = runner.log_probs(inputs)
@@ -69,7 +69,7 @@ def _evaluate_module(
         score = functools.partial(score_on_device, value=value, framework=model.framework, task=model.task)
         full = full.exp() if value == "expected_log_probability" else None
         absent = runner.flat(reference.rows).to(runner.device)
-        cells = runner.cells(question.features)
+        cells = runner.cells(game.features)
         a, b = tile(n, K, max(1, runner.limit // M))
         buffer = torch.empty((a * b * M, runner.size), dtype=absent.dtype, device=runner.device)
         chunk = b * max(1, MASK_BYTES[runner.device.type] // (4 * runner.size * b))
@@ -93,8 +93,8 @@ def _evaluate_module(
                     else:
                         present = shared[:, k - first : end - first]
                     pairs = (stop - start, end - k, M)
-                    if question.reference.given is not None:
-                        fill = _given_filler(runner, question, inputs[start:stop], masks[..., k:end, :], start)
+                    if game.reference.given is not None:
+                        fill = _given_filler(runner, game, inputs[start:stop], masks[..., k:end, :], start)
                     filled = buffer[: math.prod(pairs)]
                     fill(present[:, :, None], filled.view(*pairs, -1))
                     outputs.append(runner.outputs(filled).view(*pairs, -1))
@@ -102,24 +102,24 @@ def _evaluate_module(
                         scored.append(score(torch.cat(outputs, dim=1), *of_block))
                         outputs = []
                 block = result[start:stop, first:last] = torch.cat(scored, dim=1).cpu().numpy()
-                check_finite(question, block, start, first)
+                check_finite(game, block, start, first)
                 if progress:
                     progress(stop if last == K else 0, first * n + stop * (last - first))
     return result
 
 
 def _evaluate_graph(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     masks: np.ndarray,
     targets: np.ndarray | None,
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     """The same by the module's graph, whose rows numpy fills, so that each thread fills and asks its own."""
-    model = question.model
-    graph = _graph_of(model, traced_rows(inputs, shared_reference(question.reference, inputs)))
+    model = game.model
+    graph = _graph_of(model, traced_rows(inputs, shared_reference(game.reference, inputs)))
     try:
-        return numpy_backend.values(question.having(model=graph), inputs, masks, targets, progress)
+        return numpy_backend.values(game.having(model=graph), inputs, masks, targets, progress)
     finally:
         model.most_rows, model.n_classes = graph.most_rows, graph.n_classes
 
@@ -129,9 +129,9 @@ def _graph_of(model: Classifier, rows: np.ndarray) -> Classifier:
     return dataclasses.replace(model, module=prepare(model, ExecutionBackend("onnx"), rows).graph, runtime="onnx")
 
 
-def _given_filler(runner: Runner, question: Game, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
+def _given_filler(runner: Runner, game: Game, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
     """The filler of a tile whose masked features hang on the present ones; arguments as of `given_rows`."""
-    rows = given_rows(question, inputs, masks, start)
+    rows = given_rows(game, inputs, masks, start)
     absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*rows.shape[:3], -1)
     return filler(absent, runner.flat(inputs).to(runner.device)[:, None, None])
 
@@ -177,9 +177,9 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
         return calibration_search.search(forms, candidate, plan, began)
 
 
-def difference(question: Game, inputs: np.ndarray) -> float:
+def difference(game: Game, inputs: np.ndarray) -> float:
     """Largest difference of log-probabilities of the form to the plain model on 64 masked rows, as _difference."""
-    model, form, reference = question.model, question.form, shared_reference(question.reference, inputs)
+    model, form, reference = game.model, game.form, shared_reference(game.reference, inputs)
     with evaluating(model):
         traced, rows = traced_rows(inputs, reference), masked_rows(inputs, reference, count=64)
         expected = runner_of(model, ExecutionBackend("plain", form.batch), traced).compared(rows)

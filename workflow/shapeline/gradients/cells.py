@@ -24,16 +24,16 @@ def rows_of_a_pass(shape: tuple[int, ...], model: Classifier) -> int:
 
 
 def halving(method: Callable) -> Callable:
-    """The gradient method (question, inputs, ...), begun again with half the rows a pass whenever memory runs out.
+    """The gradient method (game, inputs, ...), begun again with half the rows a pass whenever memory runs out.
 
     Sums and draws begin again too, so that its scores are those of a pass that fits. Raises MethodFailure where memory
     runs out at one row.
     """
 
     @functools.wraps(method)
-    def again(question: Game, inputs: np.ndarray, *others, **named):
-        rows = rows_of_a_pass(inputs.shape[1:], question.model)
-        return halved(question.model, rows, lambda _: method(question, inputs, *others, **named))
+    def again(game: Game, inputs: np.ndarray, *others, **named):
+        rows = rows_of_a_pass(inputs.shape[1:], game.model)
+        return halved(game.model, rows, lambda _: method(game, inputs, *others, **named))
 
     return again
 
@@ -89,16 +89,16 @@ def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
     return pooled(maps, Features(features.kind, features.shape, features.cells[0]), mean=True)
 
 
-def score_maps(question: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.ndarray], signed: bool) -> np.ndarray:
+def score_maps(game: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.ndarray], signed: bool) -> np.ndarray:
     """Scores (n, d): means over features of maps that are upsampled to images (n, channels, height, width).
 
     maps_of: from some of the images to their maps (m, rows, columns); signed: negative values are kept.
     """
-    rows, scores = rows_of_a_pass(inputs.shape[1:], question.model), []
+    rows, scores = rows_of_a_pass(inputs.shape[1:], game.model), []
     for start in range(0, len(inputs), rows):
         maps = maps_of(slice(start, start + rows)).astype(np.float64)
         maps = maps if signed else np.maximum(maps, 0)
-        scores.append(average_map(upsampled(maps, inputs.shape[2:]), question.features))
+        scores.append(average_map(upsampled(maps, inputs.shape[2:]), game.features))
     return np.concatenate(scores)
 
 
@@ -136,12 +136,12 @@ def _format_list(convolutions: list[str]) -> str:
     return ", ".join(convolutions) or "none"
 
 
-def starts(question: Game, inputs: np.ndarray) -> np.ndarray:
+def starts(game: Game, inputs: np.ndarray) -> np.ndarray:
     """Where the paths to inputs (n, *input_shape) start, (n, M, *input_shape): the empty coalition of the engine.
 
     That is the reference's rows, but the input itself in cells that are never removed (padding, spaces).
     """
-    rows, cells = question.reference.of(inputs).astype(inputs.dtype), question.features.cells
+    rows, cells = game.reference.of(inputs).astype(inputs.dtype), game.features.cells
     if cells.min() >= 0:  # rows that the inputs share are not copied for each
         return np.broadcast_to(rows, (len(inputs), *rows.shape[1:]))
     return np.where(cells < 0, inputs[:, None], rows)

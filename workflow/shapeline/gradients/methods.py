@@ -47,46 +47,46 @@ def bind(open_slope: OpenSlope) -> tuple[Callable, ...]:
     return tuple(halving(functools.partial(method, open_slope)) for method in methods)
 
 
-def saliency(open_slope: OpenSlope, question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
+def saliency(open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
     """|∂ log p_target / ∂x|, unsigned: largest over channels, mean over a feature's cells (Simonyan et al. 2013).
 
     inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance (one pass, forward and back).
     Of tokens it is the L2 norm of the derivative by their embedding.
     """
-    with open_slope(question.model, inputs, targets) as slope:
+    with open_slope(game.model, inputs, targets) as slope:
         size = functools.partial(np.linalg.norm, axis=-1) if slope.tokens else np.abs
         of_cells = [size(gradient).astype(np.float64) for gradient, _ in _gradients(slope, inputs)]
-    return absolute(np.concatenate(of_cells), question.features), 1
+    return absolute(np.concatenate(of_cells), game.features), 1
 
 
 def gradient_x_input(
-    open_slope: OpenSlope, question: Game, inputs: np.ndarray, targets: np.ndarray
+    open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """x · ∂ log p_target / ∂x, signed, summed over a feature's cells (Shrikumar et al. 2016); shapes as in saliency.
 
     Of tokens, x is their embedding.
     """
-    with open_slope(question.model, inputs, targets) as slope:
+    with open_slope(game.model, inputs, targets) as slope:
         of_cells = [slope.sum_embeddings(gradient * x) for gradient, x in _gradients(slope, inputs)]
-    return pooled(np.concatenate(of_cells), question.features), 1
+    return pooled(np.concatenate(of_cells), game.features), 1
 
 
 def gradient_x_difference(
-    open_slope: OpenSlope, question: Game, inputs: np.ndarray, targets: np.ndarray
+    open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """(x - x0) · ∂ log p_target / ∂x, signed: gradient × input for the game's own reference; shapes as in saliency.
 
     x0: the reference, averaged over its M rows; of tokens, x and x0 are embeddings. One step of integrated gradients
     at the input (Shrikumar et al. 2017, §2.3.1).
     """
-    with open_slope(question.model, inputs, targets) as slope:
-        moved = _gradients(slope, inputs, starts(question, inputs))
+    with open_slope(game.model, inputs, targets) as slope:
+        moved = _gradients(slope, inputs, starts(game, inputs))
         of_cells = [slope.sum_embeddings(gradient * difference) for gradient, difference in moved]
-    return pooled(np.concatenate(of_cells), question.features), 1
+    return pooled(np.concatenate(of_cells), game.features), 1
 
 
 def integrated_gradients(
-    open_slope: OpenSlope, question: Game, inputs: np.ndarray, targets: np.ndarray, steps: int = 50
+    open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray, steps: int = 50
 ) -> tuple[np.ndarray, int, dict]:
     """(x - x0) · mean of ∂ log p_target / ∂x on the straight path from x0 to x (Sundararajan et al. 2017, eq. 1).
 
@@ -94,12 +94,12 @@ def integrated_gradients(
     The path is integrated by Gauss-Legendre. Scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
     |sum of scores - (F(x) - mean F(x0))| of F = log p_target. A large one is flagged.
     """
-    origins = starts(question, inputs)
+    origins = starts(game, inputs)
     (n, M), (position, weight) = origins.shape[:2], nodes(steps)
     # The two ends stand among the nodes with a weight of nothing: their values tell the completeness gap.
     position, weight = np.append(position, [0, 1]).astype(np.float32), np.append(weight, [0, 0]).astype(np.float32)
     of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
-    with open_slope(question.model, inputs, targets) as slope:
+    with open_slope(game.model, inputs, targets) as slope:
         for instance, background in _passes(n, M, slope.rows):
             x, x0 = slope.points_of(inputs[instance]), slope.points_of(origins[instance, background])
             total, at_nodes = 0.0, []
@@ -114,13 +114,13 @@ def integrated_gradients(
             at_nodes = np.concatenate(at_nodes)
             np.add.at(of_cells, instance, slope.sum_embeddings(total * (x - x0)) / M)
             np.add.at(gained, instance, (at_nodes[-1] - at_nodes[-2]) / M)
-    scores = pooled(of_cells, question.features)
+    scores = pooled(of_cells, game.features)
     return scores, (steps + 2) * M, completeness(scores, gained)
 
 
 def expected_gradients(
     open_slope: OpenSlope,
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -134,7 +134,7 @@ def expected_gradients(
     {"completeness_gap": (n,)}: |sum of scores - (F(x) - mean F(x0) of the rows drawn)| of F = log p_target. A large one
     is flagged.
     """
-    origins = starts(question, inputs)
+    origins = starts(game, inputs)
     n, M = origins.shape[:2]
     generators = _generators(seed, instances)
     drawn = np.stack([generator.integers(M, size=samples) for generator in generators])
@@ -142,7 +142,7 @@ def expected_gradients(
     of_cells = np.zeros(inputs.shape)
     rows, counts = np.unique(np.arange(n)[:, None] * M + drawn, return_counts=True)
     owner, row = np.divmod(rows, M)
-    with open_slope(question.model, inputs, targets) as slope:
+    with open_slope(game.model, inputs, targets) as slope:
         for instance, sample in _passes(n, samples, slope.rows):
             x, x0 = slope.points_of(inputs[instance]), slope.points_of(origins[instance, drawn[instance, sample]])
             place = along[instance, sample].reshape(-1, *[1] * (x.ndim - 1))
@@ -150,14 +150,14 @@ def expected_gradients(
             _add_runs(of_cells, instance, slope.sum_embeddings(moved))
         of_inputs = _values(slope, lambda part: inputs[part], np.arange(n))
         of_rows = _values(slope, lambda part: origins[owner[part], row[part]], owner)
-    scores = pooled(of_cells, question.features) / samples
+    scores = pooled(of_cells, game.features) / samples
     gained = of_inputs - np.bincount(owner, of_rows * counts / samples, n)
     return scores, samples + 1 + np.bincount(owner, minlength=n), completeness(scores, gained)
 
 
 def smooth_grad(
     open_slope: OpenSlope,
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -167,7 +167,7 @@ def smooth_grad(
 ) -> tuple[np.ndarray, int]:
     """Saliency of the mean gradient of noisy copies of an input (Smilkov et al. 2017); unsigned, and pooled alike.
 
-    question: its model and its features.
+    game: its model and its features.
     inputs, targets: (n, *input shape) and (n,).
     instances, seed: the noise is drawn by (seed, instance).
     samples: noisy copies of an input.
@@ -176,9 +176,9 @@ def smooth_grad(
     Scores (n, d), evaluations per instance.
     """
     generators = _generators(seed, instances)
-    with open_slope(question.model, inputs, targets) as slope:
+    with open_slope(game.model, inputs, targets) as slope:
         shape = slope.points_of(inputs[:1]).shape[1:]
-        removable = question.features.cells >= 0  # nothing is added to padding
+        removable = game.features.cells >= 0  # nothing is added to padding
         if slope.tokens:
             removable = np.broadcast_to(removable[:, None], shape)
         total = np.zeros((len(inputs), *shape))
@@ -192,7 +192,7 @@ def smooth_grad(
             total[each] += np.add.reduceat(gradients, first, axis=0, dtype=np.float64)
     mean = total / samples
     size = np.linalg.norm(mean, axis=-1) if slope.tokens else np.abs(mean)
-    return absolute(size, question.features), samples
+    return absolute(size, game.features), samples
 
 
 def _gradients(

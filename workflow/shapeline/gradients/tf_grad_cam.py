@@ -15,7 +15,7 @@ from shapeline.models.tensorflow_setup import keras, tf
 
 @halving
 def grad_cam(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     layer: str | None = None,
@@ -28,7 +28,7 @@ def grad_cam(
     values are kept. The map is upsampled bilinearly and a feature's score is its mean over the feature's pixels, in its
     own units. Raises ShapelineError for a layer that there is not, or that gives no maps.
     """
-    model = question.model
+    model = game.model
     check(model, inputs, "tensorflow")
     if hasattr(model.module, "parts"):
         layers = model.module.parts()
@@ -44,7 +44,7 @@ def grad_cam(
             raise describe_missing_map(model, layer, convolutions)
         return weighted.numpy()
 
-    return score_maps(question, inputs, maps_of, signed), 1
+    return score_maps(game, inputs, maps_of, signed), 1
 
 
 def _step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[int, ...]) -> Callable:

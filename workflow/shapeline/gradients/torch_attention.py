@@ -21,7 +21,7 @@ FUSED = {"scaled_dot_product_attention", "multi_head_attention_forward"}
 
 
 @halving
-def attn_lrp(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
+def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
     """Relevance of each feature's tokens for the target's logit (Achtibat et al. 2024), signed.
 
     inputs (n, length) of tokens, targets (n,) -> scores (n, d), evaluations per instance (one pass, forward and back):
@@ -29,7 +29,7 @@ def attn_lrp(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[n
     embed, from_embedding and `plainly()`, in which attention is products and a softmax of its own. Raises
     ShapelineError for another model.
     """
-    model = question.model
+    model = game.model
     if not check(model, inputs, "torch") or not hasattr(model.module, "plainly"):
         raise unsupported(
             f"attn_lrp: '{model.architecture}' is no transformer of tokens; give a text classifier of transformers, a "
@@ -45,7 +45,7 @@ def attn_lrp(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[n
             target = tensor(model, targets[part]).long()[:, None]
             (slope,) = torch.autograd.grad(logits.gather(1, target).sum(), x)
             of_cells[part] = (x * slope).sum(-1).detach().double().cpu().numpy()
-    return pooled(of_cells, question.features), 1
+    return pooled(of_cells, game.features), 1
 
 
 class Rules(TorchFunctionMode):
@@ -117,14 +117,14 @@ def _constant(module: torch.nn.Module) -> Iterator[None]:
 
 
 @halving
-def attention_rollout(question: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
+def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
     """How much of each feature's tokens flows by attention into the token that is read, whatever the class.
 
     inputs (n, length) of tokens -> scores (n, d), which are not negative, evaluations per instance (one pass). The
     model's module has a method `attentions(ids)`, which gives `rollout` its layers. A feature's score is the sum over
     its tokens; what is no feature's (special tokens) keeps its share. Raises ShapelineError for another model.
     """
-    model = question.model
+    model = game.model
     if inputs.ndim != 2 or not hasattr(model.module, "attentions"):
         raise unsupported(
             f"attention_rollout: '{model.architecture}' tells no attention; give a text classifier of transformers, a "
@@ -139,7 +139,7 @@ def attention_rollout(question: Game, inputs: np.ndarray) -> tuple[np.ndarray, i
         for start in range(0, len(inputs), rows):
             flow = read_by(model.module.attentions(tensor(model, inputs[start : start + rows])))
             of_cells[start : start + rows, : flow.shape[1]] = flow.cpu().numpy()
-    return pooled(of_cells, question.features), 1
+    return pooled(of_cells, game.features), 1
 
 
 def rollout(layers: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -47,7 +47,7 @@ EQUAL = 1e-6  # inputs nearer than this to their reference have the derivative i
 
 
 @halving
-def deep_lift(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int, dict]:
+def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int, dict]:
     """DeepLIFT's contributions to log p_target, averaged over the reference's M rows (shap's DeepExplainer).
 
     inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
@@ -57,7 +57,7 @@ def deep_lift(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[
     of log p_target on the straight line between the two (for two classes, the rescale rule). Raises ShapelineError for
     a network with a module that has no rule, an LSTM say.
     """
-    model = question.model
+    model = game.model
     tokens = check(model, inputs, "torch")
     for name, part in model.module.named_modules():
         if isinstance(part, WITHOUT_RULE):
@@ -65,7 +65,7 @@ def deep_lift(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[
                 f"deep_lift: module '{name}' of '{model.architecture}' is a {type(part).__name__}, which has no rule; "
                 "use expected_gradients or integrated_gradients"
             )
-    origins = starts(question, inputs)
+    origins = starts(game, inputs)
     n, M = origins.shape[:2]
     of_cells, gained, beyond = np.zeros(inputs.shape), np.zeros(n), np.zeros(n)
     with differentiable(model.module), _straightened(model.module):
@@ -85,7 +85,7 @@ def deep_lift(question: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[
             np.add.at(of_cells, instance, (moved.sum(-1) if tokens else moved).cpu().numpy() / M)
             np.add.at(gained, instance, difference.cpu().numpy() / M)
             np.add.at(beyond, instance, measure_rule_gap(moved, multipliers, logits.detach()).cpu().numpy())
-    scores = pooled(of_cells, question.features)
+    scores = pooled(of_cells, game.features)
     told = completeness(scores, gained)
     told["warning"] = [NO_RULE if far else flag for far, flag in zip(beyond > 0, told["warning"], strict=True)]
     return scores, 2 * M, told

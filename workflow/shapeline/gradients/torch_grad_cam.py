@@ -19,7 +19,7 @@ UNUSED = ("did not obtain any outputs", "not have been used in the graph")
 
 @halving
 def grad_cam(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     layer: str | None = None,
@@ -33,7 +33,7 @@ def grad_cam(
     its mean over the feature's pixels, in its own units. Raises ShapelineError for a layer that there is not, or that
     gives no maps.
     """
-    model = question.model
+    model = game.model
     check(model, inputs, "torch")
     modules = dict(model.module.named_modules())
     convolutions = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)]
@@ -45,7 +45,7 @@ def grad_cam(
             x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
             return token_maps(model, x, target, layers, grid).cpu().numpy()
 
-        return score_maps(question, inputs, token_maps_of, signed), 1
+        return score_maps(game, inputs, token_maps_of, signed), 1
     layer = checked_layer(model, inputs, layer, modules, convolutions)
     with differentiable(model.module):
         cam = LayerGradCam(log_probs(model, tokens=False), modules[layer])
@@ -62,7 +62,7 @@ def grad_cam(
                 raise describe_missing_map(model, layer, convolutions)
             return weighted.detach()[:, 0].cpu().numpy()
 
-        return score_maps(question, inputs, maps_of, signed), 1
+        return score_maps(game, inputs, maps_of, signed), 1
 
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)

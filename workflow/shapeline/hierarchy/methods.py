@@ -36,7 +36,7 @@ class Growth(NamedTuple):
 
 
 def h_shap(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     min_size: int = 1,
@@ -47,9 +47,9 @@ def h_shap(
 ) -> Scored:
     """Hierarchical Shapley values (Teneggi et al. 2021): scores (n, d) that sum to 1 or are all 0; see exploration.
 
-    question: features on a grid or in a row are split into quadrants or halves; superpixels into halves of a tree over
+    game: features on a grid or in a row are split into quadrants or halves; superpixels into halves of a tree over
     them (§6.1), where min_size and shifts mean nothing.
-    inputs, targets: (n, *input shape) and (n,), what the question is asked of.
+    inputs, targets: (n, *input shape) and (n,) of the game.
     min_size: cells that each half of a side keeps.
     threshold, mode: which nodes are relevant; see `explore`.
     leaf_score: what a relevant leaf is worth; see `explore`.
@@ -58,21 +58,21 @@ def h_shap(
     Said: visited_nodes, leaves; flag "no relevant node".
     """
     growth = Growth(threshold, mode, leaf_score)
-    if question.features.kind == "superpixel":
-        return _score_superpixels(question, inputs, targets, growth)
-    sides = question.features.shape
+    if game.features.kind == "superpixel":
+        return _score_superpixels(game, inputs, targets, growth)
+    sides = game.features.shape
     if min_size > max(sides):  # of a document; for other features the configuration has told
         raise MethodFailure(
             "too short", f"h_shap: min_size is {min_size} and there are {max(sides)} features; give a smaller min_size"
         )
-    maps = trees(question, inputs, targets, min_size, growth, shifts)
+    maps = trees(game, inputs, targets, min_size, growth, shifts)
     scores = np.stack([tree.saliency.ravel() for tree in maps])
     numbers = np.array([(tree.evaluations, tree.visited_nodes, len(tree.leaves)) for tree in maps])
     return _format_result(scores, *numbers.T)
 
 
 def trees(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     min_size: int,
@@ -80,21 +80,21 @@ def trees(
     shifts: Sequence[Sequence[int]] | None = None,
 ) -> list[HShap]:
     """h-Shap on the features' grid, the trees of all inputs (n, *input shape) side by side: an HShap each."""
-    shape = question.features.shape
+    shape = game.features.shape
     moves = exploration.checked_shifts(shifts, len(shape))
     owners = np.repeat(np.arange(len(inputs)), len(moves))
-    evaluate = evaluator(question, inputs, targets[owners], owners, np.tile(moves, (len(inputs), 1)))
+    evaluate = evaluator(game, inputs, targets[owners], owners, np.tile(moves, (len(inputs), 1)))
     explored = exploration.explore(evaluate, len(owners), shape, min_size, *growth)
     return exploration.gathered(explored, moves, shape)
 
 
-def _score_superpixels(question: Game, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
-    n, segments = len(inputs), question.features.cells[0]
+def _score_superpixels(game: Game, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
+    n, segments = len(inputs), game.features.cells[0]
     forest = forests.forest([forests.superpixel_tree(segments)] * n)
     places = np.argsort(forest.labels[0])  # of each superpixel, among the leaves
-    explored = forests.explore_forest(evaluate_by_masks(question, inputs, targets, places=places), forest, *growth)
+    explored = forests.explore_forest(evaluate_by_masks(game, inputs, targets, places=places), forest, *growth)
     maps = (explored.maps(i, places[segments])[0] for i in range(n))
-    sums = [np.bincount(segments.ravel(), weights=each.ravel(), minlength=question.features.d) for each in maps]
+    sums = [np.bincount(segments.ravel(), weights=each.ravel(), minlength=game.features.d) for each in maps]
     leaves = np.bincount(explored.instances, minlength=n)
     return _format_result(np.stack(sums), explored.evaluations, explored.visited_nodes, leaves)
 
@@ -104,21 +104,21 @@ def _format_result(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndar
     return scores, evaluations, {"visited_nodes": visited, "leaves": leaves, "warning": flags}
 
 
-def partition(question: Game, inputs: np.ndarray, targets: np.ndarray, evaluations: int = 500) -> Scored:
+def partition(game: Game, inputs: np.ndarray, targets: np.ndarray, evaluations: int = 500) -> Scored:
     """Owen values over halves of the features' grid, as shap's PartitionExplainer (fixed_context=0); scores (n, d).
 
     Said: split_nodes. Scores sum to v(N) - v(∅) on any budget; see owen.partition.
     """
-    form = question.form
+    form = game.form
     if form is not None:  # a round asks ten coalitions an instance, and TensorFlow fills a larger batch up
         form = dataclasses.replace(form, batch=min(form.batch, 1 << (16 * len(inputs) - 1).bit_length()))
-    evaluate = evaluator(question.having(form=form), inputs, targets)
-    values = forests.partition(evaluate, len(inputs), question.features.shape, evaluations)
+    evaluate = evaluator(game.having(form=form), inputs, targets)
+    values = forests.partition(evaluate, len(inputs), game.features.shape, evaluations)
     return values.scores.reshape(len(inputs), -1), values.evaluations, {"split_nodes": values.nodes}
 
 
 def evaluator(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     owners: np.ndarray | None = None,
@@ -128,33 +128,33 @@ def evaluator(
 
     Instance j of the exploration explains targets[j] of inputs[owners[j]] on a partition moved by shifts[j].
     """
-    framework = question.model.framework
+    framework = game.model.framework
     # A function is evaluated the faster with torch, and without it as any other model.
     available = framework in ON_DEVICE and is_installed("torch")
-    if question.features.kind in ("pixel", "column") and available:
+    if game.features.kind in ("pixel", "column") and available:
         device = importlib.import_module(ON_DEVICE[framework])
-        if question.value in device.VALUES:
-            return device.Evaluator(question, inputs, targets, owners, shifts)
-    return evaluate_by_masks(question, inputs, targets, owners, shifts)
+        if game.value in device.VALUES:
+            return device.Evaluator(game, inputs, targets, owners, shifts)
+    return evaluate_by_masks(game, inputs, targets, owners, shifts)
 
 
 def evaluate_by_masks(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     owners: np.ndarray | None = None,
     shifts: np.ndarray | None = None,
     places: np.ndarray | None = None,
 ) -> Evaluate:
-    """An evaluator through the question, for any framework, features and value; places (d,): columns of a forest."""
-    shape = question.features.shape
+    """An evaluator of the game's values, for any framework, features and value; places (d,): columns of a forest."""
+    shape = game.features.shape
     height, width = (1, *shape) if len(shape) == 1 else shape
     owners = np.arange(len(inputs)) if owners is None else owners
     shifts = np.zeros((len(owners), 2), np.int64) if shifts is None else shifts
-    block = max(1, BLOCK_BYTES // (inputs[0].nbytes + question.features.d))
-    if question.form is not None and question.form.name == "windows":
+    block = max(1, BLOCK_BYTES // (inputs[0].nbytes + game.features.d))
+    if game.form is not None and game.form.name == "windows":
         # Its table pays for many coalitions of an instance, here is one.
-        question = question.having(form=dataclasses.replace(question.form, name="plain"))
+        game = game.having(form=dataclasses.replace(game.form, name="plain"))
 
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         values = np.empty(len(instances))
@@ -165,7 +165,7 @@ def evaluate_by_masks(
             masks = ((rows[:, :, None] & columns[:, None, :]) != 0).reshape(len(own), 1, -1)
             masks = masks if places is None else masks[..., places]
             with locate_input(of):
-                values[part] = question.values(inputs[of], masks, targets[own])[:, 0]
+                values[part] = game.values(inputs[of], masks, targets[own])[:, 0]
         return values
 
     return evaluate

@@ -30,7 +30,7 @@ Codes = Sequence[np.ndarray]  # of pairs: which rectangles hold a row (pairs, he
 class Evaluator:
     """What `explore` asks: values of ragged (instance, coalition) pairs, the coalitions as rectangles.
 
-    question: its features are the cells of an image, or of a vector; its value probability, log_probability, logit or
+    game: its features are the cells of an image, or of a vector; its value probability, log_probability, logit or
     log_odds. inputs (n, channels, height, width) or (n, length). Instance j of the exploration explains class
     targets[j] of inputs[owners[j]] (by default input j), on a partition moved by shifts[j] (rows, columns). Raises
     ShapelineError, when called also for a NaN or infinite output (`.instance` is the input's position).
@@ -38,15 +38,15 @@ class Evaluator:
 
     def __init__(
         self,
-        question: Game,
+        game: Game,
         inputs: np.ndarray,
         targets: np.ndarray,
         owners: np.ndarray | None = None,
         shifts: np.ndarray | None = None,
     ):
-        one_of("h_shap", "value", question.value, VALUES)
-        model = question.model
-        if model.framework == "function" and (model.task == "multilabel" or question.value == "logit"):
+        one_of("h_shap", "value", game.value, VALUES)
+        model = game.model
+        if model.framework == "function" and (model.task == "multilabel" or game.value == "logit"):
             raise ShapelineError(
                 f"h_shap: '{model.architecture}' gives probabilities of classes; it has no logits or labels."
             )
@@ -56,21 +56,21 @@ class Evaluator:
             raise ShapelineError(
                 f"h_shap: inputs have shape {inputs.shape}; give (n, channels, height, width) or (n, length)."
             )
-        self.question, self.model = question, model
+        self.game, self.model = game, model
         self.channels, self.height, self.width = (1, 1, *shape) if len(shape) == 1 else shape
         self.owners = np.arange(n) if owners is None else np.asarray(owners)
         self.shifts = np.zeros((len(self.owners), 2), np.int64) if shifts is None else np.asarray(shifts)
         self.targets = _checked(model, inputs, np.asarray(targets), len(self.owners))
-        reference_rows = self._prepare(inputs, question.form or ExecutionBackend())
+        reference_rows = self._prepare(inputs, game.form or ExecutionBackend())
         self.local = (
-            self._crops_of(inputs, reference_rows, question.form or ExecutionBackend()) if len(shape) == 3 else None
+            self._crops_of(inputs, reference_rows, game.form or ExecutionBackend()) if len(shape) == 3 else None
         )
         self.block = max(self.pairs, CODE_BYTES // (16 * (self.height + self.width)))
 
     def _prepare(self, inputs: np.ndarray, form: ExecutionBackend) -> np.ndarray:
         """Bring inputs and reference rows to the device; these as (1, M, *shape), or (n, M, *shape) defined by the
         user."""
-        reference = self.question.reference
+        reference = self.game.reference
         shared = input_checks.shared_reference(reference, inputs)
         if shared.rows.shape[1:] != inputs.shape[1:] or len(shared.rows) == 0:
             raise ShapelineError(
@@ -116,7 +116,7 @@ class Evaluator:
         in_rows, in_columns = (torch.from_numpy(code).to(self.device) for code in codes)
         # The bits of the cells, (pairs, cells) int32: 0 absent, -1 (all bits set) present.
         bits = ((in_rows[:, :, None] & in_columns[:, None, :]) != 0).view(count, -1).to(torch.int32).neg_()
-        own = self.absent if self.question.reference.own is None else self.absent.index_select(0, owner)
+        own = self.absent if self.game.reference.own is None else self.absent.index_select(0, owner)
         own = own.view(-1, self.M, size).view(torch.int32)
         torch.index_select(self.inputs, 0, owner, out=self._picked[:count, 0])
         filled = self._filled[:count].view(torch.int32)
@@ -146,7 +146,7 @@ class Evaluator:
 
     def evaluate(self, instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         """The values of one block of pairs."""
-        model, value = self.model, self.question.value
+        model, value = self.model, self.game.value
         places, scored = [], []
         with torch_rows.evaluating(model):
             rows, columns = np.arange(self.height), np.arange(self.width)

@@ -61,7 +61,7 @@ def score_points(
 
 def score_queried_points(
     measure: Callable,
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     instances: Sequence[int],
     dataset: Dataset,
@@ -72,14 +72,14 @@ def score_queried_points(
     """`augmented_mim` of the input cells, summed over each feature's, and the rows that the model labelled.
 
     measure: the influence, from a function, points and labelled data.
-    question: its model, which labels rows around the instances.
+    game: its model, which labels rows around the instances.
     inputs, instances, dataset, features: as in `around_points`.
     seed: of this label and repeat; each instance samples its own rows.
     parameters: of the measure, count and spread among them.
 
     -> scores (n, d), rows asked (n,), and {"warning": ...} where a row is all 0.
     """
-    model, known = question.model, _complete(dataset, False)
+    model, known = game.model, _complete(dataset, False)
     if "categorical" in parameters:
         parameters = {**parameters, "categorical": _numbered(parameters["categorical"], dataset.card)}
 
@@ -109,7 +109,7 @@ def score_queried_points(
 
 def score_outputs(
     measure: Callable,
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -120,7 +120,7 @@ def score_outputs(
     """`qii` of the probability of targets (n,), or of the prediction: the players are the features, not the cells.
 
     measure: the influence, from a function, points and data.
-    question: its model and its features.
+    game: its model and its features.
     inputs, targets: (n, *input shape) and (n,).
     instances: ids (n,), by which and `seed` the orders drawn differ.
     dataset: whose training part features are drawn from.
@@ -130,7 +130,7 @@ def score_outputs(
     -> scores (n, d) and the rows that the model was asked for (n,): m 2^d up to 12 features, with m rows of data, else
     (d + 1) a permutation.
     """
-    train, model, features = _points(dataset), question.model, question.features
+    train, model, features = _points(dataset), game.model, game.features
     m, d = len(train.inputs), features.d
     origins = np.concatenate([_rows(train.inputs), _rows(inputs)])  # what each feature of a row asked is taken from
     owner = features.cells.reshape(-1)

@@ -11,7 +11,7 @@ from shapeline.seeds import seed_of
 
 
 def lime_input(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -26,10 +26,10 @@ def lime_input(
     a share of the distance to the fully masked input, so of no unit; of many reference rows the squared distances are
     averaged. A feature that is at its reference moves no distance. Evaluations (n,).
     """
-    d = question.features.d
+    d = game.features.d
     drawn = [lime_masks(d, budget, np.random.default_rng(seed_of(seed, instance))) for instance in instances]
-    values = question.values(inputs, np.stack(drawn), targets)
-    apart = _distances(question, inputs)
+    values = game.values(inputs, np.stack(drawn), targets)
+    apart = _distances(game, inputs)
     scores = np.empty((len(inputs), d))
     for row, masks in enumerate(drawn):
         total = apart[row].sum() or 1.0
@@ -38,8 +38,8 @@ def lime_input(
     return scores, np.array([len(masks) for masks in drawn])
 
 
-def _distances(question: Game, inputs: np.ndarray) -> np.ndarray:
+def _distances(game: Game, inputs: np.ndarray) -> np.ndarray:
     """Squared distance that each feature moves an input by when it is absent, (n, d); mean over the reference rows."""
-    rows = question.reference.of(inputs)
+    rows = game.reference.of(inputs)
     moved = ((inputs[:, None].astype(np.float64) - rows) ** 2).mean(axis=1)
-    return pooled(moved, question.features).reshape(len(inputs), -1)
+    return pooled(moved, game.features).reshape(len(inputs), -1)

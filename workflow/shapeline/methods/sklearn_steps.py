@@ -32,7 +32,7 @@ class Fitted:
 
 def shapley(
     where: str,
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     dataset: "Dataset | None",
@@ -43,20 +43,20 @@ def shapley(
     explain: from a Fitted, prepared inputs (n, k) and reference rows (M, k), the feature of each of the k (-1: never
     removed), d and the outputs (n,) asked, to scores. Raises ShapelineError where it cannot be read so.
     """
-    if question.reference.given is not None:
+    if game.reference.given is not None:
         raise unsupported(f"{where}: absent columns hang on the present ones under reference: conditional; {OTHERS}")
-    fitted, features = open_pipeline(where, question.model.module, dataset), question.features
-    rows = question.reference.of(inputs)[0]
+    fitted, features = open_pipeline(where, game.model.module, dataset), game.features
+    rows = game.reference.of(inputs)[0]
     given, absent = fitted.prepare(inputs), fitted.prepare(rows)
     owners = owners_of(where, fitted, inputs, rows, features.cells)
     outputs = np.zeros(len(inputs), int) if fitted.outputs is None else fitted.outputs[targets]
     scores = explain(fitted, (given, absent), owners, features.d, outputs)
-    ends = question.values(inputs, np.array([[True], [False]]).repeat(features.d, axis=1), targets)
+    ends = game.values(inputs, np.array([[True], [False]]).repeat(features.d, axis=1), targets)
     gap = np.abs(scores.sum(axis=1) - (ends[:, 0] - ends[:, 1]))
     if (gap > NEAR * (1 + np.abs(ends).sum(axis=1))).any():
         raise unsupported(
             f"{where}: what the {type(fitted.last).__name__} says is not the sum that its scores are of (they miss "
-            f"{question.value} by {gap.max():.2g}); {OTHERS}"
+            f"{game.value} by {gap.max():.2g}); {OTHERS}"
         )
     return scores, 2
 
@@ -121,22 +121,22 @@ def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one == other) | (np.isnan(one) & np.isnan(other))
 
 
-def refuse_unless_additive(where: str, question: Game, additive: str, estimator: Any) -> None:
+def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any) -> None:
     """Refuse a value that the parts of this estimator do not add up to."""
-    rows = 1 if question.reference.rows is None else len(question.reference.rows)
-    if question.value != additive and not (additive == "margin" and question.value == "log_odds" and rows == 1):
-        if additive == "margin" and question.value == "log_odds":
+    rows = 1 if game.reference.rows is None else len(game.reference.rows)
+    if game.value != additive and not (additive == "margin" and game.value == "log_odds" and rows == 1):
+        if additive == "margin" and game.value == "log_odds":
             raise unsupported(
                 f"{where}: with {rows} reference rows the probability is averaged before log_odds is taken, and no sum "
                 f"is left; set value: margin, give a reference of one row, or {OTHERS}"
             )
         raise unsupported(
-            f"{where}: the parts of a {type(estimator).__name__} add up to its {additive}, not to {question.value}; "
+            f"{where}: the parts of a {type(estimator).__name__} add up to its {additive}, not to {game.value}; "
             f"set value: {additive}, or {OTHERS}"
         )
     if additive == "margin" and len(estimator.classes_) != 2:
         raise unsupported(
-            f"{where}: {question.value} of {len(estimator.classes_)} classes is no sum over the parts of a "
+            f"{where}: {game.value} of {len(estimator.classes_)} classes is no sum over the parts of a "
             f"{type(estimator).__name__}; {OTHERS}"
         )
 
@@ -146,7 +146,7 @@ if TYPE_CHECKING:
 
 
 def linear_shap(
-    question: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
+    game: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
 ) -> tuple[np.ndarray, int]:
     """Sums of w_k (x_k - mean of x0_k) over the inputs k that a feature becomes (Strumbelj & Kononenko 2014), (n, d).
 
@@ -158,9 +158,9 @@ def linear_shap(
         weights = np.asarray(getattr(model.last, "coef_", np.zeros((0, 0))), np.float64)
         if weights.size != len(owners):
             raise unsupported(f"linear_shap: {type(model.last).__name__} has no weight for each input; {OTHERS}")
-        refuse_unless_additive("linear_shap", question, "prediction" if model.outputs is None else "margin", model.last)
+        refuse_unless_additive("linear_shap", game, "prediction" if model.outputs is None else "margin", model.last)
         sign = 1.0 if model.outputs is None else 2.0 * outputs[:, None] - 1
         parts = sign * weights.ravel() * (rows[0] - rows[1].mean(axis=0))
         return parts @ (owners[:, None] == np.arange(d))
 
-    return shapley("linear_shap", question, inputs, targets, dataset, explain)
+    return shapley("linear_shap", game, inputs, targets, dataset, explain)

@@ -246,7 +246,7 @@ class Paths:
 
 
 def tree_shap(
-    question: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
+    game: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
 ) -> tuple[np.ndarray, int]:
     """Interventional TreeSHAP (Lundberg et al. 2020, algorithm 3), the mean over the reference rows; scores (n, d).
 
@@ -258,12 +258,12 @@ def tree_shap(
 
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
         additive = value_of(model.last)
-        sklearn_steps.refuse_unless_additive("tree_shap", question, additive, model.last)
+        sklearn_steps.refuse_unless_additive("tree_shap", game, additive, model.last)
         single = single_precision(model.last)
         given, absent = (part.astype(np.float32) if single else part for part in rows)
         return sum(shapley(tree, given, absent, owners, d, outputs) for tree in trees_of(model.last))
 
-    return sklearn_steps.shapley("tree_shap", question, inputs, targets, dataset, explain)
+    return sklearn_steps.shapley("tree_shap", game, inputs, targets, dataset, explain)
 
 
 def shapley(

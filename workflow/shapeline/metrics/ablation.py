@@ -15,7 +15,7 @@ OUTPUTS = ("logit", "probability")
 
 def measure(
     rows: pd.DataFrame,
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
     seed: int = 0,
@@ -27,7 +27,7 @@ def measure(
 
     (Teneggi et al. 2021, §5.1 and figure F.2.)
     rows: score rows that succeeded, in the order of inputs.
-    question: whose logit and probability are asked for.
+    game: logit and probability are evaluated on it.
     inputs: (n, *input shape).
     buckets: features and the positions of the rows that have them.
     seed: equal scores are removed in random order, by a seed an instance.
@@ -51,7 +51,7 @@ def measure(
         order = np.argsort(positive, kind="stable")
         step = max(1, CHUNK_BYTES // ((_needed(positive, counts) + 1) * features.d))
         for some in (order[start : start + step] for start in range(0, len(order), step)):
-            asked = question.having(features=features)
+            asked = game.having(features=features)
             curves = _curves(part.iloc[some], positive[some], asked, inputs[positions[some]], seed, counts)
             keys = part.iloc[some][["instance", "repeat"]]
             for name, curve in curves.items():
@@ -73,19 +73,19 @@ def _needed(positive: np.ndarray, counts: np.ndarray) -> int:
     return int(np.searchsorted(counts, most)) + 1 if most else 0
 
 
-def _curves(rows, positive, question: Game, inputs, seed, counts) -> dict[str, np.ndarray]:
+def _curves(rows, positive, game: Game, inputs, seed, counts) -> dict[str, np.ndarray]:
     """Shares of the whole input's logit and probability, each (instances, counts)."""
     place = scores.rank_features(scores.matrix(rows), rows["instance"].to_numpy(), seed)
     targets = rows["target"].to_numpy()
     needed = np.r_[0, counts[: _needed(positive, counts)]]  # the first mask removes nothing
     removed = np.minimum(needed, positive[:, None])
-    step = max(1, CHUNK_BYTES // (len(rows) * question.features.d))
+    step = max(1, CHUNK_BYTES // (len(rows) * game.features.d))
     values_of = {name: [] for name in OUTPUTS}
     for start in range(0, len(needed), step):
         masks = place[:, None, :] >= removed[:, start : start + step, None]
         for name, parts in values_of.items():
             with about(rows["instance"].to_numpy()):
-                parts.append(question.having(value=name).values(inputs, masks, targets))
+                parts.append(game.having(value=name).values(inputs, masks, targets))
     curves = {}
     for name, parts in values_of.items():
         values = np.concatenate(parts, axis=1)

@@ -12,7 +12,7 @@ from shapeline.methods import dispatch
 def measure(
     rows: pd.DataFrame,
     functions: dict[str, str],
-    question: Game | None = None,
+    game: Game | None = None,
     inputs: np.ndarray | None = None,
     buckets: list[tuple[Features, np.ndarray]] | None = None,
     seed: int = 0,
@@ -24,9 +24,9 @@ def measure(
     and seed. Raises ShapelineError where it returns anything but a number per row; its own errors pass, with a note
     that names the metric and the file.
     """
-    question = question or Game(None, None, None)
+    game = game or Game(None, None, None)
     available = {"rows": rows, "inputs": inputs, "buckets": buckets, "seed": seed}
-    available |= {name: getattr(question, name) for name in ("model", "reference", "form")}
+    available |= {name: getattr(game, name) for name in ("model", "reference", "form")}
     frames = []
     for name, file in functions.items():
         try:

@@ -14,7 +14,7 @@ CHUNK = 64
 
 def measure(
     rows: pd.DataFrame,
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
     seed: int = 0,
@@ -24,7 +24,7 @@ def measure(
     """Change of the target's probability, averaged over the top fractions of features (DeYoung et al. 2020, §4.2).
 
     rows: score rows that succeeded, in the order of inputs.
-    question: whose probability is asked for.
+    game: the probability is evaluated on it.
     inputs: (n, *input shape).
     buckets: features and the positions of the rows that have them.
     seed: ties are broken at random, by a seed an instance.
@@ -37,7 +37,7 @@ def measure(
     frames, done = [], 0
     for features, positions in buckets:
         part = rows.iloc[positions].reset_index(drop=True)
-        asked = question.having(features=features, value="probability")
+        asked = game.having(features=features, value="probability")
         counts = np.maximum(1, np.round(np.asarray(fractions or FRACTIONS) * features.d)).astype(int)
         ranks = scores.rank_features(scores.matrix(part), part["instance"].to_numpy(), seed)
         keys, lost = part[["instance", "repeat"]], np.zeros((len(part), 2))

@@ -14,7 +14,7 @@ CHUNK = 64
 
 def measure(
     rows: pd.DataFrame,
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
     seed: int = 0,
@@ -24,7 +24,7 @@ def measure(
     """Mean squared difference of the removed features' scores and the value lost (Yeh et al. 2019, eq. 1).
 
     rows: score rows that succeeded, in the order of inputs.
-    question: whose value is asked for.
+    game: its value is the target.
     inputs: (n, *input shape).
     buckets: features and the positions of the rows that have them.
     seed: of the sets of features, which are the same for all labels and instances of equal d.
@@ -38,7 +38,7 @@ def measure(
     frames, done = [], 0
     for features, positions in buckets:
         part = rows.iloc[positions].reset_index(drop=True)
-        asked = question.having(features=features)
+        asked = game.having(features=features)
         removed = sample_sets(features.d, samples, seed)
         lost = np.zeros((len(part), samples))
         for start in range(0, len(part), CHUNK):

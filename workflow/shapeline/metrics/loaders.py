@@ -23,7 +23,7 @@ def for_metric(
     picked = pick_instances(selected, rows)
     inputs = subject.inputs(picked)
     return {
-        "question": subject.question(settings.game.value),
+        "game": subject.game(settings.game.value),
         "inputs": inputs,
         "buckets": subject.buckets(inputs, picked),
         "seed": settings.game.seed,

@@ -18,7 +18,7 @@ CHUNK = 64
 
 def measure(
     rows: pd.DataFrame,
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
     seed: int = 0,
@@ -29,7 +29,7 @@ def measure(
     """Change of log-odds(target) from the whole input, in nats, per instance and fraction (Chen et al. 2018, §5).
 
     rows: score rows that succeeded, in the order of inputs.
-    question: whose log-odds are asked for; its features are None where d differs by instance.
+    game: whose log-odds are asked for; its features are None where d differs by instance.
     inputs: (n, *input shape).
     buckets: features and the positions of the rows that have them.
     seed: ties are broken at random, by a seed an instance.
@@ -42,25 +42,25 @@ def measure(
     values of all coalitions also `best_deletion`, `best_insertion` and their areas: of the orders that are best
     (`attribution.ceiling`), whatever its scores are; where every count of features is masked.
     """
-    parts = [_measure(rows, question, inputs, buckets, seed, fractions, progress)]
-    if question.features is not None and fractions is None:
-        parts.append(_ceiling(rows, question, inputs))
+    parts = [_measure(rows, game, inputs, buckets, seed, fractions, progress)]
+    if game.features is not None and fractions is None:
+        parts.append(_ceiling(rows, game, inputs))
     for name, other in (references or {}).items():
-        areas = _measure(rows, question.having(reference=other), inputs, buckets, seed, fractions, progress)
+        areas = _measure(rows, game.having(reference=other), inputs, buckets, seed, fractions, progress)
         areas = areas[areas["statistic"].isin(("deletion_auc", "insertion_auc"))]
         parts.append(areas.assign(statistic=areas["statistic"] + f"_{name}"))
     return pd.concat(parts, ignore_index=True)
 
 
-def _measure(rows, question: Game, inputs, buckets, seed, fractions, progress) -> pd.DataFrame:
-    """As `measure`, with the question's own reference alone.
+def _measure(rows, game: Game, inputs, buckets, seed, fractions, progress) -> pd.DataFrame:
+    """As `measure`, with the game's own reference alone.
 
-    rows, question, inputs, buckets, seed, fractions, progress: as in `measure`.
+    rows, game, inputs, buckets, seed, fractions, progress: as in `measure`.
     """
     frames, done, made = [], 0, 0
     for features, positions in buckets:
         d = features.d
-        if question.features is None:  # curves of instances with different d share their fractions
+        if game.features is None:  # curves of instances with different d share their fractions
             x = np.r_[0.0, sorted({*(fractions or FRACTIONS), 1.0})]
             counts = np.maximum(np.round(x * d), x > 0).astype(int)
         else:
@@ -69,14 +69,14 @@ def _measure(rows, question: Game, inputs, buckets, seed, fractions, progress) -
         part = rows.iloc[positions].reset_index(drop=True)
         ranks = scores.rank_features(scores.matrix(part), part["instance"].to_numpy(), seed)
         tell = progress and (lambda n, evaluations, to=(done, made): progress(to[0] + n, to[1] + evaluations))
-        asked = question.having(features=features, value="log_odds")
+        asked = game.having(features=features, value="log_odds")
         curves = _curves(part, asked, inputs[positions], (ranks, ranks), counts, tell)
         done, made = done + len(part), made + 2 * len(counts) * len(part)
         frames += _tidy(part[["instance", "repeat"]], x, curves)
     return pd.concat(frames, ignore_index=True)
 
 
-def _ceiling(rows: pd.DataFrame, question: Game, inputs: np.ndarray) -> pd.DataFrame:
+def _ceiling(rows: pd.DataFrame, game: Game, inputs: np.ndarray) -> pd.DataFrame:
     """The curves of the best orders, of the rows that say them."""
     told = rows["details"] if "details" in rows else [None] * len(rows)
     said = [json.loads(details) if isinstance(details, str) else {} for details in told]
@@ -86,10 +86,10 @@ def _ceiling(rows: pd.DataFrame, question: Game, inputs: np.ndarray) -> pd.DataF
     part = rows.iloc[known].reset_index(drop=True)
     # From the features in an order to the place of each.
     ranks = tuple(np.argsort([said[place][name] for place in known], axis=1) for name in (MASKING, INSERTION))
-    counts = np.arange(question.features.d + 1)
-    curves = _curves(part, question.having(value="log_odds"), inputs[known], ranks, counts, None)
+    counts = np.arange(game.features.d + 1)
+    curves = _curves(part, game.having(value="log_odds"), inputs[known], ranks, counts, None)
     named = {f"best_{name}": curve for name, curve in curves.items()}
-    return pd.concat(_tidy(part[["instance", "repeat"]], counts / question.features.d, named))
+    return pd.concat(_tidy(part[["instance", "repeat"]], counts / game.features.d, named))
 
 
 def _tidy(keys: pd.DataFrame, x: np.ndarray, curves: dict[str, np.ndarray]) -> list[pd.DataFrame]:
@@ -101,7 +101,7 @@ def _tidy(keys: pd.DataFrame, x: np.ndarray, curves: dict[str, np.ndarray]) -> l
     return frames
 
 
-def _curves(rows, question: Game, inputs, ranks, counts, progress) -> dict[str, np.ndarray]:
+def _curves(rows, game: Game, inputs, ranks, counts, progress) -> dict[str, np.ndarray]:
     """Masking and insertion curves (instances, counts) of instances that share their features.
 
     ranks: for masking and for insertion, the place (instances, d) of each feature among those taken, the first 0.
@@ -113,7 +113,7 @@ def _curves(rows, question: Game, inputs, ranks, counts, progress) -> dict[str, 
         targets = rows["target"].to_numpy()[part]
         masks = np.concatenate([~masked, kept], 1)
         with about(rows["instance"].to_numpy()[part]):
-            values = question.values(inputs[part], masks, targets)
+            values = game.values(inputs[part], masks, targets)
         masking, insertion = np.split(values - values[:, :1], 2, axis=1)  # the first mask removes nothing
         parts.append((masking, insertion))
         if progress:

@@ -272,10 +272,10 @@ def _short(page: Page) -> str:
     """Return the recommended method of the first criterion with its cost."""
     if not page.advice:
         return "–"
-    question, recommended = re.split("[,.]", page.advice[0])[0], re.search(r"Recommended: (.*?)\.?$", page.advice[0])
-    if "No recommendation" in question:
+    criterion, recommended = re.split("[,.]", page.advice[0])[0], re.search(r"Recommended: (.*?)\.?$", page.advice[0])
+    if "No recommendation" in criterion:
         return "no recommendation"
-    return f"{question}: {recommended[1] if recommended else 'undecided'}"
+    return f"{criterion}: {recommended[1] if recommended else 'undecided'}"
 
 
 def _verdicts(page: Page) -> str:

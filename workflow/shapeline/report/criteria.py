@@ -92,7 +92,7 @@ QUESTIONS = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """The answer of one experiment to a question.
+    """The answer of one experiment to a criterion.
 
     values: (instances, labels); evaluations, seconds: an instance, of each; a gradient is weighed as three
     evaluations; gradients: the labels that take them. also: (instances, names) what can be taken
@@ -103,7 +103,7 @@ class Evidence:
     theirs does not hold for the model; they are never recommended.
     """
 
-    question: Criterion
+    criterion: Criterion
     values: pd.DataFrame
     evaluations: pd.Series
     seconds: pd.Series
@@ -167,7 +167,7 @@ class Evidence:
             costs,
             self.margin,
             self.random,
-            self.question.better,
+            self.criterion.better,
             available=self.available,
         )
 
@@ -175,7 +175,7 @@ class Evidence:
     def choices(self) -> list[tuple[float, Recommendation]]:
         """What to take at most so many evaluations per instance, at each cost from which on the answer is another."""
         spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)
-        better = paired.order(self.candidates, self.question.better)
+        better = paired.order(self.candidates, self.criterion.better)
         leads = [name for place, name in enumerate(better) if all(spent[name] < spent[one] for one in better[:place])]
         rows: list[tuple[float, Recommendation]] = []
         for most in sorted(spent[leads]):  # the best mean is another from these costs on alone
@@ -216,26 +216,26 @@ class Evidence:
 
 
 def evidence(results: Results) -> list[Evidence]:
-    """What the experiment's metrics say, a question each; those without two labels on six common instances are out."""
+    """What the experiment's metrics say, a criterion each; those without two labels on six common instances are out."""
     answers = []
-    for question in list_criteria(results.measured):
-        measured = results.measured.get(question.metric)
+    for criterion in list_criteria(results.measured):
+        measured = results.measured.get(criterion.metric)
         if measured is None or measured.empty:
             continue
-        labels = [label for label in results.labels if question.metric != "error" or label != results.exact]
-        also, spent, truth = _also(question, measured, results)
-        values = paired.pivot_by_method(pd.concat([measured, *also]), question.statistic)
+        labels = [label for label in results.labels if criterion.metric != "error" or label != results.exact]
+        also, spent, truth = _also(criterion, measured, results)
+        values = paired.pivot_by_method(pd.concat([measured, *also]), criterion.statistic)
         kept = [label for label in values if label in labels]
         if len(kept) < 2 or len(values) < ENOUGH:
             continue
         random = [label for label in kept if results.labels[label]["method"] == "random"]
         answers.append(
             Evidence(
-                question,
+                criterion,
                 values[kept],
                 spent,
                 experiment.mean_seconds(results),
-                question.unit.format(value=results.value_unit),
+                criterion.unit.format(value=results.value_unit),
                 values[[name for name in values if name not in kept]],
                 truth if truth in values else None,
                 tuple(label for label in labels if label not in kept),
@@ -256,19 +256,19 @@ def _count_available(results: Results, lost: int) -> int | None:
 
 
 def _also(
-    question: Criterion, measured: pd.DataFrame, results: Results
+    criterion: Criterion, measured: pd.DataFrame, results: Results
 ) -> tuple[list[pd.DataFrame], pd.Series, str | None]:
     """What can be taken beside the labels: measurements of it under names of its own, evaluations of the labels and of
     it, and the name of the truth that errors are measured against."""
     spent = experiment.evaluations(results)
     taking = experiment.taking_gradients(results)
     spent[taking] *= PASSES
-    if question.metric != "error":
+    if criterion.metric != "error":
         return [], spent, None
     parts, earlier = [name_budgets(measured)], experiment.evaluations_at_budgets(results)
     truth = results.exact if np.isfinite(spent.get(results.exact, np.nan)) else None
     if truth:
-        none = {"method": truth, "repeat": 0, "statistic": question.statistic, "x": np.nan, "value": 0.0}
+        none = {"method": truth, "repeat": 0, "statistic": criterion.statistic, "x": np.nan, "value": 0.0}
         parts.append(pd.DataFrame({"instance": measured["instance"].unique()}).assign(**none))
     spent = pd.concat([spent, earlier.set_axis([_named_at(*at) for at in earlier.index])])
     return [part for part in parts if len(part)], spent, truth
@@ -301,9 +301,9 @@ def reference_name(results: Results) -> str:
 
 
 def compare_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
-    """The same question with other references in masked features, of the metric's `references`, by name; the same
+    """The same criterion with other references in masked features, of the metric's `references`, by name; the same
     objects each time, for each keeps its advice."""
-    measured = results.measured.get(answer.question.metric)
+    measured = results.measured.get(answer.criterion.metric)
     if measured is None:
         return {}
     for known, found in answer._references:
@@ -315,7 +315,7 @@ def compare_references(answer: Evidence, results: Results) -> dict[str, Evidence
 
 
 def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, Evidence]:
-    found, start = {}, f"{answer.question.statistic}_"
+    found, start = {}, f"{answer.criterion.statistic}_"
     for statistic in measured["statistic"].unique():
         if statistic.startswith(start):
             values = paired.pivot_by_method(measured, statistic)
@@ -334,7 +334,7 @@ def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
 def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
     """Values (instances, (label, training)) on the instances that all labels have in all training seeds; the other
     training seeds may have been explained on fewer."""
-    measured = results.trainings.get(answer.question.metric)
+    measured = results.trainings.get(answer.criterion.metric)
     if measured is None or not len(measured):
         return pd.DataFrame()
     for known, found in answer._trainings:
@@ -349,7 +349,7 @@ def _training_values(answer: Evidence, measured: pd.DataFrame) -> pd.DataFrame:
     common = set.intersection(*(set(own) for _, own in measured.groupby("training")["instance"]))
     measured = measured[measured["instance"].isin(common)]
     columns = measured["method"] + "@" + measured["training"].astype(str)
-    wide = paired.pivot_by_method(measured.assign(method=columns), answer.question.statistic)
+    wide = paired.pivot_by_method(measured.assign(method=columns), answer.criterion.statistic)
     parts = [name.rsplit("@", 1) for name in wide]
     return wide.set_axis(pd.MultiIndex.from_tuples([(label, int(number)) for label, number in parts]), axis=1)
 

@@ -18,7 +18,7 @@ Scored = tuple[np.ndarray, np.ndarray]
 
 
 def kernel_shap(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -27,15 +27,15 @@ def kernel_shap(
 ) -> Scored:
     """captum's KernelShap, BATCH perturbations a call (one at a time by default). Scores (n, d), evaluations (n,)."""
 
-    def explain(game: InstanceGame, seed: int) -> np.ndarray:
-        return _explain(KernelShap, game, seed, n_samples=budget, perturbations_per_eval=BATCH)
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
+        return _explain(KernelShap, v, seed, n_samples=budget, perturbations_per_eval=BATCH)
 
-    asked = CountedGame(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
     return explain_each(explain, asked, kernel_minimum)
 
 
 def shapley_sampling(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -44,20 +44,20 @@ def shapley_sampling(
 ) -> Scored:
     """captum's ShapleyValueSampling: as many permutations as the budget pays for."""
 
-    def explain(game: InstanceGame, seed: int) -> np.ndarray:
-        permutations = (budget - 2) // (game.d - 1)
-        return _explain(ShapleyValueSampling, game, seed, n_samples=permutations, perturbations_per_eval=BATCH)
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
+        permutations = (budget - 2) // (v.d - 1)
+        return _explain(ShapleyValueSampling, v, seed, n_samples=permutations, perturbations_per_eval=BATCH)
 
-    asked = CountedGame(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
     return explain_each(explain, asked, permutation_minimum)
 
 
-def _explain(explainer: Callable, game: InstanceGame, seed: int, **settings: int) -> np.ndarray:
+def _explain(explainer: Callable, v: InstanceGame, seed: int, **settings: int) -> np.ndarray:
     def forward(masks: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(game(masks.numpy()))
+        return torch.from_numpy(v(masks.numpy()))
 
     with seeded(seed):
-        scores = explainer(forward).attribute(torch.ones(1, game.d), baselines=torch.zeros(1, game.d), **settings)
+        scores = explainer(forward).attribute(torch.ones(1, v.d), baselines=torch.zeros(1, v.d), **settings)
     return scores[0].double().numpy()
 
 

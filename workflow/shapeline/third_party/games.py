@@ -53,13 +53,13 @@ class InstanceGame:
 
 @dataclass(frozen=True)
 class CountedGame:
-    """What a peer is asked: the question, of inputs (n, *input shape) for targets (n,).
+    """The game that a peer explains, of inputs (n, *input shape) for targets (n,).
 
     instances: ids that seed their draws, with `seed`, of the label and repeat; budget: evaluations of an instance, both
     ends included.
     """
 
-    question: Game
+    game: Game
     inputs: np.ndarray
     targets: np.ndarray
     instances: Sequence[int]
@@ -74,7 +74,7 @@ def explain_each(
 
     explain: from a game and a seed of 32 bits to scores (d,); minimum: from d to the evaluations that it takes.
     """
-    d, inputs, question = asked.question.features.d, asked.inputs, asked.question.having(form=None)
+    d, inputs, game = asked.game.features.d, asked.inputs, asked.game.having(form=None)
     if asked.budget < minimum(d):
         raise MethodFailure(
             "no design",
@@ -85,13 +85,13 @@ def explain_each(
         part = slice(i, i + 1)
 
         def evaluate(masks: np.ndarray, part=part) -> np.ndarray:
-            return question.values(inputs[part], masks, asked.targets[part])[0]
+            return game.values(inputs[part], masks, asked.targets[part])[0]
 
         with locate_input([i]):
-            game = InstanceGame(evaluate, d)
+            v = InstanceGame(evaluate, d)
             # Of a single feature there is nothing to explain, and the libraries divide by zero.
-            scores[i] = explain(game, seed_of(asked.seed, int(instance)) % 2**32) if d > 1 else game.gained()
-        evaluations[i] = game.evaluations
+            scores[i] = explain(v, seed_of(asked.seed, int(instance)) % 2**32) if d > 1 else v.gained()
+        evaluations[i] = v.evaluations
     return scores, evaluations
 
 

@@ -16,7 +16,7 @@ ABSENT = "ABSENT"
 
 
 def text(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -28,26 +28,26 @@ def text(
     The library's own kernel, ridge and draws; the value that is fitted is the experiment's.
     """
 
-    def explain(game: InstanceGame, seed: int) -> np.ndarray:
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
         explainer = lime_text.LimeTextExplainer(
             bow=False, mask_string=ABSENT, feature_selection="none", random_state=np.random.RandomState(seed)
         )
 
         def explain_texts(texts: list[str]) -> np.ndarray:
-            return game(np.array([words.split() for words in texts]) != ABSENT)[:, None]
+            return v(np.array([words.split() for words in texts]) != ABSENT)[:, None]
 
-        words = " ".join(f"word{place}" for place in range(game.d))
+        words = " ".join(f"word{place}" for place in range(v.d))
         explanation = explainer.explain_instance(
-            words, explain_texts, labels=(0,), num_features=game.d, num_samples=budget
+            words, explain_texts, labels=(0,), num_features=v.d, num_samples=budget
         )
-        return _scores(explanation.local_exp[0], game.d)
+        return _scores(explanation.local_exp[0], v.d)
 
-    asked = CountedGame(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
     return explain_each(explain, asked, fit_minimum)
 
 
 def image(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -55,14 +55,14 @@ def image(
     budget: int,
 ) -> Scored:
     """LimeImageExplainer on the experiment's features as its segments, all of which score."""
-    segments = question.features.cells[0]
+    segments = game.features.cells[0]
     _, corners = np.unique(segments, return_index=True)
 
-    def explain(game: InstanceGame, seed: int) -> np.ndarray:
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
         explainer = lime_image.LimeImageExplainer(feature_selection="none", random_state=np.random.RandomState(seed))
 
         def explain_images(images: np.ndarray) -> np.ndarray:
-            return game(images[..., 0].reshape(len(images), -1)[:, corners])[:, None]
+            return v(images[..., 0].reshape(len(images), -1)[:, corners])[:, None]
 
         with contextlib.redirect_stderr(io.StringIO()):  # its progress bar has no switch
             explanation = explainer.explain_instance(
@@ -71,14 +71,14 @@ def image(
                 labels=(0,),
                 top_labels=None,
                 hide_color=0,
-                num_features=game.d,
+                num_features=v.d,
                 num_samples=budget,
                 batch_size=BATCH,
                 segmentation_fn=lambda _: segments,
             )
-        return _scores(explanation.local_exp[0], game.d)
+        return _scores(explanation.local_exp[0], v.d)
 
-    asked = CountedGame(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
     return explain_each(explain, asked, fit_minimum)
 
 

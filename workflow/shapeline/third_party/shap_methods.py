@@ -24,7 +24,7 @@ NODES = 50  # of a tree split at a time: that of the library's examples on image
 
 
 def kernel(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -33,17 +33,17 @@ def kernel(
 ) -> Scored:
     """shap.KernelExplainer (Lundberg & Lee 2017); all features score (l1_reg off). Scores (n, d), evaluations (n,)."""
 
-    def explain(game: InstanceGame, seed: int) -> np.ndarray:
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
         with numpy_seeded(seed):
-            explainer = shap.KernelExplainer(game, np.zeros((1, game.d)))
-            return explainer.shap_values(np.ones((1, game.d)), nsamples=budget - 2, l1_reg=False, silent=True)[0]
+            explainer = shap.KernelExplainer(v, np.zeros((1, v.d)))
+            return explainer.shap_values(np.ones((1, v.d)), nsamples=budget - 2, l1_reg=False, silent=True)[0]
 
-    asked = CountedGame(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
     return explain_each(explain, asked, kernel_minimum)
 
 
 def permutation(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -52,19 +52,19 @@ def permutation(
 ) -> Scored:
     """shap.PermutationExplainer: permutations and their reverses, as many as the budget pays for."""
 
-    def explain(game: InstanceGame, seed: int) -> np.ndarray:
-        pairs = (budget - 2) // (2 * (game.d - 1))
-        masker = shap.maskers.Independent(np.zeros((1, game.d)), max_samples=1)
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
+        pairs = (budget - 2) // (2 * (v.d - 1))
+        masker = shap.maskers.Independent(np.zeros((1, v.d)), max_samples=1)
         with numpy_seeded(seed):
-            explainer = shap.PermutationExplainer(game, masker, seed=seed)
-            return explainer(np.ones((1, game.d)), max_evals=pairs * (2 * game.d + 1), silent=True).values[0]
+            explainer = shap.PermutationExplainer(v, masker, seed=seed)
+            return explainer(np.ones((1, v.d)), max_evals=pairs * (2 * v.d + 1), silent=True).values[0]
 
-    asked = CountedGame(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
     return explain_each(explain, asked, pair_minimum)
 
 
 def partition(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -74,19 +74,23 @@ def partition(
 ) -> Scored:
     """shap.PartitionExplainer: Owen values on a tree that halves the longest side of the features' grid.
 
-    question, inputs, targets, instances, seed, budget: as games.CountedGame.
+    game, inputs, targets, instances, seed, budget: as games.CountedGame.
     fixed_context: 0 or 1, the one branch of each split that is followed; both by default.
     """
 
-    def explain(game: InstanceGame, seed: int) -> np.ndarray:
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
         def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
             return (mask * x)[None]
 
-        masker.shape, masker.clustering, masker.immutable_outputs = (1, game.d), halves(question.features.shape), True
+        masker.shape, masker.clustering, masker.immutable_outputs = (
+            (1, v.d),
+            halves(game.features.shape),
+            True,
+        )
         with numpy_seeded(seed):
-            explainer = shap.PartitionExplainer(game, masker)
+            explainer = shap.PartitionExplainer(v, masker)
             explanation = explainer(
-                np.ones((1, game.d)),
+                np.ones((1, v.d)),
                 max_evals=budget - budget % 2,  # a node costs two, and the library would finish an odd one
                 fixed_context=fixed_context,
                 batch_size=NODES,
@@ -94,7 +98,7 @@ def partition(
             )
         return explanation.values[0]
 
-    asked = CountedGame(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
     return explain_each(explain, asked, split_minimum)
 
 
@@ -147,7 +151,7 @@ class Combined(nn.Module):
 
 
 def gradient(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -155,9 +159,9 @@ def gradient(
     samples: int = 200,
 ) -> Scored:
     """shap.GradientExplainer of log p_target, or of a regression's prediction. Scores (n, d), rows it ran (n,)."""
-    model = question.model
+    model = game.model
     check(model, inputs, "torch")
-    origins = starts(question, inputs).astype(np.float32)
+    origins = starts(game, inputs).astype(np.float32)
     of_cells, evaluations = np.zeros(inputs.shape), np.zeros(len(inputs), np.int64)
     with differentiable(model.module):
         for i, instance in enumerate(instances):
@@ -169,17 +173,17 @@ def gradient(
                 x = tensor(model, inputs[i : i + 1].astype(np.float32))
                 values = explainer.shap_values(x, nsamples=samples, rseed=own)
             of_cells[i], evaluations[i] = np.reshape(values, inputs.shape[1:]), network.rows
-    return pooled(of_cells, question.features), evaluations
+    return pooled(of_cells, game.features), evaluations
 
 
-def deep(question: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
+def deep(game: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
     """shap.DeepExplainer, averaged over the reference's rows. Scores (n, d), rows it ran (n,).
 
     The library has no rule for a log-softmax: it is given the logits times the multipliers of our own deep_lift.
     """
-    model = question.model
+    model = game.model
     check(model, inputs, "torch")
-    origins = starts(question, inputs).astype(np.float32)
+    origins = starts(game, inputs).astype(np.float32)
     of_cells, evaluations = np.zeros(inputs.shape), np.zeros(len(inputs), np.int64)
     with differentiable(model.module), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "unrecognized nn.Module")  # linear ones: standardised columns
@@ -190,4 +194,4 @@ def deep(question: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
             x = tensor(model, inputs[i : i + 1].astype(np.float32))
             values = explainer.shap_values(x, check_additivity=False)  # the multipliers are made for pairs of rows
             of_cells[i], evaluations[i] = np.reshape(values, inputs.shape[1:]), network.rows
-    return pooled(of_cells, question.features), evaluations
+    return pooled(of_cells, game.features), evaluations

@@ -15,7 +15,7 @@ Scored = tuple[np.ndarray, np.ndarray]
 
 
 def approximate(
-    question: Game,
+    game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
     instances: Sequence[int],
@@ -31,13 +31,13 @@ def approximate(
     of that name, or lacks what it runs; MethodFailure where it gives up, as the sparse transforms do at small budgets.
     """
 
-    def explain(game: InstanceGame, seed: int) -> np.ndarray:
-        task = {"approximator": approximator, "d": game.d, "budget": budget, "seed": seed}
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
+        task = {"approximator": approximator, "d": v.d, "budget": budget, "seed": seed}
         if python:
-            said = shapiq_process.approximate(python, task, lambda masks: game(np.atleast_2d(masks)))
+            said = shapiq_process.approximate(python, task, lambda masks: v(np.atleast_2d(masks)))
         else:
             with numpy_seeded(seed):
-                said = shapiq_process.answer(task, game)
+                said = shapiq_process.answer(task, v)
         if "scores" in said:
             return np.array(said["scores"])
         message = said["message"].partition("\n")[0]
@@ -48,7 +48,7 @@ def approximate(
             message = f"shapiq {release} has no approximator '{approximator}' of Shapley values; it has {message}"
         raise ShapelineError(f"peer_shapiq: {message}")
 
-    asked = CountedGame(question, inputs, targets, instances, seed, budget)
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
     return explain_each(explain, asked, kernel_minimum)
 
 

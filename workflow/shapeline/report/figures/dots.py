@@ -138,14 +138,14 @@ def dot_panel(
 
 
 def average_ranks(answer: Evidence) -> pd.DataFrame:
-    average, critical, _ = ranking.critical_difference(answer.values, answer.question.better)
+    average, critical, _ = ranking.critical_difference(answer.values, answer.criterion.better)
     return average.rename("average_rank").rename_axis("method").reset_index().assign(critical_difference=critical)
 
 
 @styled
 def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     """A row a label, the best mean first, and on it a point a training; means (trainings, labels)."""
-    labels = paired.order(means, answer.question.better)
+    labels = paired.order(means, answer.criterion.better)
     drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(labels)))
     [axes] = place_axes(drawing, labels)
     for place, label in enumerate(labels):
@@ -157,8 +157,8 @@ def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, St
         mark_method(label, *drawn)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
-    what = answer.question.title.split(": ")[-1]
-    axes.set_xlabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}, {answer.question.better} is better")
+    what = answer.criterion.title.split(": ")[-1]
+    axes.set_xlabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}, {answer.criterion.better} is better")
     axes.grid(axis="y", linewidth=0.4)
     return drawing
 
@@ -180,8 +180,8 @@ def cost_plane(
     if not there:
         return None
     drawing = Figure(figsize=(WIDTH, 4.2 * len(there)))
-    sign = 1 if answer.question.better == "higher" else -1
-    what = answer.question.title.split(": ")[-1]
+    sign = 1 if answer.criterion.better == "higher" else -1
+    what = answer.criterion.title.split(": ")[-1]
     every = drawing.subplots(len(there), squeeze=False)[:, 0]
     # By hand: a layout by constraints takes longer than all the rest of the section.
     high = drawing.get_figheight()
@@ -194,7 +194,7 @@ def cost_plane(
             axes.set_xscale("log")
             axes.set_xlim(spent.min() / 1.5, spent.max() * 2.5)
             axes.set_xlabel("seconds per instance (logarithmic)")
-        if answer.question.better == "lower" and costs.wide(drawn):
+        if answer.criterion.better == "lower" and costs.wide(drawn):
             axes.set_yscale("log")
         means = drawn["mean"].to_numpy()
         by_cost = np.lexsort([-sign * means, spent])
@@ -203,7 +203,7 @@ def cost_plane(
         for across, (label, row) in zip(spent, drawn.iterrows(), strict=True):
             costs.draw_point(axes, across, row, styles[label])
         costs.hide_small_ticks(axes)
-        axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.question.better} is better")
+        axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.criterion.better} is better")
     for axes, place in zip(every, there, strict=True):  # when all is drawn, for names are placed in the final layout
         costs.name_points(axes, spent_on[place].reindex(panels[place].index).to_numpy(float), panels[place], styles)
     return drawing
@@ -212,7 +212,7 @@ def cost_plane(
 @styled
 def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None:
     """Average ranks on a line, methods named left and right, a bar over each group within the critical difference."""
-    average, critical, p = ranking.critical_difference(answer.values, answer.question.better)
+    average, critical, p = ranking.critical_difference(answer.values, answer.criterion.better)
     k = len(average)
     if k < 3:
         return None

@@ -54,7 +54,7 @@ def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
 def _card(answer: Evidence, results: Results) -> str:
     taken = answer.within(results) or answer.last
     [(short, more)] = answers([answer], results)
-    lines = [("need", answer.question.need or answer.question.title)]
+    lines = [("need", answer.criterion.need or answer.criterion.title)]
     if taken is None:
         lines.append(("method", "no method fits the budget"))
     else:
@@ -74,7 +74,7 @@ def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, 
         return [("All criteria", "⚠ none", "the model is not significantly better than chance")]
     rows = []
     for answer in evidence:
-        taken, need = answer.within(results) or answer.last, answer.question.need or answer.question.title
+        taken, need = answer.within(results) or answer.last, answer.criterion.need or answer.criterion.title
         cost = "" if taken is None or not taken.label else f"{_cost(answer, taken.label)} per instance"
         rows.append((need, "no method fits the budget" if taken is None else name_verdict(taken), cost))
         if robustness.changes(answer, results):
@@ -84,7 +84,7 @@ def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, 
 
 def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) -> list[str]:
     """Return the mean, the result of the comparison, and the cost of the exact values, a sentence each."""
-    what, count = answer.question.title.split(": ")[-1], len(advice.bounds)
+    what, count = answer.criterion.title.split(": ")[-1], len(advice.bounds)
     limited = answer.within(results) is not None and results.settings.get("budget") is not None
     scope = f" of {count} methods{' within the budget' if limited else ''}"
     leads = advice.label == advice.bounds.index[0]
@@ -99,7 +99,8 @@ def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) 
         fine = "has the best mean" if leads else "is non-inferior to the best"
         use = f"{advice.label} {fine} and can be used. " if advice.safe else ""
         compared = f"{use}{format_count(len(answer.values), 'instance')} do not suffice to decide."
-    lines = [f"{what} {_mean(answer, advice.label, results)}, {answer.question.better} is better."] * bool(advice.label)
+    better = f"{answer.criterion.better} is better"
+    lines = [f"{what} {_mean(answer, advice.label, results)}, {better}."] * bool(advice.label)
     lines += [compared] * bool(compared)
     if answer.truth is not None and answer.truth != advice.label:
         times = answer.seconds.get(answer.truth, np.nan) / answer.seconds.get(advice.label, np.nan)
@@ -109,7 +110,7 @@ def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) 
 
 
 def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
-    subject, what = answer.question.title.split(": ")
+    subject, what = answer.criterion.title.split(": ")
     within = answer.within(results)
     taken = within or answer.last
     if taken is None:
@@ -122,7 +123,7 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     stays = last is None or (last.label == taken.label and "undecided" not in (last.outcome, taken.outcome))
     mean = f"{_capital(what)} of {taken.label}: {_mean(answer, taken.label, results)}"
     more = [f"{_capital(why)}."] if why else []
-    more += [f"{mean}, {answer.question.better} is better."] if taken.label else []
+    more += [f"{mean}, {answer.criterion.better} is better."] if taken.label else []
     if taken.label in results.labels and results.labels[taken.label].get("is_control"):
         sure = taken.outcome != "undecided" and stays
         worth = "; no more expensive method is significantly better" if sure else ""
@@ -197,10 +198,10 @@ def _cost(answer: Evidence, label: str, seconds: bool = False) -> str:
 
 def _mean(answer: Evidence, label: str | None, results: Results) -> str:
     """Return the mean of a method with its interval and unit."""
-    frame = results.metrics.get(answer.question.metric)
-    if answer.question.metric == "error" and frame is not None:
+    frame = results.metrics.get(answer.criterion.metric)
+    if answer.criterion.metric == "error" and frame is not None:
         frame = pd.concat([frame, name_budgets(frame)])
-    means = scalars(frame, answer.question.statistic)
+    means = scalars(frame, answer.criterion.statistic)
     if label is None:
         return "–"
     text = interval(means.loc[label]) if label in means.index else number(answer.candidates[label].mean(), whole=False)
@@ -227,7 +228,7 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
         return note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}")
     parts = [_describe_rule(evidence)]
     for answer in evidence:
-        parts += [heading(answer.question.title), recommendation(answer, results), absence(answer, results)]
+        parts += [heading(answer.criterion.title), recommendation(answer, results), absence(answer, results)]
         parts += [costs_and_ranks(answer, results), against_best(answer, results), choices_table(answer)]
     return join_parts(*parts, rank_over_criteria(evidence))
 
@@ -241,7 +242,7 @@ def robustness_section(evidence: Sequence[Evidence], results: Results) -> HTML |
         references = robustness.compare_baselines(answer, results)
         seeds = robustness.compare_training_seeds(answer, results, styling.styles_of(results))
         if references is not None or seeds is not None:
-            parts += [heading(answer.question.title), references, seeds]
+            parts += [heading(answer.criterion.title), references, seeds]
     return join_parts(*parts, robustness.variances(results))
 
 
@@ -268,7 +269,7 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
 
 def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
     """Return two figures of a criterion: means against costs, and average ranks."""
-    named = f"{results.experiment}, {answer.question.short}:"
+    named = f"{results.experiment}, {answer.criterion.short}:"
     return join_parts(
         _costs(answer, results, f"{named} means against evaluations and seconds per instance"),
         _ranks(answer, results, f"{named} average ranks of the methods with the critical difference"),
@@ -276,12 +277,12 @@ def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
 
 
 def _costs(answer: Evidence, results: Results, alt: str) -> HTML | None:
-    means = scalars(results.metrics.get(answer.question.metric), answer.question.statistic)
+    means = scalars(results.metrics.get(answer.criterion.metric), answer.criterion.statistic)
     return figure(
         cost_plane(answer, means, styling.styles_of(results), mean_seconds(results)),
         alt,
-        f"{answer.question.title}. Means with 95 % intervals against their cost; "
-        f"{'lower' if answer.question.better == 'lower' else 'upper'} left is better. The line joins the methods that "
+        f"{answer.criterion.title}. Means with 95 % intervals against their cost; "
+        f"{'lower' if answer.criterion.better == 'lower' else 'upper'} left is better. The line joins the methods that "
         "no cheaper method beats. A gradient counts as three evaluations. Seconds are means over instances.",
         numbers=costs.tabulate_costs(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
     )
@@ -307,8 +308,8 @@ def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
     )
     if len(evidence) < 2 or len(common) < 3:
         return None
-    means = pd.DataFrame({answer.question.short: answer.values[common].mean() for answer in evidence})
-    signs = np.array([1 if answer.question.better == "lower" else -1 for answer in evidence])
+    means = pd.DataFrame({answer.criterion.short: answer.values[common].mean() for answer in evidence})
+    signs = np.array([1 if answer.criterion.better == "lower" else -1 for answer in evidence])
     agreement = ranking.kendall_w((means * signs).to_numpy().T)
     ranks = (means * signs).rank(method="min").astype(int)
     ranks = ranks.loc[ranks.mean(axis=1).sort_values(kind="stable").index]
@@ -343,7 +344,7 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
             rows.append(
                 {
                     "experiment": f"{result.experiment}, n = {number(len(answer.values))}",
-                    "criterion": answer.question.short,
+                    "criterion": answer.criterion.short,
                     "within the budget": "⚠ model near chance" if chance else _short(answer, within),
                     "at any cost": "–" if chance else _short(answer, answer.last),
                     SECONDS: "–" if chance else _short(answer, answer.recommend_by_time, seconds=True),
@@ -388,7 +389,7 @@ def absence(answer: Evidence, results: Results) -> HTML | None:
         )
     if incomplete := sorted(answer.incomplete & set(answer.values)):
         sentences.append(f"Never recommended: {enumerated(incomplete)}, {NO_RULE}.")
-    every = results.measured[answer.question.metric]["instance"].nunique()
+    every = results.measured[answer.criterion.metric]["instance"].nunique()
     if len(answer.values) < every:
         sentences.append(
             f"The comparison uses the {number(len(answer.values))} of {number(every)} instances on which every method "
@@ -435,7 +436,7 @@ def against_best(answer: Evidence, results: Results) -> HTML:
     advice, unit = answer.last or answer.advice(), f" ({answer.unit})" if answer.unit else ""
     best = advice.bounds.index[0]
     labels = [label for label in advice.bounds.index if label in answer.candidates]
-    pairs = paired.pairs(answer.candidates[labels], answer.question.better)
+    pairs = paired.pairs(answer.candidates[labels], answer.criterion.better)
     tests = pairs[pairs["better"] == best].set_index("worse")
     rows = []
     for label, row in advice.bounds.iterrows():
@@ -464,7 +465,7 @@ def against_best(answer: Evidence, results: Results) -> HTML:
 
 def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
     """Return the false-positive rate of the test (A/A test) for the method with most repeats, or that there is none."""
-    measured, statistic = results.measured[answer.question.metric], answer.question.statistic
+    measured, statistic = results.measured[answer.criterion.metric], answer.criterion.statistic
     scalar = (measured["statistic"] == statistic) & measured["x"].isna() & measured["method"].isin(list(answer.values))
     repeats = measured[scalar].groupby("method")["repeat"].nunique()
     if not (repeats > 1).any():

@@ -22,7 +22,7 @@ def shares(answer: Evidence, advice: Recommendation) -> pd.Series:
     """Return the position of each mean in the range from random attribution (else the worst) to the best mean: 1 is the
     best, 0 equals random attribution, below 0 is worse."""
     means = answer.values.mean()
-    if answer.question.better == "higher":
+    if answer.criterion.better == "higher":
         means = -means
     end, best = means.get(advice.ends_at, means.max()), means.min()
     return (end - means) / (end - best) if end > best else means * np.nan
@@ -73,12 +73,12 @@ def _head(column: Column) -> str:
     """Return the head of a column, with what the page filters by."""
     result, answer, _ = column
     kind, title = result.dataset_card.get("kind", "game"), html.escape(_title(column)).replace("_", "_<wbr>")
-    return f'<th data-kind="{html.escape(kind)}" data-criterion="{html.escape(answer.question.short)}">{title}</th>'
+    return f'<th data-kind="{html.escape(kind)}" data-criterion="{html.escape(answer.criterion.short)}">{title}</th>'
 
 
 def _title(column: Column) -> str:
     result, answer, _ = column
-    return f"{result.experiment}: {answer.question.short}"
+    return f"{result.experiment}: {answer.criterion.short}"
 
 
 def _linked(column: Column, text: str, title: str = "") -> str:
@@ -118,8 +118,8 @@ def pooled_section(results: Sequence[Results], evidence: Mapping[str, Sequence[E
     groups: dict[tuple, list[tuple[Results, Evidence]]] = {}
     for result in results:
         for answer in () if near_chance(result) else evidence[result.experiment]:
-            question, budget = answer.question, result.settings.get("budget")
-            groups.setdefault((question.metric, question.statistic, budget), []).append((result, answer))
+            criterion, budget = answer.criterion, result.settings.get("budget")
+            groups.setdefault((criterion.metric, criterion.statistic, budget), []).append((result, answer))
     parts = [part for members in groups.values() if (part := _ranked(members)) is not None]
     if not parts:
         return None
@@ -143,7 +143,7 @@ def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
         return None
     cells = [_means(answer, result, labels) for result, answer in members]
     cluster = [pair for pair, means in zip(pairs, cells, strict=True) for _ in range(len(means))]
-    sign = 1 if first.question.better == "lower" else -1
+    sign = 1 if first.criterion.better == "lower" else -1
     means = pd.concat(cells, ignore_index=True) * sign
     pooled, each = ranking.pooled_ranks(means, cluster), ranking.ranks(means)
     shown = pd.DataFrame(
@@ -158,7 +158,7 @@ def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     budget = members[0][0].settings.get("budget")
     at = "" if budget is None else f", budget {number(budget)} d"
     return join_parts(
-        table(shown, f"{first.question.title.split(': ')[0]}{at}: ranks of {number(len(labels))} methods"),
+        table(shown, f"{first.criterion.title.split(': ')[0]}{at}: ranks of {number(len(labels))} methods"),
         note(_format_ranks(pooled, len(set(pairs)))),
     )
 

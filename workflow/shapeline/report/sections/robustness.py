@@ -38,8 +38,8 @@ def compare_training_seeds(answer: Evidence, results: Results, styles: Mapping[s
         )
     lost = trainings - len(means)
     partly = [label for label in answer.values if label not in means]
-    agreement = ranking.kendall_w((means if answer.question.better == "lower" else -means).to_numpy())
-    best = {paired.order(means.loc[[training]], answer.question.better)[0] for training in means.index}
+    agreement = ranking.kendall_w((means if answer.criterion.better == "lower" else -means).to_numpy())
+    best = {paired.order(means.loc[[training]], answer.criterion.better)[0] for training in means.index}
     leaders = f"{best.pop()} is best in all" if len(best) == 1 else f"the best differs: {enumerated(sorted(best))}"
     return join_parts(
         figure(
@@ -65,7 +65,7 @@ def recommend_by_seed(answer: Evidence, results: Results, values: pd.DataFrame) 
     def recommend_in(training: int) -> Recommendation:
         own = values.xs(training, axis=1, level=1)
         kept = [label for label in own if label in affordable]
-        return recommend(own[kept], answer.evaluations, answer.margin, answer.random, answer.question.better)
+        return recommend(own[kept], answer.evaluations, answer.margin, answer.random, answer.criterion.better)
 
     return {number(training): recommend_in(training) for training in sorted(values.columns.unique(1))}
 
@@ -170,11 +170,11 @@ def _format_difference(advice: Recommendation, taken: str, unit: str, name: str)
 def variances(results: Results) -> HTML | None:
     """Return the shares of the variance between instances, sampling repetitions and training seeds per method."""
     rows = []
-    for question in list_criteria(results.trainings):
-        measured = results.trainings.get(question.metric)
+    for criterion in list_criteria(results.trainings):
+        measured = results.trainings.get(criterion.metric)
         if measured is None:
             continue
-        measured = measured[(measured["statistic"] == question.statistic) & measured["x"].isna()]
+        measured = measured[(measured["statistic"] == criterion.statistic) & measured["x"].isna()]
         if measured.empty:
             continue
         keys = ["repeat", "training"]
@@ -192,7 +192,7 @@ def variances(results: Results) -> HTML | None:
                 names = {"instances": "instances", "draws": "repetitions", "trainings": "training seeds"}
                 parts = {f"between {title}": share(shares[name]) for name, title in names.items()}
                 rows.append(
-                    {"criterion": question.short, "method": label, "instances": number(len(wide)), **levels, **parts}
+                    {"criterion": criterion.short, "method": label, "instances": number(len(wide)), **levels, **parts}
                 )
                 rows[-1]["rest"] = share(shares["rest"])
     if not rows:
