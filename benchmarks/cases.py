@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.turns import Run, timed
 from shapeline import designs
 from shapeline.games import calibration, execution
-from shapeline.games.execution import ExecutionBackend, FormRefused
+from shapeline.games.execution import BackendRefused, ExecutionBackend
 from shapeline.games.features import Features, build_for
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
@@ -21,7 +21,7 @@ BUDGET = 4  # multiple of d
 BATCHES = (16, 64, 128, 256, 512, 1024, 2048, 4096)
 RAW_SECONDS = 0.3  # of one run of the raw model
 CALLS = 4  # that each thread of ONNX Runtime makes before it waits for the others
-TRIALS, TRIAL_SECONDS = 3, 0.2  # of each form and batch; a larger batch is not tried after a call that took longer
+TRIALS, TRIAL_SECONDS = 3, 0.2  # of each backend and batch; a larger batch is not tried after a call that took longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,15 +75,15 @@ class Case:
         return designs.kernel_shap(self.features.d, BUDGET * self.features.d, seed=0)
 
     @cached_property
-    def form(self) -> ExecutionBackend:
+    def backend(self) -> ExecutionBackend:
         """As a job calibrates it."""
         return calibration.calibrate(self.model, self.inputs, self.reference)
 
     @cached_property
-    def row_form(self) -> ExecutionBackend:
+    def row_backend(self) -> ExecutionBackend:
         """The same where every row is filled and run: without the table of windows that some models of text have."""
-        if self.form.name != "windows":
-            return self.form
+        if self.backend.name != "windows":
+            return self.backend
         return execution.backend_of(self.model).calibrate(self.model, self.inputs, self.reference)
 
     def rows(self, count: int) -> np.ndarray:
@@ -92,12 +92,12 @@ class Case:
         chosen = by_size[np.linspace(0, len(by_size) - 1, count).astype(np.int64)]
         return np.where(self.features.expand(self.design.masks[chosen]), self.inputs[0], self.reference.rows[0])
 
-    def engine_run(self, form: ExecutionBackend) -> Run:
+    def engine_run(self, backend: ExecutionBackend) -> Run:
         copies = np.resize(self.inputs, (self.engine_instances, *self.shape))
         targets = np.zeros(len(copies), np.int64)
 
         def run() -> int:
-            game = Game(self.model, self.reference, self.features, form=form)
+            game = Game(self.model, self.reference, self.features, backend=backend)
             return game.values(copies, self.design.masks, targets).size
 
         return timed(run)
@@ -126,8 +126,8 @@ QUICK = {
 
 
 def raw(case: Case) -> tuple[ExecutionBackend, Run]:
-    """The model alone in the fastest of its forms and batches, again and again on one resident batch, or one for each
-    thread of ONNX Runtime."""
+    """The model alone in its fastest backend and batch, repeatedly on one resident batch, or one per thread of ONNX
+    Runtime."""
     forwards, at_once = _torch(case) if case.framework == "torch" else _tensorflow(case)
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     best: dict[tuple[str, int], float] = {}
@@ -168,15 +168,15 @@ Forwards = dict[str, Callable[[np.ndarray], Callable[[], object]]]
 
 
 def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
-    """Of each form that the model takes, a function from rows to a call that runs them, and how many times at once."""
+    """Return per backend a function from rows to a call that runs them, and the number of calls at once."""
     import torch
 
     from shapeline.games import torch_execution
-    from shapeline.games.torch_execution import FORMS
+    from shapeline.games.torch_execution import BACKENDS
     from shapeline.models.torch_models import evaluation_mode
     from shapeline.threads import run_tasks
 
-    def of_form(name: str):
+    def of_backend(name: str):
         rows = execution.traced_rows(case.inputs, case.reference)
         prepared = torch_execution.prepare(case.model, ExecutionBackend(name), rows)
         times[name] = CALLS * prepared.graph.shares if name == "onnx" else 1
@@ -204,19 +204,19 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
 
         return run
 
-    by_form, times = {}, {}
-    for name in FORMS:
+    by_backend, times = {}, {}
+    for name in BACKENDS:
         try:
-            by_form[name] = of_form(name)
-        except FormRefused:
+            by_backend[name] = of_backend(name)
+        except BackendRefused:
             continue
-    return by_form, times
+    return by_backend, times
 
 
 def _tensorflow(case: Case) -> tuple[Forwards, dict[str, int]]:
     from shapeline.models.tensorflow_setup import tf
 
-    def of_form(by_xla: bool):
+    def of_backend(by_xla: bool):
         def on(rows: np.ndarray) -> Callable[[], object]:
             resident = tf.constant(rows)
             forward = tf.function(lambda rows: case.model.module(rows, training=False), jit_compile=by_xla)
@@ -225,4 +225,4 @@ def _tensorflow(case: Case) -> tuple[Forwards, dict[str, int]]:
 
         return on
 
-    return {"plain": of_form(False), "compiled": of_form(True)}, {"plain": 1, "compiled": 1}
+    return {"plain": of_backend(False), "compiled": of_backend(True)}, {"plain": 1, "compiled": 1}

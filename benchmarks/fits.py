@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shapeline.attribution import context
+from shapeline.attribution.context import ExplanationContext, calibrate, load_context
 from shapeline.attribution.rows import explain_rows
 from shapeline.attribution.settings import parse
 from shapeline.datasets.sources import VALIDATION
@@ -23,20 +23,20 @@ from shapeline.statistics.bounds import intervals
 FITS = ("uniform", "printed", "kernel")
 
 
-def areas(subject: context.ExplanationContext, count: int, order: int, seed: int = 0) -> pd.DataFrame:
+def areas(context: ExplanationContext, count: int, order: int, seed: int = 0) -> pd.DataFrame:
     """Masking area (count, fits) of records of the validation part, drawn by seed."""
-    dataset = subject.dataset
+    dataset = context.dataset
     rows = np.random.default_rng(seed).permutation(np.flatnonzero(dataset.split == VALIDATION))[:count]
-    predicted = np.concatenate([subject.model.log_probs(dataset.inputs[part]).argmax(1) for part in np.split(rows, 8)])
+    predicted = np.concatenate([context.model.log_probs(dataset.inputs[part]).argmax(1) for part in np.split(rows, 8)])
     chosen = pd.DataFrame({"instance": dataset.ids[rows], "row": rows, "prediction": predicted})
     inputs = dataset.inputs[rows]
     found = {}
     for fit in FITS:
         method = {"method": "c_shapley_regression", "order": order, "fit": fit}
-        settings = parse({"method": method, "features": subject.feature_settings, "seed": seed})
-        explained = explain_rows(subject, chosen, settings, fit)
-        buckets = subject.buckets(inputs, chosen)
-        curves = log_odds.measure(explained, subject.game("log_probability"), inputs, buckets)
+        settings = parse({"method": method, "features": context.feature_settings, "seed": seed})
+        explained = explain_rows(context, chosen, settings, fit)
+        buckets = context.buckets(inputs, chosen)
+        curves = log_odds.measure(explained, context.game("log_probability"), inputs, buckets)
         found[fit] = curves[curves["statistic"] == "deletion_auc"].set_index("instance")["value"]
     return pd.DataFrame(found)
 
@@ -51,9 +51,9 @@ def main() -> None:
     given = parser.parse_args()
     reference = "pad" if given.features == "word" else "mean"
     settings = {"features": {"kind": given.features}, "reference": reference, "seed": 0}
-    subject = context.load_subject(str(given.weights), str(given.dataset / "arrays.npz"), settings, "cpu")
-    subject = dataclasses.replace(subject, form=context.calibrate(subject))
-    measured = areas(subject, given.count, given.order)
+    context = load_context(str(given.weights), str(given.dataset / "arrays.npz"), settings, "cpu")
+    context = dataclasses.replace(context, backend=calibrate(context))
+    measured = areas(context, given.count, given.order)
     apart = measured.sub(measured["uniform"], axis=0)
     for fit in FITS:
         mean, difference = (intervals(table[[fit]].to_numpy()).loc[0] for table in (measured, apart))

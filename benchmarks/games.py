@@ -1,5 +1,5 @@
 """Writes the games of the accuracy page, whose Shapley values are known: models of the default run, models of
-scikit-learn, and closed forms (docs/formats.md has the columns).
+scikit-learn, and closed backends (docs/formats.md has the columns).
 
     snakemake --cores 2 results/{digits,cancer,reviews_sentence}/instances.parquet
     python -m benchmarks.games
@@ -22,25 +22,25 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     import yaml
 
     from shapeline import scores
-    from shapeline.attribution import context
+    from shapeline.attribution.context import load_context, targets
     from shapeline.config import validation
     from shapeline.workflow import jobs, paths
 
     config = validation.load(yaml.safe_load(Path("config.yaml").read_text(encoding="utf-8")))
     asked = jobs.attribute_settings(config, experiment, "exact")
     entry = config.experiments[experiment]
-    subject = context.load_subject(
+    context = load_context(
         paths.model_files(config, entry.model)["weights"],
         paths.prepared(config.models[entry.model].dataset)["arrays"],
         game_of(asked),
         "cpu",
     )
     selected = scores.read_table(f"{config.results}/{experiment}/instances.parquet")[:instances]
-    inputs = subject.inputs(selected)
-    [(features, _)] = subject.buckets(inputs, selected)
-    game = subject.game(game_of(asked).value).having(features=features)
+    inputs = context.inputs(selected)
+    [(features, _)] = context.buckets(inputs, selected)
+    game = context.game(game_of(asked).value).having(features=features)
     masks = (np.arange(2**features.d)[:, None] >> np.arange(features.d) & 1).astype(bool)
-    return game.values(inputs, masks, context.targets(selected))
+    return game.values(inputs, masks, targets(selected))
 
 
 def deep(d: int, terms: int, most: int, seed: int) -> Terms:

@@ -5,7 +5,7 @@
 The paper's ConvNet (`crosses_cnn`) is trained for a minute first: in an untrained network nothing
 is relevant and there is nothing to explore. "one at a time" explains image after image and gives the plain module
 two nodes a batch, 2^4 coalitions each, as published; "one at a time, engine" is this package on single images;
-"batched" is all images at once in the engine's calibrated form. "Partition" is ours, one image at a time and with
+"batched" is all images at once in the engine's calibrated backend. "Partition" is ours, one image at a time and with
 m = 500 evaluations; where the extra `peers` is installed, "Partition of shap" is the library's as the authors of h-Shap
 call it: 36,000 features (each channel's pixels are its own), the branch where the rest is absent, its own batch of ten,
 and the logit. They take turns, so that a machine that others use too slows all alike. Writes hierarchy.json, which also
@@ -51,7 +51,7 @@ def main() -> None:
     inputs, targets = scaled(pictures), np.ones(len(pictures), np.int64)
     reference = Reference(scaled(crosses.generate(1000, seed=2)[0]).mean(axis=0, keepdims=True))
     start = time.perf_counter()
-    form = calibrate(model, inputs, reference)
+    backend = calibrate(model, inputs, reference)
     calibration = time.perf_counter() - start
 
     module, absent = Timed(model.module), reference.rows[0]
@@ -60,14 +60,15 @@ def main() -> None:
             two_nodes_a_batch(module, x, absent, arguments.threshold, arguments.tolerance) for x in inputs
         ],
         "one at a time, engine": lambda: [
-            explained(model, inputs[i : i + 1], reference, targets[:1], form, arguments)[0] for i in range(len(inputs))
+            explained(model, inputs[i : i + 1], reference, targets[:1], backend, arguments)[0]
+            for i in range(len(inputs))
         ],
         "batched, plain form": lambda: explained(
-            model, inputs, reference, targets, ExecutionBackend("plain", form.batch), arguments
+            model, inputs, reference, targets, ExecutionBackend("plain", backend.batch), arguments
         ),
-        "batched": lambda: explained(model, inputs, reference, targets, form, arguments),
+        "batched": lambda: explained(model, inputs, reference, targets, backend, arguments),
         "Partition": lambda: [
-            methods.partition(asked(model, inputs, reference, form), inputs[i : i + 1], targets[:1], EVALUATIONS)
+            methods.partition(asked(model, inputs, reference, backend), inputs[i : i + 1], targets[:1], EVALUATIONS)
             for i in range(len(inputs))
         ],
     }
@@ -84,7 +85,7 @@ def main() -> None:
                 seconds[name][turn] = took / len(inputs)
             if module.seconds and arguments.device == "cpu":  # on a device a call returns before it is done
                 outside[name] = (took - module.seconds) / len(inputs)
-    report(arguments, model, accuracy, form, calibration, seconds, outside, by_way, masks)
+    report(arguments, model, accuracy, backend, calibration, seconds, outside, by_way, masks)
 
 
 def parse() -> argparse.Namespace:
@@ -146,15 +147,15 @@ class Timed:
         return logits
 
 
-def asked(model, inputs, reference, form) -> Game:
+def asked(model, inputs, reference, backend) -> Game:
     cells = np.arange(np.prod(inputs.shape[2:]), dtype=np.int32).reshape(inputs.shape[2:])
     features = Features("pixel", cells.shape, np.broadcast_to(cells, inputs.shape[1:]))
-    return Game(model, reference, features, "probability", form)
+    return Game(model, reference, features, "probability", backend)
 
 
-def explained(model, inputs, reference, targets, form, arguments) -> list[HShap]:
+def explained(model, inputs, reference, targets, backend, arguments) -> list[HShap]:
     growth = methods.Growth(arguments.threshold, tolerance=arguments.tolerance)
-    return methods.trees(asked(model, inputs, reference, form), inputs, targets, MIN_SIZE, growth)
+    return methods.trees(asked(model, inputs, reference, backend), inputs, targets, MIN_SIZE, growth)
 
 
 def partition_of_shap(module: Timed, inputs: np.ndarray, absent: np.ndarray) -> Callable[[], list]:
@@ -206,7 +207,7 @@ def quadrants(node: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]
     return [(a, b, c, d) for a, b in ((top, middle), (middle, bottom)) for c, d in ((left, centre), (centre, right))]
 
 
-def report(arguments, model, accuracy, form, calibration, seconds, outside, by_way, masks) -> None:
+def report(arguments, model, accuracy, backend, calibration, seconds, outside, by_way, masks) -> None:
     """Print seconds an image and ratios, and write them beside what they were measured with."""
     results = by_way["batched"]
     alone = by_way["one at a time, engine"]
@@ -220,7 +221,7 @@ def report(arguments, model, accuracy, form, calibration, seconds, outside, by_w
         "accuracy": accuracy,
         "pictures": arguments.images,
         "crosses": arguments.crosses,
-        "form": vars(form),
+        "form": vars(backend),
         "calibration_seconds": calibration,
         "evaluations": float(np.mean([result.evaluations for result in results])),
         "evaluations_published": float(np.mean([rows for _, rows in by_way["one at a time"]])),

@@ -32,7 +32,7 @@ def settings_of(name: str, case: Case) -> dict:
 def explain(case: Case, settings: dict) -> Explanation:
     """Raises ShapelineError where the method does not fit the case."""
     sampled = METHODS[settings["method"]].sampled
-    game = Game(case.model, case.reference, case.features, form=case.form)
+    game = Game(case.model, case.reference, case.features, backend=case.backend)
     method = parse(settings, [float(BUDGET) if sampled else None])
     (explanation,) = attribute(game, case.inputs, case.targets, method, Options(on_error="fail"))
     return explanation

@@ -167,15 +167,15 @@ def start_up(arguments: argparse.Namespace) -> list[dict]:
 def of_case(name: str, quick: bool) -> dict:
     """The rows of a case, and the methods that do not fit it with the reason."""
     case, turns = (cases.QUICK if quick else cases.CASES)[name], 2 if quick else TURNS
-    form, raw = cases.raw(case)
+    backend, raw = cases.raw(case)
     base = {"case": name}
-    d, runs = case.features.d, {"raw": raw, "engine": case.engine_run(case.row_form)}
-    if case.form.name == "windows":
-        runs["engine, windows"] = case.engine_run(case.form)
+    d, runs = case.features.d, {"raw": raw, "engine": case.engine_run(case.row_backend)}
+    if case.backend.name == "windows":
+        runs["engine, windows"] = case.engine_run(case.backend)
     times = take_turns(runs, turns)
     told_raw = {"turns": turns, "per_second": spread(times["raw"].rate)[0]}
-    rows = [{**base, "part": "raw", "what": f"{form.name}, {form.batch} a call", **told_raw}]
-    used = {"engine": case.row_form, "engine, windows": case.form}
+    rows = [{**base, "part": "raw", "what": f"{backend.name}, {backend.batch} a call", **told_raw}]
+    used = {"engine": case.row_backend, "engine, windows": case.backend}
     for what, timed in list(times.items())[1:]:
         rows.append({**base, "part": "engine", "what": what, **seconds(timed, case.engine_instances)})
         rows[-1] |= against("times_raw", timed, times["raw"], ENGINE_GOAL)

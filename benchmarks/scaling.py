@@ -60,11 +60,11 @@ def cost(name: str, d: int, n: int, budget: float) -> dict[str, float]:
     """Seconds of the parts, and the evaluations (`count`) of an instance."""
     model = _model(d)
     inputs = np.random.default_rng(1).random((n, d), dtype=np.float32)
-    reference, form = Reference(np.zeros((1, d), np.float32)), ExecutionBackend("plain", 256)
+    reference, backend = Reference(np.zeros((1, d), np.float32)), ExecutionBackend("plain", 256)
     # The class that the input speaks for: of another, h-Shap has nothing to explore.
     targets = (model.log_probs(inputs) - model.log_probs(reference.rows)).argmax(1)
     features = Features("column", (d,), np.arange(d, dtype=np.int32))
-    game = Game(model, reference, features, form=form)
+    game = Game(model, reference, features, backend=backend)
     settings = {"method": name}
     if "graph" in registry.METHODS[name].parameters.model_fields:
         settings["graph"] = "chain"

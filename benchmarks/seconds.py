@@ -3,7 +3,7 @@
 Makes the scores of each experiment of config.yaml in two results folders below the checkout, one job at a time, then
 each label's again in TURNS, one folder right after the other: the machine's own speed comes and goes by more than what
 is sought, and so both have the same of it. A label's seconds are the median over instances, of the fastest turn.
-Nothing else should run. Prints a line a label with the form that either run chose, and exits with 1 where the ratio of
+Nothing else should run. Prints a line per method with the backend of either run, and exits with 1 where the ratio of
 the two leaves 1 by more than 15 %. Before them stands by how much a fixed loop varies. Of digits, whose exact values
 are most of the work, it takes 40 instances and one training.
 """
@@ -34,12 +34,12 @@ def make(experiment: str, folder: Path, *targets: str) -> None:
 
 
 def again(experiment: str, folder: Path, label: str) -> tuple[float, str]:
-    """Seconds an instance of a label whose scores are made anew, the median over instances; and the form."""
+    """Seconds an instance of a label whose scores are made anew, the median over instances; and the backend."""
     files = [str(file) for file in (folder / experiment / "scores" / label).iterdir()]
     shutil.rmtree(folder / experiment / "scores" / label)
     make(experiment, folder, *files)
-    form = scores.metadata(files[0])["form"] or {"name": "none", "batch": 0}
-    return scores.read(Path(files[0]).parent)["seconds"].median(), f"{form['name']} by {form['batch']}"
+    backend = scores.metadata(files[0])["form"] or {"name": "none", "batch": 0}
+    return scores.read(Path(files[0]).parent)["seconds"].median(), f"{backend['name']} by {backend['batch']}"
 
 
 def machine(times: int = 30) -> float:
@@ -64,7 +64,7 @@ def compared(experiment: str) -> dict[str, float]:
             turns = [[again(experiment, folder, label) for folder in folders] for _ in range(TURNS)]
             first, second = (min(turn[side] for turn in turns) for side in (0, 1))
             ratios[f"{experiment} {label}"] = ratio = second[0] / first[0]
-            told = " ".join(f"{1e3 * seconds:9.3f} ms {form:20}" for seconds, form in (first, second))
+            told = " ".join(f"{1e3 * seconds:9.3f} ms {backend:20}" for seconds, backend in (first, second))
             print(f"{experiment:10} {label:28} {told} {ratio:6.2f}", flush=True)
         return ratios
     finally:

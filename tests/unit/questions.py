@@ -20,16 +20,16 @@ from shapeline.methods import settings as method_settings
 
 
 def values(
-    model, inputs, reference, masks, features, value="log_probability", targets=None, form=None, progress=None
+    model, inputs, reference, masks, features, value="log_probability", targets=None, backend=None, progress=None
 ) -> np.ndarray:
-    return Game(model, reference, features, value, form).values(inputs, masks, targets, progress)
+    return Game(model, reference, features, value, backend).values(inputs, masks, targets, progress)
 
 
 def attribute(
     *asked,
     features: Features | None = None,
     reference: Reference | None = None,
-    form: ExecutionBackend | None = None,
+    backend: ExecutionBackend | None = None,
     **more,
 ) -> list[Explanation]:
     """asked: model, inputs, targets, settings and perhaps features, reference, value, budgets; more: of Options."""
@@ -38,11 +38,11 @@ def attribute(
     given |= dict(zip(names, asked[4:], strict=False))
     parts = {name: given.pop(name) for name in ("features", "reference", "value") if name in given}
     method = method_settings.parse(asked[3], given.pop("budgets"))
-    return run.attribute(Game(asked[0], form=form, **parts), *asked[1:3], method, Options(**given))
+    return run.attribute(Game(asked[0], backend=backend, **parts), *asked[1:3], method, Options(**given))
 
 
-def explain_rows(subject, share, settings, label, form, on_error="record", inputs=None, stored=None, **more):
-    subject = dataclasses.replace(subject, form=form)
+def explain_rows(subject, share, settings, label, backend, on_error="record", inputs=None, stored=None, **more):
+    subject = dataclasses.replace(subject, backend=backend)
     asked = parse({"features": subject.feature_settings, **settings})
     return rows.explain_rows(subject, share, asked, label, Options(on_error=on_error, **more), inputs, stored)
 
@@ -79,19 +79,19 @@ def of_cells(inputs: np.ndarray) -> Features:
     return Features("column" if inputs.ndim == 2 else "pixel", shape, np.broadcast_to(cells, inputs.shape[1:]))
 
 
-def evaluator(model, inputs, reference, targets, value="probability", form=None, owners=None, shifts=None):
+def evaluator(model, inputs, reference, targets, value="probability", backend=None, owners=None, shifts=None):
     """The evaluator of a torch model or a function on its device."""
     from shapeline.hierarchy.torch_evaluator import Evaluator
 
     inputs = np.asarray(inputs)
-    return Evaluator(Game(model, reference, of_cells(inputs), value, form), inputs, targets, owners, shifts)
+    return Evaluator(Game(model, reference, of_cells(inputs), value, backend), inputs, targets, owners, shifts)
 
 
 def trees(
-    model, inputs, reference, targets, min_size, *, value="probability", form=None, shifts=None, **growth
+    model, inputs, reference, targets, min_size, *, value="probability", backend=None, shifts=None, **growth
 ) -> list:
     """h-Shap of inputs; of several targets each, (n, T), in reading order."""
     targets = np.asarray(targets)
     inputs = np.repeat(inputs, targets[:1].size, axis=0)
-    game = Game(model, reference, of_cells(inputs), value, form)
+    game = Game(model, reference, of_cells(inputs), value, backend)
     return methods.trees(game, inputs, targets.ravel(), min_size, Growth(**growth), shifts)

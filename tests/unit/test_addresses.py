@@ -30,7 +30,7 @@ def place(tmp_path, monkeypatch):
 
 
 def subject(inputs: np.ndarray = INPUTS, **changes) -> SimpleNamespace:
-    known = {"model": None, "form": None, "device": "cpu", "reference": SimpleNamespace(rows=np.zeros((1, 3)))}
+    known = {"model": None, "backend": None, "device": "cpu", "reference": SimpleNamespace(rows=np.zeros((1, 3)))}
     return SimpleNamespace(**known | changes, inputs=lambda share: inputs[share["row"].to_numpy()])
 
 
@@ -70,7 +70,7 @@ def test_the_content_of_a_file_behind_a_row_is_part_of_its_key(place, file):
 @pytest.mark.parametrize(
     "change",
     [
-        {"form": SimpleNamespace(name="frozen")},  # the execution backend is the clock's choice
+        {"backend": SimpleNamespace(name="frozen")},  # the execution backend is the clock's choice
         {"settings": SETTINGS | {"repeats": 3}},
         {"settings": SETTINGS | {"training_seeds": 3, "training_instances": 30}},
         {"settings": SETTINGS | {"randomised": ["full"]}},
@@ -190,7 +190,7 @@ def test_an_instance_that_failed_at_one_budget_is_computed_again(tmp_path):
 
 def one_metric(name: str, job: dict, **changes) -> measurement._OneMetric:
     asked = parse(SETTINGS)
-    known = {"name": name, "job": job, "label": "sampled", "subject": subject(), "selected": selected(0, 1, 2, 3)}
+    known = {"name": name, "job": job, "label": "sampled", "context": subject(), "selected": selected(0, 1, 2, 3)}
     return measurement._OneMetric(**known | {"settings": asked, "longest": 3} | changes)
 
 
@@ -238,7 +238,7 @@ def test_a_reference_that_is_measured_beside_the_own_one_is_part_of_the_key(plac
     job = {"metric": "log_odds", "parameters": {"references": ["zero"]}}
     filled = SimpleNamespace(rows=np.zeros((1, 3)))
     monkeypatch.setattr(measurement.references, "build", lambda *_: filled)
-    one = one_metric("log_odds", job, subject=subject(dataset=None))
+    one = one_metric("log_odds", job, context=subject(dataset=None))
     before = digest_of(one.facts([], "arrays.npz"))
     filled.rows = np.ones((1, 3))
     assert digest_of(dataclasses.replace(one).facts([], "arrays.npz")) != before

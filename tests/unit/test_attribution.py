@@ -463,7 +463,7 @@ def test_a_model_of_another_vocabulary_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(context.storage, "load", lambda *_: model)
     monkeypatch.setattr(context.loading, "load", lambda *_: SimpleNamespace(card=card))
     with pytest.raises(ShapelineError, match=r"w\.safetensors: it was trained on another vocabulary \(aaaa\)"):
-        context.load_subject("w.safetensors", "d/arrays.npz", GameSettings("word"), "cpu")
+        context.load_context("w.safetensors", "d/arrays.npz", GameSettings("word"), "cpu")
 
 
 def test_documents_of_unequal_length_come_back_in_the_order_of_the_inputs():

@@ -124,7 +124,7 @@ def test_a_peer_that_is_missing_or_fails_is_a_row_with_its_reason(monkeypatch):
     found = {"a": peers.Peer("nowhere", "kernel_shap", works), "b": peers.Peer("captum", "kernel_shap", broken)}
     found["c"] = peers.Peer("captum", "kernel_shap", works, goal=1e9)
     monkeypatch.setattr(peers, "PEERS", found)
-    missing, fails, fine = run.of_peers(CASE, "digits_cnn", CASE.engine_run(CASE.row_form), turns=1)
+    missing, fails, fine = run.of_peers(CASE, "digits_cnn", CASE.engine_run(CASE.row_backend), turns=1)
     assert missing["note"] == "not installed" and "seconds" not in missing
     assert fails["note"] == "failed: ValueError: no such thing" and fails["version"]
     assert fine["evaluations"] == 64 and fine["met"] is False and fine["ours_times"] > 0

@@ -90,7 +90,7 @@ def test_linear_values_by_hand(value, batch):
         "expected_log_probability": (np.exp(log_softmax(INPUTS @ WEIGHTS.T + BIAS))[:, None] * log_probs).sum(-1),
     }[value]
     actual = questions.values(
-        linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, value, targets, form=ExecutionBackend("plain", batch)
+        linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, value, targets, backend=ExecutionBackend("plain", batch)
     )
     assert actual.dtype == np.float64
     np.testing.assert_allclose(actual, expected, atol=2e-6)
@@ -123,7 +123,7 @@ def test_marginal_averages_probability_before_the_log(batch):
             np.exp(log_softmax(INPUTS @ WEIGHTS.T + BIAS))[:, None] * np.log(probabilities)
         ).sum(-1),
     }.items():
-        actual = questions.values(*arguments, value, targets, form=ExecutionBackend("plain", batch))
+        actual = questions.values(*arguments, value, targets, backend=ExecutionBackend("plain", batch))
         np.testing.assert_allclose(actual, expected, atol=2e-6, err_msg=value)
 
 
@@ -158,7 +158,7 @@ def test_every_form_masks_cells_like_numpy(name, make, channels):
     expected = model.log_probs(filled.reshape(-1, *inputs.shape[1:])).reshape(5, 23, 2)[np.arange(5), :, targets]
     for batch in (1, 7, 64):
         actual = questions.values(
-            model, inputs, reference, masks, features, targets=targets, form=ExecutionBackend(name, batch)
+            model, inputs, reference, masks, features, targets=targets, backend=ExecutionBackend(name, batch)
         )
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
@@ -175,7 +175,7 @@ def test_cells_without_a_feature_are_never_removed():
 def test_masks_of_each_instance_equal_shared_masks(rows):
     model, inputs, reference = cnn(), images(6), Reference(images(rows, seed=1))
     own = np.random.default_rng(3).random((6, 9, 16)) < 0.5
-    together = questions.values(model, inputs, reference, own, patches(), form=ExecutionBackend("plain", 20))
+    together = questions.values(model, inputs, reference, own, patches(), backend=ExecutionBackend("plain", 20))
     for i in range(6):
         alone = questions.values(model, inputs[i : i + 1], reference, own[i], patches())
         np.testing.assert_allclose(together[i], alone[0], atol=1e-6)
@@ -187,11 +187,11 @@ def test_masks_of_each_instance_equal_shared_masks(rows):
 def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     model, inputs, reference = cnn(), images(7), Reference(images(1, seed=1))
     masks = np.random.default_rng(4).random((100, 64)) < 0.5
-    one = questions.values(model, inputs, reference, masks, pixels(), form=ExecutionBackend("plain", 1))
+    one = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", 1))
     monkeypatch.setattr(torch_backend, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
     monkeypatch.setattr(torch_backend, "KEPT_OUTPUTS", 40)
     for batch in (16, 64, 1000):
-        other = questions.values(model, inputs, reference, masks, pixels(), form=ExecutionBackend("plain", batch))
+        other = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", batch))
         np.testing.assert_allclose(other, one, atol=1e-6)
 
 
@@ -212,7 +212,7 @@ def test_progress_counts_instances_and_evaluations():
         REFERENCE,
         ALL_MASKS,
         COLUMNS,
-        form=ExecutionBackend("plain", 8),
+        backend=ExecutionBackend("plain", 8),
         progress=lambda *call: calls.append(call),
     )
     assert calls == [(1, 8), (2, 16)]
@@ -248,7 +248,7 @@ OUT_OF_MEMORY = [
 def test_the_batch_is_halved_when_memory_runs_out(error):
     module = Small(3, error)
     actual = questions.values(
-        adapters.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=ExecutionBackend("plain", 16)
+        adapters.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, backend=ExecutionBackend("plain", 16)
     )
     np.testing.assert_allclose(actual, questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS))
     assert sum(size > 3 for size in module.sizes) <= 4  # it remembers, and does not try each tile anew
@@ -257,7 +257,7 @@ def test_the_batch_is_halved_when_memory_runs_out(error):
 def test_a_model_that_ran_out_of_memory_is_remembered_for_the_rest_of_the_process():
     model = adapters.wrap(Small(3, OUT_OF_MEMORY[0]))
     for _ in range(3):  # a job calls the engine once for every few instances
-        questions.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, form=ExecutionBackend("plain", 16))
+        questions.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, backend=ExecutionBackend("plain", 16))
     assert sum(size > 3 for size in model.module.sizes) <= 4
     assert model.most_rows == 2
 
@@ -285,7 +285,7 @@ def test_nan_names_model_and_instance(bad):
             ALL_MASKS[[0, 2, 7]],
             COLUMNS,
             targets=np.zeros(40, int),
-            form=ExecutionBackend("plain", 30),
+            backend=ExecutionBackend("plain", 30),
         )
     assert caught.value.instance == 33
 
@@ -341,11 +341,11 @@ class Branch(nn.Module):
 @pytest.mark.parametrize("traced", ["frozen", "onnx"])
 def test_a_branch_on_the_data_is_refused_as_a_traced_form(traced, caplog):
     model, inputs, reference = adapters.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    with pytest.raises(ShapelineError, match=f"cannot take the form '{traced}': the trace warns"):
+    with pytest.raises(ShapelineError, match=f"cannot take the backend '{traced}': the trace warns"):
         torch_execution.prepare(model, ExecutionBackend(traced), traced_rows(inputs, reference))
     caplog.set_level("INFO")
     assert calibration.calibrate(model, inputs, reference).name not in ("frozen", "onnx")
-    assert "form onnx left out" in caplog.text
+    assert "backend onnx left out" in caplog.text
 
 
 class Untraced(Branch):
@@ -370,7 +370,7 @@ class Sorted(nn.Module):
 
 def test_what_cannot_be_exported_is_refused_in_a_line_and_prints_nothing(capfd):
     model, inputs, reference = adapters.wrap(Sorted()), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    with pytest.raises(ShapelineError, match=r"cannot take the form .onnx.: the export failed: [^\n]*$"):
+    with pytest.raises(ShapelineError, match=r"cannot take the backend .onnx.: the export failed: [^\n]*$"):
         torch_execution.prepare(model, ExecutionBackend("onnx"), traced_rows(inputs, reference))
     assert capfd.readouterr().out == ""
 
@@ -406,7 +406,7 @@ def test_of_onnx_runtime_s_own_errors_no_memory_is_one_and_halves_the_rows(monke
 
     monkeypatch.setattr(session, "run", small)
     masks = np.random.default_rng(0).random((16, 64)) < 0.5
-    scarce = questions.values(model, inputs, reference, masks, pixels(), form=ExecutionBackend("onnx", 64))
+    scarce = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("onnx", 64))
     assert model.most_rows == 3
     np.testing.assert_allclose(scarce, questions.values(cnn(), inputs, reference, masks, pixels()), atol=1e-6)
 
@@ -420,20 +420,20 @@ def test_a_form_that_differs_is_left_out(monkeypatch, caplog):
             module(rows) + 0.01 * (rows == 0).all(dim=(1, 2, 3)).float()[:, None] * torch.tensor([1.0, 0])
         )
 
-    monkeypatch.setitem(torch_execution.FORMS, "channels_last", wrong)
+    monkeypatch.setitem(torch_execution.BACKENDS, "channels_last", wrong)
     form = calibration.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
     assert form.name != "channels_last"
-    assert "form channels_last left out: log-probabilities differ" in caplog.text
+    assert "backend channels_last left out: log-probabilities differ" in caplog.text
 
 
 def test_calibrate_picks_a_verified_form():
     model, inputs, reference = cnn(), images(4), Reference(images(2, seed=1))
     form = calibration.calibrate(model, inputs, reference)
-    assert form.name in torch_execution.FORMS and form.batch >= 1 and form.rate > 0
+    assert form.name in torch_execution.BACKENDS and form.batch >= 1 and form.rate > 0
     assert 0 <= form.difference <= execution.TOLERANCE
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
-    plain = questions.values(model, inputs, reference, masks, pixels(), form=ExecutionBackend("plain", 1))
-    fast = questions.values(model, inputs, reference, masks, pixels(), form=form)
+    plain = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", 1))
+    fast = questions.values(model, inputs, reference, masks, pixels(), backend=form)
     np.testing.assert_allclose(fast, plain, atol=1e-5)
 
 
@@ -449,7 +449,7 @@ def test_masks_of_a_chunk_are_freed_before_the_next_ones_are_made(monkeypatch):
     monkeypatch.setattr(torch_rows.Runner, "expand", expand)
     monkeypatch.setitem(execution.MASK_BYTES, "cpu", 1)
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
-    questions.values(cnn(), images(4), Reference(images(1)), masks, pixels(), form=ExecutionBackend("plain", 8))
+    questions.values(cnn(), images(4), Reference(images(1)), masks, pixels(), backend=ExecutionBackend("plain", 8))
     assert len(made) > 5
 
 
@@ -561,11 +561,11 @@ def test_a_prepared_form_is_kept_until_the_weights_change():
     masks = np.ones((1, 64), bool)
     first = torch_execution.prepare(model, ExecutionBackend("frozen"), traced_rows(inputs, reference))
     assert torch_execution.prepare(model, ExecutionBackend("frozen", 7), traced_rows(inputs, reference)) is first
-    before = questions.values(model, inputs, reference, masks, pixels(), form=ExecutionBackend("frozen"))
+    before = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("frozen"))
     with torch.no_grad():
         model.module[-1].bias += torch.tensor([1.0, -1.0])
     assert torch_execution.prepare(model, ExecutionBackend("frozen"), traced_rows(inputs, reference)) is not first
-    after = questions.values(model, inputs, reference, masks, pixels(), form=ExecutionBackend("frozen"))
+    after = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("frozen"))
     plain = questions.values(model, inputs, reference, masks, pixels())
     np.testing.assert_allclose(after, plain, atol=1e-6)
     assert not np.allclose(before, after)
@@ -581,13 +581,13 @@ def test_precision_and_compilation_are_verified_forms_of_their_own(name):
         pytest.skip("torch.compile needs a C++ compiler, g++ or the one named by CXX")
     model, reference = cnn(), Reference(np.zeros((1, 1, 8, 8), np.float32))
     form = calibration.choose_backend(
-        Game(model, reference, None, form=ExecutionBackend("frozen", 64)), images(8), precision, compiled
+        Game(model, reference, None, backend=ExecutionBackend("frozen", 64)), images(8), precision, compiled
     )
     assert form.name == name
     assert form.batch == 64
     masks = np.random.default_rng(0).random((100, 16)) < 0.5
     plain, fast = (
-        questions.values(model, images(3), reference, masks, patches(), form=one)
+        questions.values(model, images(3), reference, masks, patches(), backend=one)
         for one in (ExecutionBackend("plain", 64), form)
     )
     largest = np.abs(plain - fast).max()
@@ -599,13 +599,13 @@ def test_a_precision_that_changes_too_much_is_refused(monkeypatch):
     monkeypatch.setattr(calibration, "BFLOAT16_TOLERANCE", 1e-6)
     with pytest.raises(ShapelineError, match=r"precision: bfloat16 changes log-probabilities .* remove the key"):
         calibration.choose_backend(
-            Game(cnn(), Reference(images(1)), None, form=ExecutionBackend()), images(4), "bfloat16", False
+            Game(cnn(), Reference(images(1)), None, backend=ExecutionBackend()), images(4), "bfloat16", False
         )
 
 
 def test_calibration_never_takes_what_was_not_asked():
-    assert not torch_execution.ASKED.keys() & torch_execution.FORMS.keys()
-    assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_execution.FORMS
+    assert not torch_execution.ASKED.keys() & torch_execution.BACKENDS.keys()
+    assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_execution.BACKENDS
 
 
 def test_training_mode_is_put_back_and_not_used():
@@ -620,7 +620,7 @@ def test_training_mode_is_put_back_and_not_used():
     "change, message",
     [
         ({"value": "log_prob"}, "Did you mean 'log_probability'"),
-        ({"form": ExecutionBackend("freezed")}, "Did you mean 'frozen'"),
+        ({"backend": ExecutionBackend("freezed")}, "Did you mean 'frozen'"),
         ({"masks": ALL_MASKS[:, :2]}, r"masks have shape \(8, 2\)"),
         ({"masks": ALL_MASKS[None]}, r"\(2, K, 3\)"),
         ({"reference": Reference(np.zeros((1, 4), np.float32))}, r"reference rows have shape \(4,\)"),

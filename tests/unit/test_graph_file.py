@@ -107,7 +107,7 @@ def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch
     told = []
     for batch in (1, 64, 4096):
         form = ExecutionBackend("onnx", batch)
-        asked = {"form": form, "progress": lambda *now: told.append(now)}
+        asked = {"backend": form, "progress": lambda *now: told.append(now)}
         actual = questions.values(graph, rows, reference, masks, features, **asked)
         np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert told[-1] == (5, 1500)
@@ -164,7 +164,7 @@ def test_threads_that_share_tiles_give_the_values_of_one(
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         network, told = storage.load(stored(tmp_path, name)), []
-        more = {"form": ExecutionBackend("onnx", batch), "progress": lambda *now, told=told: told.append(now)}
+        more = {"backend": ExecutionBackend("onnx", batch), "progress": lambda *now, told=told: told.append(now)}
         np.testing.assert_allclose(questions.values(network, *asked, **more), expected, atol=1e-5)
         assert told[-1] == (instances, instances * coalitions) and told == sorted(told)
 
@@ -349,10 +349,10 @@ def test_the_subject_of_a_job_is_the_same_by_either(tmp_path, monkeypatch):
     path = stored(tmp_path)
     settings = {"features": {"kind": "column"}, "seed": 0}
     one, other = (
-        context.load_subject(path, "data/arrays.npz", game_of(settings), "cpu", by_graph=by) for by in (True, False)
+        context.load_context(path, "data/arrays.npz", game_of(settings), "cpu", by_graph=by) for by in (True, False)
     )
     assert (one.model.runtime, other.model.runtime) == ("onnx", None)
     for name in ("framework", "architecture", "n_classes", "sizes", "vocabulary_digest", "task"):
         assert getattr(one.model, name) == getattr(other.model, name)
     (tmp_path / "model.onnx").unlink()
-    assert context.load_subject(path, "data/arrays.npz", game_of(settings), "cpu", by_graph=True).model.runtime is None
+    assert context.load_context(path, "data/arrays.npz", game_of(settings), "cpu", by_graph=True).model.runtime is None

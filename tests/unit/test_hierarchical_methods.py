@@ -171,7 +171,7 @@ def test_memory_that_runs_out_halves_the_crops(monkeypatch):
 
     monkeypatch.setitem(torch_crops.CALL_WORK, "cpu", -1)  # crops even where they do not pay
     model, inputs, reference = network(8, 8), pictures(3, 8, 8), Reference(pictures(1, 8, 8, seed=5))
-    expected = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, form=ExecutionBackend("plain", 64))
+    expected = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, backend=ExecutionBackend("plain", 64))
     plain, sizes = torch_crops.LocalCrops.outputs, []
 
     def small(self, codes, owner, most=5):
@@ -181,7 +181,7 @@ def test_memory_that_runs_out_halves_the_crops(monkeypatch):
         return plain(self, codes, owner)
 
     monkeypatch.setattr(torch_crops.LocalCrops, "outputs", small)
-    found = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, form=ExecutionBackend("plain", 64))
+    found = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, backend=ExecutionBackend("plain", 64))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.saliency, other.saliency)
         assert one.evaluations == other.evaluations
@@ -202,8 +202,8 @@ def test_a_table_of_windows_is_not_made_for_single_coalitions(monkeypatch):
     game, targets = Game(model, Reference(np.zeros((1, 12), np.int32)), features), np.array([0, 1])
     expected = methods.partition(game, inputs, targets, evaluations=20)[0]
     right, forms = Game.values, set()
-    monkeypatch.setattr(Game, "values", lambda *given: forms.add(given[0].form.name) or right(*given))
-    found = methods.partition(game.having(form=ExecutionBackend("windows", 64)), inputs, targets, evaluations=20)[0]
+    monkeypatch.setattr(Game, "values", lambda *given: forms.add(given[0].backend.name) or right(*given))
+    found = methods.partition(game.having(backend=ExecutionBackend("windows", 64)), inputs, targets, evaluations=20)[0]
     assert forms == {"plain"}
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -357,7 +357,7 @@ def test_own_features_score_every_pixel_an_equal_share(kind):
         assert len(np.unique(sums.round(9))) == features.d > 3
         assert scores.sum() == pytest.approx(row.value_full - row.value_empty, abs=1e-5)  # efficiency is kept
         assert row.evaluations <= 4 * features.d  # the budget is a multiple of its own d
-    said = provenance.provenance(dataclasses.replace(subject, form=ExecutionBackend()), settings, "cpu")
+    said = provenance.provenance(dataclasses.replace(subject, backend=ExecutionBackend()), settings, "cpu")
     assert said["spread_from"] == own and said["features"]["kind"] == "pixel"
 
 
@@ -378,7 +378,7 @@ def test_timing_of_an_instance_is_its_own_after_a_warm_up():
         settings = {"method": {"method": "h_shap"}, "timing": timing}
         rows, subject, settings = rows_of(settings, inputs, adapters.wrap(Slow(decisive)))
         counted[timing] = sum(calls), len(calls), rows["seconds"]
-        said = provenance.provenance(dataclasses.replace(subject, form=ExecutionBackend()), settings, "cpu")
+        said = provenance.provenance(dataclasses.replace(subject, backend=ExecutionBackend()), settings, "cpu")
         assert said["timing"] == timing and "warm-up" in said["seconds_exclude"]
     assert counted["batch"][2].nunique() == 1 and counted["per_instance"][2].nunique() == 3
     a_row = (2 + 14 * 2) + 2

@@ -497,7 +497,7 @@ def test_values_are_the_engines(form, value, reference, layers, caplog):
         reference = Reference(pictures(reference, seed=9))
     model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
     instances, rectangles, masks = some_pairs(4, 60)
-    found = questions.evaluator(model, inputs, reference, targets, value, form=form)(instances, rectangles)
+    found = questions.evaluator(model, inputs, reference, targets, value, backend=form)(instances, rectangles)
     flat = masks.reshape(len(masks), -1)
     expected = questions.values(model, inputs, reference, flat, PIXELS, value, targets)
     np.testing.assert_allclose(found, expected[instances, np.arange(len(flat))], atol=1e-5)
@@ -510,7 +510,9 @@ def test_a_batch_of_pictures_is_one_game_each(layers, monkeypatch):
     monkeypatch.setattr(torch_evaluator, "CODE_BYTES", 16 * 25 * 50)  # blocks of 50 pairs
     model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
     reference, shifts = Reference(pictures(2, seed=9)), [(0, 0), (3, 5)]
-    together = questions.trees(model, inputs, reference, targets, 2, shifts=shifts, form=ExecutionBackend("plain", 33))
+    together = questions.trees(
+        model, inputs, reference, targets, 2, shifts=shifts, backend=ExecutionBackend("plain", 33)
+    )
     for i, found in enumerate(together):
 
         def game(masks, i=i):
@@ -602,7 +604,7 @@ def test_the_module_is_left_as_it_was():
     for layer in (-1, 0, 0):
         reference = Reference(pictures(1, seed=9))
         full.append(
-            questions.trees(model, pictures(1), reference, np.array([0]), 3, form=ExecutionBackend("frozen", 8))[0]
+            questions.trees(model, pictures(1), reference, np.array([0]), 3, backend=ExecutionBackend("frozen", 8))[0]
         )
         with torch.no_grad():
             model.module[layer].weight[0] += 1
@@ -666,7 +668,7 @@ def test_large_pictures_hold_no_masks():
     bright = lambda rows: rows[:, 0, 700:710, 320:330].mean(axis=(1, 2))  # noqa: E731
     model = adapters.wrap(lambda rows: bright(rows).clip(0, 1))
     inputs, reference = np.ones((1, 1, 1200, 1600), np.float32), Reference(np.zeros((1, 1, 1200, 1600), np.float32))
-    (found,) = questions.trees(model, inputs, reference, np.array([1]), 75, form=ExecutionBackend("plain", 16))
+    (found,) = questions.trees(model, inputs, reference, np.array([1]), 75, backend=ExecutionBackend("plain", 16))
     assert found.leaves.tolist() == [[675, 750, 300, 400]] and found.evaluations == 2 + 14 * 4
     assert (found.saliency > 0).sum() == 7500 and (found.saliency[675:750, 300:400] == 1 / 7500).all()
 

@@ -57,7 +57,7 @@ def test_tokens(dtype, batch, kind):
         masks = rng.random((20, built.d)) < 0.5
         targets = np.array([1, 2, 0, 1])[positions]
         form = ExecutionBackend("frozen", batch)
-        values = questions.values(model, inputs[positions], reference, masks, built, targets=targets, form=form)
+        values = questions.values(model, inputs[positions], reference, masks, built, targets=targets, backend=form)
         for row, position, target in zip(values, positions, targets, strict=True):
             expected = by_hand(model, inputs[position], 5, masks, built, target)
             np.testing.assert_allclose(row, expected, atol=1e-5)
@@ -86,7 +86,7 @@ def test_a_blur_is_each_instances_own(name, batch, own_masks):
     masks = np.random.default_rng(2).random((5, 12, 16) if own_masks else (12, 16)) < 0.5
     targets = np.array([0, 1, 1, 0, 1])
     values = questions.values(
-        model, inputs, reference, masks, built, targets=targets, form=ExecutionBackend(name, batch)
+        model, inputs, reference, masks, built, targets=targets, backend=ExecutionBackend(name, batch)
     )
     for i in range(5):
         filler = reference.of(inputs[i : i + 1])[0, 0]

@@ -72,14 +72,14 @@ def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch
         biased = wrong.module
         patch.setattr(wrong, "module", lambda rows: biased(rows) + np.array([0.001, 0], np.float32))
         assert calibration.or_graph(slow, network, wrong, *given) == slow
-    assert "form onnx left out: log-probabilities differ" in caplog.text
+    assert "backend onnx left out: log-probabilities differ" in caplog.text
 
     # A job that has TensorFlow runs the network itself, whatever is written.
     instances = str(tmp_path / "instances.parquet")
     selection.write(instances, selection.pd.DataFrame({"instance": [1]}), {"cpu": form}, {})
     for model, name in ((network, "plain"), (graph, "onnx")):
         subject = SimpleNamespace(model=model)
-        assert context.form_for(instances, subject, "cpu") == ExecutionBackend(name, form.batch)
+        assert context.load_backend(instances, subject, "cpu") == ExecutionBackend(name, form.batch)
 
 
 def test_without_the_exporter_a_line_says_so_and_the_network_is_run(tmp_path, monkeypatch, caplog):

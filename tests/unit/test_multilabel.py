@@ -92,7 +92,7 @@ def trained(prepared, tmp_path_factory):
 @pytest.fixture(scope="module")
 def subject(prepared, trained):
     settings = GameSettings({"kind": "patch", "size": 4})
-    return context.load_subject(str(trained[0]), str(prepared / "arrays.npz"), settings, "cpu")
+    return context.load_context(str(trained[0]), str(prepared / "arrays.npz"), settings, "cpu")
 
 
 # --- data ---------------------------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def test_a_network_of_any_size_explains_larger_pictures(tmp_path):
     storage.save(model, weights)
     settings = {"features": {"kind": "patch", "size": 4}, "reference": "mean", "seed": 0}
     cards = (str(tmp_path / "small" / "card.json"), str(tmp_path / "large" / "card.json"))
-    subject = context.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), game_of(settings), "cpu", cards[0])
+    subject = context.load_context(weights, str(tmp_path / "large" / "arrays.npz"), game_of(settings), "cpu", cards[0])
     assert subject.features.shape == (3, 4) and subject.reference.rows.shape == (1, 1, 12, 16)
     selected = selection.select(subject, 0, count=5)
     expected = np.exp(model.log_probs(subject.dataset.inputs[selected["row"]]).max(1))
@@ -165,7 +165,7 @@ def test_a_network_of_any_size_explains_larger_pictures(tmp_path):
     # The classes' names are the card's, not the weights'.
     (tmp_path / "small" / "card.json").write_text(json.dumps({**trained, "classes": ["b", "a"]}))
     with pytest.raises(ShapelineError, match="their classes: a, b; of the model's data: b, a"):
-        context.load_subject(weights, str(tmp_path / "large" / "arrays.npz"), game_of(settings), "cpu", cards[0])
+        context.load_context(weights, str(tmp_path / "large" / "arrays.npz"), game_of(settings), "cpu", cards[0])
     with pytest.raises(ShapelineError, match="class 'a' has no record in the training part of 'large'"):
         architectures.for_dataset(any_size, explained)
 

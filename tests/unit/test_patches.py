@@ -113,7 +113,7 @@ def masks_of_all_sizes(n=40):
 
 def test_patches_that_are_left_out_are_those_that_attention_is_masked_from_in_ones_own_module():
     net, masks = drawn(OnPatches()), masks_of_all_sizes()
-    game = Game(Classifier("torch", "net", net, 2), GONE, PATCHES, form=ExecutionBackend("plain", 32))
+    game = Game(Classifier("torch", "net", net, 2), GONE, PATCHES, backend=ExecutionBackend("plain", 32))
     found = game.values(PICTURES, masks, np.zeros(3, int))
     hidden = torch.cat([torch.zeros(len(masks), 1, dtype=torch.bool), torch.from_numpy(~masks)], 1)
     with torch.no_grad():
@@ -164,4 +164,4 @@ def test_what_cannot_leave_patches_out_is_told():
     with pytest.raises(ShapelineError, match=r"cuts through the patches of 'net'.* features: {kind: patch, size: 4}"):
         Game(own, GONE, small).values(PICTURES, np.eye(64, dtype=bool))
     with pytest.raises(ShapelineError, match="remove precision and compile"):
-        Game(own, GONE, PATCHES, form=ExecutionBackend("bfloat16")).values(PICTURES, np.ones((1, 16), bool))
+        Game(own, GONE, PATCHES, backend=ExecutionBackend("bfloat16")).values(PICTURES, np.ones((1, 16), bool))

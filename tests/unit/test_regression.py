@@ -229,7 +229,7 @@ def test_the_prediction_is_averaged_over_the_reference_rows(framework):
         np.testing.assert_allclose(row, expected, rtol=1e-6)
     form = calibration.calibrate(model, ROWS, Reference(rows))
     np.testing.assert_allclose(
-        questions.values(model, ROWS[:3], Reference(rows), masks, built, "prediction", form=form), values, rtol=1e-6
+        questions.values(model, ROWS[:3], Reference(rows), masks, built, "prediction", backend=form), values, rtol=1e-6
     )
 
 

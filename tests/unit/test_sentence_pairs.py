@@ -171,7 +171,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
     storage.save(model, tmp_path / "weights.safetensors")
     for removal in ("delete", "mask", "pad"):
         settings = {"features": {"kind": "word"}, "reference": removal, "seed": 0}
-        subject = context.load_subject(
+        subject = context.load_context(
             "weights.safetensors", str(tmp_path / "out/arrays.npz"), game_of(settings), "cpu"
         )
         chosen = selection.select(subject, 0, 4)

@@ -94,7 +94,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(prepared, place, remova
     _, _, model, tmp_path = prepared
     storage.save(model, tmp_path / "weights.safetensors")
     settings = {"features": {"kind": "word"}, "reference": removal, "seed": 0}
-    subject = context.load_subject(
+    subject = context.load_context(
         str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), game_of(settings), "cpu"
     )
     form = context.calibrate(subject)

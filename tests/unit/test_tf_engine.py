@@ -69,12 +69,12 @@ def test_images_as_in_torch(images, value, reference, of_each):
     arguments = (IMAGES, REFERENCES[reference], masks, PATCHES, value, TARGETS)
     expected = questions.values(images[0], *arguments)
     for batch in (1, 16, 100):
-        actual = questions.values(images[1], *arguments, form=ExecutionBackend("plain", batch))
+        actual = questions.values(images[1], *arguments, backend=ExecutionBackend("plain", batch))
         assert actual.dtype == np.float64
         np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", tf_backend.FORMS)
+@pytest.mark.parametrize("name", tf_backend.BACKENDS)
 @pytest.mark.parametrize("value", output_values.VALUES)
 def test_tokens_as_in_torch(text, value, name):
     masks = np.random.default_rng(2).random((40, 7)) < 0.5
@@ -83,7 +83,7 @@ def test_tokens_as_in_torch(text, value, name):
         arguments = (documents(3, 7), reference, masks, words(7), value)
         expected = questions.values(text[0], *arguments)
         np.testing.assert_allclose(
-            questions.values(text[1], *arguments, form=ExecutionBackend(name, 16)), expected, atol=1e-5
+            questions.values(text[1], *arguments, backend=ExecutionBackend(name, 16)), expected, atol=1e-5
         )
 
 
@@ -107,7 +107,7 @@ def test_values_do_not_depend_on_blocks(images, monkeypatch):
             patch.setattr(tf_backend, "BLOCK_BYTES", {"cpu": 7 * 8})
             patch.setattr(tf_backend, "KEPT_OUTPUTS", 3 * 40)
             split = questions.values(
-                *arguments, form=ExecutionBackend("plain", 4), progress=lambda *call, to=calls: to.append(call)
+                *arguments, backend=ExecutionBackend("plain", 4), progress=lambda *call, to=calls: to.append(call)
             )
         np.testing.assert_allclose(split, whole, atol=1e-6)
         assert len(calls) > 5 and calls[-1] == (5, 150)
@@ -129,7 +129,7 @@ def test_nothing_is_traced_anew_for_other_documents(monkeypatch):
     reference, form = Reference(np.zeros((1, twins.LENGTH), np.int32)), ExecutionBackend("plain", 32)
     for d, n, K in [(9, 1, 40), (4, 3, 17), (7, 2, 5), (1, 5, 2), (8, 1, 300)]:
         for masks in (np.ones((K, d), bool), np.ones((n, K, d), bool)):
-            questions.values(model, documents(n, d), reference, masks, words(d), form=form)
+            questions.values(model, documents(n, d), reference, masks, words(d), backend=form)
     assert sorted(traced) == sorted(set(traced))
     assert set(traced) <= {32, 16, 8, 4, 2}
 
@@ -143,10 +143,10 @@ def test_the_last_rows_take_a_smaller_batch(limit, rows, expected):
 def test_a_model_trained_further_and_a_model_given_up():
     _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
     arguments = (np.ones((1, 3), np.float32), Reference(np.zeros((1, 3), np.float32)), np.ones((1, 3), bool), COLUMNS)
-    for name in tf_backend.FORMS:
-        before = questions.values(model, *arguments, "logit", np.array([0]), form=ExecutionBackend(name, 4))
+    for name in tf_backend.BACKENDS:
+        before = questions.values(model, *arguments, "logit", np.array([0]), backend=ExecutionBackend(name, 4))
         model.module.set_weights([2 * weight for weight in model.module.get_weights()])
-        after = questions.values(model, *arguments, "logit", np.array([0]), form=ExecutionBackend(name, 4))
+        after = questions.values(model, *arguments, "logit", np.array([0]), backend=ExecutionBackend(name, 4))
         np.testing.assert_allclose(after, 2 * before)
     alive = weakref.ref(model.module)
     del model
@@ -173,7 +173,7 @@ def test_the_batch_is_halved_when_memory_runs_out(caplog):
     inputs, reference = RNG.normal(size=(4, 3)).astype(np.float32), Reference(np.zeros((1, 3), np.float32))
     arguments = (inputs, reference, RNG.random((20, 3)) < 0.5, COLUMNS, "log_probability", TARGETS[:4])
     model = twins.keras_classifier(Small(3))
-    actual = questions.values(model, *arguments, form=ExecutionBackend("plain", 16))
+    actual = questions.values(model, *arguments, backend=ExecutionBackend("plain", 16))
     expected = questions.values(twins.linear(WEIGHTS, np.zeros(3, np.float32))[0], *arguments)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert {size for size in model.module.sizes if size > 3} == {16, 8, 4}
@@ -203,20 +203,20 @@ def test_outputs_that_are_no_logits_and_unknown_forms_are_refused():
     with pytest.raises(ShapelineError, match=r"model 'Sequential': gave shape \(.*, 1\)"):
         questions.values(one, *arguments)
     _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
-    with pytest.raises(ShapelineError, match=r"unknown form 'compild'\. Did you mean 'compiled'"):
-        questions.values(model, *arguments, form=ExecutionBackend("compild"))
+    with pytest.raises(ShapelineError, match=r"unknown backend 'compild'\. Did you mean 'compiled'"):
+        questions.values(model, *arguments, backend=ExecutionBackend("compild"))
 
 
 def test_calibrate_picks_a_verified_form(images, monkeypatch):
     monkeypatch.setattr(tf_backend, "SEARCH_SECONDS", 100)
     monkeypatch.setattr(tf_backend, "LARGEST_BATCH", {"cpu": 64})
     form = calibration.calibrate(images[1], IMAGES, REFERENCES["background"])
-    assert form.name in tf_backend.FORMS and form.batch >= 1 and form.rate > 0
+    assert form.name in tf_backend.BACKENDS and form.batch >= 1 and form.rate > 0
     assert 0 <= form.difference <= execution.TOLERANCE
     masks = RNG.random((50, 6)) < 0.5
     arguments = (IMAGES, REFERENCES["background"], masks, PATCHES)
     plain = questions.values(images[0], *arguments)
-    np.testing.assert_allclose(questions.values(images[1], *arguments, form=form), plain, atol=1e-5)
+    np.testing.assert_allclose(questions.values(images[1], *arguments, backend=form), plain, atol=1e-5)
 
 
 @pytest.mark.parametrize("compiled, expected", [(0.97, ("plain", 64)), (0.5, ("compiled", 64))])
@@ -256,7 +256,7 @@ def test_forms_that_fail_or_differ_are_left_out(images, monkeypatch, caplog):
     reference = Reference(np.zeros((1, 3), np.float32))
     form = calibration.calibrate(twins.keras_classifier(Uncompiled()), np.ones((2, 3), np.float32), reference)
     assert form.name == "plain" and form.rate > 0
-    assert "form compiled left out" in caplog.text
+    assert "backend compiled left out" in caplog.text
     step = tf_backend._step
 
     def wrong(module, form, *key):
@@ -275,10 +275,10 @@ def test_forms_that_fail_or_differ_are_left_out(images, monkeypatch, caplog):
     monkeypatch.setattr(tf_backend, "_step", wrong)
     caplog.clear()
     assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).name == "plain"
-    assert "form compiled left out: log-probabilities differ by" in caplog.text
+    assert "backend compiled left out: log-probabilities differ by" in caplog.text
     monkeypatch.setattr(tf_backend, "SEARCH_SECONDS", 0)
     assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).rate > 0
-    assert "form compiled left out: no time to try it" in caplog.text
+    assert "backend compiled left out: no time to try it" in caplog.text
 
 
 def test_full_float32():

@@ -240,7 +240,7 @@ def test_the_table_of_windows_is_exact_on_words_of_several_tokens(own):
     for features, places in bench.buckets(data.inputs, rows(data)):
         masks = np.array(list(itertools.product([False, True], repeat=features.d)))
         asked = bench.model, data.inputs[places], bench.reference, masks, features
-        plain, table = (questions.values(*asked, form=ExecutionBackend(name)) for name in ("plain", "windows"))
+        plain, table = (questions.values(*asked, backend=ExecutionBackend(name)) for name in ("plain", "windows"))
         np.testing.assert_allclose(table, plain, atol=1e-6)
 
 
@@ -383,7 +383,7 @@ def test_a_text_model_that_comes_ready_explains_the_documents_it_is_measured_on(
     model = architectures.for_dataset(settings, data.card)
     storage.save(model, tmp_path / "weights.safetensors")
     asked = {"features": {"kind": "word"}, "reference": "pad", "seed": 0, "method": {"method": "shapley"}}
-    loaded = context.load_subject(
+    loaded = context.load_context(
         str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), game_of(asked), "cpu"
     )
     share = rows(data).iloc[[0, 1]].reset_index(drop=True)
@@ -394,6 +394,6 @@ def test_a_text_model_that_comes_ready_explains_the_documents_it_is_measured_on(
         np.testing.assert_allclose(mine, other, atol=1e-5)
     own(texts=TEXTS, text=FILE.replace('"gh"', '"xy"'))  # other pieces
     with pytest.raises(ShapelineError, match="another vocabulary"):
-        context.load_subject(
+        context.load_context(
             str(tmp_path / "weights.safetensors"), str(tmp_path / "out/arrays.npz"), game_of(asked), "cpu"
         )

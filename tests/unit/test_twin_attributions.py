@@ -49,7 +49,7 @@ def test_scores_are_equal(twins, name, form):
             *(model, documents, targets, {"method": name}, features, reference),
             budgets=[budget],
             seed=5,
-            form=ExecutionBackend(form, 64),
+            backend=ExecutionBackend(form, 64),
             on_error="fail",
         )[0]
         for model in twins

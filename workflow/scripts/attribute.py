@@ -23,4 +23,4 @@ else:
 found = job.explain_shard(int(wildcards.shard), int(wildcards.shards), options.on_error, job_environment.progress)
 shard_of = f"{wildcards.shard} of {wildcards.shards}"
 place = {"experiment": wildcards.experiment, "label": wildcards.label, "shard": shard_of, "rows": found.keys}
-scores.write(snakemake.output.scores, found.rows, place | provenance.provenance(found.subject, settings, device))
+scores.write(snakemake.output.scores, found.rows, place | provenance.provenance(found.context, settings, device))

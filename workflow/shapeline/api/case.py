@@ -167,7 +167,7 @@ def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
     build_from_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
     usual = "probability" if build_from_probabilities else "log_probability"
     usual = PREDICTION if classifier.task == "regression" else usual
-    game = Game(classifier, filled, None, wanted.value or usual, _form_of(classifier, given.inputs, filled))
+    game = Game(classifier, filled, None, wanted.value or usual, _calibrate_backend(classifier, given.inputs, filled))
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
     draws = _row_names(given)[positions]
     return Case(given, game, positions, targets, draws, buckets, told, classes.names, wanted.seed)
@@ -276,16 +276,16 @@ def _join_groups(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Re
     return Record(**columns)
 
 
-_FORMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_BACKENDS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def _form_of(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
-    """The calibrated form, once per model object and input shape; a function is called in large batches, and a network
+def _calibrate_backend(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
+    """Return the calibrated backend, once per model object and input shape; functions get large batches, and a network
     that cuts its own batches in those that it names."""
     rows = LARGEST_BATCH["function"] if model.framework == "function" else calibration.own_rows(model, reference)
     if rows:
         return ExecutionBackend("plain", rows)
-    kept = _FORMS.setdefault(model.module, {})
+    kept = _BACKENDS.setdefault(model.module, {})
     if inputs.shape[1:] not in kept:
         kept[inputs.shape[1:]] = calibration.calibrate(model, inputs[:64], reference)
     return kept[inputs.shape[1:]]

@@ -21,7 +21,7 @@ READS_ALL_DATA = ("data", "external")  # families whose scores depend on more th
 
 
 def score_facts(
-    subject: ExplanationContext, settings: AttributionSettings, label: str, files: Iterable[str], arrays: str
+    context: ExplanationContext, settings: AttributionSettings, label: str, files: Iterable[str], arrays: str
 ) -> dict:
     """Return what defines the scores of one model by one method beside the instance.
 
@@ -31,7 +31,7 @@ def score_facts(
     method = settings.method
     whole = method.method.family in READS_ALL_DATA or method.background
     return {
-        **_shared(subject, [*files, *([arrays] if whole else [])], method.method.package),
+        **_shared(context, [*files, *([arrays] if whole else [])], method.method.package),
         "settings": settings.rows,
         **({"release": shapiq_process.version_in(python)} if (python := method.arguments.get("python")) else {}),
         "label": label if method.is_random else None,
@@ -39,36 +39,36 @@ def score_facts(
     }
 
 
-def value_facts(subject: ExplanationContext, settings: AttributionSettings, files: Iterable[str]) -> dict:
+def value_facts(context: ExplanationContext, settings: AttributionSettings, files: Iterable[str]) -> dict:
     """Return what defines the value of a coalition of an instance; files: behind the model, and the code of a value."""
     game = dataclasses.asdict(settings.game) | ({"features": own} if (own := settings.method.features) else {})
-    return {**_shared(subject, files), "game": game}
+    return {**_shared(context, files), "game": game}
 
 
 def measurement_facts(
-    subject: ExplanationContext, settings: AttributionSettings, job: Mapping, files: Iterable[str]
+    context: ExplanationContext, settings: AttributionSettings, job: Mapping, files: Iterable[str]
 ) -> dict:
     """Return what defines the measurements of one model by a metric that evaluates it, beside the scores.
 
     settings: of the scores; job: of the metric.
     """
-    return {**value_facts(subject, settings, files), "metric": job, "columns": MEASURED.names}
+    return {**value_facts(context, settings, files), "metric": job, "columns": MEASURED.names}
 
 
-def _shared(subject: ExplanationContext, files: Iterable[str], *packages: str | None) -> dict:
-    model, reference = subject.model, subject.reference
+def _shared(context: ExplanationContext, files: Iterable[str], *packages: str | None) -> dict:
+    model, reference = context.model, context.reference
     return {
         "files": sorted(map(digest_file, filter(None, files))),
-        "device": subject.device,
+        "device": context.device,
         "versions": list_versions(model and model.framework, packages),
         "architecture": model and model.architecture,
         "reference": None if reference is None or reference.rows is None else digest_array(reference.rows),
     }
 
 
-def score_addresses(subject: ExplanationContext, share: pd.DataFrame, repeats: int) -> np.ndarray:
+def score_addresses(context: ExplanationContext, share: pd.DataFrame, repeats: int) -> np.ndarray:
     """Return the address of each instance's rows (n, repeats): of its id, which seeds samples, class and input."""
-    named = zip(share["instance"], targets(share), map(digest_array, subject.inputs(share)), strict=True)
+    named = zip(share["instance"], targets(share), map(digest_array, context.inputs(share)), strict=True)
     return np.array(
         [[digest_of([int(one), int(target), of_input, repeat]) for repeat in range(repeats)]
          for one, target, of_input in named]

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution import addresses, context, value_store
-from shapeline.attribution.context import ExplanationContext
+from shapeline.attribution import addresses, value_store
+from shapeline.attribution.context import ExplanationContext, load_backend, load_context, targets
 from shapeline.attribution.row_store import Table, digest_of
 from shapeline.attribution.rows import STORED, StoredRows, explain_rows, shard
 from shapeline.attribution.run import Options
@@ -85,40 +85,40 @@ class AttributionJob:
         shares = [model.choose(share, selected, self.settings.game.seed) for model in models]
         repeats, done = self.settings.repeats, 0
         tell, frames, keys = progress(sum(map(len, shares)) * repeats), [], []
-        subject = context.load_subject(
+        context = load_context(
             models[0].weights, self.files.arrays, self.settings.game, self.device, by_graph=self.by_graph
         )
         for model, some in zip(models, shares, strict=True):
             if model is not models[0]:
-                subject = subject.change_model(model.weights, self.by_graph)
-            form = context.form_for(self.files.instances, subject, self.device, self.settings.game)
-            subject = dataclasses.replace(subject, form=form)
+                context = context.change_model(model.weights, self.by_graph)
+            backend = load_backend(self.files.instances, context, self.device, self.settings.game)
+            context = dataclasses.replace(context, backend=backend)
             options = Options(on_error=on_error, progress=lambda n, made, before=done: tell(before + n, made))
             if len(some):
-                rows, of_tables = self._explain(subject, model, some, options)
+                rows, of_tables = self._explain(context, model, some, options)
                 frames.append(rows.assign(training_seed=model.training_seed, randomised_layers=model.randomised_layers))
                 keys += of_tables
             done += len(some) * repeats
         rows = pd.concat(frames, ignore_index=True) if frames else scores.SCHEMA.empty_table().to_pandas()
-        return Result(rows.sort_values(scores.KEYS, ignore_index=True), subject, keys)
+        return Result(rows.sort_values(scores.KEYS, ignore_index=True), context, keys)
 
     def _explain(
-        self, subject: ExplanationContext, model: Variant, share: pd.DataFrame, options: Options
+        self, context: ExplanationContext, model: Variant, share: pd.DataFrame, options: Options
     ) -> tuple[pd.DataFrame, list[str]]:
         """Return the rows of one model, and the keys of the tables that hold them and the values behind them."""
         files = self.files
         behind = [model.weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
         own = [*behind, *files.get("own", ())]
-        keys = [digest_of(addresses.score_facts(subject, self.settings, self.label, own, files.arrays))]
-        if self.value_code and subject.model:
-            code = self.value_code(subject.model.architecture, subject.model.framework)
-            keys.append(digest_of(addresses.value_facts(subject, self.settings, [*behind, *code])))
+        keys = [digest_of(addresses.score_facts(context, self.settings, self.label, own, files.arrays))]
+        if self.value_code and context.model:
+            code = self.value_code(context.model.architecture, context.model.framework)
+            keys.append(digest_of(addresses.value_facts(context, self.settings, [*behind, *code])))
             table = Table(self._folder("values", keys[-1]), value_store.SCHEMA, growing=True)
-            named = addresses.value_addresses(subject.inputs(share), context.targets(share))
+            named = addresses.value_addresses(context.inputs(share), targets(share))
             options = dataclasses.replace(options, values=ValueStore(table), addresses=named)
         with Table(self._folder("scores", keys[0]), STORED) as table:
-            stored = StoredRows(table, addresses.score_addresses(subject, share, self.settings.repeats))
-            rows = explain_rows(subject, share, self.settings, self.label, options, stored=stored)
+            stored = StoredRows(table, addresses.score_addresses(context, share, self.settings.repeats))
+            rows = explain_rows(context, share, self.settings, self.label, options, stored=stored)
         reused, computed = len(stored.found), len(rows) - len(stored.found)
         log.info("rows of %s: %d computed, %d found", model.weights or "the labelled points", computed, reused)
         return rows, keys
@@ -129,8 +129,8 @@ class AttributionJob:
 
 @dataclass(frozen=True)
 class Result:
-    """Score rows, the subject that was explained last, and the keys of the tables that hold the rows."""
+    """Score rows, the context that was explained last, and the keys of the tables that hold the rows."""
 
     rows: pd.DataFrame
-    subject: ExplanationContext
+    context: ExplanationContext
     keys: list[str]

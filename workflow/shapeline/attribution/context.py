@@ -30,8 +30,8 @@ from shapeline.models.classifier import Classifier
 class ExplanationContext:
     """A model on its device with the data, features and reference of an experiment; None and None without a model.
 
-    features: None where they depend on the instance; `buckets` makes them from feature_settings. form: how the model is
-    run, None where nobody has said yet.
+    features: None where they depend on the instance; `buckets` makes them from feature_settings. backend: how the
+    model is run, None before calibration.
     """
 
     model: Classifier | None
@@ -41,11 +41,11 @@ class ExplanationContext:
     feature_settings: dict | str | None = None
     folder: Path | None = None  # of the prepared dataset
     device: str = "cpu"
-    form: ExecutionBackend | None = None
+    backend: ExecutionBackend | None = None
 
     def game(self, value: str) -> Game:
         """What is asked of the model; its features are None where they depend on the instance."""
-        return Game(self.model, self.reference, self.features, value, self.form)
+        return Game(self.model, self.reference, self.features, value, self.backend)
 
     def buckets(self, inputs: np.ndarray, selected: pd.DataFrame) -> list[tuple[Features, np.ndarray]]:
         """Groups of the inputs of selected instances that share their features: (features, positions)."""
@@ -107,7 +107,7 @@ def targets(selected: pd.DataFrame) -> np.ndarray:
     return selected["target" if "target" in selected else "prediction"].to_numpy()
 
 
-def load_subject(
+def load_context(
     weights: str | None,
     arrays: str,
     settings: GameSettings,
@@ -129,43 +129,48 @@ def load_subject(
         "folder": Path(arrays).parent,
         "device": device,
     }
-    subject = ExplanationContext(model=None, reference=None, **shared)
+    context = ExplanationContext(model=None, reference=None, **shared)
     if not weights:
-        return subject
-    subject = subject.change_model(weights, by_graph, trained_on)
-    reference = references.build(settings.reference, subject.dataset, settings.seed)
-    return subject.change_reference(reference)
+        return context
+    context = context.change_model(weights, by_graph, trained_on)
+    reference = references.build(settings.reference, context.dataset, settings.seed)
+    return context.change_reference(reference)
 
 
-def form_for(
-    path: str, subject: ExplanationContext, device: str, settings: GameSettings | None = None
+def load_backend(
+    path: str, context: ExplanationContext, device: str, settings: GameSettings | None = None
 ) -> ExecutionBackend | None:
-    """The form recorded for this kind of device; on another kind it is calibrated now. None without a model.
+    """The backend recorded for this kind of device; on another kind it is calibrated now. None without a model.
 
-    settings: of the job; their precision and compile ask for another form.
+    settings: of the job; their precision and compile ask for another backend.
     """
-    if subject.model is None:
+    if context.model is None:
         return None
     recorded = scores.metadata(path)["forms"].get(device)
-    form = ExecutionBackend(**recorded) if recorded else calibrate(subject)
-    if form.name == "onnx" and subject.model.framework == "tensorflow" and subject.model.runtime is None:
-        form = ExecutionBackend("plain", form.batch)  # a job that has TensorFlow runs the network itself
+    backend = ExecutionBackend(**recorded) if recorded else calibrate(context)
+    if backend.name == "onnx" and context.model.framework == "tensorflow" and context.model.runtime is None:
+        backend = ExecutionBackend("plain", backend.batch)  # a job that has TensorFlow runs the network itself
     if settings is None or (settings.precision == "float32" and not settings.compile):
-        return form
-    game = Game(subject.model, subject.reference, subject.features, form=form)
-    return calibration.choose_backend(game, _training_inputs(subject), settings.precision, settings.compile)
+        return backend
+    game = Game(context.model, context.reference, context.features, backend=backend)
+    return calibration.choose_backend(game, _training_inputs(context), settings.precision, settings.compile)
 
 
-def calibrate(subject: ExplanationContext, weights: str | None = None) -> ExecutionBackend:
+def calibrate(context: ExplanationContext, weights: str | None = None) -> ExecutionBackend:
     """Calibrate on training inputs, which are there whatever the count of instances; weights: beside which the graph of
-    a network may be that its framework has no form for."""
-    given = _training_inputs(subject), subject.reference
-    form = calibration.calibrate(subject.model, *given)
-    if weights is None or subject.model.framework != "tensorflow" or subject.device != "cpu" or form.name == "windows":
-        return form
+    a network may be that its framework has no backend for."""
+    given = _training_inputs(context), context.reference
+    backend = calibration.calibrate(context.model, *given)
+    if (
+        weights is None
+        or context.model.framework != "tensorflow"
+        or context.device != "cpu"
+        or backend.name == "windows"
+    ):
+        return backend
     graph = graph_file.read(weights)
-    return calibration.or_graph(form, subject.model, graph, *given) if graph else form
+    return calibration.or_graph(backend, context.model, graph, *given) if graph else backend
 
 
-def _training_inputs(subject: ExplanationContext) -> np.ndarray:
-    return subject.dataset.inputs[np.flatnonzero(subject.dataset.split == TRAIN)[:64]]
+def _training_inputs(context: ExplanationContext) -> np.ndarray:
+    return context.dataset.inputs[np.flatnonzero(context.dataset.split == TRAIN)[:64]]

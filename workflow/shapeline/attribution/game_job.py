@@ -218,8 +218,8 @@ class GameJob:
                 frames += [self._rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
             log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
         rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)
-        subject = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
-        return Result(rows.sort_values(scores.KEYS, ignore_index=True), subject, keys)
+        context = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
+        return Result(rows.sort_values(scores.KEYS, ignore_index=True), context, keys)
 
     def _rows(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> pd.DataFrame:
         """Return the rows of one repeat, whose seconds are those of its evaluations and of its estimator."""

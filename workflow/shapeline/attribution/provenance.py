@@ -22,9 +22,9 @@ EXCLUDED = {
 }
 
 
-def provenance(subject: ExplanationContext, settings: dict, device: str) -> dict:
+def provenance(context: ExplanationContext, settings: dict, device: str) -> dict:
     """What a score file says of how it was made; null for what only a model has."""
-    asked, framework = parse(settings), subject.model and subject.model.framework
+    asked, framework = parse(settings), context.model and context.model.framework
     peer, elsewhere = asked.method.method.package, asked.method.arguments.get("python")
     release = shapiq_process.version_in(elsewhere) if elsewhere else peer and version(peer)
     git = shutil.which("git")
@@ -34,7 +34,7 @@ def provenance(subject: ExplanationContext, settings: dict, device: str) -> dict
         "settings_digest": digest(settings),
         "method": asked.method.name,
         "parameters": settings["method"],
-        "features": _described(subject),
+        "features": _described(context),
         "reference": asked.game.reference if framework else None,
         "value": asked.game.value if framework else None,
         "seed": asked.game.seed,
@@ -44,19 +44,19 @@ def provenance(subject: ExplanationContext, settings: dict, device: str) -> dict
         "versions": {**imported(), **({peer: release} if peer else {}), "shapeline": shapeline.__version__},
         "framework": framework,
         "row_types": OWN_TYPES if framework == "function" else None,
-        "form": asdict(subject.form) if subject.form else None,
+        "form": asdict(context.backend) if context.backend else None,
         "device": device,
         "git_commit": commit or None,
     }
 
 
-def _described(subject: ExplanationContext) -> dict:
+def _described(context: ExplanationContext) -> dict:
     """Kind, shape and names of the features; shape null where each instance has its own."""
-    if subject.features is None:
-        kind = subject.feature_settings
+    if context.features is None:
+        kind = context.feature_settings
         return {"kind": kind if isinstance(kind, str) else kind["kind"], "shape": None, "names": []}
     return {
-        "kind": subject.features.kind,
-        "shape": list(subject.features.shape),
-        "names": list(subject.features.names),
+        "kind": context.features.kind,
+        "shape": list(context.features.shape),
+        "names": list(context.features.names),
     }

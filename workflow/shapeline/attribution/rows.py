@@ -62,7 +62,7 @@ def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
 
 
 def explain_rows(
-    subject: ExplanationContext,
+    context: ExplanationContext,
     share: pd.DataFrame,
     settings: AttributionSettings,
     label: str,
@@ -72,21 +72,21 @@ def explain_rows(
 ) -> pd.DataFrame:
     """Score rows (columns of scores.SCHEMA) of one label on the instances of a shard, every repeat.
 
-    options: on_error, progress, values and addresses; what else they say is taken from subject and settings. Sampled
+    options: on_error, progress, values and addresses; what else they say is taken from context and settings. Sampled
     designs are seeded by (seed, label, repeat). A method with features of its own has its scores spread over the
     experiment's (features.spread). inputs: explained in place of the instances' own. stored: rows that need not be
     computed.
     """
     method, seed = settings.method, settings.game.seed
-    options = _options(subject, settings, options or Options())
-    explained = subject.change_features(method.features) if method.features else subject
+    options = _options(context, settings, options or Options())
+    explained = context.change_features(method.features) if method.features else context
     asked = explained.game(settings.game.value)
-    inputs = subject.inputs(share) if inputs is None else inputs
+    inputs = context.inputs(share) if inputs is None else inputs
     missing = stored.find() if stored else np.ones((len(share), settings.repeats), bool)
     computed: list[pd.DataFrame] = []
     some, done, made = np.flatnonzero(missing.any(axis=1)), int((~missing).sum()), 0
     for features, places in explained.buckets(inputs[some], share.iloc[some]) if len(some) else ():
-        shown = subject.features if method.features else None
+        shown = context.features if method.features else None
         for repeat in range(settings.repeats):
             positions = some[places][missing[some[places], repeat]]
             if not len(positions):
@@ -111,14 +111,14 @@ def explain_rows(
     return pd.concat([*([stored.found] if stored else []), *computed], ignore_index=True)
 
 
-def _options(subject: ExplanationContext, settings: AttributionSettings, options: Options) -> Options:
+def _options(context: ExplanationContext, settings: AttributionSettings, options: Options) -> Options:
     rows, seed = settings.method.background, settings.game.seed
     return dataclasses.replace(
         options,
-        dataset=subject.dataset,
-        all_points=subject.model is None,  # nothing was trained on some of them
-        background=references.build({"kind": "background", "rows": rows}, subject.dataset, seed) if rows else None,
-        device=subject.device,
+        dataset=context.dataset,
+        all_points=context.model is None,  # nothing was trained on some of them
+        background=references.build({"kind": "background", "rows": rows}, context.dataset, seed) if rows else None,
+        device=context.device,
         timing=settings.timing,
         time_limit=settings.time_limit,
     )

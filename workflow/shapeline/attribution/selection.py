@@ -40,7 +40,7 @@ class Selection:
     target: int | str = "predicted"
 
 
-def select(subject: ExplanationContext, seed: int, count: int = 100, **others) -> pd.DataFrame:
+def select(context: ExplanationContext, seed: int, count: int = 100, **others) -> pd.DataFrame:
     """Ids, labels and predictions of `count` instances drawn by seed; others: the other keys of `Wanted`.
 
     Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability, text
@@ -54,71 +54,71 @@ def select(subject: ExplanationContext, seed: int, count: int = 100, **others) -
     label, label and prediction are 1 where it is there and where its probability is 0.5 or more.
     """
     wanted = Selection(count, **others)
-    if subject.dataset.card.get("task") == "multilabel":
-        return _expand_labels(subject, _sample_rows(subject, seed, wanted), wanted.label)
-    chosen = _read_chosen(subject, seed, wanted)
-    if subject.model is None:
+    if context.dataset.card.get("task") == "multilabel":
+        return _expand_labels(context, _sample_rows(context, seed, wanted), wanted.label)
+    chosen = _read_chosen(context, seed, wanted)
+    if context.model is None:
         labels = chosen["label"] if chosen["label"].dtype.kind == "f" else chosen["label"].astype(np.int32)
         return pd.DataFrame(chosen).assign(label=labels, prediction=labels)
-    if subject.model.task == "regression":
-        return _predicted(subject, pd.DataFrame(chosen))
+    if context.model.task == "regression":
+        return _predicted(context, pd.DataFrame(chosen))
     selected = pd.DataFrame(chosen).astype({"label": np.int32})
-    log_probs = subject.model.log_probs(subject.inputs(selected))
+    log_probs = context.model.log_probs(context.inputs(selected))
     bad = np.flatnonzero(np.isnan(log_probs).any(1))  # -inf is what a function that gives P = 0 says
     if len(bad):
         raise ShapelineError(
-            f"model '{subject.model.architecture}': returns {log_probs[bad[0]].tolist()} "
+            f"model '{context.model.architecture}': returns {log_probs[bad[0]].tolist()} "
             f"for instance {selected['instance'][bad[0]]}"
             "; return finite numbers"
         )
     predicted = {"prediction": log_probs.argmax(1).astype(np.int32), "probability": np.exp(log_probs.max(1))}
     selected = selected.assign(**predicted)
-    return selected if wanted.target == "predicted" else selected.assign(target=_targets(subject, selected, wanted))
+    return selected if wanted.target == "predicted" else selected.assign(target=_targets(context, selected, wanted))
 
 
-def _targets(subject: ExplanationContext, selected: pd.DataFrame, wanted: Selection) -> np.ndarray:
+def _targets(context: ExplanationContext, selected: pd.DataFrame, wanted: Selection) -> np.ndarray:
     """The class that is explained of each instance, where that is not the predicted one."""
     if wanted.target != "true":
-        number = checks.class_index("target", wanted.target, subject.dataset.card["classes"])
+        number = checks.class_index("target", wanted.target, context.dataset.card["classes"])
         return np.full(len(selected), number, np.int32)
     if (selected["label"] < 0).any():
         raise ShapelineError("target: the true class is unknown for custom texts; name a class, or predicted")
     return selected["label"].to_numpy(np.int32)
 
 
-def _read_chosen(subject: ExplanationContext, seed: int, wanted: Selection) -> dict:
+def _read_chosen(context: ExplanationContext, seed: int, wanted: Selection) -> dict:
     """What is known of the instances without the model, by column."""
     if wanted.texts:
         rows = np.full(len(wanted.texts), -1)
         texts = [text if isinstance(text, str) else PAIR.join(text) for text in wanted.texts]
         chosen = {"instance": -1 - np.arange(len(rows)), "row": rows, "label": rows, "text": texts}
     else:
-        rows = _nearest(subject, wanted) if wanted.near else _sample_rows(subject, seed, wanted)
-        chosen = {"instance": subject.dataset.ids[rows], "row": rows, "label": subject.dataset.labels[rows]}
-        if subject.dataset.card["kind"] == "text":
-            chosen["text"] = document_files.documents(subject.folder, chosen["instance"])
-        if subject.dataset.card.get("truth"):
-            chosen["objects"] = regions.objects(subject.folder, chosen["instance"], chosen["label"])
-    if subject.dataset.owners is not None:
-        made = document_files.tokenized(list(chosen["text"]), subject.dataset.card)
+        rows = _nearest(context, wanted) if wanted.near else _sample_rows(context, seed, wanted)
+        chosen = {"instance": context.dataset.ids[rows], "row": rows, "label": context.dataset.labels[rows]}
+        if context.dataset.card["kind"] == "text":
+            chosen["text"] = document_files.documents(context.folder, chosen["instance"])
+        if context.dataset.card.get("truth"):
+            chosen["objects"] = regions.objects(context.folder, chosen["instance"], chosen["label"])
+    if context.dataset.owners is not None:
+        made = document_files.tokenized(list(chosen["text"]), context.dataset.card)
         chosen |= {"words": made.words, "words_cut": made.n_words - [len(words) for words in made.words]}
-        if "separator_id" in subject.dataset.card:
+        if "separator_id" in context.dataset.card:
             chosen["second"] = np.array(made.seconds)
     return chosen
 
 
-def _expand_labels(subject: ExplanationContext, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
+def _expand_labels(context: ExplanationContext, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
     """A row per instance (rows in the prepared arrays) and label, or for one label alone."""
-    dataset, names = subject.dataset, subject.dataset.card["classes"]
-    if subject.model is None:
+    dataset, names = context.dataset, context.dataset.card["classes"]
+    if context.model is None:
         raise ShapelineError(f"dataset '{dataset.card['name']}': several labels per record need a model; give one")
     targets = np.arange(len(names))
     if label is not None:
         targets = targets[[checks.class_index("instances.label", label, names)]]
-    log_probs = subject.model.log_probs(dataset.inputs[rows])
+    log_probs = context.model.log_probs(dataset.inputs[rows])
     bad = np.flatnonzero(np.isnan(log_probs).any(1))
     if len(bad):
-        name, instance = subject.model.architecture, dataset.ids[rows[bad[0]]]
+        name, instance = context.model.architecture, dataset.ids[rows[bad[0]]]
         raise ShapelineError(
             f"model '{name}': returns {log_probs[bad[0]].tolist()} for instance {instance}; return finite numbers"
         )
@@ -134,25 +134,25 @@ def _expand_labels(subject: ExplanationContext, rows: np.ndarray, label: int | s
         }
     )
     if dataset.card.get("truth"):
-        selected["objects"] = regions.objects(subject.folder, selected["instance"], selected["target"])
+        selected["objects"] = regions.objects(context.folder, selected["instance"], selected["target"])
     return selected
 
 
-def _predicted(subject: ExplanationContext, selected: pd.DataFrame) -> pd.DataFrame:
+def _predicted(context: ExplanationContext, selected: pd.DataFrame) -> pd.DataFrame:
     """The instances with the predictions of a regression model."""
-    predictions = subject.model.predict(subject.inputs(selected))
+    predictions = context.model.predict(context.inputs(selected))
     bad = np.flatnonzero(~np.isfinite(predictions))
     if len(bad):
-        name, instance = subject.model.architecture, selected["instance"][bad[0]]
+        name, instance = context.model.architecture, selected["instance"][bad[0]]
         raise ShapelineError(
             f"model '{name}': returns {predictions[bad[0]]} for instance {instance}; return finite numbers"
         )
     return selected.assign(prediction=predictions)
 
 
-def _sample_rows(subject: ExplanationContext, seed: int, wanted: Selection) -> np.ndarray:
+def _sample_rows(context: ExplanationContext, seed: int, wanted: Selection) -> np.ndarray:
     """Rows of the instances wanted: the first that fit, of all in the split in an order drawn by seed."""
-    dataset, label, split, count = subject.dataset, wanted.label, wanted.split, wanted.count
+    dataset, label, split, count = context.dataset, wanted.label, wanted.split, wanted.count
     candidates = np.flatnonzero(dataset.split == PARTS.index(split))
     order = np.random.default_rng(seed_of(seed, "instances")).permutation(candidates)
     told, several = "", dataset.labels.ndim == 2
@@ -166,10 +166,10 @@ def _sample_rows(subject: ExplanationContext, seed: int, wanted: Selection) -> n
         if several and label is None:
             raise ShapelineError("instances.objects: an image has objects of several labels; say of which with label")
         own = index if several else dataset.labels[order]
-        order = order[regions.objects(subject.folder, dataset.ids[order], own) == wanted.objects]
+        order = order[regions.objects(context.folder, dataset.ids[order], own) == wanted.objects]
         told += f" with {wanted.objects} object(s)"
     if wanted.correct:
-        order = _correct(subject, order, count, of)
+        order = _correct(context, order, count, of)
         told += " that are predicted correctly"
     if count > len(order) and not (wanted.fewer_ok and len(order)):
         raise ShapelineError(
@@ -178,11 +178,11 @@ def _sample_rows(subject: ExplanationContext, seed: int, wanted: Selection) -> n
     return np.sort(order[:count])
 
 
-def _nearest(subject: ExplanationContext, wanted: Selection) -> np.ndarray:
+def _nearest(context: ExplanationContext, wanted: Selection) -> np.ndarray:
     """The rows nearest to the values wanted, none of them twice; a category that differs counts as one deviation."""
-    dataset = subject.dataset
+    dataset = context.dataset
     card, names = dataset.card, dataset.card.get("feature_names") or []
-    left = dataset.split == PARTS.index(wanted.split) if subject.model else np.ones(len(dataset.ids), bool)
+    left = dataset.split == PARTS.index(wanted.split) if context.model else np.ones(len(dataset.ids), bool)
     if len(dataset.inputs[:1].shape) != 2 or left.sum() < len(wanted.near):
         raise ShapelineError(
             f"instances.near: {len(wanted.near)} records are sought, among {left.sum()} of a table; give fewer"
@@ -207,24 +207,24 @@ def _nearest(subject: ExplanationContext, wanted: Selection) -> np.ndarray:
     return np.array(rows)
 
 
-def _correct(subject: ExplanationContext, rows: np.ndarray, count: int, of: slice) -> np.ndarray:
+def _correct(context: ExplanationContext, rows: np.ndarray, count: int, of: slice) -> np.ndarray:
     """The rows that the model predicts correctly, asked `count` at a time until there are so many; of several labels
     those `of` which it is right."""
     right: list[np.ndarray] = []
     for start in range(0, len(rows), count):
         asked = rows[start : start + count]
-        agrees = subject.model.predict(subject.dataset.inputs[asked]) == subject.dataset.labels[asked]
+        agrees = context.model.predict(context.dataset.inputs[asked]) == context.dataset.labels[asked]
         right.append(asked[agrees if agrees.ndim == 1 else agrees[:, of].all(1)])
         if sum(map(len, right)) >= count:
             break
     return np.concatenate([*right, rows[:0]])
 
 
-def write(path: str, selected: pd.DataFrame, forms: dict[str, ExecutionBackend], metadata: dict) -> None:
-    """Write the instances with the calibrated form of the engine per device kind."""
+def write(path: str, selected: pd.DataFrame, backends: dict[str, ExecutionBackend], metadata: dict) -> None:
+    """Write the instances with the calibrated backend of the engine per device kind."""
     table = pa.Table.from_pandas(selected, preserve_index=False)
     # Without the measured rate: a file made again must hold the same bytes, or all that read it would run again.
-    kept = {device: {"name": form.name, "batch": form.batch} for device, form in forms.items()}
+    kept = {device: {"name": backend.name, "batch": backend.batch} for device, backend in backends.items()}
     scores.write_table(path, table, {**metadata, "forms": kept})
 
 

@@ -1,6 +1,6 @@
-"""The search for a model's fastest verified form and batch: times and choices, in numpy, for any framework.
+"""The search for a model's fastest verified backend and batch: times and choices, in numpy, for any framework.
 
-A framework offers its forms as candidates: how far each differs from the plain model, and a step that is timed.
+A framework offers its backends as candidates: how far each differs from the plain model, and a step that is timed.
 """
 
 import logging
@@ -22,7 +22,7 @@ NEARLY = 1.02  # of what is this near to the fastest, the smaller batch is bette
 
 @dataclass(frozen=True)
 class Candidate:
-    """A form as a framework offers it.
+    """A backend as a framework offers it.
 
     difference: the largest in log-probability to the plain model; most_rows: of a call, at the time it is asked; step:
     from rows a call to a function that runs one call and returns its seconds per row (inf: too many).
@@ -35,14 +35,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Search:
-    """How a framework's forms are searched.
+    """How a framework's backends are searched.
 
-    shares: of CALIBRATION_SECONDS, when each form's search ends. refusals: what a form that the model cannot take
+    shares: of CALIBRATION_SECONDS, when each backend's search ends. refusals: what a backend that the model cannot take
     raises. smallest: rows of the first batch; sure: up to so many rows are tried whatever the time; stride: from one
     batch to the next. measured: seconds that a batch is measured for. few_rows: below, two worse batches in a row may
     be an accident on a busy machine. turns: in which the leaders are compared. nearly: see NEARLY; in_order: of near
-    ones the earlier form is better whatever its batch. in_time: a form whose search would begin after its end is left
-    out. worth: of a form that is better for other reasons than speed, how many times as slow it may be.
+    ones the earlier backend is better whatever its batch. in_time: a backend whose search would begin after its end
+    is left out. worth: of a backend that is better for other reasons than speed, how many times as slow it may be.
     """
 
     shares: Sequence[float]
@@ -59,12 +59,12 @@ class Search:
     worth: Mapping[str, float] = field(default_factory=dict)
 
 
-Key = tuple[str, int]  # a form and its rows a call
+Key = tuple[str, int]  # a backend and its rows a call
 
 
 @dataclass(frozen=True)
 class _Tried:
-    """What was measured so far, by form and batch: seconds per row, and the steps, to measure them again."""
+    """What was measured so far, by backend and batch: seconds per row, and the steps, to measure them again."""
 
     seconds: dict[Key, float]
     steps: dict[Key, Callable[[], float]]
@@ -72,23 +72,23 @@ class _Tried:
 
 
 def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search, began: float) -> ExecutionBackend:
-    """The fastest of the forms that the model takes and that do not differ from the plain one, which is the first.
+    """The fastest of the backends that the model takes and that do not differ from the plain one, which is the first.
 
-    offer: from a form's name to its candidate; began: when the calibration did, by time.perf_counter.
+    offer: from a backend's name to its candidate; began: when the calibration did, by time.perf_counter.
     """
     tried = _Tried({}, {}, {})
     for name, share in zip(names, plan.shares, strict=True):
         end = began + share * CALIBRATION_SECONDS
         if plan.in_time and tried.seconds and time.perf_counter() > end:
-            log.info("form %s left out: no time to try it", name)
+            log.info("backend %s left out: no time to try it", name)
             continue
         try:
             candidate = offer(name)
         except plan.refusals as refusal:
-            log.info("form %s left out: %s", name, first_line(refusal))
+            log.info("backend %s left out: %s", name, first_line(refusal))
             continue
         if not candidate.difference <= TOLERANCE:
-            log.info("form %s left out: log-probabilities differ by %.1e", name, candidate.difference)
+            log.info("backend %s left out: log-probabilities differ by %.1e", name, candidate.difference)
             continue
         tried.differences[name] = candidate.difference
         _try_batches(name, candidate, plan, tried, end)
@@ -101,7 +101,7 @@ def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search
 
 
 def _try_batches(name: str, candidate: Candidate, plan: Search, tried: _Tried, end: float) -> None:
-    """Measure a form at larger and larger batches, until two in a row are worse or its time is over."""
+    """Measure a backend at larger and larger batches, until two in a row are worse or its time is over."""
     best, worse, batch = math.inf, 0, plan.smallest
     while batch <= candidate.most_rows() and (worse < 2 or batch <= min(plan.few_rows, MOMENT / best)):
         if batch > plan.sure and time.perf_counter() > end:
@@ -114,12 +114,12 @@ def _try_batches(name: str, candidate: Candidate, plan: Search, tried: _Tried, e
 
 
 def _leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> list[Key]:
-    """What is measured again: the best batches of each form, or the best of all with the best of each form."""
+    """What is measured again: the best batches of each backend, or the best of all with the best of each backend."""
     ranked = sorted(seconds, key=seconds.__getitem__)
-    of_forms = {name: [key for key in ranked if key[0] == name] for name in names}
+    by_backend = {name: [key for key in ranked if key[0] == name] for name in names}
     if plan.in_order:
-        return [key for keys in of_forms.values() for key in keys[:2]]
-    return list({*ranked[:3], *(key for keys in of_forms.values() for key in keys[:1])})
+        return [key for keys in by_backend.values() for key in keys[:2]]
+    return list({*ranked[:3], *(key for keys in by_backend.values() for key in keys[:1])})
 
 
 def _choose(names: Sequence[str], tried: _Tried, plan: Search) -> ExecutionBackend:

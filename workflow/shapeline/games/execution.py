@@ -1,4 +1,4 @@
-"""The form in which a model is run: its name, rows a call, and how far it may differ from the plain model."""
+"""The backend in which a model is run: its name, rows a call, and how far it may differ from the plain model."""
 
 import importlib
 import math
@@ -12,17 +12,17 @@ from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
 from shapeline.threads import allowed
 
-TOLERANCE = 1e-5  # largest difference in log-probability that a form may show against the plain model
+TOLERANCE = 1e-5  # largest difference in log-probability that a backend may show against the plain model
 BFLOAT16_TOLERANCE = 0.1  # the same where an experiment asks for bfloat16, whose numbers have three digits
 # How many times as slow as the fastest "onnx" may be and is taken all the same: its jobs start without a framework, and
-# where two forms are as fast as each other the choice, and with it the last bits of every value, would be chance.
+# where two backends are as fast as each other the choice, and with it the last bits of every value, would be chance.
 GRAPH_WORTH = 1.1
 CALIBRATION_SECONDS = 3.0  # after which no other candidate is tried; a small model on a quiet machine takes under one
 
 
 @dataclass(frozen=True)
 class ExecutionBackend:
-    """How a model is run: its form, rows a call, measured rows/s (0: not measured), largest difference to plain.
+    """How a model is run: its backend, rows a call, measured rows/s (0: not measured), largest difference to plain.
 
     An evaluation with M > 1 reference rows takes M rows. `difference` is in log-probability, on masked rows.
     """
@@ -33,8 +33,8 @@ class ExecutionBackend:
     difference: float = 0.0
 
 
-class FormRefused(ShapelineError):
-    """A form that this model cannot take; the calibration goes on without it."""
+class BackendRefused(ShapelineError):
+    """A backend that this model cannot take; the calibration goes on without it."""
 
 
 # Bytes of the buffer of filled rows, and of a chunk of expanded masks. More would not be faster, and a large image
@@ -84,7 +84,7 @@ def backend_of(model: Classifier) -> ModuleType:
 
 
 def masked_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndarray:
-    """Rows to verify a form on (count, *input_shape): the pure reference, a full input, and masked inputs between.
+    """Rows to verify a backend on (count, *input_shape): the pure reference, a full input, and masked inputs between.
 
     Cells are kept at random, sparse to dense, by a fixed seed.
     """
@@ -98,5 +98,5 @@ def masked_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndar
 
 
 def traced_rows(inputs: np.ndarray, reference: Reference) -> np.ndarray:
-    """An input and a reference row (2, *input_shape): what a form that is traced, or tried, runs on."""
+    """An input and a reference row (2, *input_shape): what a backend that is traced, or tried, runs on."""
     return np.concatenate([inputs[:1], reference.rows[:1]])

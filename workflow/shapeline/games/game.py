@@ -1,7 +1,7 @@
 """The game: v(S), what a model's output is worth where only the features in S are kept; the only entry to the engine.
 
 A game never sees a method. It checks what it is given and hands it to the backend of the model's framework, which fills
-masked features from the reference on the model's device and runs the model in the form (plain, ONNX Runtime, frozen
+masked features from the reference on the model's device and runs the model in the backend (plain, ONNX Runtime, frozen
 graph, compiled, ...) and batch that `calibrate` found fastest and verified. No framework is imported here: a job has
 one."""
 
@@ -40,17 +40,17 @@ class Game:
     classes' sum), margin (log_odds of each reference row, averaged), expected_log_probability (sum over classes of
     P(y|x) log P(y|x_S)), logit (networks only). Of a model of several labels they are those of the target's sigmoid,
     log_odds its logit, and there is no expected_log_probability. Of a regression model value is prediction, its plain
-    output. form: how the model is run; None: plain.
+    output. backend: how the model is run; None: plain.
     """
 
     model: Classifier | None
     reference: Reference | None
     features: Features | None
     value: str = "log_probability"
-    form: ExecutionBackend | None = None
+    backend: ExecutionBackend | None = None
 
     def having(self, **changes: Any) -> "Game":
-        """Return the same game with other features, another value or another form."""
+        """Return the same game with other features, another value or another backend."""
         return dataclasses.replace(self, **changes)
 
     def values(
@@ -65,7 +65,7 @@ class Game:
         inputs (n, *input_shape); masks (K, d) bool shared by all instances, or (n, K, d), True = present; targets (n,)
         classes, by default the one predicted on the full input, 0 of a regression. With M > 1 reference rows the
         probability is averaged over them first (of logit, margin and prediction these themselves). Everything
-        after the outputs is float64 and from log-softmax. The numbers do not depend on the form's batch beyond float32
+        after the outputs is float64 and from log-softmax. The batch size changes the numbers by no more than float32
         rounding. `progress(done_instances, evaluations)` is called after each block.
 
         Raises ShapelineError for shapes and names that do not fit, for a log of P = 0, and for a NaN or infinite output
@@ -81,8 +81,8 @@ class Game:
             targets = checked_targets(self.model, inputs, targets)
         elif self.value == PREDICTION:
             targets = np.zeros(len(inputs), np.int64)
-        game = self if self.form else self.having(form=ExecutionBackend())
-        run = _evaluate_windows if game.form.name == "windows" else backend_of(self.model).values
+        game = self if self.backend else self.having(backend=ExecutionBackend())
+        run = _evaluate_windows if game.backend.name == "windows" else backend_of(self.model).values
         values = run(game, inputs, masks, targets, progress)
         return (
             _replace_full_values(game, inputs, masks, targets, values) if self.model.framework == "function" else values

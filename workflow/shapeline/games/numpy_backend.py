@@ -1,6 +1,6 @@
 """The engine's backend for functions and for the graph of a network: numpy fills the rows, and no framework is there.
 
-Of a graph it asks the very tiles that torch_backend asks in the form "onnx", so that the values are the same but for
+Of a graph it asks the very tiles that torch_backend asks in the backend "onnx", so that the values are the same but for
 the rounding of logarithms in float64.
 """
 
@@ -58,7 +58,7 @@ def values(
     absent = _bits(shared_reference(game.reference, inputs).rows)
     result = np.empty((len(inputs), masks.shape[-2]))
     n, K, M = *result.shape, len(absent)
-    limit, full = rows_a_call(game.form.batch, size, model.most_rows, _device(model)), None
+    limit, full = rows_a_call(game.backend.batch, size, model.most_rows, _device(model)), None
     expected = game.value == "expected_log_probability"
     if targets is None or expected:
         full = model.log_probs(inputs, limit)

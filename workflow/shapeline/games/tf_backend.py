@@ -1,6 +1,6 @@
 """The engine's backend for TensorFlow models.
 
-One compiled function a model, form and batch fills the masked features of a batch on the model's device and runs the
+One compiled function a model, backend and batch fills the masked features of a batch on the model's device and runs the
 model on it. It takes the instances, reference rows and masks of a block, and of each of its rows which of them meet
 there; so instances x coalitions x reference rows share batches, and another d, n or K needs no new trace.
 """
@@ -26,7 +26,7 @@ from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import checked_logits
 from shapeline.models.tensorflow_setup import tf
 
-FORMS = ("plain", "compiled")  # in the order in which they are tried; compiled is by XLA
+BACKENDS = ("plain", "compiled")  # in the order in which they are tried; compiled is by XLA
 # Bytes of a batch of filled rows, and of a block's masks or instances.
 BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
 BLOCK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
@@ -50,7 +50,7 @@ def values(
     reference = shared_reference(game.reference, inputs)
     result = np.empty((len(inputs), masks.shape[-2]))
     n, K, M = *result.shape, len(reference.rows)
-    runner = _runner(model, game.form, inputs)
+    runner = _runner(model, game.backend, inputs)
     full = None
     if targets is None or value == "expected_log_probability":
         full = runner.log_probs(inputs)
@@ -124,10 +124,10 @@ def _flat(rows: np.ndarray) -> np.ndarray:
 
 @dataclass
 class _Runner:
-    """A model in its form, with what it takes to bring rows to it. `limit` is how many rows a call may hold."""
+    """A model in its backend, with what it takes to bring rows to it. `limit` is how many rows a call may hold."""
 
     model: Classifier
-    form: str
+    backend: str
     shape: tuple[int, ...]
     dtype: np.dtype
     device: str
@@ -147,7 +147,7 @@ class _Runner:
             parts, start = [], 0
             while start < count:
                 size = _size(limit, count - start)
-                step = _step(self.model.module, self.form, self.shape, self.dtype, size, not len(block[-1]))
+                step = _step(self.model.module, self.backend, self.shape, self.dtype, size, not len(block[-1]))
                 logits = step(*block, *(tf.constant(column[start : start + size]) for column in numbers))
                 parts.append(checked_logits(logits, size, self.model.architecture, self.model.task))
                 start += size
@@ -174,15 +174,15 @@ class _Runner:
             return log_softmax(logits, axis=1)
 
 
-def _runner(model: Classifier, form: ExecutionBackend, inputs: np.ndarray) -> _Runner:
-    if form.name not in FORMS:
-        raise ShapelineError(f"engine: unknown form '{form.name}'.{nearest(form.name, FORMS)}")
+def _runner(model: Classifier, backend: ExecutionBackend, inputs: np.ndarray) -> _Runner:
+    if backend.name not in BACKENDS:
+        raise ShapelineError(f"engine: unknown backend '{backend.name}'.{nearest(backend.name, BACKENDS)}")
     if not model.module.built:  # variables cannot be made inside a function that is traced more than once
         model.module(inputs[:1], training=False)
     device = model.device.split(":")[0]
-    runner = _Runner(model, form.name, inputs.shape[1:], inputs.dtype, device, form.batch)
+    runner = _Runner(model, backend.name, inputs.shape[1:], inputs.dtype, device, backend.batch)
     cells = math.prod(runner.shape)
-    most = min(form.batch, LARGEST_BATCH[runner.device], BUFFER_BYTES[runner.device] // (4 * cells))
+    most = min(backend.batch, LARGEST_BATCH[runner.device], BUFFER_BYTES[runner.device] // (4 * cells))
     runner.limit = max(1, min(most, model.most_rows or most))
     return runner
 
@@ -197,7 +197,7 @@ def _size(limit: int, rows: int) -> int:
 
 
 def _step(
-    module, form: str, shape: tuple[int, ...], dtype: np.dtype, size: int, direct: bool
+    module, backend: str, shape: tuple[int, ...], dtype: np.dtype, size: int, direct: bool
 ) -> Callable[..., tf.Tensor]:
     """The compiled function that fills `size` rows and runs the model; traced once, kept while the module lives.
 
@@ -205,7 +205,7 @@ def _step(
     further.
     """
     kept = _STEPS.setdefault(module, {})
-    key = (form, shape, np.dtype(dtype), size, direct)
+    key = (backend, shape, np.dtype(dtype), size, direct)
     if key in kept:
         return kept[key]
     alive = weakref.ref(module)  # the module itself would never be freed
@@ -214,7 +214,7 @@ def _step(
         return alive()(rows, training=False)
 
     # Concrete functions, because TensorFlow warns of functions with the same code that are traced often.
-    if form == "compiled":
+    if backend == "compiled":
         forward = tf.function(forward, jit_compile=True).get_concrete_function(tf.TensorSpec([size, *shape], dtype))
     cells, number = math.prod(shape), tf.TensorSpec([size], tf.int32)
 
@@ -282,31 +282,31 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
         in_order=True,
         in_time=True,  # to compile a recurrent model takes long
     )
-    return calibration_search.search(FORMS, candidate, plan, began)
+    return calibration_search.search(BACKENDS, candidate, plan, began)
 
 
 def _difference(model: Classifier, name: str, inputs: np.ndarray, rows: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference of a form's log-probabilities to the expected ones, in the two smallest batches tried."""
+    """Largest difference of a backend's log-probabilities to the expected ones, in the two smallest batches tried."""
     actual = [
         _runner(model, ExecutionBackend(name, len(rows) // split), inputs).log_probs(rows) for split in (1, STRIDE)
     ]
     return calibration_search.difference(np.array(actual), expected)
 
 
-def _step_of(model: Classifier, form: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
+def _step_of(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
     """`_timer` after its first call, which is a trace."""
-    timer = _timer(model, form, row, absent)
+    timer = _timer(model, backend, row, absent)
     timer()
     return timer
 
 
-def _timer(model: Classifier, form: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
+def _timer(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
     """A batch of the engine on made-up masks, as a function that returns its seconds per row (inf: too large).
 
     row, absent (1, *input_shape): what is present and what is not.
     """
-    runner = _runner(model, form, row)
-    cells, batch = math.prod(runner.shape), form.batch
+    runner = _runner(model, backend, row)
+    cells, batch = math.prod(runner.shape), backend.batch
     masks = np.random.default_rng(0).random((batch, cells)) < 0.5
     columns = _columns(np.arange(cells), cells, runner.dtype)
     block = (tf.constant(_flat(row)), tf.constant(_flat(absent)), _present(masks, columns), columns)

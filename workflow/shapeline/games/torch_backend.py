@@ -1,7 +1,7 @@
 """The engine's backend for torch models.
 
 Masked features are filled on the model's device, in one reused buffer, tile after tile of instances x coalitions; each
-tile goes to the model in its form (plain module, channels-last, frozen graph). The form "onnx" is numpy_backend's."""
+tile goes to the model in its execution backend (plain, channels-last, frozen graph); numpy_backend has "onnx"."""
 
 import dataclasses
 import functools
@@ -18,8 +18,8 @@ from shapeline.games.execution import (
     GRAPH_WORTH,
     KEPT_OUTPUTS,
     MASK_BYTES,
+    BackendRefused,
     ExecutionBackend,
-    FormRefused,
     masked_rows,
     rows_tried,
     tile,
@@ -44,8 +44,8 @@ def values(
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     """As Game.values, which has checked everything: values (n, K) float64."""
-    by_form = _evaluate_graph if game.form.name == "onnx" else _evaluate_module
-    return by_form(game, inputs, masks, targets, progress)
+    by_backend = _evaluate_graph if game.backend.name == "onnx" else _evaluate_module
+    return by_backend(game, inputs, masks, targets, progress)
 
 
 def _evaluate_module(
@@ -60,7 +60,7 @@ def _evaluate_module(
     result = np.empty((len(inputs), masks.shape[-2]))
     n, K, M = *result.shape, len(reference.rows)
     with evaluating(model):
-        runner = runner_of(model, game.form, traced_rows(inputs, reference))
+        runner = runner_of(model, game.backend, traced_rows(inputs, reference))
         full = None
         if targets is None or value == "expected_log_probability":
             full = runner.log_probs(inputs)
@@ -160,12 +160,14 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
                 difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference, *made_up(batch))
             )
 
-        forms = TRIED[plain.device.type]
+        backends = TRIED[plain.device.type]
         # Large models start with small batches, so that no single call takes more than a moment.
         smallest = 1 << int(np.clip(math.log2(min(MOMENT / single, largest)), 0, math.log2(FEW_ROWS)))
         plan = calibration_search.Search(
-            shares=tuple(place / len(forms) for place in range(1, len(forms) + 1)),  # each has its share of the time
-            refusals=(FormRefused, RuntimeError, MethodFailure),
+            shares=tuple(
+                place / len(backends) for place in range(1, len(backends) + 1)
+            ),  # each has its share of the time
+            refusals=(BackendRefused, RuntimeError, MethodFailure),
             smallest=smallest,
             sure=smallest,
             stride=2,
@@ -174,16 +176,16 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
             turns=5,
             worth={"onnx": GRAPH_WORTH},
         )
-        return calibration_search.search(forms, candidate, plan, began)
+        return calibration_search.search(backends, candidate, plan, began)
 
 
 def difference(game: Game, inputs: np.ndarray) -> float:
-    """Largest difference of log-probabilities of the form to the plain model on 64 masked rows, as _difference."""
-    model, form, reference = game.model, game.form, shared_reference(game.reference, inputs)
+    """Largest difference of log-probabilities of the backend to the plain model on 64 masked rows, as _difference."""
+    model, backend, reference = game.model, game.backend, shared_reference(game.reference, inputs)
     with evaluating(model):
         traced, rows = traced_rows(inputs, reference), masked_rows(inputs, reference, count=64)
-        expected = runner_of(model, ExecutionBackend("plain", form.batch), traced).compared(rows)
-        return _difference(runner_of(model, form, traced), rows, expected)
+        expected = runner_of(model, ExecutionBackend("plain", backend.batch), traced).compared(rows)
+        return _difference(runner_of(model, backend, traced), rows, expected)
 
 
 def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> float:
@@ -195,7 +197,7 @@ def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> flo
 
 
 def _made_up(runner: Runner, batch: int, dtype: np.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Bits of made-up masks and a buffer for the filled rows, (batch, cells) each; all forms may share them."""
+    """Bits of made-up masks and a buffer for the filled rows, (batch, cells) each; all backends may share them."""
     kept = np.random.default_rng(0).random((1, batch, runner.size), dtype=np.float32) < 0.5
     buffer = torch.empty((batch, runner.size), dtype=getattr(torch, dtype.name), device=runner.device)
     return runner.expand(kept, None)[0], buffer

@@ -1,4 +1,4 @@
-"""A torch module in its forms: plain, by ONNX Runtime, channels-last, frozen, compiled, in bfloat16."""
+"""A torch module in its backends: plain, by ONNX Runtime, channels-last, frozen, compiled, in bfloat16."""
 
 import copy
 import weakref
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from shapeline.errors import ShapelineError, first_line, nearest
-from shapeline.games.execution import ExecutionBackend, FormRefused
+from shapeline.games.execution import BackendRefused, ExecutionBackend
 from shapeline.models import onnx_graph, torch_export
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
@@ -31,10 +31,10 @@ def exported(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] 
     """The module as a graph of ONNX, traced on rows, for batches of any size; of numbers on the CPU alone.
 
     free: as of torch_export.graph. A job that has torch makes its own, so that no file has to agree with the weights.
-    Raises FormRefused on a GPU, and what torch_export and onnx_graph raise.
+    Raises BackendRefused on a GPU, and what torch_export and onnx_graph raise.
     """
     if rows.device.type != "cpu":
-        raise FormRefused("ONNX Runtime is used on the CPU alone")
+        raise BackendRefused("ONNX Runtime is used on the CPU alone")
     return Exported(onnx_graph.load_graph(torch_export.graph(module, rows.numpy(), free), torch.get_num_threads()))
 
 
@@ -43,24 +43,24 @@ def any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
     return exported(module, rows, free=(0, 2, 3))
 
 
-def prepare(model: Classifier, form: ExecutionBackend, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The model in a form: a function from rows (n, *input_shape) to logits (log-probabilities for a function).
+def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The model in a backend: a function from rows (n, *input_shape) to logits (log-probabilities for a function).
 
-    rows: as backends.traced_rows. What a form needs (a copy, a trace) is kept as long as the module lives and made anew
-    when its weights change. Raises ShapelineError for an unknown form, FormRefused when the model cannot take it.
+    rows: as backends.traced_rows. The copy or trace of a backend is cached as long as the module lives and re-computed
+    when its weights change. Raises ShapelineError for an unknown backend, BackendRefused when the model cannot take it.
     """
-    forms = FORMS | ASKED
-    if form.name not in forms:
-        raise ShapelineError(f"engine: unknown form '{form.name}'.{nearest(form.name, forms)}")
+    backends = BACKENDS | ASKED
+    if backend.name not in backends:
+        raise ShapelineError(f"engine: unknown backend '{backend.name}'.{nearest(backend.name, backends)}")
     name = model.architecture
     if model.framework == "function":
         function = function_predictions if model.task == "regression" else function_log_probs
         return lambda rows: torch.from_numpy(function(model.module, rows.numpy(), name))
     module = model.module
-    if form.name == "plain":
+    if backend.name == "plain":
         return lambda rows: checked_logits(module(rows), len(rows), name, model.task)
     kept = _PREPARED.setdefault(module, {})
-    key = (form.name, rows.shape[1:])
+    key = (backend.name, rows.shape[1:])
     state = tuple(
         (tensor.data_ptr(), 0 if tensor.is_inference() else getattr(tensor, "_version", object()))
         for tensor in (*module.parameters(), *module.buffers())
@@ -68,9 +68,9 @@ def prepare(model: Classifier, form: ExecutionBackend, rows: np.ndarray) -> Call
     if key not in kept or kept[key][0] != state:
         try:
             with evaluation_mode(module):
-                kept[key] = state, forms[form.name](module, torch.from_numpy(rows).to(device_of(module)))
-        except (FormRefused, Refused) as refusal:
-            raise FormRefused(f"engine: '{name}' cannot take the form '{form.name}': {refusal}") from refusal
+                kept[key] = state, backends[backend.name](module, torch.from_numpy(rows).to(device_of(module)))
+        except (BackendRefused, Refused) as refusal:
+            raise BackendRefused(f"engine: '{name}' cannot take the backend '{backend.name}': {refusal}") from refusal
     return kept[key][1]
 
 
@@ -80,12 +80,12 @@ _PREPARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def _channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """A copy of the module whose weights lie channels-last; for images only."""
     if rows.ndim != 4:
-        raise FormRefused("the inputs are not images")
+        raise BackendRefused("the inputs are not images")
     try:
         with torch.inference_mode(False):
             return copy.deepcopy(module).to(memory_format=torch.channels_last)
     except (RuntimeError, TypeError) as error:
-        raise FormRefused(f"the module cannot be copied: {first_line(error)}") from error
+        raise BackendRefused(f"the module cannot be copied: {first_line(error)}") from error
 
 
 def _frozen(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -100,7 +100,7 @@ def _frozen(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tens
 
 def _bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """The module in mixed precision: convolutions and products of matrices in bfloat16."""
-    own, device = weakref.ref(module), rows.device.type  # weakly: the form is kept as long as the module lives
+    own, device = weakref.ref(module), rows.device.type  # weakly: the backend is kept as long as the module lives
 
     def forward(rows: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device, torch.bfloat16):
@@ -116,7 +116,7 @@ def _compiled(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Te
             compiled = torch.compile(copy.deepcopy(module), dynamic=True)
         compiled(rows)
     except (RuntimeError, TypeError, OSError) as error:
-        raise FormRefused(f"torch.compile failed: {first_line(error)}") from error
+        raise BackendRefused(f"torch.compile failed: {first_line(error)}") from error
     return compiled
 
 
@@ -131,7 +131,7 @@ def _compiled_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[
     return forward
 
 
-FORMS = {"plain": None, "onnx": exported, "frozen": _frozen, "channels_last": _channels_last}
+BACKENDS = {"plain": None, "onnx": exported, "frozen": _frozen, "channels_last": _channels_last}
 # Which are tried, in this order. On the CPU a trace run by torch is slower than one run by ONNX Runtime.
 TRIED = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "frozen", "channels_last")}
 # Never tried unless an experiment asks for them: they are slow to make, or change numbers; the last is that of crops.

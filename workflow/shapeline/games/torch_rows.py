@@ -18,7 +18,7 @@ from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import checked_logits, evaluation_mode, normalised
 
 
-def leaving_out(model: Classifier, form: ExecutionBackend) -> Callable[[torch.Tensor], torch.Tensor]:
+def leaving_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.Tensor], torch.Tensor]:
     """A function from rows (n, channels, height, width), NaN where a patch is absent, to logits.
 
     The model's module declares `patch`, the side of its patches, and takes `forward(images, kept)`: kept (n, k), the
@@ -30,7 +30,7 @@ def leaving_out(model: Classifier, form: ExecutionBackend) -> Callable[[torch.Te
             f"reference 'delete': '{name}' cannot leave patches out; use zero or mean_value, or give its module "
             "`patch`, their side, and let it take forward(images, kept), kept (n, k): patches there are, by number"
         )
-    if form.name != "plain":
+    if backend.name != "plain":
         raise ShapelineError(f"reference 'delete': '{name}' runs plain under it; remove precision and compile")
 
     def forward(rows: torch.Tensor) -> torch.Tensor:
@@ -116,7 +116,7 @@ def score_on_device(
 
 @dataclass
 class Runner:
-    """A model in its form, with what it takes to bring rows to it. `limit` is how many rows a call may hold."""
+    """A model in its backend, with what it takes to bring rows to it. `limit` is how many rows a call may hold."""
 
     model: Classifier
     forward: Callable[[torch.Tensor], torch.Tensor]
@@ -130,7 +130,7 @@ class Runner:
         return math.prod(self.shape)
 
     def flat(self, array: np.ndarray) -> torch.Tensor:
-        """(n, *input_shape) to (n, cells), in the order in which the form keeps an input's cells in memory."""
+        """(n, *input_shape) to (n, cells), in the order in which the backend keeps an input's cells in memory."""
         rows = torch.from_numpy(array)
         if self.channels_last:
             rows = rows.permute(0, 2, 3, 1)
@@ -189,23 +189,23 @@ class Runner:
         return outputs if self.model.framework == "function" else normalised(outputs, self.model.task)
 
     def compared(self, inputs: np.ndarray) -> torch.Tensor:
-        """What shows whether two forms are the same: log_probs and, of several labels, those of their absence too."""
+        """Return what two backends are compared by: log_probs and, of several labels, those of their absence too."""
         log_probs = self.log_probs(inputs)
         if self.model.task != "multilabel":
             return log_probs
         return torch.cat([log_probs, torch.log(-torch.expm1(log_probs)).clamp(min=-700)], dim=1)  # no -inf
 
 
-def runner_of(model: Classifier, form: ExecutionBackend, rows: np.ndarray) -> Runner:
-    """The runner of a model in a form; rows: as backends.traced_rows."""
+def runner_of(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Runner:
+    """The runner of a model in a backend; rows: as backends.traced_rows."""
     device = torch.device(model.device)
     shape = rows.shape[1:]
-    limit = rows_a_call(form.batch, math.prod(shape), model.most_rows, device.type)
+    limit = rows_a_call(backend.batch, math.prod(shape), model.most_rows, device.type)
     if rows.ndim == 4 and np.isnan(rows[1]).all():
-        forward = leaving_out(model, form)
+        forward = leaving_out(model, backend)
     else:
-        forward = prepare(model, form, rows)
-    return Runner(model, forward, shape, device, limit, form.name == "channels_last")
+        forward = prepare(model, backend, rows)
+    return Runner(model, forward, shape, device, limit, backend.name == "channels_last")
 
 
 def evaluating(model: Classifier):

@@ -173,7 +173,7 @@ def values(
     removed; length >= the window's width. Logits are float32. Raises ShapelineError for a window of over 32 tokens.
     """
     if local.width > WIDEST:
-        raise ShapelineError(f"windows: {local.width} tokens; up to {WIDEST} can be tabled. Use the form 'plain'.")
+        raise ShapelineError(f"windows: {local.width} tokens; up to {WIDEST} can be tabled. Use the backend 'plain'.")
     n, K, M = len(inputs), masks.shape[-2], rows.shape[-2]
     rows = np.broadcast_to(rows, (n, M, inputs.shape[1]))
     inputs = np.broadcast_to(inputs[:, None], rows.shape)

@@ -174,8 +174,8 @@ class PromptJob:
         every = [{name: frame.get(name) for name in scores.SCHEMA.names} for frame in frames]
         rows = pd.DataFrame(every, columns=scores.SCHEMA.names, dtype=object)
         rows = rows.sort_values(["instance", "repeat", "budget"], ignore_index=True)
-        subject = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
-        return Result(rows, subject, [value_key(reader.settings)])
+        context = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
+        return Result(rows, context, [value_key(reader.settings)])
 
     def _repeats(self) -> list[tuple[int, Budget]]:
         return [(repeat, budget) for repeat in range(self.settings.repeats) for budget in self.settings.method.budgets]

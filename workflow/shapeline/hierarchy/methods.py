@@ -109,10 +109,10 @@ def partition(game: Game, inputs: np.ndarray, targets: np.ndarray, evaluations: 
 
     Said: split_nodes. Scores sum to v(N) - v(∅) on any budget; see owen.partition.
     """
-    form = game.form
-    if form is not None:  # a round asks ten coalitions an instance, and TensorFlow fills a larger batch up
-        form = dataclasses.replace(form, batch=min(form.batch, 1 << (16 * len(inputs) - 1).bit_length()))
-    evaluate = evaluator(game.having(form=form), inputs, targets)
+    backend = game.backend
+    if backend is not None:  # a round asks ten coalitions an instance, and TensorFlow fills a larger batch up
+        backend = dataclasses.replace(backend, batch=min(backend.batch, 1 << (16 * len(inputs) - 1).bit_length()))
+    evaluate = evaluator(game.having(backend=backend), inputs, targets)
     values = forests.partition(evaluate, len(inputs), game.features.shape, evaluations)
     return values.scores.reshape(len(inputs), -1), values.evaluations, {"split_nodes": values.nodes}
 
@@ -152,9 +152,9 @@ def evaluate_by_masks(
     owners = np.arange(len(inputs)) if owners is None else owners
     shifts = np.zeros((len(owners), 2), np.int64) if shifts is None else shifts
     block = max(1, BLOCK_BYTES // (inputs[0].nbytes + game.features.d))
-    if game.form is not None and game.form.name == "windows":
+    if game.backend is not None and game.backend.name == "windows":
         # Its table pays for many coalitions of an instance, here is one.
-        game = game.having(form=dataclasses.replace(game.form, name="plain"))
+        game = game.having(backend=dataclasses.replace(game.backend, name="plain"))
 
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         values = np.empty(len(instances))

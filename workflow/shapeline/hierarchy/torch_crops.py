@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from shapeline.games import torch_execution
-from shapeline.games.execution import ExecutionBackend, FormRefused
+from shapeline.games.execution import BackendRefused, ExecutionBackend
 from shapeline.models.classifier import Classifier
 
 # Layers that work on each cell alone; dropout and batch normalisation do when they are evaluated.
@@ -51,7 +51,7 @@ def trunk_of(model: Classifier, shape: Sequence[int]) -> Trunk | None:
     module = model.module
     if not isinstance(module, nn.Sequential):
         return None
-    kept = _TRUNKS.get(module)  # so that the form of its layers is prepared once
+    kept = _TRUNKS.get(module)  # so that the backend of its layers is prepared once
     if kept is not None and kept[0] == tuple(shape):
         return kept[1]
     window, stride, end, work = [1, 1], [1, 1], 0, 0
@@ -103,15 +103,17 @@ class LocalCrops:
     sizes: list[np.ndarray]
 
     @classmethod
-    def of(cls, trunk: Trunk, form: ExecutionBackend, inputs: np.ndarray, absent: np.ndarray, device) -> "LocalCrops":
-        forward, name = trunk.layers, form.name
+    def of(
+        cls, trunk: Trunk, backend: ExecutionBackend, inputs: np.ndarray, absent: np.ndarray, device
+    ) -> "LocalCrops":
+        forward, name = trunk.layers, backend.name
         if name == "onnx":  # whose graph takes images of one size
-            form = dataclasses.replace(form, name="onnx_any_side")
+            backend = dataclasses.replace(backend, name="onnx_any_side")
         if name != "plain":
             layers = Classifier("torch", "the model's convolutions", trunk.layers)
             try:
-                forward = torch_execution.prepare(layers, form, np.concatenate([inputs[:1], absent[0][:1]]))
-            except FormRefused as refusal:
+                forward = torch_execution.prepare(layers, backend, np.concatenate([inputs[:1], absent[0][:1]]))
+            except BackendRefused as refusal:
                 log.info("%s", refusal)
                 name = "plain"
         rows = torch.from_numpy(absent).to(device)

@@ -1,7 +1,7 @@
 """Hierarchical Shapley values of torch models: the evaluator that `explore` asks, on the model's device.
 
 A pair's image is filled from two codes, one a row and one a column, so that neither a mask nor an image crosses to
-the device for it. Rows go to the model in the engine's form and batch, whichever instances and nodes they come from.
+the device for it. Rows go to the model in the engine's backend and batch, whichever instances and nodes they come from.
 
 Outside its node an image is the reference. Where the model begins with convolutions and pools without padding, only
 the part of their output that sees the node is computed anew (`trunk_of`), from a crop of the image; the rest is the
@@ -61,13 +61,13 @@ class Evaluator:
         self.owners = np.arange(n) if owners is None else np.asarray(owners)
         self.shifts = np.zeros((len(self.owners), 2), np.int64) if shifts is None else np.asarray(shifts)
         self.targets = _checked(model, inputs, np.asarray(targets), len(self.owners))
-        reference_rows = self._prepare(inputs, game.form or ExecutionBackend())
+        reference_rows = self._prepare(inputs, game.backend or ExecutionBackend())
         self.local = (
-            self._crops_of(inputs, reference_rows, game.form or ExecutionBackend()) if len(shape) == 3 else None
+            self._crops_of(inputs, reference_rows, game.backend or ExecutionBackend()) if len(shape) == 3 else None
         )
         self.block = max(self.pairs, CODE_BYTES // (16 * (self.height + self.width)))
 
-    def _prepare(self, inputs: np.ndarray, form: ExecutionBackend) -> np.ndarray:
+    def _prepare(self, inputs: np.ndarray, backend: ExecutionBackend) -> np.ndarray:
         """Bring inputs and reference rows to the device; these as (1, M, *shape), or (n, M, *shape) defined by the
         user."""
         reference = self.game.reference
@@ -78,7 +78,7 @@ class Evaluator:
                 "; give rows of the inputs' shape."
             )
         with torch_rows.evaluating(self.model):
-            self.runner = torch_rows.runner_of(self.model, form, traced_rows(inputs, shared))
+            self.runner = torch_rows.runner_of(self.model, backend, traced_rows(inputs, shared))
         rows = (
             shared.rows[None] if reference.own is None else input_checks.as_array(reference.own(inputs), inputs.dtype)
         )
@@ -91,13 +91,13 @@ class Evaluator:
         )
         return rows
 
-    def _crops_of(self, inputs: np.ndarray, reference_rows: np.ndarray, form: ExecutionBackend) -> LocalCrops | None:
+    def _crops_of(self, inputs: np.ndarray, reference_rows: np.ndarray, backend: ExecutionBackend) -> LocalCrops | None:
         """The crops of a model that is local, where they give the same log-probabilities as whole images."""
         trunk = trunk_of(self.model, inputs.shape[1:])
         if trunk is None:
             return None
         with torch_rows.evaluating(self.model):
-            local = LocalCrops.of(trunk, form, inputs, reference_rows, self.device)
+            local = LocalCrops.of(trunk, backend, inputs, reference_rows, self.device)
             first, difference = torch.zeros(1, dtype=torch.int64, device=self.device), 0.0
             for codes in _some_codes(self.height, self.width):
                 logits = [ask(codes, first).double() for ask in (local.outputs, self.whole)]

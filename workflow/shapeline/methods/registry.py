@@ -2,7 +2,7 @@
 
 A method is a function in a file of its own and an entry here; nothing else lists methods by what they are.
 A method's function names, as its arguments, what it needs: `d`, `shape`, `graph`, `budget` and `seed` for a design;
-`game` (model, reference, features, value, form), `inputs`, `targets`, `features`, `instances`, `seed` and, where it
+`game` (model, reference, features, value, backend), `inputs`, `targets`, `features`, `instances`, `seed` and, where it
 is sampled, `budget` (evaluations per instance) for one that makes scores itself; and its own parameters. It returns a
 `Design`, or `(scores (n, d), evaluations per instance)`, and perhaps a third thing: name -> a number per instance, with
 "warning" a text or None."""

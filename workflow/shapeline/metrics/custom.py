@@ -20,13 +20,14 @@ def measure(
     """What each function gives for the score rows, (rows,) numbers; lower is better.
 
     functions: name -> "path/to/file.py:function". Each is given those it names of rows (score rows that succeeded),
-    model, inputs (n, *input shape), buckets (features and the positions of the rows that have them), reference, form
+    model, inputs (n, *input shape), buckets (features and the positions of the rows that have them), reference, backend
     and seed. Raises ShapelineError where it returns anything but a number per row; its own errors pass, with a note
     that names the metric and the file.
     """
     game = game or Game(None, None, None)
     available = {"rows": rows, "inputs": inputs, "buckets": buckets, "seed": seed}
-    available |= {name: getattr(game, name) for name in ("model", "reference", "form")}
+    available |= {name: getattr(game, name) for name in ("model", "reference", "backend")}
+    available["form"] = game.backend  # its name in functions written for earlier versions
     frames = []
     for name, file in functions.items():
         try:

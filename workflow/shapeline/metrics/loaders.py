@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.context import ExplanationContext, load_subject
+from shapeline.attribution.context import ExplanationContext, load_context
 from shapeline.attribution.selection import read
 from shapeline.attribution.settings import AttributionSettings
 from shapeline.datasets import document_files, regions
@@ -13,21 +13,21 @@ from shapeline.games.settings import parse
 
 
 def for_metric(
-    subject: ExplanationContext, selected: pd.DataFrame, settings: AttributionSettings, rows: pd.DataFrame
+    context: ExplanationContext, selected: pd.DataFrame, settings: AttributionSettings, rows: pd.DataFrame
 ) -> dict:
     """What a metric that evaluates the model needs, for score rows that succeeded.
 
-    subject: with the model, and how it is run; selected: the instances of the experiment; settings: of the scores,
+    context: with the model, and how it is run; selected: the instances of the experiment; settings: of the scores,
     whose features, reference and seed count.
     """
     picked = pick_instances(selected, rows)
-    inputs = subject.inputs(picked)
+    inputs = context.inputs(picked)
     return {
-        "game": subject.game(settings.game.value),
+        "game": context.game(settings.game.value),
         "inputs": inputs,
-        "buckets": subject.buckets(inputs, picked),
+        "buckets": context.buckets(inputs, picked),
         "seed": settings.game.seed,
-        "subject": subject,
+        "context": context,
         "share": selected,
         "settings": settings,
     }
@@ -48,13 +48,13 @@ def randomised(files, rows: pd.DataFrame) -> dict:
     """The scores of randomised models, by how many layers were drawn, and of images the features of the score rows;
     files: the job's input."""
     settings = parse(scores.metadata(files.scores[0])["settings"])
-    subject = load_subject(None, files.arrays, settings, "cpu")
+    context = load_context(None, files.arrays, settings, "cpu")
     found = scores.read(files.randomised)
     found = found[found["status"] == "ok"]
     needs = {"randomised": {int(count): frame for count, frame in found.groupby("randomised_layers")}}
-    if subject.dataset.card["kind"] == "image":
+    if context.dataset.card["kind"] == "image":
         picked = read_rows(files, rows)
-        needs["buckets"] = subject.buckets(subject.inputs(picked), picked)
+        needs["buckets"] = context.buckets(context.inputs(picked), picked)
     return needs
 
 
@@ -70,11 +70,11 @@ def known_pixels(files, rows: pd.DataFrame) -> dict:
     """The pixels that decide the class each score row explains, and the features that scores are of; files: the job's
     input."""
     stated = scores.metadata(files.scores[0])["settings"]
-    subject = load_subject(None, files.arrays, parse(stated), "cpu")
+    context = load_context(None, files.arrays, parse(stated), "cpu")
     picked = read_rows(files, rows)
     return {
-        "truth": regions.truth(subject.folder, rows["instance"].to_numpy(), rows["target"].to_numpy()),
-        "buckets": subject.buckets(subject.inputs(picked), picked),
+        "truth": regions.truth(context.folder, rows["instance"].to_numpy(), rows["target"].to_numpy()),
+        "buckets": context.buckets(context.inputs(picked), picked),
         "method": stated["method"],
         "seed": stated["seed"],
     }

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution import addresses, context, selection
-from shapeline.attribution.context import ExplanationContext
+from shapeline.attribution import addresses, selection
+from shapeline.attribution.context import ExplanationContext, load_backend, load_context
 from shapeline.attribution.row_store import digest_array, digest_file, digest_frame, digest_of, digest_rows
 from shapeline.attribution.settings import AttributionSettings, parse
 from shapeline.games import references
@@ -44,21 +44,19 @@ class ModelMeasurement:
         files, frames, keys = self.files, [], []
         rows, selected = scores.read(files.scores), selection.read(files.instances)
         settings = parse(scores.metadata(files.scores[0])["settings"])
-        subject = context.load_subject(
-            files.weights[0], files.arrays, settings.game, self.device, by_graph=self.by_graph
-        )
+        context = load_context(files.weights[0], files.arrays, settings.game, self.device, by_graph=self.by_graph)
         for training_seed, weights in enumerate(files.weights):
             names = [name for name in jobs if METRICS[name].paired or not training_seed]
             if training_seed and names:
-                subject = subject.change_model(weights, self.by_graph)
-            subject = dataclasses.replace(subject, form=context.form_for(files.instances, subject, self.device))
+                context = context.change_model(weights, self.by_graph)
+            context = dataclasses.replace(context, backend=load_backend(files.instances, context, self.device))
             behind = [weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
             for name in names:
                 chosen = rows_of(name, rows, training_seed)
                 if METRICS[name].moves_inputs:  # and explains them anew by the samples of the first repeat
                     chosen = chosen[chosen["repeat"] == 0].reset_index(drop=True)
                 longest = int(np.max([len(row) for row in chosen["scores"]], initial=0))
-                one = _OneMetric(name, jobs[name], label, subject, selected, settings, longest)
+                one = _OneMetric(name, jobs[name], label, context, selected, settings, longest)
                 found, key = self._measure(one, chosen, behind)
                 frames.append(found.assign(metric=name, method=label, training_seed=training_seed))
                 keys.append(key)
@@ -85,7 +83,7 @@ class _OneMetric:
     name: str
     job: dict
     label: str
-    subject: ExplanationContext
+    context: ExplanationContext
     selected: pd.DataFrame
     settings: AttributionSettings
     longest: int  # features of the instance that has the most
@@ -93,7 +91,7 @@ class _OneMetric:
     def facts(self, files: Sequence[str], arrays: str) -> dict:
         """Return what defines the measurements beside the scores and the inputs of an instance."""
         metric = METRICS[self.name]
-        facts = addresses.measurement_facts(self.subject, self.settings, self.job, files)
+        facts = addresses.measurement_facts(self.context, self.settings, self.job, files)
         facts["references"] = {
             name: None if reference.rows is None else digest_array(reference.rows)
             for name, reference in self.references.items()
@@ -107,7 +105,7 @@ class _OneMetric:
     def addresses(self, rows: pd.DataFrame) -> dict[tuple[int, int], str]:
         """Return the address of each instance and repeat: of its scores and input, or where it counts of all scores."""
         whole = METRICS[self.name].reads_all_rows
-        inputs = self.subject.inputs(pick_instances(self.selected, rows))
+        inputs = self.context.inputs(pick_instances(self.selected, rows))
         digests, every = digest_rows(rows, ("seconds",)), digest_frame(rows) if whole else ""
         parts: dict[tuple[int, int], list[str]] = {}
         for key, of_row, row in zip(_keys(rows), digests, inputs, strict=True):
@@ -128,14 +126,14 @@ class _OneMetric:
         given = {"references": self.references, "label": self.label, "progress": progress, "longest": self.longest}
         parameters = self.job.get("parameters", {})
         return measure(
-            self.name, rows, parameters | for_metric(self.subject, self.selected, self.settings, rows) | given
+            self.name, rows, parameters | for_metric(self.context, self.selected, self.settings, rows) | given
         )
 
     @functools.cached_property
     def references(self) -> dict:
         """The baselines that are measured beside the experiment's own, by name."""
         names = self.job.get("parameters", {}).get("references", ())
-        return {name: references.build(name, self.subject.dataset, self.settings.game.seed) for name in names}
+        return {name: references.build(name, self.context.dataset, self.settings.game.seed) for name in names}
 
 
 def _keys(rows: pd.DataFrame) -> list[tuple[int, int]]:

@@ -227,4 +227,4 @@ METRICS: dict[str, Metric] = {
 }
 METRICS = {name: _name_parameters(name, entry) for name, entry in METRICS.items()}
 PAIRED = tuple(sorted(name for name, entry in METRICS.items() if entry.paired))
-OWN_TAKES = ("rows", "model", "inputs", "buckets", "reference", "form", "seed")  # what a custom metric is given
+OWN_TAKES = ("rows", "model", "inputs", "buckets", "reference", "backend", "form", "seed")

@@ -18,7 +18,7 @@ from shapeline.seeds import seed_of
 
 def measure(
     rows: pd.DataFrame,
-    subject: ExplanationContext,
+    context: ExplanationContext,
     share: pd.DataFrame,
     settings: AttributionSettings,
     label: str,
@@ -29,7 +29,7 @@ def measure(
     """Largest |scores(x + e) - scores(x)| / |scores(x)| over random e, L2 norms (Yeh et al. 2019, definition 3).
 
     rows: score rows that succeeded.
-    subject: what they explain, with the form of its model.
+    context: what they explain, with the backend of its model.
     share: the instances that they explain, a row each of the first repeat.
     settings: of their attribute job.
     label: of the method, whose samples are those of its first repeat.
@@ -48,14 +48,14 @@ def measure(
     own = dataclasses.replace(settings, method=method, repeats=1, timing="batch")
     base = scores.matrix(rows)
     size = np.linalg.norm(base, axis=1)
-    inputs = subject.inputs(share)
-    scale = radius * _training_range(subject.dataset)
+    inputs = context.inputs(share)
+    scale = radius * _training_range(context.dataset)
     worst, moved = np.zeros(len(rows)), inputs.copy()
     for sample in range(samples):
         for place, instance in enumerate(share["instance"]):
             random = np.random.default_rng(seed_of(settings.game.seed, "sensitivity", sample, int(instance)))
             moved[place] = inputs[place] + (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
-        again = rows[keys].merge(explain_rows(subject, share, own, label, inputs=moved), on=keys)
+        again = rows[keys].merge(explain_rows(context, share, own, label, inputs=moved), on=keys)
         fine = (again["status"] == "ok").to_numpy()
         distance = np.linalg.norm(np.stack(again["scores"][fine]) - base[fine], axis=1) if fine.any() else 0.0
         worst[fine] = np.maximum(worst[fine], distance)

@@ -292,13 +292,13 @@ def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
             "class": results.labels[label]["method"],
             "parameters": plain(results.labels[label].get("parameters")) or "defaults",
             "shards": number(len(files)),
-            "execution backend": "; ".join(sorted({_form(entry.get("form")) for entry in files})),
+            "execution backend": "; ".join(sorted({_format_backend(entry.get("form")) for entry in files})),
             "settings digest": "; ".join(sorted({str(entry.get("settings_digest", "–")) for entry in files})),
         }
         for label, files in results.metadata.items()
     )
 
 
-def _form(form: object) -> str:
-    """The form of the model in words, without the rate, which differs from run to run."""
-    return f"{form['name']}, batch {form['batch']}" if isinstance(form, Mapping) else plain(form) or "–"
+def _format_backend(backend: object) -> str:
+    """The backend of the model in words, without the rate, which differs from run to run."""
+    return f"{backend['name']}, batch {backend['batch']}" if isinstance(backend, Mapping) else plain(backend) or "–"

@@ -74,7 +74,7 @@ def explain_each(
 
     explain: from a game and a seed of 32 bits to scores (d,); minimum: from d to the evaluations that it takes.
     """
-    d, inputs, game = asked.game.features.d, asked.inputs, asked.game.having(form=None)
+    d, inputs, game = asked.game.features.d, asked.inputs, asked.game.having(backend=None)
     if asked.budget < minimum(d):
         raise MethodFailure(
             "no design",
