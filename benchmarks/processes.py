@@ -56,7 +56,7 @@ def memory(framework: str, evaluations: int) -> dict[str, float]:
     inputs = np.random.default_rng(0).random((1, 1, 28, 28), dtype=np.float32)
     masks = np.random.default_rng(1).integers(0, 2, (evaluations, features.d), dtype=bool)
     form = ExecutionBackend("plain" if framework == "tensorflow" else "onnx", 256)
-    values = Game(model, Reference(inputs), features, form=form).values(inputs, masks)
+    values = Game(model, Reference(inputs), features, backend=form).values(inputs, masks)
     asked = masks.nbytes + values.nbytes
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"most": most / 2**10, "asked": asked / 2**20}
