@@ -133,7 +133,7 @@ def test_every_cell_of_the_page_shows_something(root, tmp_path, monkeypatch):
     played = [*small, from_terms("terms", [random_terms(9, 9, 0)], "deep")]
     monkeypatch.setattr(page, "read", lambda: played)
     written = tmp_path / "errors.parquet"
-    measured = pa.Table.from_pandas(accuracy.measure(played, draws=2, seed=0), preserve_index=False)
+    measured = pa.Table.from_pandas(accuracy.measure(played, repeats=2, seed=0), preserve_index=False)
     scores.write_table(written, measured, {"draws": 2})
     _, shown = notebooks.shown(root / "notebooks/accuracy.ipynb", measured=str(written))
     assert shown.count("<svg") == 2 and shown.count("<table") == 3

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from shapeline import designs, statistics
-from shapeline.designs.draws import draws
+from shapeline.designs.instance_samples import assign_samples
 from shapeline.statistics import paired
 from shapeline.statistics.recommendation import FINAL, MARGIN
 from tests.unit import value_tables
@@ -224,7 +224,7 @@ def test_draws_of_a_pool_permuted_for_each_instance_do_not_move_them_together():
     budget, bits = 40, 1 << np.arange(10)
 
     def by_pool(game, chosen, seed):
-        drawn = draws(seed, chosen.tolist(), game.d, budget)
+        drawn = assign_samples(seed, chosen.tolist(), game.d, budget)
         made = [designs.kernel_shap(game.d, budget, int(number)) for number in drawn.numbers]
         places = np.arange(len(chosen))
         masks = drawn.masks(np.stack([design.masks for design in made]), places)

@@ -97,7 +97,7 @@ def experiment(one: Evidence, budget: float | None = 4) -> SimpleNamespace:
         dataset_card={},
         exact=None,
         scores={},
-        trainings={},
+        by_training_seed={},
     )
 
 
@@ -531,7 +531,7 @@ def retrained(one: Evidence, moves: list[float], noise: float = 0.1, repeats: in
                     rows.append((label, training, instance, repeat, "deletion_auc", math.nan, moved))
     names = ["method", "training", "instance", "repeat", "statistic", "x", "value"]
     return SimpleNamespace(
-        trainings={"log_odds": pd.DataFrame(rows, columns=names)}, settings={"training_seeds": len(moves)}
+        by_training_seed={"log_odds": pd.DataFrame(rows, columns=names)}, settings={"training_seeds": len(moves)}
     )
 
 
@@ -561,9 +561,9 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
 
 def test_other_trainings_may_have_fewer_instances(one):
     results = retrained(one, [0.0, 0.1, -0.1])
-    measured = results.trainings["log_odds"]
+    measured = results.by_training_seed["log_odds"]
     few = sorted(measured["instance"].unique())[: len(one.values) // 4]
-    results.trainings["log_odds"] = measured[(measured["training"] == 0) | measured["instance"].isin(few)]
+    results.by_training_seed["log_odds"] = measured[(measured["training"] == 0) | measured["instance"].isin(few)]
     means = criteria.training_means(one, results)
     expected = measured[measured["instance"].isin(few)].groupby(["training", "method"])["value"].mean().unstack()
     pd.testing.assert_frame_equal(means, expected[list(means)], check_names=False)
@@ -578,9 +578,9 @@ def test_each_training_says_whether_it_bears_the_advice_out(one):
     body = steady[steady.index("<caption>Is ") :]
     assert body.count(">yes<") == 3 and ">no<" not in body
     results = retrained(one, [0.0, 0.0, 0.0], 0.001)
-    measured = results.trainings["log_odds"]
+    measured = results.by_training_seed["log_odds"]
     worse = (measured["method"] == taken) & (measured["training"] == 2)
-    results.trainings["log_odds"] = measured.assign(value=measured["value"] + 3.0 * worse)
+    results.by_training_seed["log_odds"] = measured.assign(value=measured["value"] + 3.0 * worse)
     body = robustness.compare_training_seeds(one, results, styles(one)).data
     body = body[body.index("<caption>Is ") :]
     assert body.count(">yes<") == 2 and body.count(">no<") == 1
@@ -633,7 +633,7 @@ def of_data(one: Evidence, name: str, trainings: int = 1) -> SimpleNamespace:
     """Results of an experiment on a dataset of that name."""
     several = retrained(one, [0.0] * trainings, 0.001)
     facts = {"dataset_card": {"name": name}, "model_card": {"name": "m"}, "experiment": name}
-    return SimpleNamespace(**{**vars(experiment(one)), "trainings": several.trainings, **facts})
+    return SimpleNamespace(**{**vars(experiment(one)), "by_training_seed": several.by_training_seed, **facts})
 
 
 def test_the_index_ranks_shared_methods_over_datasets_and_models(one):
@@ -655,15 +655,15 @@ def test_the_index_ranks_shared_methods_over_datasets_and_models(one):
 
 def test_a_training_without_a_measurement_is_told(one):
     results = retrained(one, [0.0, 0.1, -0.1])
-    measured = results.trainings["log_odds"]
-    results.trainings["log_odds"] = measured[measured["training"] < 2]
+    measured = results.by_training_seed["log_odds"]
+    results.by_training_seed["log_odds"] = measured[measured["training"] < 2]
     page = robustness.compare_training_seeds(one, results, styles(one)).data
     assert "Left out, without a measurement: 1 training seed." in page and "Not ranked" not in page
-    results.trainings["log_odds"] = measured[(measured["training"] < 2) | (measured["method"] != "dear")]
+    results.by_training_seed["log_odds"] = measured[(measured["training"] < 2) | (measured["method"] != "dear")]
     page = robustness.compare_training_seeds(one, results, styles(one)).data
     assert "Not ranked, since a training seed lacks them: dear." in page and "Left out" not in page
     for few in (measured[measured["training"] < 1], measured[measured["method"] == "dear"], measured.head(0)):
-        results.trainings["log_odds"] = few
+        results.by_training_seed["log_odds"] = few
         page = robustness.compare_training_seeds(one, results, styles(one)).data
         assert "3 training seeds cannot be compared" in page and "nan" not in page
 
@@ -675,11 +675,13 @@ def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
         "With 4 training seeds, the 95 % CI of their variance is 0.321 to 13.9 times" in page
     )  # 3 / chi-square at .975 and .025
     results = retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)
-    cheap = results.trainings["log_odds"].query("method == 'cheap'")
+    cheap = results.by_training_seed["log_odds"].query("method == 'cheap'")
     wide = cheap.pivot_table(index="instance", columns=["repeat", "training"], values="value").to_numpy()
     shares = bounds.variance_shares(wide.reshape(-1, 3, 4))
-    assert shares["trainings"] > 0.5 and formatting.share(shares["trainings"]) in page
-    results.trainings = {"own": results.trainings["log_odds"].assign(statistic="spread")}  # a metric of one's own
+    assert shares["training_seeds"] > 0.5 and formatting.share(shares["training_seeds"]) in page
+    results.by_training_seed = {
+        "own": results.by_training_seed["log_odds"].assign(statistic="spread")
+    }  # a custom metric
     assert ">spread<" in robustness.variances(results).data
     page = robustness.variances(retrained(one, [0.0], repeats=3)).data
     assert "between training seeds" not in page and "between repetitions" in page

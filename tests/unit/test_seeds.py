@@ -116,7 +116,7 @@ def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
         (lambda raw, tiny: tiny.update(training_seeds=0), "experiments.tiny.training_seeds: "),
         (
             lambda raw, tiny: tiny.update(metrics={"cost": {}}),
-            "tiny.training_seeds: no metric compares trainings; add one of error, ground_truth_words, "
+            "tiny.training_seeds: no metric compares training seeds; add one of error, ground_truth_words, "
             "localization, log_odds, own",
         ),
         (

@@ -216,7 +216,7 @@ def test_variance_shares_are_those_of_the_components_that_there_are():
     assert sum(shares.values()) == pytest.approx(1)
     assert shares == pytest.approx({name: part / sum(parts.values()) for name, part in parts.items()})
     alone = variance_shares(values[:, :, :1])
-    assert math.isnan(alone["trainings"]) and alone["instances"] + alone["draws"] == pytest.approx(1)
+    assert math.isnan(alone["training_seeds"]) and alone["instances"] + alone["repetitions"] == pytest.approx(1)
 
 
 def test_pooled_ranks_take_datasets_and_models_as_units_and_agreement_does_not_make_them_exact():

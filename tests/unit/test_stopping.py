@@ -102,7 +102,7 @@ def test_all_coalitions_are_the_shapley_values_and_linear_games_are_exact(make):
 
 def test_the_fit_that_grows_weighs_what_is_drawn_as_the_kernel_does():
     design = incremental.kernel_shap(7, 60, seed=1)
-    weights, drawn = design.draw
+    weights, drawn = design.sample
     first = design.masks[1 : 1 + len(weights)]
     assert (drawn == (first.sum(axis=1) > 1)).all()
     np.testing.assert_allclose(weights[drawn == 0], games.kernel(7, 1))

@@ -53,7 +53,7 @@ def test_expected_visited_nodes_is_the_mean_over_all_draws(n, gamma, rho):
 
 
 def test_simulated_visits_count_the_nodes_that_hold_an_important_cell():
-    run = visited_nodes.simulate_visits(16, 4, 0.1, draws=200, seed=3)
+    run = visited_nodes.simulate_visits(16, 4, 0.1, runs=200, seed=3)
     important = np.random.default_rng(seeds.seed_of("theory", 3, "visits 16 4 0.1")).random((200, 16)) < 0.1
     assert run.nodes.tolist() == [visited(row, 4) for row in important]
     assert run.important.tolist() == important.sum(axis=1).tolist()

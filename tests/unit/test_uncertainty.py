@@ -17,7 +17,7 @@ def bent_game(d, seed):
 
 def orders(d, budget, seed, antithetic):
     """The permutations that sample_shapley draws."""
-    return designs.sample_shapley(d, budget, seed, antithetic).draw
+    return designs.sample_shapley(d, budget, seed, antithetic).sample
 
 
 def judged(estimate, d=10, games_=6, draws=12):

@@ -407,8 +407,8 @@ def test_components_of_nested_draws_by_hand():
     values = np.array([[1.0, 3.0], [5.0, 9.0], [4.0, 2.0]])[:, :, None]
     # Within: (2 + 8 + 2) / 3 = 4; between means 2, 7, 3: variance 7, so 7 - 4 / 2 = 5.
     found = statistics.variance_components(values)
-    assert (found["instances"], found["draws"], found["rest"]) == pytest.approx((5, 4, 0))
-    assert math.isnan(found["trainings"])
+    assert (found["instances"], found["repetitions"], found["rest"]) == pytest.approx((5, 4, 0))
+    assert math.isnan(found["training_seeds"])
 
 
 def test_components_of_trainings_crossed_with_instances_by_hand():
@@ -418,8 +418,8 @@ def test_components_of_trainings_crossed_with_instances_by_hand():
     rest = (residual**2).sum() / ((n - 1) * (trainings - 1))
     found = statistics.variance_components(values[:, None, :])
     rows, columns = values.mean(1).var(ddof=1) - rest / trainings, values.mean(0).var(ddof=1) - rest / n
-    assert (found["instances"], found["trainings"], found["rest"]) == pytest.approx((rows, max(columns, 0), rest))
-    assert math.isnan(found["draws"])
+    assert (found["instances"], found["training_seeds"], found["rest"]) == pytest.approx((rows, max(columns, 0), rest))
+    assert math.isnan(found["repetitions"])
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -433,7 +433,7 @@ def test_components_find_what_was_put_in(same):
         values = values + (random.normal(0, math.sqrt(0.5), shape) if same else 0)
         found.append(statistics.variance_components(values, same))
     mean = pd.DataFrame(found).mean()
-    assert mean[["instances", "draws", "trainings", "rest"]].to_numpy() == pytest.approx(
+    assert mean[["instances", "repetitions", "training_seeds", "rest"]].to_numpy() == pytest.approx(
         [4, 1, 2, 2 if same else 1.5], abs=0.25
     )
 

@@ -11,6 +11,6 @@ job_environment.start(snakemake)
 from shapeline.statistics import accuracy, known_games
 
 settings = snakemake.params.settings
-measured = accuracy.measure(known_games.read(), settings["draws"], settings["seed"])
+measured = accuracy.measure(known_games.read(), settings["repeats"], settings["seed"])
 table = pa.Table.from_pandas(measured, preserve_index=False)
-scores.write_table(snakemake.output[0], table, {"settings_digest": digest(settings), "draws": settings["draws"]})
+scores.write_table(snakemake.output[0], table, {"settings_digest": digest(settings), "repeats": settings["repeats"]})

@@ -64,8 +64,8 @@ class CallOptions:
 class Case:
     """The game of a call and the inputs that it explains.
 
-    positions: (m,), the input of each explanation, which may have several for its classes; targets, draws: (m,), the
-    class of each and what seeds its samples. buckets: features, and the explanations that have them. reference: in
+    positions: (m,), the input of each explanation, which may have several for its classes; targets, sample_keys: (m,),
+    the class of each and what seeds its samples. buckets: features, and the explanations that have them. reference: in
     words; classes: names.
     """
 
@@ -73,7 +73,7 @@ class Case:
     game: Game
     positions: np.ndarray
     targets: np.ndarray
-    draws: np.ndarray
+    sample_keys: np.ndarray
     buckets: list[tuple[Features, np.ndarray]]
     reference: str
     classes: tuple[str, ...]
@@ -98,7 +98,7 @@ class Case:
         with bar(method, len(inputs)) as tell:
             for own, places in self.buckets:
                 few = dataclasses.replace(
-                    options, instances=places, draws=self.draws[places], progress=tell(len(places))
+                    options, instances=places, sample_keys=self.sample_keys[places], progress=tell(len(places))
                 )
                 asked = self.game.having(features=own)
                 each = budget if evaluations is None or not own.d else evaluations / own.d
@@ -169,8 +169,8 @@ def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
     usual = PREDICTION if classifier.task == "regression" else usual
     game = Game(classifier, filled, None, wanted.value or usual, _calibrate_backend(classifier, given.inputs, filled))
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
-    draws = _row_names(given)[positions]
-    return Case(given, game, positions, targets, draws, buckets, told, classes.names, wanted.seed)
+    sample_keys = _row_names(given)[positions]
+    return Case(given, game, positions, targets, sample_keys, buckets, told, classes.names, wanted.seed)
 
 
 def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) -> None:

@@ -170,7 +170,7 @@ def _attributed(values: Values, parsed: MethodSettings, features: Features, coun
     """Return the scores of a game with so many outputs, by the core of `explain`."""
     check_outputs(parsed, count)
     each, same = np.arange(count), np.zeros(count, int)
-    options = Options(seed, draws=same, on_error=values.how.on_error, outputs=count > 1)
+    options = Options(seed, sample_keys=same, on_error=values.how.on_error, outputs=count > 1)
     [record] = attribute(OutputGame(values.of, features), each, each, parsed, options)
     record.evaluations[:] = values.evaluations
     for details in record.details if values.file else ():

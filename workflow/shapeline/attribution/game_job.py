@@ -255,7 +255,7 @@ class GameJob:
         options = Options(
             seed_of(self.settings.game.seed, self.label, repeat),
             instances=share["instance"].to_numpy(),
-            draws=np.full(len(each), game.number),
+            sample_keys=np.full(len(each), game.number),
             on_error=on_error,
             device=self.device,
             outputs=len(each) > 1,

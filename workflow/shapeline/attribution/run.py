@@ -101,7 +101,7 @@ class Options:
 
     seed: int = 0
     instances: Sequence[int] | None = None
-    draws: Sequence[object] | None = None
+    sample_keys: Sequence[object] | None = None
     on_error: str = "record"
     progress: Callable[[int, int], None] | None = None
     save: Callable[[np.ndarray, list[Explanation]], None] | None = None
@@ -131,7 +131,7 @@ class _Run:
     inputs: np.ndarray
     targets: np.ndarray
     ids: np.ndarray
-    draws: np.ndarray
+    sample_keys: np.ndarray
     results: list[Explanation]
     spent: np.ndarray
     reused: np.ndarray
@@ -166,13 +166,13 @@ def attribute(
     if game.model and len(inputs):
         game.model.check_rows(inputs)
     ids = np.arange(len(inputs)) if options.instances is None else np.asarray(options.instances)
-    draws = ids if options.draws is None else np.asarray(options.draws)
+    sample_keys = ids if options.sample_keys is None else np.asarray(options.sample_keys)
     designs, designed, spend = _designs(method, game, options, results)
     if not designed:
         return results
-    sampling = sample(method, game.features, designs, inputs, options.seed, draws, options.outputs)
+    sampling = sample(method, game.features, designs, inputs, options.seed, sample_keys, options.outputs)
     spent = np.full(len(inputs), began.since(waits(game, options)) / max(len(inputs), 1))
-    instances = inputs, targets, ids, draws
+    instances = inputs, targets, ids, sample_keys
     scorer = (None, {}) if designs else _scorer(method, game, options, spend)
     run = _Run(game, method, options, *instances, designed, spent, 0 * spent, sampling, *scorer)
     _explain_all(run)
@@ -374,7 +374,7 @@ def _from_scorer(run: _Run, places: np.ndarray) -> Answer:
     own = {
         "inputs": run.inputs[places],
         "targets": run.targets[places],
-        "instances": (run.ids if by_id else run.draws)[places],
+        "instances": (run.ids if by_id else run.sample_keys)[places],
     }
     name, model = run.method.name, run.game.model
     try:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shapeline.designs.design import Design, unique_rows
-from shapeline.designs.draws import Draws, count_at_once, draws
+from shapeline.designs.instance_samples import InstanceSamples, assign_samples, count_at_once
 from shapeline.designs.stopping import AT_THE_CAP, Foretold, StoppingCriterion
 from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings, Size
@@ -92,7 +92,7 @@ class SampledMasks:
     """
 
     d: int
-    draws: Draws
+    samples: InstanceSamples
     make: Callable[[int], list[Design]]
     reader: Reader | None = None
     stack_reader: StackReader | None = None
@@ -100,15 +100,15 @@ class SampledMasks:
 
     def select(self, places: np.ndarray) -> Batch:
         """The coalitions (m, K, d) of the instances at `places`; where a sample has fewer, its first is there again."""
-        numbers = [int(number) for number in self.draws.numbers[places]]
+        numbers = [int(number) for number in self.samples.numbers[places]]
         self.held = {number: each for number, each in self.held.items() if number in numbers}
         # What is no longer asked is gone before what is new is made.
         new = [number for number in dict.fromkeys(numbers) if number not in self.held]
-        made = self.draws.shared_out(lambda number: merge_designs(self.make(number), self.d), new)
+        made = self.samples.run_shared(lambda number: merge_designs(self.make(number), self.d), new)
         self.held.update(zip(new, made, strict=True))
         own = [self.held[number] for number in numbers]
         most = max(len(each.masks) for each in own)
-        masks = self.draws.masks([_padded(each.masks, most) for each in own], places)
+        masks = self.samples.masks([_padded(each.masks, most) for each in own], places)
 
         def read(values: np.ndarray) -> list[Answer]:
             count = len(own[0].designs)
@@ -132,7 +132,7 @@ class SampledMasks:
             asked = values[np.ix_(of_number[number], each.columns[budget])]
             return _answer(self.reader, each.designs[budget], asked)
 
-        answers = self.draws.shared_out(answer_of, list(self.held))
+        answers = self.samples.run_shared(answer_of, list(self.held))
         for rows, answer in zip(of_number.values(), answers, strict=True):
             scores[rows] = answer.scores
             if answer.standard_error is not None:
@@ -145,9 +145,9 @@ class SampledMasks:
                 spread[rows] = answer.interactions_standard_error
         spent = np.array([each.designs[budget].evaluations for each in own])
         return Answer(
-            *(self.draws.scores(scores, places), spent, {}),
-            self.draws.scores(standard_error, places) if known else None,
-            *(None if one is None else self.draws.pairs(one, places) for one in (pairs, spread)),
+            *(self.samples.scores(scores, places), spent, {}),
+            self.samples.scores(standard_error, places) if known else None,
+            *(None if one is None else self.samples.pairs(one, places) for one in (pairs, spread)),
         )
 
     def _read_by_stack(self, own: list[Together], masks: np.ndarray, values: np.ndarray, budget: int) -> Answer:
@@ -320,7 +320,7 @@ def sample(
         step = min([most, CHUNK_VALUES // masks, *sizes])
         return Sampling(lambda places: every, np.arange(len(inputs)), max(1, step))
     d, largest = features.d, max(design.evaluations for _, design in designs)
-    drawn = draws(seed, named.tolist(), d, largest, method.method.exchangeable)
+    drawn = assign_samples(seed, named.tolist(), d, largest, method.method.exchangeable)
 
     def ask(spends: Sequence[float | None]) -> Callable[[np.ndarray], Batch]:
         def make(number: int) -> list[Design]:

@@ -31,7 +31,7 @@ class Design:
 
     masks: np.ndarray
     readout: object
-    draw: np.ndarray | None = None
+    sample: np.ndarray | None = None
     pairs: object = None
 
     def __post_init__(self):

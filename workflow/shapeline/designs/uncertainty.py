@@ -46,10 +46,10 @@ def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
     if count < 2 * d + 2:
         return nothing
     inner, pulls = design.masks[1 : 1 + half], design.readout.T[1 : 1 + half]
-    if design.draw is not None and design.draw.ndim == 2:
-        weights, sampled = design.draw[0], design.draw[1] > 0
+    if design.sample is not None and design.sample.ndim == 2:
+        weights, sampled = design.sample[0], design.sample[1] > 0
     else:
-        weights = _weights(inner, pulls.T) if design.draw is None else design.draw
+        weights = _weights(inner, pulls.T) if design.sample is None else design.sample
         sampled = _sampled(d, inner)
     if sampled.sum() < 2:
         return nothing
@@ -176,7 +176,7 @@ def read_kernel_shap(design: Design, values: np.ndarray) -> tuple[np.ndarray, np
 def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Scores (n, d) of a `sample_shapley` design and their standard error, 0 where all coalitions are evaluated; None
     where the sample leaves no freedom to tell."""
-    scores, order = design.attribute(values), design.draw
+    scores, order = design.attribute(values), design.sample
     if order is None:
         return scores, np.zeros(scores.shape)
     antithetic = len(order) > 1 and bool((order[1] == order[0][::-1]).all()) and design.d > 2
@@ -190,9 +190,9 @@ def read_sample_interactions(
     (n, d (d-1) / 2): the standard error of a mean of terms, whose variance is partly that of all pairs; 0 where all
     coalitions are evaluated, None where every pair has one term."""
     scores, pairs = design.attribute(values), design.attribute_pairs(values)
-    if design.draw is None:
+    if design.sample is None:
         return scores, None, np.zeros(pairs.shape)
-    number, *terms = design.draw
+    number, *terms = design.sample
     count = np.bincount(number, minlength=pairs.shape[1])
     free = count - 1
     if not free.any():

@@ -38,14 +38,14 @@ def build(form: str, rows: int, records: np.ndarray, rng: np.random.Generator) -
     mean, scale = records.mean(axis=0), _scale(records)
     correlation = ((records - mean) / scale).T @ ((records - mean) / scale) / len(records)
     correlation[np.diag_indices(len(mean))] += RIDGE
-    draws = rng.normal(size=(rows, len(mean)))
+    samples = rng.normal(size=(rows, len(mean)))
     if rows > 1:
-        draws -= draws.mean(axis=0)
-        draws *= np.sqrt(rows / (rows - 1))
+        samples -= samples.mean(axis=0)
+        samples *= np.sqrt(rows / (rows - 1))
     else:
-        draws[:] = 0
-    gaussian = Gaussian(mean, scale, correlation, draws @ np.linalg.cholesky(correlation).T)
-    return mean + scale * gaussian.draws, gaussian.fill
+        samples[:] = 0
+    gaussian = Gaussian(mean, scale, correlation, samples @ np.linalg.cholesky(correlation).T)
+    return mean + scale * gaussian.samples, gaussian.fill
 
 
 def _scale(records: np.ndarray) -> np.ndarray:
@@ -61,21 +61,21 @@ class Gaussian:
     mean: np.ndarray
     scale: np.ndarray
     correlation: np.ndarray
-    draws: np.ndarray
+    samples: np.ndarray
 
     def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """As `build` says: a sample of the whole is moved by what the kept cells differ from it (Matheron's rule),
         which is a sample given these."""
         given = (np.asarray(inputs, np.float64) - self.mean) / self.scale
-        result = np.empty((len(inputs), kept.shape[1], *self.draws.shape))
-        step = max(1, CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.draws.size))
-        apart = given[:, None, None, :] - self.draws  # (n, 1, M, c)
+        result = np.empty((len(inputs), kept.shape[1], *self.samples.shape))
+        step = max(1, CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.samples.size))
+        apart = given[:, None, None, :] - self.samples  # (n, 1, M, c)
         for start in range(0, kept.shape[1], step):
             part = kept[:, start : start + step]
             both = part[..., :, None] & part[..., None, :]
             matrix = np.where(both, self.correlation, np.eye(len(self.mean)))
             gain = np.linalg.solve(matrix, part[..., :, None] * self.correlation)
-            moved = self.draws + (apart * part[:, :, None, :]) @ gain
+            moved = self.samples + (apart * part[:, :, None, :]) @ gain
             result[:, start : start + step] = self.mean + self.scale * moved
         return result
 

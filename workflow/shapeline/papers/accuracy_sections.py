@@ -100,7 +100,7 @@ class Accuracy:
     """The games and what was measured on them (`statistics.accuracy.measure`)."""
 
     games: list[Game]
-    draws: int
+    repeats: int
     measured: pd.DataFrame
 
     @cached_property
@@ -114,7 +114,7 @@ class Accuracy:
 
 def load(measured: str) -> Accuracy:
     """What a file of errors on the stored games says."""
-    return Accuracy(read(), scores.metadata(measured)["draws"], scores.read_table(measured))
+    return Accuracy(read(), scores.metadata(measured)["repeats"], scores.read_table(measured))
 
 
 def header(found: Accuracy) -> HTML:
@@ -124,7 +124,7 @@ def header(found: Accuracy) -> HTML:
         "games": len(found.games),
         "instances": explained,
         "estimators": len(ESTIMATORS),
-        "sample each" if found.draws == 1 else "samples each": found.draws,
+        "sample each" if found.repeats == 1 else "samples each": found.repeats,
         "features (d)": f"{min(game.d for game in found.games)} to {max(game.d for game in found.games)}",
     }
     return top("Accuracy: estimators of Shapley values at equal budgets", _answers(found), (), facts)

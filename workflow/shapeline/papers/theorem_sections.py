@@ -25,7 +25,7 @@ from shapeline.report.sections.localization import is_quadrant_h_shap
 from shapeline.report.styling import WIDTH, Style, styled, styles_of
 from shapeline.theory import visited_nodes
 
-DRAWS, DRAWN_LEAVES = 400, 400_000  # simulated runs of a point of theorem 3.2 at most, and the leaves of all its runs
+MAX_RUNS, MAX_LEAVES = 400, 400_000  # simulated runs of a point of theorem 3.2 at most, and the leaves of all its runs
 
 
 def or_visits(truth: np.ndarray, min_size: int) -> np.ndarray:
@@ -137,7 +137,7 @@ def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]
         )
         points = np.geomspace(fine[0], fine[-1], 6)
         runs = [
-            visited_nodes.simulate_visits(n, 4, float(density), max(20, min(DRAWS, DRAWN_LEAVES // n))).nodes
+            visited_nodes.simulate_visits(n, 4, float(density), max(20, min(MAX_RUNS, MAX_LEAVES // n))).nodes
             for density in points
         ]
         error = [1.96 * nodes.std(ddof=1) / len(nodes) ** 0.5 for nodes in runs]

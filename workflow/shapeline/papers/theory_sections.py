@@ -439,10 +439,10 @@ def hierarchy_section(checks: Checks) -> HTML:
             numbers=_sample_games(simulated),
         ),
         note(
-            f"In {number(simulated.draws)} runs the cost exceeded 2ᵞ k logᵧ n only in the "
+            f"In {number(simulated.runs)} runs the cost exceeded 2ᵞ k logᵧ n only in the "
             f"{number(simulated.costly_empty)} without any important cell (k = 0), where the root is still evaluated."
             if simulated.costly == simulated.costly_empty
-            else f"The cost exceeded 2ᵞ k logᵧ n in {number(simulated.costly)} of {number(simulated.draws)} runs."
+            else f"The cost exceeded 2ᵞ k logᵧ n in {number(simulated.costly)} of {number(simulated.runs)} runs."
         ),
     )
 

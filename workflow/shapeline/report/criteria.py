@@ -135,7 +135,7 @@ class Evidence:
         return []  # what `training_values` found in a table of measurements
 
     def advice(self, most: float = np.inf) -> Recommendation | None:
-        """What to take of what costs at most so many evaluations per instance; None where nothing does."""
+        """The recommendation of methods with at most so many evaluations per instance; None where none has."""
         spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)  # unknown: of scores made elsewhere
         affordable = tuple(name for name in self.candidates if spent[name] <= most)
         if affordable and affordable not in self._recommendations:
@@ -334,7 +334,7 @@ def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
 def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
     """Values (instances, (label, training)) on the instances that all labels have in all training seeds; the other
     training seeds may have been explained on fewer."""
-    measured = results.trainings.get(answer.criterion.metric)
+    measured = results.by_training_seed.get(answer.criterion.metric)
     if measured is None or not len(measured):
         return pd.DataFrame()
     for known, found in answer._trainings:

@@ -62,7 +62,7 @@ class Results:
     metadata: dict[str, list[dict]]
     metrics: dict[str, pd.DataFrame]
     measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
-    trainings: dict[str, pd.DataFrame]  # the same with those of the model's other training seeds, by their number
+    by_training_seed: dict[str, pd.DataFrame]  # the same with rows of the model's other training seeds
     intermediate_budgets: dict[str, pd.DataFrame] = field(default_factory=dict)  # rows at budgets below the label's own
 
     @functools.cached_property
@@ -167,7 +167,7 @@ def load(**parameters) -> Results:
             metric: frame[frame["method"].isin(list(labels)) & (frame["training"] == 0)]
             for metric, frame in every.items()
         },
-        trainings=every,
+        by_training_seed=every,
         intermediate_budgets={label: rows[rows["budget"] < rows["budget"].max()] for label, rows in every_row.items()},
     )
 

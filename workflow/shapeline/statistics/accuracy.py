@@ -52,7 +52,7 @@ ESTIMATORS = {
 }
 
 
-def measure(games: Sequence[Game], draws: int, seed: int) -> pd.DataFrame:
+def measure(games: Sequence[Game], repeats: int, seed: int) -> pd.DataFrame:
     """Every estimator on every game at each budget that it takes, a sample of coalitions for each instance.
 
     Columns: game, kind, d, times (evaluations / d), estimator, rmse over samples, instances and features; ratio of it
@@ -67,7 +67,7 @@ def measure(games: Sequence[Game], draws: int, seed: int) -> pd.DataFrame:
                 continue
             for name, estimator in ESTIMATORS.items():
                 if times * game.d >= estimator.minimum(game.d):
-                    seeds = [seed_of(seed, name, draw) for draw in range(draws)]
+                    seeds = [seed_of(seed, name, repeat) for repeat in range(repeats)]
                     rmse, seconds = _rmse(game, estimator, times * game.d, seeds)
                     rows.append((game.name, game.kind, game.d, times, name, rmse, seconds))
     frame = pd.DataFrame(rows, columns=["game", "kind", "d", "times", "estimator", "rmse", "seconds"])

@@ -335,8 +335,8 @@ def compare_at_equal_error(
     [found] = _ratios(both, costs, np.full((1, len(common)), 1 / len(common)))
     if not np.isfinite(found).all():
         return None
-    draws = np.random.default_rng(0).multinomial(len(common), np.full(len(common), 1 / len(common)), RESAMPLED)
-    logs = np.log(_ratios(both, costs, draws / len(common))[:, 3])
+    resamples = np.random.default_rng(0).multinomial(len(common), np.full(len(common), 1 / len(common)), RESAMPLED)
+    logs = np.log(_ratios(both, costs, resamples / len(common))[:, 3])
     fine = np.isfinite(logs)
     half = np.nan
     if len(common) >= LEAST_INSTANCES and fine.mean() >= 1 - LOST:

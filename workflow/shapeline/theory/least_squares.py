@@ -148,10 +148,10 @@ class SymmetricWeight:
     to_banzhaf: float
 
 
-def charnes(d: int = 7, games: int = 20, draws: int = 4, seed: int = 0) -> list[SymmetricWeight]:
+def charnes(d: int = 7, games: int = 20, random_weights: int = 4, seed: int = 0) -> list[SymmetricWeight]:
     """The general solution of least squares with symmetric weights (Charnes et al. 1988; Pei 2018, (6) and (-1)).
 
-    Named weights, then `draws` random ones, each against `constrained_least_squares` on random games.
+    Named weights, then `random_weights` random ones, each against `constrained_least_squares` on random games.
     """
     d = whole("charnes", "d", d, 3)
     rng = generator(seed, "charnes")
@@ -163,7 +163,7 @@ def charnes(d: int = 7, games: int = 20, draws: int = 4, seed: int = 0) -> list[
         "ends only: s = 1 and d − 1": ((size == 1) | (size == d - 1)).astype(float),
         "middle sizes: C(d, s)": np.array([float(comb(d, k)) for k in size]),
     }
-    weights |= {f"random {draw + 1}": rng.exponential(size=d - 1) for draw in range(draws)}
+    weights |= {f"random {number + 1}": rng.exponential(size=d - 1) for number in range(random_weights)}
     exact, power = scores(shapley(d), tables), scores(banzhaf(d), tables)
     solved = []
     for name, q in weights.items():

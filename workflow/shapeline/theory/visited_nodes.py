@@ -117,36 +117,36 @@ class Visits:
     evaluations: np.ndarray
 
 
-def simulate_visits(n: int, gamma: int, rho: float, draws: int = 2000, seed: int = 0) -> Visits:
+def simulate_visits(n: int, gamma: int, rho: float, runs: int = 2000, seed: int = 0) -> Visits:
     """h-Shap on random OR games, level by level, with exact Shapley values at every node (theorem 3.2, remark 3.1).
 
     Arguments as in `expected_visited_nodes`. A node costs 2^gamma evaluations, as the paper counts.
     """
     levels = _levels("simulate_visits", n, gamma)
     rng = generator(seed, f"visits {n} {gamma} {rho}")
-    important = rng.random((draws, n)) < rho
-    game, visited = shapley(gamma), np.ones((draws, 1), bool)
-    nodes, evaluations = np.ones(draws, int), np.zeros(draws, int)
+    important = rng.random((runs, n)) < rho
+    game, visited = shapley(gamma), np.ones((runs, 1), bool)
+    nodes, evaluations = np.ones(runs, int), np.zeros(runs, int)
     for level in range(levels):
         # Outside its node everything is at the reference, so a coalition of children is 1 if one of them is important.
-        children = important.reshape(draws, gamma**level, gamma, -1).any(axis=-1)
+        children = important.reshape(runs, gamma**level, gamma, -1).any(axis=-1)
         values = (children[:, :, None, :] & game.masks).any(axis=-1)
         evaluations += visited.sum(axis=1) * 2**gamma
         relevant = game.attribute(values) > ROUNDING
-        visited = (relevant & visited[:, :, None]).reshape(draws, -1)
+        visited = (relevant & visited[:, :, None]).reshape(runs, -1)
         nodes += visited.sum(axis=1)
     return Visits(important.sum(axis=1), nodes, evaluations)
 
 
-def simulate_similarity(n: int, s: int, k: int, draws: int = 300, seed: int = 0) -> np.ndarray:
+def simulate_similarity(n: int, s: int, k: int, runs: int = 300, seed: int = 0) -> np.ndarray:
     """Cosine between the h-Shap map on leaves of s cells and the Shapley map of random OR games, (samples,).
 
     Every leaf with an important cell is found, so the h-Shap map is even over those leaves (eq. 5), the Shapley map
     even over the k important cells (eq. 8). s divides n.
     """
     rng = generator(seed, f"similarity {n} {s} {k}")
-    important = rng.permuted(np.tile(np.arange(n) < k, (draws, 1)), axis=1)
-    leaves = np.repeat(important.reshape(draws, n // s, s).any(axis=-1), s, axis=1)
+    important = rng.permuted(np.tile(np.arange(n) < k, (runs, 1)), axis=1)
+    leaves = np.repeat(important.reshape(runs, n // s, s).any(axis=-1), s, axis=1)
     exact, map_ = important / k, leaves / leaves.sum(axis=1, keepdims=True)
     return (exact * map_).sum(axis=1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(map_, axis=1)
 
@@ -162,23 +162,23 @@ class Hierarchy:
     n: int
     cells: int
     visits: list[tuple[int, float, float, float, float]]
-    draws: int
+    runs: int
     costly: int
     costly_empty: int
     similarity: list[tuple[int, int, float, float, float]]
 
 
-def hierarchy(n: int = 64, cells: int = 256, draws: int = 2000, seed: int = 0) -> Hierarchy:
+def hierarchy(n: int = 64, cells: int = 256, runs: int = 2000, seed: int = 0) -> Hierarchy:
     """h-Shap on random OR games: n cells for the visited nodes (a power of 4), `cells` for the similarity."""
     visits, costly, empty, total = [], 0, 0, 0
     for gamma in (2, 4):
         levels = _levels("hierarchy", n, gamma)
         for rho in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8):
-            run = simulate_visits(n, gamma, rho, draws, seed)
-            error = run.nodes.std(ddof=1) / draws**0.5
+            run = simulate_visits(n, gamma, rho, runs, seed)
+            error = run.nodes.std(ddof=1) / runs**0.5
             visits.append((gamma, rho, expected_visited_nodes(n, gamma, rho), float(run.nodes.mean()), float(error)))
             over = run.evaluations > 2**gamma * run.important * levels
-            costly, empty, total = costly + int(over.sum()), empty + int((run.important == 0).sum()), total + draws
+            costly, empty, total = costly + int(over.sum()), empty + int((run.important == 0).sum()), total + runs
     similarity = []
     for s in (1, 4, 16, 64):
         for k in 2 ** np.arange(int(np.log2(cells)) + 1):

@@ -112,7 +112,7 @@ def known_games_job(config: Config) -> dict:
         *sources(*job_code.script_modules("measure_accuracy")),
         os.path.relpath(PACKAGE / "statistics/games.parquet"),
     ]
-    return add_code_digest({"seed": config.seed, "draws": config.estimator_benchmark}, files)
+    return add_code_digest({"seed": config.seed, "repeats": config.estimator_benchmark}, files)
 
 
 def accuracy_job() -> dict:

@@ -134,4 +134,4 @@ def check_training_seeds(place: Place) -> Iterator[str]:
             f"{where}.training_seeds: the scores of '{truth}' are of one model, and no truth of another; remove the key"
         )
     if not any(metric.paired for _, metric in place.metrics()):
-        yield f"{where}.training_seeds: no metric compares trainings; add one of {', '.join(PAIRED)}"
+        yield f"{where}.training_seeds: no metric compares training seeds; add one of {', '.join(PAIRED)}"

@@ -144,7 +144,7 @@ def average_ranks(answer: Evidence) -> pd.DataFrame:
 
 @styled
 def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
-    """A row a label, the best mean first, and on it a point a training; means (trainings, labels)."""
+    """Draw a row per method, the best mean first, with a point per training seed; means (training seeds, methods)."""
     labels = paired.order(means, answer.criterion.better)
     drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(labels)))
     [axes] = place_axes(drawing, labels)

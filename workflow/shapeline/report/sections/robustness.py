@@ -27,16 +27,16 @@ from shapeline.statistics.recommendation import Recommendation, recommend
 
 def compare_training_seeds(answer: Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
     """Return means per training seed, the recommendation and the agreement of the rankings; None for one seed."""
-    trainings = results.settings.get("training_seeds") or 1
-    if trainings < 2:
+    seeds = results.settings.get("training_seeds") or 1
+    if seeds < 2:
         return None
     means, values = training_means(answer, results), training_values(answer, results)
     if len(means) < 2 or means.shape[1] < 2:
         return note(
-            f"The {number(trainings)} training seeds cannot be compared: fewer than two seeds or methods were measured "
+            f"The {number(seeds)} training seeds cannot be compared: fewer than two seeds or methods were measured "
             "on the same instances."
         )
-    lost = trainings - len(means)
+    lost = seeds - len(means)
     partly = [label for label in answer.values if label not in means]
     agreement = ranking.kendall_w((means if answer.criterion.better == "lower" else -means).to_numpy())
     best = {paired.order(means.loc[[training]], answer.criterion.better)[0] for training in means.index}
@@ -170,8 +170,8 @@ def _format_difference(advice: Recommendation, taken: str, unit: str, name: str)
 def variances(results: Results) -> HTML | None:
     """Return the shares of the variance between instances, sampling repetitions and training seeds per method."""
     rows = []
-    for criterion in list_criteria(results.trainings):
-        measured = results.trainings.get(criterion.metric)
+    for criterion in list_criteria(results.by_training_seed):
+        measured = results.by_training_seed.get(criterion.metric)
         if measured is None:
             continue
         measured = measured[(measured["statistic"] == criterion.statistic) & measured["x"].isna()]
@@ -189,7 +189,7 @@ def variances(results: Results) -> HTML | None:
             shares = bounds.variance_shares(wide.to_numpy().reshape(-1, *sizes))
             if not math.isnan(shares["instances"]):
                 levels = dict(zip(("repetitions", "training seeds"), map(number, sizes), strict=True))
-                names = {"instances": "instances", "draws": "repetitions", "trainings": "training seeds"}
+                names = {"instances": "instances", "repetitions": "repetitions", "training_seeds": "training seeds"}
                 parts = {f"between {title}": share(shares[name]) for name, title in names.items()}
                 rows.append(
                     {"criterion": criterion.short, "method": label, "instances": number(len(wide)), **levels, **parts}
@@ -215,10 +215,10 @@ def _describe_precision(shown: pd.DataFrame) -> str:
         return ""
     from scipy.special import chdtri
 
-    trainings = int(shown["training seeds"].astype(int).max())
-    low, high = ((trainings - 1) / chdtri(trainings - 1, tail) for tail in (0.025, 0.975))
+    seeds = int(shown["training seeds"].astype(int).max())
+    low, high = ((seeds - 1) / chdtri(seeds - 1, tail) for tail in (0.025, 0.975))
     return (
-        f" With {number(trainings)} training seeds, the 95 % CI of their variance is {number(low)} to {number(high)} "
+        f" With {number(seeds)} training seeds, the 95 % CI of their variance is {number(low)} to {number(high)} "
         "times its estimate (normal values)."
     )
 

@@ -4,8 +4,8 @@ import numpy as np
 
 import shapeline
 from shapeline import designs
-from shapeline.designs import draws as drawing
-from shapeline.designs.draws import FEWEST, POOL, count_at_once, draws, pool_size
+from shapeline.designs import instance_samples as drawing
+from shapeline.designs.instance_samples import FEWEST, POOL, assign_samples, count_at_once, pool_size
 
 from . import games
 
@@ -14,7 +14,7 @@ D, BUDGET = 8, 32
 
 def scores_of(seed, instances, tables):
     """KernelSHAP of games (n, 2^d), each by a draw of its own."""
-    of = draws(seed, instances, D, BUDGET)
+    of = assign_samples(seed, instances, D, BUDGET)
     made = [designs.kernel_shap(D, BUDGET, int(number)) for number in of.numbers]
     part = np.arange(len(instances))
     masks = of.masks(np.stack([design.masks for design in made]), part)
@@ -43,7 +43,7 @@ def test_a_draw_depends_on_seed_and_instance_alone():
 
 
 def test_what_is_not_exchangeable_has_a_seed_an_instance():
-    of = draws(0, ["a", "b", "a"], D, BUDGET, exchangeable=False)
+    of = assign_samples(0, ["a", "b", "a"], D, BUDGET, exchangeable=False)
     assert of.orders is None and of.numbers[0] == of.numbers[2] != of.numbers[1]
     masks = np.ones((3, 2, D), bool)
     np.testing.assert_array_equal(of.masks(masks, np.arange(3)), masks)
@@ -64,7 +64,10 @@ def test_numbers_are_the_same_whatever_threads_make_the_designs(monkeypatch):
     found = {}
     for threads in (1, 3):
         monkeypatch.setattr(drawing, "allowed", lambda threads=threads: threads)
-        assert draws(0, range(40), 200, 800).threads == threads and draws(0, range(40), 16, 64).threads == 1
+        assert (
+            assign_samples(0, range(40), 200, 800).threads == threads
+            and assign_samples(0, range(40), 16, 64).threads == 1
+        )
         found[threads] = shapeline.explain(sure, rows, "kernel_shap", features="column")
     np.testing.assert_array_equal(found[1].scores, found[3].scores)
     np.testing.assert_array_equal(found[1].standard_error, found[3].standard_error)

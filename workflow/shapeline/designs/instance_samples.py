@@ -23,7 +23,7 @@ READOUT_BYTES = 1 << 28  # of the designs that a chunk of instances holds
 
 
 @dataclass(frozen=True)
-class Draws:
+class InstanceSamples:
     """Which design of the pool each of n instances has, numbers (n,), and its permutation of the features.
 
     orders (n, d): feature j of the pool's design is feature orders[i, j] of instance i; None where the features are
@@ -46,10 +46,10 @@ class Draws:
             np.take(masks, of_feature, axis=1, out=taken, mode="clip")  # `take_along_axis` takes four times as long
 
         each = list(zip(designs_masks, self.orders[part].argsort(axis=1), own, strict=True))
-        self.shared_out(take, each)
+        self.run_shared(take, each)
         return own
 
-    def shared_out(self, run: Callable[[Any], Result], tasks: Sequence) -> list[Result]:
+    def run_shared(self, run: Callable[[Any], Result], tasks: Sequence) -> list[Result]:
         """What `run` gives of each task, by the samples' threads; the linear algebra of each keeps to its own."""
         # Once: to set it for each task costs a tenth of a millisecond and has threads wait.
         with contextlib.nullcontext() if self.large or len(tasks) < 2 else one_thread(0):
@@ -73,13 +73,15 @@ class Draws:
         return np.take_along_axis(of_designs, a * (2 * d - a - 1) // 2 + b - a - 1, axis=1)
 
 
-def draws(seed: int, instances: Sequence[Hashable], d: int, evaluations: int, exchangeable: bool = True) -> Draws:
+def assign_samples(
+    seed: int, instances: Sequence[Hashable], d: int, evaluations: int, exchangeable: bool = True
+) -> InstanceSamples:
     """The samples of instances, by a seed of (seed, instance) each, so that none depends on the others.
 
     seed: of the label and repeat; instances: what seeds each, an id or a digest; evaluations: of a design, K.
     """
     if not exchangeable:
-        return Draws(np.array([seed_of(seed, instance) for instance in instances], dtype=object), None)
+        return InstanceSamples(np.array([seed_of(seed, instance) for instance in instances], dtype=object), None)
     pool = pool_size(d, evaluations)
     numbers, orders = np.empty(len(instances), np.int64), np.empty((len(instances), d), np.int64)
     for place, instance in enumerate(instances):
@@ -87,7 +89,7 @@ def draws(seed: int, instances: Sequence[Hashable], d: int, evaluations: int, ex
         numbers[place], orders[place] = random.integers(pool), random.permutation(d)
     # Small designs are made before threads could start; those of large ones are the linear algebra's.
     large = evaluations * d * d >= 4 * MOMENT
-    return Draws(numbers, orders, allowed() if pool < POOL and not large else 1, large)
+    return InstanceSamples(numbers, orders, allowed() if pool < POOL and not large else 1, large)
 
 
 def pool_size(d: int, evaluations: int) -> int:
