@@ -197,7 +197,7 @@ def test_an_object_like_those_of_the_library_tokenizers(own):
         ),
         ("return [*ids, 1], [*words, None]", "return [str(i) for i in ids], words", "the ids are no whole numbers"),
         ("return [*ids, 1], [*words, None]", "return [[0], ids], words", "the ids are no whole numbers"),
-        ('"pad": 3, ', "", "it has no 'pad'; return a dict with the id that stands for an absent token"),
+        ('"pad": 3, ', "", "it has no 'pad'; return a dict with the id of padding"),
         ('"pad": 3', '"pad": 8', "pad is 8; the vocabulary has the ids 0 to 7"),
         ("return {", "return 3\n    return {", "returned int; return a dict with encode, pad, vocabulary"),
     ],

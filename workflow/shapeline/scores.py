@@ -87,8 +87,8 @@ def write_measured(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None
 def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
     """Write any table with its metadata to a temporary name, then rename: a killed job leaves no partial file."""
     with atomic(path) as partial:
-        told = {**(table.schema.metadata or {}), KEY: json.dumps(metadata)}
-        pq.write_table(table.replace_schema_metadata(told), partial, compression="zstd", write_page_checksum=True)
+        written = {**(table.schema.metadata or {}), KEY: json.dumps(metadata)}
+        pq.write_table(table.replace_schema_metadata(written), partial, compression="zstd", write_page_checksum=True)
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
@@ -239,10 +239,10 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
     widest = max(map(len, kept), default=0)
     names = names if len(names) == widest else [f"feature {place}" for place in range(widest)]
     wide = np.stack([np.pad(row, (0, widest - len(row)), constant_values=np.nan) for row in kept.map(np.asarray)])
-    told = rows.drop(
+    described = rows.drop(
         columns=["scores", "standard_error", "interactions", "interactions_standard_error"], errors="ignore"
     )
-    table = told.join(pd.DataFrame(wide, columns=names, index=rows.index))
+    table = described.join(pd.DataFrame(wide, columns=names, index=rows.index))
     with atomic(path) as partial:
         table.to_csv(partial, index=False)
 

@@ -63,7 +63,7 @@ def one_thread(multiplications: float) -> Iterator[None]:
 
 
 def _set_threads(set_threads: Callable[[], Result]) -> Result:
-    """Set BLAS's threads: from 3.8 on threadpoolctl lets but one thread do so, which it keeps until it is told."""
+    """Set BLAS's threads: from 3.8 on threadpoolctl lets but one thread do so, which it keeps until a change."""
     _let_go()
     try:
         return set_threads()

@@ -41,8 +41,8 @@ def version(package: str) -> str | None:
 
 def imported() -> dict[str, str]:
     """Versions of the packages that this process has imported, those of the user's own pipeline too."""
-    told = {package: version(package) for package, module in PACKAGES.items() if module in sys.modules}
-    return {package: number for package, number in told.items() if number}
+    found = {package: version(package) for package, module in PACKAGES.items() if module in sys.modules}
+    return {package: number for package, number in found.items() if number}
 
 
 def list_versions(framework: str | None, packages: Iterable[str | None] = ()) -> dict[str, str]:
@@ -56,11 +56,11 @@ def differing(by_label: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, 
     that of most labels: the label's and this one, by package."""
     usual = {}
     for package in PACKAGES:
-        counted = Counter(told[package] for told in by_label.values() if package in told)
+        counted = Counter(versions[package] for versions in by_label.values() if package in versions)
         if counted:
             usual[package] = version(package) or counted.most_common(1)[0][0]
     apart = {
-        label: {name: (told[name], usual[name]) for name in usual if told.get(name, usual[name]) != usual[name]}
-        for label, told in by_label.items()
+        label: {name: (versions[name], usual[name]) for name in usual if versions.get(name, usual[name]) != usual[name]}
+        for label, versions in by_label.items()
     }
     return {label: packages for label, packages in apart.items() if packages}

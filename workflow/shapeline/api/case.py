@@ -105,8 +105,8 @@ class Case:
                 parsed = parse(settings, [until or each])
                 parts += attribute(asked, inputs[places], self.targets[places], parsed, few)
         record = parts[0] if len(parts) == 1 else _join_groups(parts, [places for _, places in self.buckets])
-        told = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
-        return Explanation(**vars(record), about=self._about(settings | told))
+        limits = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
+        return Explanation(**vars(record), about=self._about(settings | limits))
 
     def _check_data(self, method: str) -> None:
         """Refuses inputs that the method does not explain."""
@@ -153,16 +153,16 @@ def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
     classifier = given.classifier(adapters.wrap(model, "regression" if of_regression else wanted.outputs))
     chosen = _default_features(given) if wanted.features is None else wanted.features
     everyone = [(settled, np.arange(len(given.inputs)))] if settled else _buckets(chosen, given)
-    filled, told = reference_of(wanted.reference, given, wanted.seed)
+    filled, described = reference_of(wanted.reference, given, wanted.seed)
     classes = classes_named(model if cutter is None else model.module, wanted.class_names)
     settle_outputs(classifier, given, filled)
-    said = answers_of(classifier, given.inputs)
-    targets, positions = chosen_targets(classifier, said, wanted.target, classes, wanted.y)
-    given, filled, told = settle_mean(classifier, given, filled, told)
+    predictions = answers_of(classifier, given.inputs)
+    targets, positions = chosen_targets(classifier, predictions, wanted.target, classes, wanted.y)
+    given, filled, described = settle_mean(classifier, given, filled, described)
     classifier, settled_reference = settle_reference(classifier, given.inputs, filled)
     if settled_reference is not filled:
-        filled, told = settled_reference, f"{told}, whole numbers rounded"
-    check_rows(classifier, given, filled, said)
+        filled, described = settled_reference, f"{described}, whole numbers rounded"
+    check_rows(classifier, given, filled, predictions)
     backend_of(classifier)  # imported now, which is no instance's time
     build_from_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
     usual = "probability" if build_from_probabilities else "log_probability"
@@ -170,7 +170,7 @@ def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
     game = Game(classifier, filled, None, wanted.value or usual, _calibrate_backend(classifier, given.inputs, filled))
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
     sample_keys = _row_names(given)[positions]
-    return Case(given, game, positions, targets, sample_keys, buckets, told, classes.names, wanted.seed)
+    return Case(given, game, positions, targets, sample_keys, buckets, described, classes.names, wanted.seed)
 
 
 def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) -> None:
@@ -186,26 +186,26 @@ def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) 
 
 
 def settle_mean(
-    classifier: Classifier, given: Inputs, reference: Reference, told: str
+    classifier: Classifier, given: Inputs, reference: Reference, described: str
 ) -> tuple[Inputs, Reference, str]:
     """Return inputs, reference and its description where a mean lies between the whole numbers of an array: as real
     numbers for a model that answers alike to these, else rounded, as of the columns of a data frame."""
     source = given.inputs if given.background is None else given.background
     rows = reference.rows
     if classifier.framework != "function" or given.table is not None or source.dtype.kind not in "biu":
-        return given, reference, told
+        return given, reference, described
     if rows is None or rows.dtype.kind != "f" or reference.given is not None or given.reference is not None:
-        return given, reference, told
+        return given, reference, described
     rounded, real = as_type(rows, source.dtype), given.inputs.astype(np.float64)
     if (rounded != rows).any():
         is_exact = source.dtype.kind != "b" and (real == given.inputs).all()
         if is_exact and answers_alike((classifier, given.inputs), (classifier, real)):
-            return dataclasses.replace(given, inputs=real), reference, told
-        told += ", whole numbers rounded"
-    return given, Reference(rounded), told
+            return dataclasses.replace(given, inputs=real), reference, described
+        described += ", whole numbers rounded"
+    return given, Reference(rounded), described
 
 
-def check_rows(classifier: Classifier, given: Inputs, reference: Reference, said: np.ndarray) -> None:
+def check_rows(classifier: Classifier, given: Inputs, reference: Reference, predictions: np.ndarray) -> None:
     """ShapelineError where a model fails on rows of the baseline, or a function says something else of the inputs as
     they were given than of the same cells put together again."""
     if given.kind == "text":
@@ -216,7 +216,8 @@ def check_rows(classifier: Classifier, given: Inputs, reference: Reference, said
         regression = classifier.task == "regression"
         ask = function_predictions if regression else function_probabilities
         own = ask(classifier.module.ask, given.untouched.copy(), classifier.architecture)
-        check_full(classifier.architecture, said if regression else np.exp(said), own, np.arange(len(own)))
+        expected = predictions if regression else np.exp(predictions)
+        check_full(classifier.architecture, expected, own, np.arange(len(own)))
 
 
 def _default_features(given: Inputs) -> str | dict:
@@ -301,22 +302,22 @@ def reference_of(reference: object, given: Inputs, seed: int) -> tuple[Reference
         return Reference(filled), f"the word {reference!r}" if reference else "masked words are deleted"
     whole, rows = "the inputs", given.inputs
     if given.owners is not None:
-        settings, told = removal(reference, given.card)
-        return references.build(settings, SimpleNamespace(inputs=rows, card=given.card), seed), told
+        settings, described = removal(reference, given.card)
+        return references.build(settings, SimpleNamespace(inputs=rows, card=given.card), seed), described
     if given.background is not None:
         whole, rows = "the background", given.background
-    told = reference
+    described = reference
     if reference is None and given.background is not None:
         count = min(len(rows), MOST_ROWS)
         reference = {"kind": "background", "rows": count}
-        told = _format_counts(count, "background row")
+        described = _format_counts(count, "background row")
         if count < len(rows):
-            told = f"{count} of {len(rows):,} background rows (sampled with seed {seed})"
+            described = f"{count} of {len(rows):,} background rows (sampled with seed {seed})"
     elif reference is None and not tokens and len(rows) == 1 and given.kind == "image" and not given.is_series:
-        reference, told = "blur", "the blurred image"
+        reference, described = "blur", "the blurred image"
     elif reference is None:
         reference = "pad" if tokens else "mean"
-        told = "padding" if tokens else f"the mean of {whole}"
+        described = "padding" if tokens else f"the mean of {whole}"
     kind, chosen = references.parse(reference)
     if kind.startswith("mean") and given.background is None and len(rows) == 1:
         raise ShapelineError(
@@ -324,12 +325,12 @@ def reference_of(reference: object, given: Inputs, seed: int) -> tuple[Reference
             "reference (one baseline row)"
         )
     data = SimpleNamespace(inputs=rows, split=np.zeros(len(rows), np.uint8), card=given.card)
-    if isinstance(told, str | dict) and told is not None and told == reference:
-        told = f"{kind} of {whole}" if kind != "pad" else "padding"
-        told += f", {_format_counts(chosen['rows'], 'row')}" if "rows" in chosen else ""
+    if isinstance(described, str | dict) and described is not None and described == reference:
+        described = f"{kind} of {whole}" if kind != "pad" else "padding"
+        described += f", {_format_counts(chosen['rows'], 'row')}" if "rows" in chosen else ""
     reference = "mean_image" if kind == "mean" and given.has_no_channels else reference  # of each cell of a series
     built = references.build(reference, data, seed)
-    return built, told
+    return built, described
 
 
 def _format_counts(count: int, noun: str) -> str:

@@ -141,12 +141,12 @@ def shapley_values(
         None if cache is None else Path(cache),
         None if identity is None else str(identity),
     )
-    with _report_progress(progress, chosen) as told:
-        values = Values(game, names, how, told)
+    with _report_progress(progress, chosen) as tell:
+        values = Values(game, names, how, tell)
         outputs = _outputs(values, n, _own(game, "output_names") if output_names is None else output_names)
         record = _attributed(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
-    told = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
-    settings |= told if METHODS[chosen].sampled else {}
+    tell = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
+    settings |= tell if METHODS[chosen].sampled else {}
     each = [features] * len(outputs), [names] * len(outputs)
     return Explanation(
         **vars(record), about=Metadata("array", settings, GAME, "", 1, *each, None, list(outputs), outputs)

@@ -86,8 +86,8 @@ def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, li
             )
     long = int((made.sizes > made.length).sum())
     if long:
-        told = "explain: %d of %d texts are longer than the %d tokens that the model takes; what is behind is left out"
-        log.warning(told, long, len(texts), made.length)
+        warning = "explain: %d of %d texts are longer than the %d tokens that the model takes; the rest is left out"
+        log.warning(warning, long, len(texts), made.length)
     ids, owners = tokenizer.padded(dataclasses.replace(made, length=max(map(len, made.ids))))
     own = cutter.tokenizer
     card = {

@@ -105,16 +105,16 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
     if repeats > 1:
         raise ShapelineError(f"{path}: holds {repeats} repeats, and an Explanation is of one; scores.read has them all")
     file = sorted(Path(path).glob("*.parquet"))[0] if Path(path).is_dir() else path
-    told = scores.metadata(file)
-    about, described = told.get("about"), told.get("features") or {}
+    metadata = scores.metadata(file)
+    about, described = metadata.get("about"), metadata.get("features") or {}
     longest = max((len(row) for row in rows["scores"] if row is not None), default=0)
     n, shape = len(rows), described.get("shape") or [longest]
     if about is None:  # of a run, whose data are elsewhere
         names = described.get("names") or [f"feature {place}" for place in range(longest)]
-        reference = told.get("reference")
+        reference = metadata.get("reference")
         about = {
-            "method": told.get("parameters") or {},
-            "value": told.get("value"),
+            "method": metadata.get("parameters") or {},
+            "value": metadata.get("value"),
             "reference": reference if isinstance(reference, str) else json.dumps(reference),
             "instances": rows["instance"].tolist(),
             "features": [None] * n,

@@ -83,28 +83,28 @@ def classes_named(model: object, class_names: Sequence[str] | None) -> Classes:
 
 
 def chosen_targets(
-    classifier: Classifier, said: np.ndarray, target: object, classes: Classes, y: Sequence | None
+    classifier: Classifier, predictions: np.ndarray, target: object, classes: Classes, y: Sequence | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The class explained in each row, (m,), and the input that the row is of, (m,): inputs of several have a row each.
 
-    said: what the model says of all inputs, (n, classes). target, y: as in `explain`. Raises ShapelineError.
+    predictions: what the model says of all inputs, (n, classes). target, y: as in `explain`. Raises ShapelineError.
     """
-    n, names = len(said), classes.names
+    n, names = len(predictions), classes.names
     everyone = np.arange(n)
     if classifier.task == "regression":
         target = 0 if target is None or (isinstance(target, str) and target == "predicted") else target
         if not np.array_equal(target, np.zeros_like(target)):
             raise ShapelineError(f"explain: target {target!r}: a regression has no classes; leave target out")
         return np.zeros(n, int), everyone
-    count = said.shape[1]
+    count = predictions.shape[1]
     if names and len(names) != count:
         raise ShapelineError(
             f"explain: class_names: {len(names)} names, and the model gives {count} classes; give one name per class"
         )
     if target is None or (isinstance(target, str) and target == "predicted" and target not in names):
-        return said.argmax(1), everyone
+        return predictions.argmax(1), everyone
     if isinstance(target, str) and target == "true" and target not in names:
-        return _one_each(_true(y), classes, said.shape, "y"), everyone
+        return _one_each(_true(y), classes, predictions.shape, "y"), everyone
     if isinstance(target, set | frozenset) or (isinstance(target, str) and target == "each" and target not in names):
         every = (
             range(count)
@@ -112,19 +112,19 @@ def chosen_targets(
             else sorted(classes.number(each, "target", count) for each in target)
         )
         return np.tile(list(every), n), np.repeat(everyone, len(every))
-    return _one_each(target, classes, said.shape, "target"), everyone
+    return _one_each(target, classes, predictions.shape, "target"), everyone
 
 
 def answers_of(
     classifier: Classifier, inputs: np.ndarray, what: str = "inputs", background: np.ndarray | None = None
 ) -> np.ndarray:
-    """What the model says of inputs, (n, classes) or (n, 1). Raises ShapelineError that names the row.
+    """Return the model's outputs for inputs, (n, classes) or (n, 1). Raises ShapelineError that names the row.
 
     what: the argument; background: all rows of it, where the inputs are some of them or their mean.
     """
     ask = function_of(classifier)
     try:
-        said = ask(inputs)
+        predictions = ask(inputs)
         twice = [ask(inputs[:ASKED_AGAIN]) for _ in range(2)]
     except ModelFailure as error:
         row = _first_row(ask, inputs)
@@ -132,15 +132,16 @@ def answers_of(
         raise fails(classifier, inputs, where, error.__cause__) from error
     except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:  # where shapes and types do not fit
         raise fails(classifier, inputs, f"{what} of shape {inputs.shape}", error) from error
-    odd = ~np.isfinite(said) if classifier.task == "regression" else np.isnan(said)  # log P is -inf where P = 0
+    # log P is -inf where P is 0
+    odd = ~np.isfinite(predictions) if classifier.task == "regression" else np.isnan(predictions)
     if odd.any():
         row = int(odd.any(axis=1).argmax())
         raise ShapelineError(
-            f"explain: model '{classifier.architecture}' gives {said[row][odd[row]][0]:.3g} for "
+            f"explain: model '{classifier.architecture}' gives {predictions[row][odd[row]][0]:.3g} for "
             f"{_name_row(inputs, row, what, background)}; correct this row, or leave it out"
         )
     _check_same(classifier, *(answers if classifier.task == "regression" else np.exp(answers) for answers in twice))
-    return said
+    return predictions
 
 
 def function_of(classifier: Classifier) -> Callable[[np.ndarray], np.ndarray]:

@@ -378,7 +378,7 @@ def _from_scorer(run: _Run, places: np.ndarray) -> Answer:
     }
     name, model = run.method.name, run.game.model
     try:
-        scores, evaluations, *said = run.scorer({**run.given, **own})
+        scores, evaluations, *details = run.scorer({**run.given, **own})
     except CANNOT as error:  # a library, or a derivative, that the model is not made for
         if not model or run.method.method.family not in ("gradients", "peers"):
             raise
@@ -387,11 +387,11 @@ def _from_scorer(run: _Run, places: np.ndarray) -> Answer:
         raise unsupported(
             f"{name}: the model '{model.architecture}' is not supported, {type(error).__name__}: {first_line(error)}"
         ) from error
-    return Answer(scores, evaluations, *(said or [{}]))
+    return Answer(scores, evaluations, *(details or [{}]))
 
 
 def _store(run: _Run, places: np.ndarray, result: Explanation, answer: Answer, asked: Batch | Rounds) -> None:
-    """Put what a method said of a chunk into its places of the result."""
+    """Write the answer of a method for a chunk into its places of the result."""
     shape = run.game.features.shape
     result.scores[places] = np.reshape(answer.scores, (-1, *shape))
     result.evaluations[places] = answer.evaluations
@@ -401,10 +401,10 @@ def _store(run: _Run, places: np.ndarray, result: Explanation, answer: Answer, a
             if getattr(result, name) is None:
                 setattr(result, name, np.full((len(result.scores), *found.shape[1:]), np.nan))
             getattr(result, name)[places] = found
-    said = dict(answer.said)
+    details = dict(answer.details)
     share = answer.evaluations / asked.masks.shape[-2] if asked.several else 1.0
-    result.seconds[places] = said.pop("seconds", (run.spent[places] + run.reused[places]) * share)
-    for name, numbers in said.items():
+    result.seconds[places] = details.pop("seconds", (run.spent[places] + run.reused[places]) * share)
+    for name, numbers in details.items():
         for place, number in zip(places, numbers, strict=True):
             if name == "warning":
                 result.warning[place] = number

@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 
     scores: np.ndarray
     evaluations: np.ndarray | int
-    said: dict[str, Sequence]
+    details: dict[str, Sequence]
     standard_error: np.ndarray | None = None
     interaction_values: np.ndarray | None = None  # (m, d (d-1) / 2)
     interactions_standard_error: np.ndarray | None = None  # of the same shape
@@ -221,7 +221,7 @@ class Rounds:
         """
         n = len(self.places)
         full, empty, spent = np.empty(n), np.empty(n), np.zeros(n, np.int64)
-        scores, standard_error, said = None, None, {"rounds": np.zeros(n), "warning": [AT_THE_CAP] * n}
+        scores, standard_error, details = None, None, {"rounds": np.zeros(n), "warning": [AT_THE_CAP] * n}
         left, held = np.arange(n), _Held(n)
         for number, ask in enumerate(self.asks, 1):
             asked = ask(self.places[left])
@@ -236,18 +236,18 @@ class Rounds:
                 answer = answer._replace(standard_error=widened)
             scores[left], spent[left] = answer.scores, answer.evaluations
             standard_error[left] = np.nan if answer.standard_error is None else answer.standard_error
-            said["rounds"][left] += 1
+            details["rounds"][left] += 1
             met = self.until.met(answer.scores, answer.standard_error, full[left] - empty[left])
             if number < min(self.least, len(self.asks)) and met.any():
                 met &= ~answer.standard_error.any(axis=1)
             if self.together:
                 met &= met.all()
             for row in left[met]:
-                said["warning"][row] = None
+                details["warning"][row] = None
             left = left[~met]
             if not len(left):
                 break
-        return Answer(scores, spent, said, standard_error), full, empty
+        return Answer(scores, spent, details, standard_error), full, empty
 
 
 class _Held:

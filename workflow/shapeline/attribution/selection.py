@@ -155,25 +155,25 @@ def _sample_rows(context: ExplanationContext, seed: int, wanted: Selection) -> n
     dataset, label, split, count = context.dataset, wanted.label, wanted.split, wanted.count
     candidates = np.flatnonzero(dataset.split == PARTS.index(split))
     order = np.random.default_rng(seed_of(seed, "instances")).permutation(candidates)
-    told, several = "", dataset.labels.ndim == 2
+    restriction, several = "", dataset.labels.ndim == 2
     of = slice(None)  # of several labels, those explained
     if label is not None:
         index = checks.class_index("instances.label", label, dataset.card["classes"])
         of = slice(index, index + 1)
         order = order[dataset.labels[order, index] == 1] if several else order[dataset.labels[order] == index]
-        told = f" of class '{dataset.card['classes'][index]}'"
+        restriction = f" of class '{dataset.card['classes'][index]}'"
     if wanted.objects is not None:
         if several and label is None:
             raise ShapelineError("instances.objects: an image has objects of several labels; say of which with label")
         own = index if several else dataset.labels[order]
         order = order[regions.objects(context.folder, dataset.ids[order], own) == wanted.objects]
-        told += f" with {wanted.objects} object(s)"
+        restriction += f" with {wanted.objects} object(s)"
     if wanted.correct:
         order = _correct(context, order, count, of)
-        told += " that are predicted correctly"
+        restriction += " that are predicted correctly"
     if count > len(order) and not (wanted.fewer_ok and len(order)):
         raise ShapelineError(
-            f"instances.count: {count} asked, the {split} split has {len(order)}{told}; lower the count"
+            f"instances.count: {count} asked, the {split} split has {len(order)}{restriction}; lower the count"
         )
     return np.sort(order[:count])
 

@@ -126,10 +126,10 @@ class Values:
     def _keep(self, masks: np.ndarray, values: np.ndarray | None, failure: str | None) -> None:
         """Hold the values of coalitions, or why they have none."""
         if failure:
-            told = f"coalition {self._name(masks[0])}: {failure}"
+            reason = f"coalition {self._name(masks[0])}: {failure}"
             if self.how.on_error == "fail":
-                raise ShapelineError(f"{WHERE}: {told}; the game must give every coalition a finite value")
-            self._failed |= dict.fromkeys(keys_of(masks), told)
+                raise ShapelineError(f"{WHERE}: {reason}; the game must give every coalition a finite value")
+            self._failed |= dict.fromkeys(keys_of(masks), reason)
             return
         if self._table is not None and len(self._table) and values.shape[1] != self._table.shape[1]:
             held, given = self._table.shape[1], values.shape[1]

@@ -99,9 +99,9 @@ def union(key: str, words: str, of: list[Any]) -> list[str]:
 def format_method(parameters: type[BaseModel]) -> str:
     """What a method's entry may say: the names of its shared keys, and a table of the others."""
     shared = [key for key in SHARED.model_fields if key in parameters.model_fields]
-    told = f"Shared keys: {', '.join(f'`{key}`' for key in shared)}.\n" if shared else ""
+    shared_line = f"Shared keys: {', '.join(f'`{key}`' for key in shared)}.\n" if shared else ""
     rows = table(parameters, left_out=shared)
-    return "\n".join(part for part in (told, rows) if part) or NO_KEYS
+    return "\n".join(part for part in (shared_line, rows) if part) or NO_KEYS
 
 
 def table(model: type[BaseModel], left_out: Any = ()) -> str:
@@ -130,13 +130,13 @@ def format_type(annotation: Any, metadata: Any = ()) -> str:
     if origin is Annotated:
         limits = [member for part in inner[1:] for member in getattr(part, "metadata", [part])]
         return format_type(inner[0], [*limits, *metadata])
-    told = [
+    bounds = [
         words.format(getattr(limit, name))
         for limit in metadata
         for name, words in LIMITS.items()
         if getattr(limit, name, None) is not None
     ]
-    limits = f" ({', '.join(dict.fromkeys(told)).replace('2 or more, up to 2', '2 of them')})" if told else ""
+    limits = f" ({', '.join(dict.fromkeys(bounds)).replace('2 or more, up to 2', '2 of them')})" if bounds else ""
     if origin in (Union, UnionType):
         chosen = [member for member in inner if member is not NoneType]
         told_of = [format_type(member, metadata if len(chosen) == 1 else ()) for member in chosen]

@@ -220,17 +220,19 @@ def _parse(raw: dict) -> tuple[Config | None, dict[tuple, str]]:
 
     Returns what is left (None where nothing whole is) and the mistakes by key path; "" is a mere consequence of a drop.
     """
-    told: dict[tuple, str] = {}
+    reasons: dict[tuple, str] = {}
     while True:
         try:
-            return Config.model_validate(raw), told
+            return Config.model_validate(raw), reasons
         except ValidationError as failure:
             mistakes = _group_by_path(failure, raw)
-        consequence = {path: any(earlier[: len(path)] == path for earlier in told) for path in mistakes}
-        told = {path: "" if consequence[path] else explain_failure(path, e, raw) for path, e in mistakes.items()} | told
+        consequence = {path: any(earlier[: len(path)] == path for earlier in reasons) for path in mistakes}
+        reasons = {
+            path: "" if consequence[path] else explain_failure(path, e, raw) for path, e in mistakes.items()
+        } | reasons
         cuts = [path[:-1] if errors[0]["type"] == "missing" else path for path, errors in mistakes.items()]
         if any(not cut or (len(cut) == 1 and cut[0] in ("run", *SECTIONS)) for cut in cuts):
-            return None, told
+            return None, reasons
         for cut in cuts:
             while not isinstance(parent := get_value(raw, cut[:-1]), dict | None):  # a list goes as a whole
                 cut = cut[:-1]

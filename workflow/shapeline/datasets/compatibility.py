@@ -17,36 +17,36 @@ def told_by(source: Source | None, settings: dict) -> dict:
     """
     if source is None:
         return {}
-    told = {"kind": source.kind, "task": source.task}
+    facts = {"kind": source.kind, "task": source.task}
     shape = checks.input_shape(source, settings)
     if source.classes:
         chosen = checks.chosen_classes(source.name, source.classes, settings.get("classes"))
-        told["classes"] = [source.classes[index] for index in chosen]
+        facts["classes"] = [source.classes[index] for index in chosen]
     if source.kind == "image" and shape:
-        told["channels"], told["size"] = shape[0], list(shape[1:])
+        facts["channels"], facts["size"] = shape[0], list(shape[1:])
     if source.kind == "table" and source.feature_names:
-        told["columns"] = list(source.feature_names)
+        facts["columns"] = list(source.feature_names)
     if source.kind == "text":
         tokens = checks.text_settings(source, settings)
-        told["unit"], told["tokens a document"] = tokens.unit, tokens.length
+        facts["unit"], facts["tokens a document"] = tokens.unit, tokens.length
         if settings.get("tokenizer"):
-            told |= {"unit": "word", "tokenizer": settings["tokenizer"]}
-        told["documents"] = PAIRS if settings.get("text_pair") else "single texts"
-    return told
+            facts |= {"unit": "word", "tokenizer": settings["tokenizer"]}
+        facts["documents"] = PAIRS if settings.get("text_pair") else "single texts"
+    return facts
 
 
 def told_by_card(card: Mapping) -> dict:
     """The same of prepared data."""
     shape, kind = card["input_shape"], card["kind"]
-    told = {"kind": kind, "task": card.get("task", "classification"), "classes": card["classes"]}
+    facts = {"kind": kind, "task": card.get("task", "classification"), "classes": card["classes"]}
     if kind == "image":
-        told["channels"], told["size"] = shape[0], list(shape[1:])
+        facts["channels"], facts["size"] = shape[0], list(shape[1:])
     if kind == "table":
-        told["columns"], told["categories"] = card["feature_names"], card.get("categories", {})
+        facts["columns"], facts["categories"] = card["feature_names"], card.get("categories", {})
     if kind == "text":
-        told |= {"unit": card["unit"], "tokens a document": shape[0], "words": card["vocabulary_digest"]}
-        told["documents"] = PAIRS if "separator_id" in card else "single texts"
-    return told
+        facts |= {"unit": card["unit"], "tokens a document": shape[0], "words": card["vocabulary_digest"]}
+        facts["documents"] = PAIRS if "separator_id" in card else "single texts"
+    return facts
 
 
 def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
@@ -73,11 +73,11 @@ def check(sizes: Mapping, trained: Mapping, explained: Mapping) -> None:
     sizes: of the model. The classes must be the same by name and order. Raises ShapelineError.
     """
     any_size = not set(sizes) & set(FIXED_SIZES)
-    told = difference(told_by_card(trained), told_by_card(explained), any_size)
-    if told:
+    differs = difference(told_by_card(trained), told_by_card(explained), any_size)
+    if differs:
         raise ShapelineError(
             f"dataset '{explained['name']}' cannot be explained by a model trained on '{trained['name']}': "
-            f"{told}; give a dataset like that of the model"
+            f"{differs}; give a dataset like that of the model"
         )
 
 

@@ -98,22 +98,22 @@ def _check_weights(folder: Path) -> None:
 def normalisation(source: str) -> dict[str, float | list[float]]:
     """What the image processor of a folder does to images in [0, 1]: `scale` · image, less `mean`, by `deviation`.
 
-    Raises ShapelineError where it is not told."""
+    Raises ShapelineError where the folder does not state it."""
     file = expand(source) / PROCESSOR
     if not file.is_file():
         raise ShapelineError(
             f"{file.parent}: has no {PROCESSOR}, which tells how images are scaled; save the image processor there, "
             "AutoImageProcessor.from_pretrained(...).save_pretrained(folder)"
         )
-    said, channels = _json(file), _channels(source)
-    scale = 255 * said.get("rescale_factor", 1 / 255) if said.get("do_rescale", True) else 255.0
-    mean, deviation = said.get("image_mean"), said.get("image_std")
-    if not said.get("do_normalize", mean is not None):
+    config, channels = _json(file), _channels(source)
+    scale = 255 * config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 255.0
+    mean, deviation = config.get("image_mean"), config.get("image_std")
+    if not config.get("do_normalize", mean is not None):
         mean, deviation = 0.0, 1.0
     mean, deviation = (
         [number] * channels if isinstance(number, int | float) else number for number in (mean, deviation)
     )
-    if said.get("rescale_offset") or any(not _are_numbers(each, channels) for each in (mean, deviation)):
+    if config.get("rescale_offset") or any(not _are_numbers(each, channels) for each in (mean, deviation)):
         raise ShapelineError(
             f"{file}: does not say how images of {channels} channel(s) are scaled (rescale_factor, and image_mean and "
             "image_std, one number per channel); add them"
@@ -161,9 +161,9 @@ def _sides(source: str) -> list[int] | None:
 
     A model with a place for each patch takes its own alone, any other what its processor makes.
     """
-    said = _json(expand(source) / PROCESSOR)
-    size = said.get("crop_size") if said.get("do_center_crop") else said.get("size")
-    size = size if said.get("do_resize", True) or said.get("do_center_crop") else None
+    processor = _json(expand(source) / PROCESSOR)
+    size = processor.get("crop_size") if processor.get("do_center_crop") else processor.get("size")
+    size = size if processor.get("do_resize", True) or processor.get("do_center_crop") else None
     config = _json(expand(source) / "config.json")
     own = config.get("image_size") if "patch_size" in config and "num_attention_heads" in config else None
     for given in (own, size):
@@ -197,8 +197,8 @@ def most_tokens(source: str) -> int:
     folder = expand(source)
     config = _json(folder / "config.json") if (folder / "config.json").is_file() else {}
     own = _json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    said = own.get("model_max_length"), config.get("max_position_embeddings"), config.get("n_positions")
-    return min([int(one) for one in said if isinstance(one, int | float) and 0 < one < ENDLESS], default=USUAL)
+    lengths = own.get("model_max_length"), config.get("max_position_embeddings"), config.get("n_positions")
+    return min([int(one) for one in lengths if isinstance(one, int | float) and 0 < one < ENDLESS], default=USUAL)
 
 
 def transformers() -> ModuleType:
@@ -240,9 +240,9 @@ def _describe_model(source: str) -> list[str]:
 
 def _json(file: Path) -> dict:
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ShapelineError(f"{file}: is not readable as JSON ({error}); save it again") from error
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise ShapelineError(f"{file}: holds no settings; save it again")
-    return said
+    return content

@@ -73,10 +73,10 @@ class Dataset:
         kept, cells = self.own_rows
         names = self.card["feature_names"]
         places = [place for place, column in enumerate(kept.columns) if not column.is_number]
-        told = {names[place]: list(map(str, kept.columns[place].categories)) for place in places}
+        categories = {names[place]: list(map(str, kept.columns[place].categories)) for place in places}
         if kept.names is None:  # codes of an array, which its reader names
-            told = self.card.get("categories", {}) | told
-        card = {**self.card, "categorical": sorted(map(names.index, told)), "categories": told}
+            categories = self.card.get("categories", {}) | categories
+        card = {**self.card, "categorical": sorted(map(names.index, categories)), "categories": categories}
         return replace(self, inputs=cells, card=card)
 
     def as_numbers(self) -> "Dataset":

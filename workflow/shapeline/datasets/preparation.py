@@ -145,8 +145,8 @@ def _described(
         return inputs, described, documents
     # Not copied where all are kept: large images fill the memory.
     inputs = content["inputs"] if len(kept) == len(content["inputs"]) else content["inputs"][kept]
-    told = content["task"] == "regression" or content["labels"].ndim == 2
-    described = {"task": content["task"]} if told else {}
+    is_fixed = content["task"] == "regression" or content["labels"].ndim == 2
+    described = {"task": content["task"]} if is_fixed else {}
     described |= {
         key: content[key]
         for key in ("notes", "categorical", "categories", "columns", "missing", "array")

@@ -141,7 +141,7 @@ def source_for(settings: dict) -> Source | None:
     if entry is None or not (entry.local and entry.kind == "table"):
         return entry and adapt_to_task(entry, settings)
     names = ()
-    with contextlib.suppress(ShapelineError):  # told by check()
+    with contextlib.suppress(ShapelineError):  # reported by check()
         names = columns_of(settings) or ()
     return dataclasses.replace(
         entry, task=settings.get("task") or entry.task, feature_names=names, input_shape=(len(names),) if names else ()

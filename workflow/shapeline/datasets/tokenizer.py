@@ -68,8 +68,8 @@ def call_tokenizer(source: str) -> Tokenizer:
         made = _read_object(where, made)
     lacking = [key for key in RETURNED if made.get(key) is None]
     if lacking:
-        told = "the id that stands for an absent token" if lacking == ["pad"] else "all of " + ", ".join(RETURNED)
-        raise ShapelineError(f"{where}: it has no '{lacking[0]}'; return a dict with {told}.")
+        needed = "the id of padding" if lacking == ["pad"] else "all of " + ", ".join(RETURNED)
+        raise ShapelineError(f"{where}: it has no '{lacking[0]}'; return a dict with {needed}.")
     vocabulary, pad = list_tokens(made["vocabulary"]), made["pad"]
     if not isinstance(pad, int | np.integer) or not 0 <= pad < len(vocabulary):
         raise ShapelineError(f"{where}: pad is {pad!r}; the vocabulary has the ids 0 to {len(vocabulary) - 1}.")

@@ -147,8 +147,8 @@ def _fitted(rows: np.ndarray, even: np.ndarray, index: str, choosing: slice) -> 
             for part, shape in enumerate(((d,), (), ()))
         )
         fitted.append(_posterior(rows, even, relevance, rest, index)[:, *pairs])
-        told = FEW * d < m <= MOST_SOLVED and d <= MOST_TOLD
-        spread.append(_variance(rows, even, relevance, rest, index) if told else np.full(fitted[-1].shape, np.nan))
+        is_solved = FEW * d < m <= MOST_SOLVED and d <= MOST_TOLD
+        spread.append(_variance(rows, even, relevance, rest, index) if is_solved else np.full(fitted[-1].shape, np.nan))
         values.append(value)
     weight = np.exp(-0.5 * (np.array(values) - np.min(values, axis=0)))
     weight = (weight / weight.sum(axis=0))[:, :, None]

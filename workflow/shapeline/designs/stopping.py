@@ -72,7 +72,7 @@ class Foretold:
         """The standard error (m, d) of a round's scores (m, d) after `spent` (m,) evaluations, explanations `rows`
         (m,).
 
-        Each round is to be told of, all explanations that go on.
+        Call it in each round with all explanations that go on.
         """
         own = np.log(np.maximum(predicted_error(standard_error), 1e-150))
         error, variance = own, np.ones(len(rows))

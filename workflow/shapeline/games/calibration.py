@@ -61,8 +61,8 @@ def or_graph(
     reference = shared_reference(reference, inputs)
     rows = masked_rows(inputs, reference, count=64)
     try:
-        said = [_evaluate(each, rows) for each in (graph, model)]
-        differs = difference(*said)
+        outputs = [_evaluate(each, rows) for each in (graph, model)]
+        differs = difference(*outputs)
         if not differs <= TOLERANCE:
             raise BackendRefused(f"log-probabilities differ by {differs:.1e}")
         by_graph = backend_of(graph).calibrate(graph, inputs, reference, differs)

@@ -105,8 +105,8 @@ class GlobalImportance(_Removal):
         self.loss = _loss_of(("squared" if classes is None else "log") if loss is None else loss)
         self.without = self._mean_loss(np.zeros(self.n_players, bool))
         named = loss if isinstance(loss, str | None) else getattr(loss, "__name__", "loss")
-        told = self.predict(rows_of(self.background, np.arange(min(32, self.background.shape[0]))))
-        self.identity = identity_of("GlobalImportance", X, self.y, self.background, named, groups, np.asarray(told))
+        outputs = self.predict(rows_of(self.background, np.arange(min(32, self.background.shape[0]))))
+        self.identity = identity_of("GlobalImportance", X, self.y, self.background, named, groups, np.asarray(outputs))
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return by how much the loss falls, (K,), for coalitions (K, n_players)."""

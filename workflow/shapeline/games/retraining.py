@@ -214,8 +214,8 @@ def columns_of(where: str, X: object, groups: Mapping[str, Sequence] | None) -> 
     number = {name: place for place, name in enumerate(named)} | {place: place for place in range(X.shape[1])}
     unknown = [column for columns in groups.values() for column in columns if column not in number]
     if unknown or not groups or not all(len(columns) for columns in groups.values()):
-        told = f"there is no column {unknown[0]!r}" if unknown else "a group has no columns"
-        raise ShapelineError(f"{where}: groups: {told}; give a name for each group, and a list of its columns")
+        reason = f"there is no column {unknown[0]!r}" if unknown else "a group has no columns"
+        raise ShapelineError(f"{where}: groups: {reason}; give a name for each group, and a list of its columns")
     places = [np.array([number[column] for column in columns]) for columns in groups.values()]
     every = np.concatenate(places)
     if len(set(every.tolist())) < len(every):

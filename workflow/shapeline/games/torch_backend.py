@@ -215,8 +215,8 @@ def _step(
         start = time.perf_counter()
         fill(present, buffer)
         outputs = runner.outputs(buffer)
-        told = runner.model.framework, runner.model.task
-        score_on_device(outputs.view(1, batch, 1, -1), target, None, "log_probability", *told)
+        kind = runner.model.framework, runner.model.task
+        score_on_device(outputs.view(1, batch, 1, -1), target, None, "log_probability", *kind)
         if runner.device.type == "cuda":
             torch.cuda.synchronize()
         return (time.perf_counter() - start) / batch if runner.limit >= batch else math.inf

@@ -144,20 +144,20 @@ def function_source(
     return evaluate
 
 
-def numbers_of(said: Any, count: int) -> np.ndarray:
-    """What a function returned for so many prompts, as (n, T)."""
+def numbers_of(returned: Any, count: int) -> np.ndarray:
+    """Return the values of a function for `count` prompts, as (n, T)."""
     try:
-        if isinstance(said, str | bytes | Mapping | Set):
+        if isinstance(returned, str | bytes | Mapping | Set):
             raise TypeError  # in no order, or in that of its keys
-        said = said.to_numpy() if hasattr(said, "to_numpy") else said  # of a frame
-        said = said.detach().cpu().double() if hasattr(said, "detach") else said  # of a torch tensor
-        values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in said])
+        returned = returned.to_numpy() if hasattr(returned, "to_numpy") else returned  # of a frame
+        returned = returned.detach().cpu().double() if hasattr(returned, "detach") else returned  # of a torch tensor
+        values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in returned])
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.ndim != 2 or len(values) != count:
         raise ShapelineError(
-            f"{WHERE}: the function returned {type(said).__name__} for {count} prompts; return a number per prompt, or "
-            "one per token of the answer."
+            f"{WHERE}: the function returned {type(returned).__name__} for {count} prompts; return a number per "
+            "prompt, or one per token of the answer."
         )
     return values
 

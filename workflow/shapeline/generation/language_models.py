@@ -106,7 +106,7 @@ class LanguageModel:
         with self.evaluating():
             for ids in prompts:
                 given = torch.tensor([list(ids)], device=self.device)
-                said = self.model.generate(
+                generated = self.model.generate(
                     input_ids=given,
                     attention_mask=torch.ones_like(given),
                     max_new_tokens=most,
@@ -117,7 +117,7 @@ class LanguageModel:
                     top_k=None,
                     pad_token_id=end or 0,
                 )[0].tolist()
-                answers.append(said[1:] if self.seq2seq else said[len(ids) :])
+                answers.append(generated[1:] if self.seq2seq else generated[len(ids) :])
         return answers
 
 

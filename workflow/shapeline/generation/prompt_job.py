@@ -99,11 +99,11 @@ def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.D
         empty, full = played.totals(np.repeat([[False], [True]], played.d, axis=1))
         kept.write()
         question = prompt.question if isinstance(prompt.question, str) else prompt.question[-1]["content"]
-        told = {"question": question, "parts": [*played.prompt.parts], "answer": answer.text}
-        told |= {"answer_ids": None if prompt.answer else [*answer.ids], "tokens": _format_tokens(played)}
-        told |= {"contrast": prompt.contrast, "support": prompt.support_of(played.prompt.parts)}
+        columns = {"question": question, "parts": [*played.prompt.parts], "answer": answer.text}
+        columns |= {"answer_ids": None if prompt.answer else [*answer.ids], "tokens": _format_tokens(played)}
+        columns |= {"contrast": prompt.contrast, "support": prompt.support_of(played.prompt.parts)}
         ends = {"value_full": full, "value_empty": empty, "label": full, "prediction": full}
-        rows.append({"row": number, "game": question, "output": "", "players": told["parts"], **told, **ends})
+        rows.append({"row": number, "game": question, "output": "", "players": columns["parts"], **columns, **ends})
     return pd.DataFrame(rows).rename_axis("instance").reset_index()
 
 
@@ -215,10 +215,10 @@ class PromptJob:
         """Return the measures of the scores, where they are asked for, and the scores of the answer's tokens."""
         details: dict[str, Any] = {}
         if self.settings.rows["prompts"].get("measures"):
-            told = {"game": played, "totals": found.scores, "half_widths": None, "value": "sum"}
-            told |= {"method": found.method, "evaluations": found.evaluations}
+            inputs = {"game": played, "totals": found.scores, "half_widths": None, "value": "sum"}
+            inputs |= {"method": found.method, "evaluations": found.evaluations}
             support = [*map(int, row["support"])] if len(row["support"]) else None
-            measured = measures.measure(SimpleNamespace(**told), None, support, self.settings.game.seed)
+            measured = measures.measure(SimpleNamespace(**inputs), None, support, self.settings.game.seed)
             details[MEASURES_KEY] = {name: value for name, value in measured.items() if np.isfinite(value)}
         tokens = found.tokens
         if row["row"] < MOST_TOKENS and tokens is not None and tokens.size <= LARGEST:

@@ -63,9 +63,9 @@ def _check_spans(text: str, features: object, where: str) -> list[Span]:
     pairs = [tuple(pair) for pair in given if isinstance(pair, Sequence) and not isinstance(pair, str)]
     whole = all(len(pair) == 2 and all(isinstance(end, Integral) for end in pair) for pair in pairs)
     if not given or len(pairs) < len(given) or not whole:
-        said = " ".join(repr(features).split())[:60]
+        shown = " ".join(repr(features).split())[:60]
         raise ShapelineError(
-            f"{where}: features is {said}; give one of {', '.join(KINDS)}, or (start, end) pairs of characters."
+            f"{where}: features is {shown}; give one of {', '.join(KINDS)}, or (start, end) pairs of characters."
         )
     spans, last = [], 0
     for start, end in sorted(pairs):

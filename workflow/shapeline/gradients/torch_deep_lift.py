@@ -86,9 +86,9 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
             np.add.at(gained, instance, difference.cpu().numpy() / M)
             np.add.at(beyond, instance, measure_rule_gap(moved, multipliers, logits.detach()).cpu().numpy())
     scores = pooled(of_cells, game.features)
-    told = completeness(scores, gained)
-    told["warning"] = [NO_RULE if far else flag for far, flag in zip(beyond > 0, told["warning"], strict=True)]
-    return scores, 2 * M, told
+    details = completeness(scores, gained)
+    details["warning"] = [NO_RULE if far else flag for far, flag in zip(beyond > 0, details["warning"], strict=True)]
+    return scores, 2 * M, details
 
 
 def measure_rule_gap(moved: torch.Tensor, multipliers: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:

@@ -105,12 +105,12 @@ def token_maps(
     try:
         with differentiable(model.module):
             of_target = log_probs(model, tokens=False)(x.requires_grad_()).gather(1, target[:, None]).sum()
-            told = [out for _, out in seen if isinstance(out, torch.Tensor) and out.requires_grad]
-            slopes = torch.autograd.grad(of_target, told, allow_unused=True)
+            outputs = [out for _, out in seen if isinstance(out, torch.Tensor) and out.requires_grad]
+            slopes = torch.autograd.grad(of_target, outputs, allow_unused=True)
     finally:
         for hook in hooks:
             hook.remove()
-    for tokens, slope in zip(told[::-1], slopes[::-1], strict=True):
+    for tokens, slope in zip(outputs[::-1], slopes[::-1], strict=True):
         if slope is None or tokens.ndim != 3 or tokens.shape[1] <= POOLED:
             continue
         special = tokens.shape[1] - patches

@@ -61,7 +61,7 @@ def h_shap(
     if game.features.kind == "superpixel":
         return _score_superpixels(game, inputs, targets, growth)
     sides = game.features.shape
-    if min_size > max(sides):  # of a document; for other features the configuration has told
+    if min_size > max(sides):  # of a document; other features are checked with the configuration
         raise MethodFailure(
             "too short", f"h_shap: min_size is {min_size} and there are {max(sides)} features; give a smaller min_size"
         )

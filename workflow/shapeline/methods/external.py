@@ -67,12 +67,12 @@ def read(
             "not finite",
             f"{path}: has scores of instance {np.asarray(instances)[bad][0]} that are no numbers; give finite numbers",
         )
-    spent, told = own.get("evaluations"), {}
+    spent, more = own.get("evaluations"), {}
     evaluations = np.zeros(len(own), np.int64) if spent is None else spent.fillna(0).to_numpy(np.int64)
-    told["warning"] = [None if known else UNKNOWN for known in (evaluations > 0).tolist()]
+    more["warning"] = [None if known else UNKNOWN for known in (evaluations > 0).tolist()]
     seconds = own.get("seconds")
-    told["seconds"] = np.full(len(own), np.nan) if seconds is None else seconds.to_numpy(np.float64)
-    return scores, evaluations, told
+    more["seconds"] = np.full(len(own), np.nan) if seconds is None else seconds.to_numpy(np.float64)
+    return scores, evaluations, more
 
 
 def _class(target: object) -> str:

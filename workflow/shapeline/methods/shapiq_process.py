@@ -118,10 +118,10 @@ def approximate(python: str, task: dict, game) -> dict:
     try:
         tell(task)
         for line in iter(child.stdout.readline, ""):
-            said = json.loads(line)
-            if "masks" not in said:
-                return said
-            tell({"values": [float(value) for value in game(said["masks"])]})
+            message = json.loads(line)
+            if "masks" not in message:
+                return message
+            tell({"values": [float(value) for value in game(message["masks"])]})
     except BrokenPipeError:
         pass
     process.cache_clear()

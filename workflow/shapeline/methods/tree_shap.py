@@ -104,10 +104,10 @@ def is_double(model: Any) -> bool:
 def _xgboost(model: Any) -> Iterator[Nodes]:
     booster, best = model.get_booster(), getattr(model, "best_iteration", None)
     booster = booster if best is None else booster[: best + 1]  # what predict asks after an early stop
-    said = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]
-    if said["name"] != "gbtree":
-        raise unsupported(f"tree_shap: XGBoost's {said['name']} is no sum of trees; {OTHERS}")
-    for tree, group in zip(said["model"]["trees"], said["model"]["tree_info"], strict=True):
+    learner = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]
+    if learner["name"] != "gbtree":
+        raise unsupported(f"tree_shap: XGBoost's {learner['name']} is no sum of trees; {OTHERS}")
+    for tree, group in zip(learner["model"]["trees"], learner["model"]["tree_info"], strict=True):
         left = np.array(tree["left_children"])
         if any(tree["split_type"]):
             raise refuse_categories(model)
@@ -120,7 +120,7 @@ def _xgboost(model: Any) -> Iterator[Nodes]:
 
 
 def _lightgbm(model: Any) -> Iterator[Nodes]:
-    said = model.booster_.dump_model()
+    dump = model.booster_.dump_model()
 
     def read(node: dict) -> tuple | None:
         if "split_feature" not in node:
@@ -134,9 +134,9 @@ def _lightgbm(model: Any) -> Iterator[Nodes]:
         to_left = node["default_left"] if node["missing_type"] == "NaN" else threshold >= 0
         return node["split_feature"], threshold, to_left, node["left_child"], node["right_child"]
 
-    for tree in said["tree_info"]:
-        group = tree["tree_index"] % said["num_tree_per_iteration"]
-        sign = _sign(model, group) if said["num_tree_per_iteration"] > 1 else 1
+    for tree in dump["tree_info"]:
+        group = tree["tree_index"] % dump["num_tree_per_iteration"]
+        sign = _sign(model, group) if dump["num_tree_per_iteration"] > 1 else 1
         yield _flattened(tree["tree_structure"], read, lambda node, sign=sign: sign * node["leaf_value"])
 
 
@@ -145,9 +145,9 @@ def _catboost(model: Any) -> Iterator[Nodes]:
         raise refuse_categories(model)
     with tempfile.TemporaryDirectory() as folder:
         model.save_model(str(Path(folder) / "model.json"), format="json")
-        said = json.loads((Path(folder) / "model.json").read_text(encoding="utf-8"))
-    columns = {column["feature_index"]: column for column in said["features_info"]["float_features"]}
-    scale = said["scale_and_bias"][0]
+        document = json.loads((Path(folder) / "model.json").read_text(encoding="utf-8"))
+    columns = {column["feature_index"]: column for column in document["features_info"]["float_features"]}
+    scale = document["scale_and_bias"][0]
 
     def split_of(split: dict) -> tuple[int, float, bool]:
         column = columns[split["float_feature_index"]]
@@ -156,9 +156,9 @@ def _catboost(model: Any) -> Iterator[Nodes]:
     def read(node: dict) -> tuple | None:
         return (*split_of(node["split"]), node["left"], node["right"]) if "split" in node else None
 
-    for tree in said.get("trees", ()):
+    for tree in document.get("trees", ()):
         yield _flattened(tree, read, lambda node: scale * _read_second_class(node["value"]))
-    for tree in said.get("oblivious_trees", ()):
+    for tree in document.get("oblivious_trees", ()):
         values = np.reshape(tree["leaf_values"], (2 ** len(tree["splits"]), -1))
         added = scale * np.array([_read_second_class(row) for row in values])
         yield _complete([split_of(split) for split in tree["splits"]], added)

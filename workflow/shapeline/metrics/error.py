@@ -71,8 +71,8 @@ def _measure_budgets(both: pd.DataFrame) -> list[pd.DataFrame]:
         variance = groups.var(ddof=1).mean(axis=1)
         squared = (groups.mean() ** 2).mean(axis=1) - variance / groups.size()
         for name, values in (("bias_squared_by_budget", squared), ("variance_by_budget", variance)):
-            told = values.rename("value").reset_index().drop(columns="target")
-            frames.append(told.assign(statistic=name, repeat=0))
+            frame = values.rename("value").reset_index().drop(columns="target")
+            frames.append(frame.assign(statistic=name, repeat=0))
     return frames
 
 

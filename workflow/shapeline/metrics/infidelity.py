@@ -50,11 +50,11 @@ def measure(
             if progress:
                 progress(done + min(start + CHUNK, len(part)), (done + len(part)) * len(masks))
         done += len(part)
-        told = scores.matrix(part) @ removed.T
-        square = (told**2).mean(1)
-        scale = np.divide((told * lost).mean(1), square, out=np.zeros(len(part)), where=square > 0)
+        predicted = scores.matrix(part) @ removed.T
+        square = (predicted**2).mean(1)
+        scale = np.divide((predicted * lost).mean(1), square, out=np.zeros(len(part)), where=square > 0)
         for name, factor in (("infidelity", 1.0), ("infidelity_scaled", scale[:, None])):
-            error = ((factor * told - lost) ** 2).mean(1)
+            error = ((factor * predicted - lost) ** 2).mean(1)
             frames.append(part[["instance", "repeat"]].assign(statistic=name, x=np.nan, value=error))
     return pd.concat(frames, ignore_index=True)
 

@@ -78,14 +78,14 @@ def _measure(rows, game: Game, inputs, buckets, seed, fractions, progress) -> pd
 
 def _ceiling(rows: pd.DataFrame, game: Game, inputs: np.ndarray) -> pd.DataFrame:
     """The curves of the best orders, of the rows that say them."""
-    told = rows["details"] if "details" in rows else [None] * len(rows)
-    said = [json.loads(details) if isinstance(details, str) else {} for details in told]
-    known = np.flatnonzero([MASKING in each for each in said])
+    texts = rows["details"] if "details" in rows else [None] * len(rows)
+    details = [json.loads(text) if isinstance(text, str) else {} for text in texts]
+    known = np.flatnonzero([MASKING in each for each in details])
     if not len(known):
         return rows.iloc[:0][["instance", "repeat"]].assign(statistic="", x=0.0, value=0.0)
     part = rows.iloc[known].reset_index(drop=True)
     # From the features in an order to the place of each.
-    ranks = tuple(np.argsort([said[place][name] for place in known], axis=1) for name in (MASKING, INSERTION))
+    ranks = tuple(np.argsort([details[place][name] for place in known], axis=1) for name in (MASKING, INSERTION))
     counts = np.arange(game.features.d + 1)
     curves = _curves(part, game.having(value="log_odds"), inputs[known], ranks, counts, None)
     named = {f"best_{name}": curve for name, curve in curves.items()}

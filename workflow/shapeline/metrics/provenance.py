@@ -22,11 +22,11 @@ def check(path: str | Path, **asked: object) -> None:
 
     asked: by the name in the metadata; None where nothing was asked. Raises ShapelineError.
     """
-    told = scores.metadata(path)
+    metadata = scores.metadata(path)
     for name, value in asked.items():
-        if value is not None and told.get(name) != value:
+        if value is not None and metadata.get(name) != value:
             raise ShapelineError(
-                f"{path}: is of {_format_name(name)} {told.get(name)!r} and stands where that of {value!r} "
+                f"{path}: is of {_format_name(name)} {metadata.get(name)!r} and stands where that of {value!r} "
                 "belongs; make it "
                 f"anew: rm {path} && snakemake --cores all"
             )

@@ -34,12 +34,12 @@ def failure(classifier: Classifier, rows: np.ndarray, order: str) -> str | None:
         given = np.ascontiguousarray(ORDERS[order](np.resize(rows, (count, *rows.shape[1:]))))
         try:
             if classifier.framework == "function":
-                said = np.asarray(detach(classifier.module(given)))
+                outputs = np.asarray(detach(classifier.module(given)))
             else:
-                said = backend(classifier.framework).outputs(classifier.module, given)
+                outputs = backend(classifier.framework).outputs(classifier.module, given)
         except Exception as error:  # noqa: BLE001 (whatever a model raises, it does not take such rows)
             return first_line(error)
-        if said is None or said.ndim == 0 or len(said) != count:
+        if outputs is None or outputs.ndim == 0 or len(outputs) != count:
             return f"it does not give an answer for each of {count} rows"
     return None
 

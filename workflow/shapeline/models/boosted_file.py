@@ -41,8 +41,8 @@ class LightGBM:
 
     def predict_proba(self, rows: Any) -> np.ndarray:
         """Probabilities (n, classes)."""
-        said = self.booster_.predict(rows)
-        return np.column_stack([1 - said, said]) if said.ndim == 1 else said
+        predictions = self.booster_.predict(rows)
+        return np.column_stack([1 - predictions, predictions]) if predictions.ndim == 1 else predictions
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:

@@ -184,11 +184,11 @@ def backend(framework: str) -> ModuleType:
 
 def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """A function's predictions, (n, *input_shape) -> (n, 1) float64; ShapelineError when it gives another shape."""
-    said = _call(function, inputs, name)
+    returned = _call(function, inputs, name)
     try:
-        predictions = _as_reals(said)
+        predictions = _as_reals(returned)
     except (TypeError, ValueError) as error:
-        raise not_predictions(name, len(inputs), f"{type(said).__name__} ({error})") from error
+        raise not_predictions(name, len(inputs), f"{type(returned).__name__} ({error})") from error
     if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
         raise not_predictions(name, len(inputs), f"shape {predictions.shape}")
     return predictions.reshape(-1, 1)
@@ -212,19 +212,19 @@ def _call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
         raise ModelFailure(f"model '{name}' fails on {len(inputs)} rows: {reason}") from error
 
 
-def _as_reals(said: Any) -> np.ndarray:
+def _as_reals(returned: Any) -> np.ndarray:
     """What a function gives as float64, NaN where a masked array hides a number. Raises TypeError for complex numbers,
     whose imaginary part numpy would drop."""
-    array = np.ma.asarray(said) if np.ma.isMaskedArray(said) else np.asarray(said)
+    array = np.ma.asarray(returned) if np.ma.isMaskedArray(returned) else np.asarray(returned)
     if array.dtype.kind == "c":
         raise TypeError("they are complex")
     array = array.astype(np.float64, copy=False)
     return array.filled(np.nan) if np.ma.isMaskedArray(array) else array
 
 
-def detach(said: Any) -> Any:
+def detach(returned: Any) -> Any:
     """What a function gives, of a tensor of torch one without gradient in main memory, which numpy reads."""
-    return said.detach().cpu() if hasattr(said, "detach") else said
+    return returned.detach().cpu() if hasattr(returned, "detach") else returned
 
 
 def check_outputs(given: Any, shape: tuple[int, ...] | None, rows: int, name: str, task: str) -> None:
@@ -232,18 +232,18 @@ def check_outputs(given: Any, shape: tuple[int, ...] | None, rows: int, name: st
 
     Two classes or more; of several labels one is enough. shape: of what it gave, None where that is no tensor.
     """
-    told = f"a {type(given).__name__}" if shape is None else f"shape {shape}"
+    shown = f"a {type(given).__name__}" if shape is None else f"shape {shape}"
     if task == "regression":
         if shape not in ((rows,), (rows, 1)):
-            raise not_predictions(name, rows, told)
+            raise not_predictions(name, rows, shown)
     elif shape is None:  # a list, a dictionary or an object of several outputs
         raise ShapelineError(
-            f"model '{name}': gave {told} for {rows} rows; it must return one array; give a network of one of its "
+            f"model '{name}': gave {shown} for {rows} rows; it must return one array; give a network of one of its "
             "outputs, in Keras by keras.Model(network.inputs, output)"
         )
     elif len(shape) != 2 or shape[0] != rows or shape[1] < (1 if task == "multilabel" else 2):
         raise ShapelineError(
-            f"model '{name}': gave {told} for {rows} rows; it must return logits of shape (rows, classes) "
+            f"model '{name}': gave {shown} for {rows} rows; it must return logits of shape (rows, classes) "
             "with two or more classes (for one output z before a sigmoid return the two logits 0 and z; a network that "
             'predicts a number is explained with value="prediction")'
         )
@@ -268,12 +268,12 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
 
     Raises ShapelineError when the function gives another shape, numbers outside 0..1, or rows that do not sum to 1.
     """
-    said = _call(function, inputs, name)
+    returned = _call(function, inputs, name)
     try:
-        probabilities = _as_reals(said)
+        probabilities = _as_reals(returned)
     except (TypeError, ValueError) as error:
         raise ShapelineError(
-            f"model '{name}': gave {type(said).__name__}, no array of numbers ({error}); return an array of numbers"
+            f"model '{name}': gave {type(returned).__name__}, no array of numbers ({error}); return an array of numbers"
         ) from error
     shape = probabilities.shape
     if probabilities.ndim == 2 and shape[1] == 1:

@@ -102,7 +102,7 @@ def _read_image_sizes(source: str, card: dict[str, Any]) -> dict[str, Any]:
 def _read(source: str, kind: str) -> Any:
     """The model of a folder, in float32. Raises ShapelineError, also where weights are missing from its file."""
     try:
-        model, told = _automatic(kind).from_pretrained(
+        model, report = _automatic(kind).from_pretrained(
             expand(source),
             local_files_only=True,
             trust_remote_code=False,
@@ -115,10 +115,10 @@ def _read(source: str, kind: str) -> Any:
         raise ShapelineError(
             f"models: {source} cannot be read by transformers ({reason}); save it again with save_pretrained"
         ) from error
-    if told["missing_keys"]:
+    if report["missing_keys"]:
         raise ShapelineError(
-            f"models: the weights of {source} lack {len(told['missing_keys'])} that the model has, first "
-            f"'{min(told['missing_keys'])}', which would be random; save it again with model.save_pretrained"
+            f"models: the weights of {source} lack {len(report['missing_keys'])} that the model has, first "
+            f"'{min(report['missing_keys'])}', which would be random; save it again with model.save_pretrained"
         )
     return model.eval()
 

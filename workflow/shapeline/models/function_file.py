@@ -40,14 +40,14 @@ class Function:
         return ORDERS[self.order](rows) if self.columns is None else numbers_frame(rows, self.columns)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        said = np.asarray(detach(self.ask(self.take(rows))))
-        classes = said.shape[1] if said.ndim == 2 and said.shape[1] > 1 else 2
+        outputs = np.asarray(detach(self.ask(self.take(rows))))
+        classes = outputs.shape[1] if outputs.ndim == 2 and outputs.shape[1] > 1 else 2
         if self.classes is not None and classes != self.classes:
             raise ShapelineError(
-                f"models: {self.source} gave shape {said.shape} for {len(rows)} rows and the dataset has "
+                f"models: {self.source} gave shape {outputs.shape} for {len(rows)} rows and the dataset has "
                 f"{self.classes} classes; return a probability of each, (rows, classes), or of the second of two"
             )
-        return said
+        return outputs
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Function:

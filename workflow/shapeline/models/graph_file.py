@@ -52,10 +52,10 @@ def read(path: str | Path) -> Classifier | None:
     metadata, _ = weights.read(Path(path))
     file, card = Path(path).with_name(FILE), Path(path).with_name("card.json")
     try:
-        told, content = document(card).get("onnx") or {}, file.read_bytes()
-        if told.get("weights") != metadata["digest"]:
+        recorded, content = document(card).get("onnx") or {}, file.read_bytes()
+        if recorded.get("weights") != metadata["digest"]:
             raise Refused("it is of other weights")
-        if told.get("digest") != hashlib.sha256(content).hexdigest():
+        if recorded.get("digest") != hashlib.sha256(content).hexdigest():
             raise Refused("it is not the file that was written")
         graph = load_graph(content, allowed())
     except (OSError, ImportError, ShapelineError) as error:

@@ -106,9 +106,9 @@ class Trainer:
         best = state["progress"]["best_weights"] or []
         groups = {"module": self.module.variables, "optimizer": self.optimizer.variables, "best": best}
         arrays = {f"{group}{i}": np.asarray(array) for group, each in groups.items() for i, array in enumerate(each)}
-        told = {**state, "progress": {**state["progress"], "best_weights": None}}
+        progress = {**state, "progress": {**state["progress"], "best_weights": None}}
         with atomic(path) as partial, partial.open("wb") as file:
-            np.savez(file, told=json.dumps(told), **arrays)
+            np.savez(file, told=json.dumps(progress), **arrays)
 
     def read_state(self, path: Path) -> dict[str, Any]:
         """What `write_state` wrote, and its arrays by group."""

@@ -42,16 +42,17 @@ class Network:
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         from scipy.special import expit, softmax
 
-        said = self.outputs(rows)
-        said = softmax(said, axis=1) if self.last == "softmax" else expit(said) if self.last == "sigmoid" else said
-        return said[:, 0] if said.shape[1] == 1 else said
+        outputs = self.outputs(rows)
+        if self.last:
+            outputs = softmax(outputs, axis=1) if self.last == "softmax" else expit(outputs)
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
         """What the file gives, (n, outputs) float64; of one number per row (n, 1)."""
         rows = ORDERS[self.order](rows)
         [given] = self.session.get_inputs()
-        [said] = self.session.run([self.output], {given.name: np.ascontiguousarray(rows, self.dtype)})
-        return np.asarray(said, np.float64).reshape(len(rows), -1)
+        [outputs] = self.session.run([self.output], {given.name: np.ascontiguousarray(rows, self.dtype)})
+        return np.asarray(outputs, np.float64).reshape(len(rows), -1)
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Network:
@@ -70,8 +71,8 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
         )
     dtype, order = _input(source, session, tuple(known["input_shape"]))
     network = Network(content, session, dtype, order, _output(source, session))
-    said = np.concatenate([network.outputs(rows) for rows in _noise(known, dtype)])
-    count, said = said.shape[1], said[np.isfinite(said).all(1)]
+    outputs = np.concatenate([network.outputs(rows) for rows in _noise(known, dtype)])
+    count, outputs = outputs.shape[1], outputs[np.isfinite(outputs).all(1)]
     if task == "regression":
         if count != 1:
             raise ShapelineError(f"models: {source} gives {count} numbers a row; a regression model gives one")
@@ -82,7 +83,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             f"models: {source} has {classes} classes and the dataset {len(known['classes'])}"
             "; give a model of these classes"
         )
-    kind = known.get("outputs") or kind_of(said, source)
+    kind = known.get("outputs") or kind_of(outputs, source)
     last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
     log.info("%s: its outputs are taken for %s", source, kind)
     return Network(content, session, dtype, order, network.output, last)
@@ -156,9 +157,9 @@ def _output(source: str, session) -> str:
     for given in session.get_outputs():
         if given.type in ("tensor(float)", "tensor(double)"):
             return given.name
-    told = ", ".join(f"{given.name} {given.type}" for given in session.get_outputs())
-    remedy = "convert it with options={'zipmap': False}" if "map(" in told else "export a model that does"
-    raise ShapelineError(f"models: {source} gives no numbers ({told}); {remedy}")
+    outputs = ", ".join(f"{given.name} {given.type}" for given in session.get_outputs())
+    remedy = "convert it with options={'zipmap': False}" if "map(" in outputs else "export a model that does"
+    raise ShapelineError(f"models: {source} gives no numbers ({outputs}); {remedy}")
 
 
 def _noise(known: dict[str, Any], dtype: type) -> list[np.ndarray]:

@@ -41,9 +41,9 @@ class Graph:
         """The same in one call."""
         from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
-        [given], [said] = self.session.get_inputs(), self.session.get_outputs()
+        [given], [result] = self.session.get_inputs(), self.session.get_outputs()
         try:
-            [outputs] = self.session.run([said.name], {given.name: np.ascontiguousarray(rows)})
+            [outputs] = self.session.run([result.name], {given.name: np.ascontiguousarray(rows)})
         except Exception as error:  # its own classes are derived from Exception itself
             if type(error).__module__ != failures.__name__:
                 raise

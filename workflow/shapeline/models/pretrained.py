@@ -98,8 +98,8 @@ def measure_card(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
     measured = {}
     for part in ("validation", "test"):
         if len(rows[part]):
-            said = _measure_scores(classifier, dataset, rows[part])
-            measured |= {f"{part}_{name}": value for name, value in said.items()}
+            scores = _measure_scores(classifier, dataset, rows[part])
+            measured |= {f"{part}_{name}": value for name, value in scores.items()}
     log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in measured.items() if isinstance(value, float)))
     used = (*PACKAGES[classifier.framework], *(["transformers"] if "transformers" in sys.modules else []), "numpy")
     versions = {name: importlib.metadata.version(name) for name in used}

@@ -76,8 +76,8 @@ class TextNetwork(nn.Module):
         """What the tokens of each layer attend to, (n, heads, t, t); t: of the longest row, padding left out."""
         ids = self._trimmed(ids.long())
         with self.plainly():
-            said = self.model(input_ids=ids, **self._attention_inputs(ids), output_attentions=True)
-        layers = getattr(said, "attentions", None) or [None]
+            output = self.model(input_ids=ids, **self._attention_inputs(ids), output_attentions=True)
+        layers = getattr(output, "attentions", None) or [None]
         whole = all(layer is not None and layer.shape[-2:] == (ids.shape[1],) * 2 for layer in layers)
         if not whole or getattr(self.model.config, "classifier_pooling", "cls") != "cls":
             raise ShapelineError(
@@ -112,8 +112,8 @@ class TextNetwork(nn.Module):
         return beside
 
     def _logits(self, **given: torch.Tensor) -> torch.Tensor:
-        said: Any = self.model(**given)
-        logits = getattr(said, "logits", said)
+        output: Any = self.model(**given)
+        logits = getattr(output, "logits", output)
         return logits if self.order is None else logits[:, self.order]
 
 
@@ -143,8 +143,8 @@ def task_of(model: Any) -> str:
 
 def most_positions(model: nn.Module) -> int | None:
     """How many tokens a model of transformers has positions for; None where their number is not bounded."""
-    said = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    bounds = [said] if isinstance(said, int) and said > 0 else []
+    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    bounds = [limit] if isinstance(limit, int) and limit > 0 else []
     for name, part in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(part, nn.Embedding):
             # Some count the places from behind the padding's own.

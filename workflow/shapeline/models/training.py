@@ -291,11 +291,11 @@ def _identify_run(
     classifier: Classifier, train: tuple[Any, np.ndarray], settings: Settings, seed: int, initialise: bool
 ) -> str:
     """The digest of all that a state depends on; the number of epochs only where the learning rate depends on it."""
-    told = dataclasses.asdict(settings) | {"architecture": classifier.architecture, "sizes": classifier.sizes}
-    told["framework"] = classifier.framework
+    facts = dataclasses.asdict(settings) | {"architecture": classifier.architecture, "sizes": classifier.sizes}
+    facts["framework"] = classifier.framework
     if settings.schedule != "cosine":
-        del told["epochs"]
-    digest = hashlib.sha256(json.dumps({**told, "seed": seed}, sort_keys=True, default=str).encode())
+        del facts["epochs"]
+    digest = hashlib.sha256(json.dumps({**facts, "seed": seed}, sort_keys=True, default=str).encode())
     inputs = train[0].stored if isinstance(train[0], StoredImages) else train[0]
     start = [] if initialise else backend(classifier.framework).state(classifier.module).values()
     for array in (inputs, train[1], *start):

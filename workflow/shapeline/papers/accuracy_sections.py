@@ -132,17 +132,17 @@ def header(found: Accuracy) -> HTML:
 
 def _answers(found: Accuracy) -> list[tuple[str, str]]:
     """For each budget the estimator of least mean error, and from which cost of an evaluation on."""
-    told = []
+    verdicts = []
     for times, rows in found.means.groupby("times"):
         ranked = rows.set_index("estimator").sort_values("ratio")
         name, best = ranked.index[0], ranked.iloc[0]
         if name == BASE:
-            told.append((f"At {number(times)} d evaluations: {BASE}.", "No other estimator has a smaller mean error."))
+            verdicts.append((f"At {number(times)} d evaluations: {BASE}.", "No estimator has a smaller mean error."))
             continue
         size = f"Its error is {_ratio(best)} times that of {BASE} over {number(best['games'])} games"
         sure = "" if best["high"] < 1 else " (not significant)"
-        told.append((f"At {number(times)} d evaluations: {name}.", f"{size}{sure}; {_pays(found, name, times)}."))
-    return told
+        verdicts.append((f"At {number(times)} d evaluations: {name}.", f"{size}{sure}; {_pays(found, name, times)}."))
+    return verdicts
 
 
 def _ratio(row) -> str:

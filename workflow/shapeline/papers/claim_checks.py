@@ -133,8 +133,8 @@ def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Fi
             f"RMSE {number(found.error, whole=False)}: {number(found.first)} evaluations against {number(found.second)}"
         )
         mean, low, high = (number(side, whole=False) for side in (found.ratio, found.low, found.high))
-        told = verdict(math.log(found.low), math.log(found.high), bar=math.log(least))
-        return Finding(f"{mean} times as many ({low} to {high}); {at}", VERDICTS[told])
+        result = verdict(math.log(found.low), math.log(found.high), bar=math.log(least))
+        return Finding(f"{mean} times as many ({low} to {high}); {at}", VERDICTS[result])
 
     return check
 
@@ -157,8 +157,8 @@ def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], F
             return Finding(f"too few scores of {first} and {second}", UNTESTABLE)
         row = intervals(logs[:, None]).loc[0, ["mean", "low", "high"]]
         mean, low, high = (number(math.exp(value), whole=False) for value in row)
-        told = verdict(row["low"], row["high"], bar=math.log(least))
-        return Finding(f"{mean} times ({low} to {high})", VERDICTS[told])
+        result = verdict(row["low"], row["high"], bar=math.log(least))
+        return Finding(f"{mean} times ({low} to {high})", VERDICTS[result])
 
     return check
 

@@ -82,10 +82,10 @@ def read(file: Path) -> Page:
     if not top:
         raise ShapelineError(f"{file}: no page of an experiment; name the folder of the pages, results/reports")
     facts = {name: html.unescape(value) for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", top[3])}
-    advice = [html.unescape(said) for said in re.findall(r"<(?:li|p)><b>(.*?)</b>", top[2], re.S)]
+    advice = [html.unescape(one) for one in re.findall(r"<(?:li|p)><b>(.*?)</b>", top[2], re.S)]
     costs = _tables(text, "seconds, total")
-    said = [row["seconds, total"].replace(",", "").replace("−", "-") for row in costs]
-    spent = [float(one) for one in said if one[:1].isdigit()]
+    seconds = [row["seconds, total"].replace(",", "").replace("−", "-") for row in costs]
+    spent = [float(one) for one in seconds if one[:1].isdigit()]
     claims = [(row["claim"], row["found here"], row["verdict"]) for row in _tables(text, "verdict") if "claim" in row]
     return Page(file.stem, html.unescape(top[1]), facts, advice, claims, sum(spent) if spent else None, _points(text))
 
@@ -109,8 +109,8 @@ def _points(text: str) -> tuple[pd.DataFrame, str] | None:
     for alt, subset, kept, caption in SHOWN.findall(text):
         if "means against evaluations" in alt and kept:
             first, _, rest = html.unescape(caption).partition(". ")
-            told = f"{first}\n{textwrap.fill(html.unescape(subset), 70)}".strip()
-            return pd.read_csv(io.StringIO(html.unescape(kept))), ". ".join([told, rest])
+            caption = f"{first}\n{textwrap.fill(html.unescape(subset), 70)}".strip()
+            return pd.read_csv(io.StringIO(html.unescape(kept))), ". ".join([caption, rest])
     return None
 
 

@@ -1,7 +1,7 @@
 """Every colour of a page and of its figures; no other module has one of its own. `styling` gives labels theirs.
 
 What speaks for the class explained is blue and what speaks against it orange, in words, maps, tables and bars alike:
-of equal lightness at equal size, and told apart by people who do not see red and green.
+of equal lightness at equal size, and distinguishable without seeing red and green.
 """
 
 PAPER, INK = "#ffffff", "#1a1a1a"

@@ -112,12 +112,12 @@ def figure(
     lay_out(drawing)
     for observe in observers:
         observe(drawing, alt, numbers)
-    width, said = round(drawing.get_figwidth() * PIXELS_PER_INCH), html.escape(alt, quote=True)
+    width, description = round(drawing.get_figwidth() * PIXELS_PER_INCH), html.escape(alt, quote=True)
     if vector:
-        image = f'<svg role="img" aria-label="{said}" width="{width}" {_vectors(drawing, numbers)}'
+        image = f'<svg role="img" aria-label="{description}" width="{width}" {_vectors(drawing, numbers)}'
     else:
         source = f"data:image/png;base64,{base64.b64encode(_pixels(drawing)).decode()}"
-        image = f'<img width="{width}" alt="{said}" src="{source}">'
+        image = f'<img width="{width}" alt="{description}" src="{source}">'
     legend = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     return HTML(f'<figure><div class="wide">{image}</div>{legend}</figure>')
 

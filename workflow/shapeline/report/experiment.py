@@ -344,8 +344,8 @@ def near_chance(results: Results) -> str | None:
     """
     card, data = results.model_card, results.dataset_card
     if card.get("test_r2") is not None:
-        told = f"Its R² on the test part is {card['test_r2']:.2f}: always naming the mean does as well."
-        return told if card["test_r2"] <= 0 else None
+        quality = f"Its R² on the test part is {card['test_r2']:.2f}: always naming the mean does as well."
+        return quality if card["test_r2"] <= 0 else None
     counts = (data.get("counts") or {}).get("test") or {}
     rows = sum(counts.values())
     if card.get("test_accuracy") is None or not rows or data.get("task") == "multilabel" or other_data(results):

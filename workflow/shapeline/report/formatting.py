@@ -97,10 +97,10 @@ def plain(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def merged(told: Iterable[Mapping | None]) -> str:
+def merged(mappings: Iterable[Mapping | None]) -> str:
     """What several say of the same names, in one line: 'name value, name value or another'."""
     values: dict[str, set[str]] = {}
-    for each in told:
+    for each in mappings:
         for name, value in (each or {}).items():
             values.setdefault(name, set()).add(plain(value))
     return ", ".join(f"{name} {' or '.join(sorted(values[name]))}" for name in sorted(values))

@@ -49,7 +49,7 @@ COLUMNS = {
 def row_of(result: Results) -> dict:
     card, rows = result.dataset_card, experiment.part_sizes(result.dataset_card)
     trained_on = experiment.other_data(result)
-    told = [f"the model was trained and tested on {trained_on}"] if trained_on else []
+    remarks = [f"the model was trained and tested on {trained_on}"] if trained_on else []
     return {
         "dataset": card["source"],
         "title": f"{card['name']}, synthetic" if card.get("synthetic") else card["name"],
@@ -60,7 +60,7 @@ def row_of(result: Results) -> dict:
         "model": result.model_card.get("architecture", "none"),
         "parameters": result.model_card.get("parameters"),
         "accuracy": result.model_card.get("test_accuracy"),
-        "note": "; ".join([*told, *filter(None, [card.get("subset")]), *(card.get("notes") or [])]),
+        "note": "; ".join([*remarks, *filter(None, [card.get("subset")]), *(card.get("notes") or [])]),
     }
 
 

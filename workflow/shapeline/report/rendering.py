@@ -229,9 +229,9 @@ def _add_remark(body: str, remark: str) -> str:
     """Return the body with a remark under each figure, and in the description of its image."""
     if not remark:
         return body
-    told = markup.escape(remark, quote=True)
-    body = re.sub(r'(<svg role="img" aria-label="[^"]*"[^>]*>)', rf"\1<desc>{told}</desc>", body)
-    return body.replace("</figure>", f'<p class="note">Data: {told}.</p></figure>')
+    title = markup.escape(remark, quote=True)
+    body = re.sub(r'(<svg role="img" aria-label="[^"]*"[^>]*>)', rf"\1<desc>{title}</desc>", body)
+    return body.replace("</figure>", f'<p class="note">Data: {title}.</p></figure>')
 
 
 def linked(text: str, stem: str) -> str:

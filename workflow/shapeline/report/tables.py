@@ -45,15 +45,15 @@ def health(results: Results) -> pd.DataFrame:
 def _packages(results: Results) -> dict[str, str]:
     """Return the packages of each method whose version differs from the installed one, or from that of most methods."""
     shards = {
-        (label, place): told.get("versions", {})
+        (label, place): metadata.get("versions", {})
         for label, files in results.metadata.items()
-        for place, told in enumerate(files)
+        for place, metadata in enumerate(files)
     }
-    said: dict[str, dict[str, None]] = {}
+    warnings: dict[str, dict[str, None]] = {}
     for (label, _), packages in differing(shards).items():
         for name, (theirs, here) in packages.items():
-            said.setdefault(label, {})[f"{name} {theirs}, not {here}"] = None
-    return {label: "⚠ " + "; ".join(texts) for label, texts in said.items()}
+            warnings.setdefault(label, {})[f"{name} {theirs}, not {here}"] = None
+    return {label: "⚠ " + "; ".join(texts) for label, texts in warnings.items()}
 
 
 def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:

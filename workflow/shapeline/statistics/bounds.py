@@ -166,11 +166,11 @@ PARTS = ("instances", "repetitions", "training_seeds", "rest")
 def variance_components(values: np.ndarray, same_samples: bool = True) -> dict[str, float]:
     """Variance components by the analysis of variance: instances, samples, seeds, rest; NaN for one of one level.
 
-    values: (instances, samples, seeds). Samples are nested in instances, since each instance has its own; seeds
-    are crossed with instances. same_samples: the r-th sample of an instance is one design for every
-    training seed; else it is new in each, and samples are what differs within an instance and a training. rest: what training and instance, or
-    training and sample, do together; with one training the samples hold what is left. An instance with a missing value
-    is left out. Every mean square is set equal to its expectation (Searle, Casella & McCulloch 1992, chapters 3 and 4),
+    values: (instances, samples, training seeds). Samples are nested in instances, since each instance has its own;
+    training seeds are crossed with instances. same_samples: the r-th sample of an instance is one design for every
+    training seed; else samples differ within an instance and a seed. rest: the interaction of seed and instance, or
+    of seed and sample; with one training seed the samples hold the remainder. An instance with a missing value is
+    left out. Every mean square is set equal to its expectation (Searle, Casella & McCulloch 1992, chapters 3 and 4),
     which is unbiased; a negative component is given as 0.
     """
     values = np.asarray(values, float)
@@ -269,7 +269,7 @@ def ahead_of(values: pd.DataFrame, first: str, better: str = "lower", block=None
     leads = kept.drop(columns=first).rsub(kept[first], axis=0).mul(sign)
     table = intervals(leads, block, together=True)
     count = int(table["units"].min()) if len(table) else 0
-    told = enough(count, block is not None)
-    table["verdict"] = [verdict(row.low, row.high) if told else OPEN for row in table.itertuples()]
+    suffices = enough(count, block is not None)
+    table["verdict"] = [verdict(row.low, row.high) if suffices else OPEN for row in table.itertuples()]
     verdicts = set(table["verdict"]) or {OPEN}
     return Claim(FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS, table.drop(columns="units"))

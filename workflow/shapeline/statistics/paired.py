@@ -110,7 +110,7 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
     instances or of the means of blocks; 1 where all are equal), p_holm (Holm 1979, over all pairs of the table); effect
     (matched-pairs rank-biserial correlation, 1 where the better wins everywhere, below 0 where the ranks speak for the
     worse mean; Kerby 2014); wins (share of instances, ties half); n; needed (instances, as of `needed`); sure (whether
-    the better is told from the worse: p_holm below 0.05, ranks and interval that speak for it, and at least 6 instances
+    the difference is significant: p_holm below 0.05, ranks and interval that speak for it, and at least 6 instances
     or 12 blocks).
     """
     means = values.mean().sort_index()
@@ -139,8 +139,8 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
         }
     )
     apart = (table["low"] > 0) | (table["high"] < 0)
-    told = enough(len(compared), block is not None)
-    return table.assign(sure=told & (table["p_holm"] < SURE) & (table["effect"] > 0) & apart)
+    suffices = enough(len(compared), block is not None)
+    return table.assign(sure=suffices & (table["p_holm"] < SURE) & (table["effect"] > 0) & apart)
 
 
 def holm(p: np.ndarray) -> np.ndarray:

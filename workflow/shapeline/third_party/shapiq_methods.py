@@ -34,16 +34,16 @@ def approximate(
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         task = {"approximator": approximator, "d": v.d, "budget": budget, "seed": seed}
         if python:
-            said = shapiq_process.approximate(python, task, lambda masks: v(np.atleast_2d(masks)))
+            reply = shapiq_process.approximate(python, task, lambda masks: v(np.atleast_2d(masks)))
         else:
             with numpy_seeded(seed):
-                said = shapiq_process.answer(task, v)
-        if "scores" in said:
-            return np.array(said["scores"])
-        message = said["message"].partition("\n")[0]
-        if said["error"] == "failure":
+                reply = shapiq_process.answer(task, v)
+        if "scores" in reply:
+            return np.array(reply["scores"])
+        message = reply["message"].partition("\n")[0]
+        if reply["error"] == "failure":
             raise MethodFailure("no design", f"{approximator} of {budget} evaluations: {message}")
-        if said["error"] == "name":
+        if reply["error"] == "name":
             release = shapiq_process.version_in(python) if python else version("shapiq")
             message = f"shapiq {release} has no approximator '{approximator}' of Shapley values; it has {message}"
         raise ShapelineError(f"peer_shapiq: {message}")

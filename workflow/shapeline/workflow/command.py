@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a CSV or Parquet table, a CSV of texts, a folder of images by class, a .jsonl file of prompts, or a "
         "model beside one of these",
     )
-    init.add_argument("--target", help="the column of classes or numbers; by default guessed, and told")
+    init.add_argument("--target", help="the column of classes or numbers; by default guessed and reported")
     init.add_argument(
         "--model",
         help="a file of a model, a folder of transformers, or path/to/file.py:function; else trained",

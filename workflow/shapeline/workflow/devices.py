@@ -57,7 +57,7 @@ def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> 
     if "SLURM_JOB_ID" in os.environ:
         log.info("running on GPU %s, given by Slurm", ",".join(devices))
         return "cuda"
-    told = False
+    reported = False
     while True:
         for slot, name in [(slot, name) for slot in range(jobs_per_gpu) for name in devices]:
             file = f"shapeline-gpu-{re.sub('[^A-Za-z0-9-]', '_', name)}-{slot}.lock"  # a MIG name may hold slashes
@@ -70,9 +70,9 @@ def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> 
             os.environ["CUDA_VISIBLE_DEVICES"] = name
             log.info("running on GPU %s", name)
             return "cuda"
-        if not told:
+        if not reported:
             log.info("waiting for one of %d GPU(s)", len(devices))
-            told = True
+            reported = True
         time.sleep(1)
 
 

@@ -91,8 +91,8 @@ def devices(config: Config) -> Iterator[tuple[str, str]]:
     yield f"{processors()} cores, {format_bytes(psutil.virtual_memory().total)} memory", ""
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-        told = subprocess.run(query, capture_output=True, text=True)
-        for gpu in (told.stdout if told.returncode == 0 else told.stderr).splitlines():
+        query_result = subprocess.run(query, capture_output=True, text=True)
+        for gpu in (query_result.stdout if query_result.returncode == 0 else query_result.stderr).splitlines():
             yield f"nvidia-smi: {gpu}", ""
     visible = visible_devices()
     if config.device == "cpu":
@@ -112,18 +112,18 @@ def devices(config: Config) -> Iterator[tuple[str, str]]:
 
 def data(config: Config) -> Iterator[tuple[str, str]]:
     """Every dataset of the run: prepared, read from a path, or which files are there and which are not."""
-    told, mirror = set(), config.data.mirror
+    seen, mirror = set(), config.data.mirror
     if mirror and not sources.is_address(mirror) and not sources.expand(mirror).is_dir():
         instead = "" if config.data.offline else "; files are downloaded from their official addresses"
         yield f"data.mirror: folder {mirror} not found{instead}", ""
     for name in config.run:
         for dataset in paths.datasets_of(config, name):
-            if dataset not in told:
+            if dataset not in seen:
                 yield _whole(config, dataset), ""
         for source, file, place in estimates.downloads(config, name):
-            if place not in told:
+            if place not in seen:
                 yield _file(config, source, file, Path(place))
-        told |= {*paths.datasets_of(config, name), *(place for _, _, place in estimates.downloads(config, name))}
+        seen |= {*paths.datasets_of(config, name), *(place for _, _, place in estimates.downloads(config, name))}
     yield from ((line, "") for line in paths.not_here(config))
 
 
@@ -143,25 +143,25 @@ def _whole(config: Config, dataset: str) -> str:
 
 def _file(config: Config, source: str, file: RemoteFile, place: Path) -> tuple[str, str]:
     size = format_bytes(file.size or file.about)
-    told = f"  {place}: "
+    line = f"  {place}: "
     if place.exists():
         problem = _unlike(file, place)
         problem = problem and f"{place} is not the official file ({problem}); delete it, or put the official one there"
-        return f"{told}there, {format_bytes(place.stat().st_size)}", problem
+        return f"{line}there, {format_bytes(place.stat().st_size)}", problem
     mirror = config.data.mirror
     if mirror and not sources.is_address(mirror):
         if (sources.expand(mirror) / source / file.name).is_file():
-            return f"{told}in the mirror, {size}", ""
+            return f"{line}in the mirror, {size}", ""
     elif mirror and not config.data.offline:
-        return f"{told}not downloaded, {size}, from {mirror}", ""
+        return f"{line}not downloaded, {size}, from {mirror}", ""
     if not file.urls:
         return (
-            f"{told}missing, {size}; place it by hand",
+            f"{line}missing, {size}; place it by hand",
             f"{place} has to be placed by hand (about {size}): get it at {file.page}",
         )
     if config.data.offline:
-        return f"{told}missing, {size}", f"data.offline is set and {place} is missing: get it at {file.urls[0]}"
-    return f"{told}not downloaded, {size}, from {file.urls[0]}", ""
+        return f"{line}missing, {size}", f"data.offline is set and {place} is missing: get it at {file.urls[0]}"
+    return f"{line}not downloaded, {size}, from {file.urls[0]}", ""
 
 
 def _unlike(file: RemoteFile, place: Path) -> str:
@@ -187,15 +187,15 @@ def space(config: Config) -> Iterator[tuple[str, str]]:
             yield f"{folder}: cannot be written", f"{there} cannot be written, and {folder} has to be"
     for there, folders, needed in wanted.values():
         free = shutil.disk_usage(there).free
-        told = f"{' and '.join(folders)}: about {format_bytes(needed)} to be written, {format_bytes(free)} free"
-        yield told, f"the disk is too small: {told}" if SPARE * needed > free else ""
+        line = f"{' and '.join(folders)}: about {format_bytes(needed)} to be written, {format_bytes(free)} free"
+        yield line, f"the disk is too small: {line}" if SPARE * needed > free else ""
     memory = psutil.virtual_memory().total
     for dataset in sorted({dataset for name in config.run for dataset in paths.datasets_of(config, name)}):
         needed = _estimate_memory(config, dataset)
-        told = f"{dataset}: about {format_bytes(needed)} in memory, in each job that reads it"
-        problem = f"the memory, {format_bytes(memory)}, is too small for {told}; make `size` smaller"
+        line = f"{dataset}: about {format_bytes(needed)} in memory, in each job that reads it"
+        problem = f"the memory, {format_bytes(memory)}, is too small for {line}; make `size` smaller"
         if needed > 1e9:
-            yield told, problem if needed > memory else ""
+            yield line, problem if needed > memory else ""
 
 
 def _count_missing_bytes(config: Config) -> dict[str, float]:

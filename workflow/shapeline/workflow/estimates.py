@@ -176,16 +176,16 @@ def estimate_run(config: Config) -> tuple[float, float]:
 
 def memory_lines(config: Config) -> list[str]:
     """A line for each label under `run` whose design takes much memory in each of its jobs."""
-    told = []
+    lines = []
     for name in config.run:
         for label in runs.labels(config, name):
             if (needed := design_bytes(config, name, label)) > MUCH_MEMORY:
-                told.append(
+                lines.append(
                     f"{name}: each job of {label} takes about {format_bytes(needed)} of memory for its design "
                     "alone; run "
                     "few jobs at a time, or choose coarser features, a smaller budget or sample_shapley"
                 )
-    return told
+    return lines
 
 
 def design_bytes(config: Config, name: str, label: str) -> float:

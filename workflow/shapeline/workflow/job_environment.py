@@ -71,7 +71,7 @@ def start(snakemake, libraries: str = "") -> str:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a fork of the server ignores it until here
     _watch_parents()
     keep_freed_memory()
-    # Snakemake sets OMP_NUM_THREADS; TensorFlow asks these instead, and writes to the terminal unless told not to.
+    # Snakemake sets OMP_NUM_THREADS; TensorFlow asks these instead, and writes to the terminal unless this is set.
     os.environ |= {f"TF_NUM_{kind}OP_THREADS": str(snakemake.threads) for kind in ("INTRA", "INTER")}
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     asked = snakemake.resources
@@ -116,8 +116,8 @@ def inputs_stayed(paths: Iterable[str]) -> Callable[[], None]:
 
     def stamp(path: str) -> tuple[int, int] | None:
         with contextlib.suppress(OSError):
-            told = os.stat(path)
-            return told.st_mtime_ns, told.st_size
+            status = os.stat(path)
+            return status.st_mtime_ns, status.st_size
         return None
 
     found = {path: stamp(path) for path in map(str, paths) if not os.path.isdir(path)}

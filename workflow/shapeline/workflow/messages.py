@@ -41,36 +41,36 @@ def version_lines(config: Config) -> list[str]:
     here; reads what the files say of themselves."""
     from shapeline import scores  # pandas: only where a run starts
 
-    told = []
+    lines = []
     for experiment in config.run:
         files = {
             path: label
             for label in runs.all_labels(config, experiment)
             for path in paths.score_files(config, experiment, label)
         }
-        said, rows_of = {}, {}
+        versions, rows_of = {}, {}
         for path in filter(os.path.exists, files):
             with contextlib.suppress(ShapelineError):  # of a damaged file, which the job that reads it names
-                told_by = scores.metadata(path)
-                said[path] = told_by.get("versions", {})
-                rows_of[path] = told_by.get("framework"), told_by.get("row_types")
+                metadata = scores.metadata(path)
+                versions[path] = metadata.get("versions", {})
+                rows_of[path] = metadata.get("framework"), metadata.get("row_types")
         encoded = [files[path] for path, (framework, rows) in rows_of.items() if framework == "function" and not rows]
         if encoded:
-            told.append(
+            lines.append(
                 f"{experiment}: scores of {', '.join(dict.fromkeys(encoded))} were computed from rows encoded as "
                 "float32; they are computed again from rows in their own types"
             )
-        apart = differing(said)
+        apart = differing(versions)
         labels: dict[tuple, list[str]] = {}
         for path, packages in apart.items():
             for package, (theirs, here) in packages.items():
                 labels.setdefault((package, theirs, here), []).append(files[path])
-        told += [
+        lines += [
             f"{experiment}: scores of {', '.join(dict.fromkeys(names))} were made with {package} {theirs} and {here} "
-            "is here, which may change numbers; `versions: strict` in the configuration makes them anew"
+            "is installed, which may change numbers; `versions: strict` in the configuration re-computes them"
             for (package, theirs, here), names in sorted(labels.items())
         ]
-    return told
+    return lines
 
 
 def flagged_lines(config: Config, asked: Collection[str | None]) -> list[str]:
@@ -78,7 +78,7 @@ def flagged_lines(config: Config, asked: Collection[str | None]) -> list[str]:
     flagged, with how many."""
     from pyarrow import parquet
 
-    told = []
+    lines = []
     for experiment in filter(asked.__contains__, config.run):
         for label in runs.labels(config, experiment):
             rows = [
@@ -90,5 +90,5 @@ def flagged_lines(config: Config, asked: Collection[str | None]) -> list[str]:
             named = Counter(row["warning"] for row in rows if row["status"] == "ok" and row["warning"])
             what = [f"{failed} failed"] * bool(failed) + [f"{count} {flag}" for flag, count in named.items()]
             if what:
-                told.append(f"{experiment}: {label}: of {len(rows)} explanations {', '.join(what)}")
-    return told
+                lines.append(f"{experiment}: {label}: of {len(rows)} explanations {', '.join(what)}")
+    return lines

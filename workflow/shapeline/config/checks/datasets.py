@@ -79,17 +79,17 @@ def other_data(config: Config, name: str, experiment: Experiment) -> Iterator[st
         return
     try:
         trained, explained = (compatibility.told_by(source_of(dataset), canonical(dataset)) for dataset in (own, other))
-    except ShapelineError:  # told where the dataset is
+    except ShapelineError:  # reported by the check of the dataset
         return
     any_size = model.source is not None or getattr(ARCHITECTURES.get(model.architecture), "any_size", False)
-    told = compatibility.difference(trained, explained, any_size)
+    differs = compatibility.difference(trained, explained, any_size)
     same = "tokenizer" in trained and "tokenizer" in explained  # `difference` compared them
-    if told is None and trained.get("unit") == explained.get("unit") == "word" and not same:
-        told = "each dataset of words has a vocabulary of its own"
-    if told:
+    if differs is None and trained.get("unit") == explained.get("unit") == "word" and not same:
+        differs = "each dataset of words has a vocabulary of its own"
+    if differs:
         yield (
             f"{where}: models.{experiment.model} is trained on {model.dataset} and cannot explain "
-            f"{experiment.dataset}: {told}; set another dataset or model"
+            f"{experiment.dataset}: {differs}; set another dataset or model"
         )
 
 

@@ -111,7 +111,7 @@ def _place(config: Config, name: str, experiment: Experiment) -> Place:
         return place
     try:
         return replace(place, shape=feature_shape(config, experiment))
-    except ShapelineError:  # told by features_can_be_cut
+    except ShapelineError:  # reported by features_can_be_cut
         return place
 
 
@@ -214,7 +214,7 @@ def _patches_left_out(place: Place) -> Iterator[str]:
             yield f"{place.where}.{key}: under reference: delete a model runs plain; remove the key"
     try:
         side = folders.patch_left_out(model.source) if of_folder else None
-    except ShapelineError:  # told by the rules of models
+    except ShapelineError:  # reported by the checks of models
         return
     if of_folder and side is None:
         yield (

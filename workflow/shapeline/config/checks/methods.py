@@ -212,7 +212,7 @@ def network(label: MethodPlace) -> Iterator[str]:
             of = f"models.{label.place.experiment.model}"
             yield f"{label.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
     elif "estimator" in method.needs and list(kind_of_data(label)):
-        return  # told there
+        return  # reported there
     elif "estimator" in method.needs and kind_of(model.source, model.framework) not in ESTIMATORS:
         of, trees = f"models.{label.place.experiment.model}", " or boosted trees" * (name == "tree_shap")
         yield f"{label.where}: {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
@@ -247,7 +247,7 @@ def _has_no_grid(model: Model) -> bool:
     """Whether a folder holds a transformer whose last tokens are not those of its patches."""
     try:
         return kind_of(model.source, model.framework) == "folder" and folders.changes_its_grid(model.source)
-    except ShapelineError:  # told by the rules of models
+    except ShapelineError:  # reported by the checks of models
         return False
 
 

@@ -346,8 +346,8 @@ def select_method(results: Results, method: str) -> list[str]:
 def read_details(frame: pd.DataFrame, name: str) -> pd.Series:
     """What a method said of each instance beside its scores, by instance (mean over repeats), where it said it."""
     fine = experiment.good(frame)
-    told = [json.loads(details).get(name) if isinstance(details, str) else None for details in fine["details"]]
-    values = pd.Series(told, fine["instance"].to_numpy(), dtype=float).dropna()
+    numbers = [json.loads(details).get(name) if isinstance(details, str) else None for details in fine["details"]]
+    values = pd.Series(numbers, fine["instance"].to_numpy(), dtype=float).dropna()
     return values.groupby(level=0).mean()
 
 

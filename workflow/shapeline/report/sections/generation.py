@@ -38,9 +38,9 @@ def header(results: Results, cards: HTML | None) -> HTML:
         "evaluations": number(sum(experiment.spent(frame) for frame in results.scores.values())),
         "failed rows": number(experiment.count_failures(results)),
     }
-    told = results.settings["prompts"]
+    settings = results.settings["prompts"]
     given = f"{format_count(own, 'answer')} of {len(rows)} {'is' if own == 1 else 'are'} the model's own."
-    sentences = [f"Language model: {told['model']}. {given}", *([] if cards else [_recommend_by_error(results)])]
+    sentences = [f"Language model: {settings['model']}. {given}", *([] if cards else [_recommend_by_error(results)])]
     return common.top(results.settings.get("title") or results.experiment, (), sentences, facts, cards)
 
 
@@ -99,8 +99,8 @@ def _prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
         yield note(f"{leading} failed: {_reason(frame, row['instance'])}")
     else:
         half = None if spread is None else LEVEL * spread
-        told = [("", row["parts"], scores, half, None)]
-        yield HTML(explanations.coloured_words(told, what="the answer").data)
+        panels = [("", row["parts"], scores, half, None)]
+        yield HTML(explanations.coloured_words(panels, what="the answer").data)
         yield from _tokens(row, frame)
     shown = {**row, "game": _cut(row["question"]), "players": [_cut(part, 60) for part in row["parts"]]}
     yield folded("Scores of the parts by each method", join_parts(*game.show_scores(results, shown)))

@@ -215,8 +215,8 @@ def signless(results: Results) -> str:
             without.append(label)
         elif method.is_one_sided(entry.get("parameters") or {}):
             positive.append(label)
-    said = [("without a sign", without), ("only what is positive", positive)]
-    listed = "; ".join(f"{words}: {', '.join(labels)}" for words, labels in said if labels)
+    parts = [("without a sign", without), ("only what is positive", positive)]
+    listed = "; ".join(f"{words}: {', '.join(labels)}" for words, labels in parts if labels)
     return listed and f" ({listed})"
 
 
@@ -228,9 +228,9 @@ def explanations(results: Results) -> HTML:
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
         regression = results.dataset_card.get("task") == "regression"
-        told = signs("a larger prediction" if regression else experiment.explained_class(results))
+        meaning = signs("a larger prediction" if regression else experiment.explained_class(results))
         caption = (
-            f"{told}{signless(results)}. Every map is scaled by its "
+            f"{meaning}{signless(results)}. Every map is scaled by its "
             "own largest magnitude, written below it: compare places within a map, not colours between maps."
             f"{experiment.rows_shown(results)}"
         )
@@ -267,18 +267,18 @@ def intervals(results: Results, instances: Sequence[int]) -> dict[str, list[np.n
 
 def order_note(results: Results) -> HTML | None:
     """How far the order of the largest scores is settled, by label; None where no label says how wrong it is."""
-    told = []
+    medians = []
     for label, frame in results.scores.items():
         rows = experiment.good(frame).reindex(columns=["scores", "standard_error"]).dropna()
         pairs = [(np.asarray(one)[None], np.asarray(spread)[None]) for one, spread in rows.itertuples(index=False)]
         places = np.array([settled_places(*pair)[0] for pair in pairs])
         if len(places):
-            told.append(f"{label} {number(np.median(places))} ({share((places > 0).mean())} settle the first)")
-    if not told:
+            medians.append(f"{label} {number(np.median(places))} ({share((places > 0).mean())} settle the first)")
+    if not medians:
         return None
     return note(
         "Settled order (median over explanations): number of largest scores that differ significantly, at 95 %, from "
-        f"all smaller ones: {'; '.join(told)}. Below these, the order is not significant."
+        f"all smaller ones: {'; '.join(medians)}. Below these, the order is not significant."
     )
 
 

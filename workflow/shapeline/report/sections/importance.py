@@ -77,8 +77,8 @@ def thumbnail(results: Results, label: str | None) -> str:
             return ""
         shape = images.shape[-2:]
         pixels = score_maps.SIGNS(0.5 + 0.5 * size.reshape(shape) / (size.max() or 1.0))[..., :3]
-        said = html.escape(f"Mean |score| per pixel by {label}", quote=True)
-        return f'<img width="96" alt="{said}" src="{to_data_uri(pixels)}">'
+        alt = html.escape(f"Mean |score| per pixel by {label}", quote=True)
+        return f'<img width="96" alt="{alt}" src="{to_data_uri(pixels)}">'
     if results.dataset_card["kind"] == "text":
         rows = mean_words(results, label).head(5)
         names, sizes = list(rows["word"]), rows["mean"].to_numpy()

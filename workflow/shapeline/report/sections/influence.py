@@ -82,39 +82,39 @@ def _costs(results: Results) -> list[tuple[str, str]]:
     """Return the cost per instance of each measure, where no metric ranks them."""
     free = [label for label in data_labels(results) if not METHODS[results.labels[label]["method"]].asks_model]
     each = 1000 * experiment.mean_seconds(results).reindex(free)
-    told = ", ".join(f"{label} {number(time, 2, whole=False)} ms" for label, time in each.items() if np.isfinite(time))
+    times = ", ".join(f"{label} {number(time, 2, whole=False)} ms" for label, time in each.items() if np.isfinite(time))
     more = (
         "Without a model no metric ranks the measures; compare their axioms and their agreement below. Cost per "
-        f"instance: {told}, and no model evaluations."
+        f"instance: {times}, and no model evaluations."
     )
-    return [("No recommendation.", more)] * bool(told)
+    return [("No recommendation.", more)] * bool(times)
 
 
 def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
-    """Return the findings in sentences; rows: labelled instances read; advised: whether recommendations precede."""
+    """Return the findings in lines; rows: labelled instances read; advised: whether recommendations precede."""
     free = [label for label in data_labels(results) if not METHODS[results.labels[label]["method"]].asks_model]
     points = number(len(results.instances))
     measures = ", ".join(free) or "no measure"
-    said = [f"Influence of each feature at {points} instances, from {number(rows)} labelled rows only ({measures})."]
+    lines = [f"Influence of each feature at {points} instances, from {number(rows)} labelled rows only ({measures})."]
     if results.model_card:
-        said += findings.headlines(results, advised)
+        lines += findings.headlines(results, advised)
     else:
-        said.append("No model is used; a class named below is the label of the instance.")
+        lines.append("No model is used; a class named below is the label of the instance.")
     pair = _pair(results)
     if pair:
         values = cosine(*pair.values())
         if len(values):
             mim, parzen = pair
             verdict = "no lower than" if values.mean() >= PAPER_COSINE else "below"
-            said.append(
+            lines.append(
                 f"The mean cosine between {mim} and {parzen} over {number(len(values))} instances is "
                 f"{values.mean():.3f}, {verdict} the paper's {PAPER_COSINE} on its data."
             )
     empty = {label: len(sparse_rows(results.scores[label])) for label in data_labels(results)}
     if any(empty.values()):
         listed = ", ".join(f"{label} at {number(count)}" for label, count in empty.items() if count)
-        said.append(f"⚠ Empty neighbourhoods, where influences carry no information: {listed} (see Sparse data).")
-    return said
+        lines.append(f"⚠ Empty neighbourhoods, where influences carry no information: {listed} (see Sparse data).")
+    return lines
 
 
 def _pair(results: Results) -> dict[str, list]:
@@ -253,5 +253,5 @@ def masking_note(results: Results) -> HTML | None:
         kind = "evaluates the model" if METHODS[entry["method"]].asks_model else "data only"
         kind = "control" if entry.get("is_control") else kind
         best[kind] = best[kind] or f"{label} at {formatting.interval(areas.loc[label])}"
-    said = "; ".join(f"{kind}: {area}" for kind, area in best.items() if area)
-    return note(f"The lowest (best) deletion AUC, in nats: {said}.") if said else None
+    lowest = "; ".join(f"{kind}: {area}" for kind, area in best.items() if area)
+    return note(f"The lowest (best) deletion AUC, in nats: {lowest}.") if lowest else None

@@ -70,12 +70,12 @@ def _shares(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, 
 def _format_share(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
     """The share of pairs whose 95 % interval leaves out 0, over the instances where one is known."""
     spread = experiment.scores_of(results.scores[label], results.instances["instance"], "interactions_standard_error")
-    told = [
+    shares = [
         figures.told_from_zero(pairs, spread[place]) != 0
         for place, (_, pairs) in parts.items()
         if spread[place] is not None
     ]
-    return share(np.concatenate(told).mean()) if told else "–"
+    return share(np.concatenate(shares).mean()) if shares else "–"
 
 
 def _strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
@@ -114,7 +114,7 @@ def _draw_pairs(results: Results, label: str) -> Iterator[HTML]:
     surely = [figures.told_from_zero(*one) for one in zip(pairs, spread, strict=True)]
     muted = "" if all(one is None for one in spread) else " Pairs whose 95 % interval includes 0 are drawn as 0."
     titles = [experiment.instance_name(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
-    told = signs(experiment.explained_class(results))
+    meaning = signs(experiment.explained_class(results))
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
         cells = [results.features_of(image).cells[0] for image in images]
@@ -123,7 +123,7 @@ def _draw_pairs(results: Results, label: str) -> Iterator[HTML]:
         features = [[f"feature {place}" for place in range(len(row))] for row in own]
         features = features if results.features is None else [_names(results)] * len(own)
         caption = (
-            f"{told}. Dots: main effects; lines: the {figures.MOST} largest pairs, scaled by their scores; the title "
+            f"{meaning}. Dots: main effects; lines: the {figures.MOST} largest pairs, scaled by scores; the title "
             f"has the largest of each.{muted}"
         )
         yield figure(
@@ -135,10 +135,10 @@ def _draw_pairs(results: Results, label: str) -> Iterator[HTML]:
         names = words[place] if words else _names(results)
         if words:
             drawing = figures.arcs(names, row, sure, title, results.value_unit)
-            caption = f"{told}: arcs above and below the words, of the {figures.MOST} largest pairs at most.{muted}"
+            caption = f"{meaning}: arcs above and below the words, of the {figures.MOST} largest pairs at most.{muted}"
         else:
             drawing = figures.matrix(names, row, sure, results.value_unit)
-            caption = f"{title}. {told}.{muted}"
+            caption = f"{title}. {meaning}.{muted}"
         numbers = _as_rows([title], [names], [row], [both])
         yield figure(drawing, f"Main effects and pairs of {title}", caption, numbers=numbers)
 
@@ -218,12 +218,12 @@ def taken_apart(occlusion: np.ndarray, own: np.ndarray, pairs: np.ndarray) -> pd
 
 def _sizes(split: pd.DataFrame, unit: str) -> dict[str, str]:
     mean = np.sqrt((split**2).mean())
-    told = 1 - (split["residual"] ** 2).sum() / max((split["difference"] ** 2).sum(), 1e-300)
+    explained = 1 - (split["residual"] ** 2).sum() / max((split["difference"] ** 2).sum(), 1e-300)
     return {
         f"occlusion − Shapley ({unit})": number(mean["difference"]),
         "½ Σ of its pairs": number(mean["half"]),
         "remainder (orders 3 and more)": number(mean["residual"]),
-        "explained by pairs": share(told) if told >= 0 else "none",
+        "explained by pairs": share(explained) if explained >= 0 else "none",
     }
 
 

@@ -326,8 +326,8 @@ def runtime_section(results: Results) -> HTML:
         )
     excluded = sorted({entry["seconds_exclude"] for files in results.metadata.values() for entry in files
                        if entry.get("seconds_exclude")})  # fmt: skip
-    told = f" Excluded from the time: {'; '.join(excluded)}." if excluded else ""
-    return join_parts(*parts, note(f"Device: {', '.join(devices)}.{told}"))
+    remark = f" Excluded from the time: {'; '.join(excluded)}." if excluded else ""
+    return join_parts(*parts, note(f"Device: {', '.join(devices)}.{remark}"))
 
 
 def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:

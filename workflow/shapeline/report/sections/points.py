@@ -73,10 +73,10 @@ READING = (
 def picture_row(image: np.ndarray, name: str, shown: Sequence[Shown], sweep: bool = False) -> HTML:
     """The image (channels, height, width) in [0, 1], then every map beside (sweep: above) its shifted image."""
     title, *rest = name.split("\n")
-    told = html.escape(", ".join(name.split("\n")), quote=True)
-    first = f"{_img(_grey(image), f'Image: {told}')}<span><b>{html.escape(title)}</b></span>"
+    alt = html.escape(", ".join(name.split("\n")), quote=True)
+    first = f"{_img(_grey(image), f'Image: {alt}')}<span><b>{html.escape(title)}</b></span>"
     first += "".join(f"<span>{html.escape(line)}</span>" for line in rest)
-    cells = "".join(f'<div class="measure">{_draw_measure(image, measure, told)}</div>' for measure in shown)
+    cells = "".join(f'<div class="measure">{_draw_measure(image, measure, alt)}</div>' for measure in shown)
     return HTML(f'<div class="face{" sweep" if sweep else ""}"><div>{first}</div><div>{cells}</div></div>')
 
 
@@ -85,9 +85,9 @@ def _draw_measure(image: np.ndarray, measure: Shown, name: str) -> str:
     if measure.phi is None:
         return f'<span>{caption}</span><span class="flag">⚠ failed</span>'
     size = np.abs(measure.phi).max()
-    said = html.escape(measure.caption, quote=True)
-    images = _img(tinted(measure.phi), f"Influence map by {said}: {name}")
-    images += _img(_grey(shifted(image, measure.phi)), f"Image shifted along the influence by {said}: {name}")
+    quoted = html.escape(measure.caption, quote=True)
+    images = _img(tinted(measure.phi), f"Influence map by {quoted}: {name}")
+    images += _img(_grey(shifted(image, measure.phi)), f"Image shifted along the influence by {quoted}: {name}")
     flag = f'<span class="flag">⚠ {html.escape(measure.warning)}</span>' if measure.warning else ""
     return f"{images}<span>{caption} ± {number(size)}</span>{flag}"
 
@@ -133,8 +133,8 @@ def records(results: Results, picked: pd.DataFrame) -> HTML:
                 {label: scores[label][place] for label in labels},
             ),
         ]
-    said = [REMARKS[method] for method in REMARKS if method in {results.labels[label]["method"] for label in labels}]
-    return join_parts(*parts, note(" ".join([RECORD_READING, *said])))
+    remarks = [REMARKS[method] for method in REMARKS if method in {results.labels[label]["method"] for label in labels}]
+    return join_parts(*parts, note(" ".join([RECORD_READING, *remarks])))
 
 
 RECORD_READING = (

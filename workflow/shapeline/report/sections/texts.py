@@ -108,9 +108,9 @@ def _spans(text_words: Sequence[str], scores: np.ndarray, limit: float, unknown:
     spans = []
     for word, level, score, new in zip(text_words, levels, scores, strange, strict=True):
         kinds = [f"{'p' if level > 0 else 'n'}{abs(level)}"] * bool(level) + ["unknown"] * bool(new)
-        told = f' title="{_signed(score, limit)}"' if level else ""
+        title = f' title="{_signed(score, limit)}"' if level else ""
         text = html.escape(word)
-        spans.append(f'<span class="{" ".join(kinds)}"{told}>{text}</span>' if kinds else text)
+        spans.append(f'<span class="{" ".join(kinds)}"{title}>{text}</span>' if kinds else text)
     return spans
 
 
