@@ -440,7 +440,7 @@ def test_what_cannot_be_used_is_refused_in_one_line():
         (lambda: read_out(masks.astype(int), values), "masks are int64"),
         (lambda: read_out(masks[1:], values[:, 1:]), "empty and the full"),
         (lambda: read_out(twice, values), "no coalition twice"),
-        (lambda: read_out(np.stack([masks, masks]), np.zeros((3, 20))), "2 draws for 3 instances"),
+        (lambda: read_out(np.stack([masks, masks]), np.zeros((3, 20))), "2 samples for 3 instances"),
         (lambda: read_out(np.zeros((2**14 + 2, 30), bool), np.zeros((1, 2**14 + 2))), "choose kernel_shap"),
     ):
         with pytest.raises(ShapelineError, match=message) as failure:

@@ -350,7 +350,7 @@ def test_sampled_qii_comes_to_the_exact_one():
     exact = influence.qii(lambda rows: rows[:, 0] * rows[:, 1] + rows[:, 2], few[:1, :3], few[:, :3])
     np.testing.assert_allclose(sampled[0, :3], exact[0], atol=0.06)
     assert not sampled[0, 3:].any()
-    with pytest.raises(ShapelineError, match="one finite number a row"):
+    with pytest.raises(ShapelineError, match="one finite number per row"):
         influence.qii(lambda rows: rows, X[:1], X)
 
 

@@ -84,7 +84,7 @@ def test_each_part_has_as_many_happy_as_sad_faces(tmp_path):
         "test": {"happy": 10, "sad": 10},
     }
     assert card["records"]["read"] == 81 and card["records"]["left_out_to_balance"] == 40
-    assert card["notes"] == ["as many of each class as of the rarest, in each part, drawn by seed"]
+    assert card["notes"] == ["each class sampled by seed to the size of the rarest, in each part"]
     assert set(data.ids[data.labels == 1]) == {*range(30, 40), *range(70, 80)}, "every sad face is kept"
     _, again = prepared(tmp_path, "fer", folder, validation=0.2)
     np.testing.assert_array_equal(again.ids, data.ids)

@@ -401,7 +401,7 @@ def test_every_label_of_a_picture_is_a_row(subject):
     squares = selection.select(subject, seed=0, count=6, label="square", correct=True, objects=1)
     assert (squares["target"] == 1).all() and (squares["label"] == 1).all() and squares["prediction"].all()
     assert (subject.dataset.labels[squares["row"], 0] == 0).any()  # objects are counted of squares, not of crosses
-    with pytest.raises(ShapelineError, match="objects of several labels; say of which with label"):
+    with pytest.raises(ShapelineError, match="objects of several labels; name one by the key label"):
         selection.select(subject, seed=0, count=2, objects=1)
     with pytest.raises(ShapelineError, match="need a model"):
         selection.select(SimpleNamespace(model=None, dataset=subject.dataset), seed=0, count=2)

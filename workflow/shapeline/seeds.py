@@ -1,4 +1,4 @@
-"""Seeds and digests derived from names and settings, so that nothing depends on the order of jobs, draws or keys."""
+"""Seeds and digests derived from names and settings, so that nothing depends on the order of jobs, samples or keys."""
 
 import hashlib
 import json

@@ -46,7 +46,7 @@ def imported() -> dict[str, str]:
 
 
 def list_versions(framework: str | None, packages: Iterable[str | None] = ()) -> dict[str, str]:
-    """Installed versions of what a job may use, from its model's framework and by name; numpy and scipy always."""
+    """Return the installed versions of a job's packages, by its framework and by name; numpy and scipy always."""
     names = {"numpy", "scipy", *FRAMEWORKS.get(framework or "", ()), *filter(None, packages)}
     return {name: number for name in sorted(names) if (number := version(name))}
 

@@ -86,7 +86,7 @@ class Inputs:
         if self.spoken:
             return [seeds.digest(list(words)) for words in self.shown]
         with np.errstate(over="ignore"):
-            rows = self.inputs if self.kind == "text" else self.inputs.astype(np.float32)  # enough to seed draws
+            rows = self.inputs if self.kind == "text" else self.inputs.astype(np.float32)  # enough to seed samples
         if categories := self.card.get("categories"):
             rows = rows.astype(np.float64)
             for name, values in categories.items():
@@ -130,7 +130,7 @@ def read(
 ) -> Inputs:
     """Inputs, and what was given as rows beside them, by their kind.
 
-    tokens: whether arrays are token ids. features: one's own, which say what shape one input has. cutter: of texts for
+    tokens: whether arrays are token ids. features: custom ones, which give the shape of one input. cutter: of texts for
     a model of transformers. Raises ShapelineError that names the argument.
     """
     like = inputs
@@ -397,7 +397,7 @@ def _array(
     features: Features | None,
     feature_names: Sequence[str] | None,
 ) -> Inputs:
-    """Numbers: a table or one row of it, images or one of them, token ids, or inputs of one's own features' shape."""
+    """Numbers: a table or a row of it, images or one of them, token ids, or inputs of the shape of custom features."""
     own = None if adapters.framework_of(model) is None else np.float32
     if own is not None and not tokens:
         alike = [inputs, *(rows for rows in beside if rows is not None and rows.shape[1:] == inputs.shape[1:])]

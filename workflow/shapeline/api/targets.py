@@ -182,7 +182,7 @@ def fails(classifier: Classifier, inputs: np.ndarray, where: str, error: Excepti
 
 
 def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -> None:
-    """Refuses a model that draws: a coalition's value would be another at every call, and the scores noise."""
+    """Refuse a stochastic model: the value of a coalition would change at every call, and the scores would be noise."""
     apart = np.abs(first - second) > TOLERANCE * (1 + np.abs(first))
     if apart.any():
         one, other = (float(np.asarray(answers)[apart][0]) for answers in (first, second))

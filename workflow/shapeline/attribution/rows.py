@@ -209,7 +209,7 @@ def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Ex
             explanation.seconds = np.minimum(explanation.seconds, other.seconds)
         before, fastest = fastest, sum(np.nansum(explanation.seconds) for explanation in explanations)
         calm = calm + 1 if fastest >= (1 - SETTLED) * before else 0
-        if calm == CALM or time.perf_counter() - began > moment:  # of which the seconds are but a part
+        if calm == CALM or time.perf_counter() - began > moment:  # the seconds are a part of it
             return
 
 

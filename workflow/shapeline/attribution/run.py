@@ -92,7 +92,7 @@ class Options:
     method asks, and `seconds` what that took, in this run or when it was stored.
     dataset: whose training part the methods of labelled points read; all_points: all of it.
     background: reference of a method that makes scores itself, in place of the game's.
-    device: of what is computed beside the model.
+    device: of the computations beside the model.
     outputs: the instances are outputs of one game, explained together by one sample and one estimator.
     timing: "per_instance" explains and times one instance after another.
     time_limit: seconds after which an instance has failed, all budgets together; then too they are explained one after

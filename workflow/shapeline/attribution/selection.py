@@ -164,7 +164,7 @@ def _sample_rows(context: ExplanationContext, seed: int, wanted: Selection) -> n
         restriction = f" of class '{dataset.card['classes'][index]}'"
     if wanted.objects is not None:
         if several and label is None:
-            raise ShapelineError("instances.objects: an image has objects of several labels; say of which with label")
+            raise ShapelineError("instances.objects: an image has objects of several labels; name one by the key label")
         own = index if several else dataset.labels[order]
         order = order[regions.objects(context.folder, dataset.ids[order], own) == wanted.objects]
         restriction += f" with {wanted.objects} object(s)"

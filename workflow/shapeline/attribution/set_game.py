@@ -69,7 +69,7 @@ class Values:
 
     @property
     def reused(self) -> int:
-        """Number of these that the cache held."""
+        """Number of coalitions that the cache held."""
         return len(self.used.intersection(self._before))
 
     def of(self, masks: np.ndarray) -> np.ndarray:

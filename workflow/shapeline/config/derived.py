@@ -150,7 +150,7 @@ SMOKE = {
         }
     },
 }
-# What `scale: smoke` leaves: of images made, of sizes of an ablation, and of what a method may say that it spends.
+# Bounds of `scale: smoke`: synthetic images, sizes of an ablation, and the budget of a method.
 SMOKE_PICTURES, SMOKE_SIZES = 400, 20
 SMOKE_MOST = {"evaluations": 64, "samples": 10, "permutations": 20}
 
@@ -187,7 +187,7 @@ def _shrunk(config: Config) -> Config:
 
 def _grown(config: Config) -> Config:
     """The same experiments beyond the papers' size, under their own folder: more instances, and repeats enough that
-    intervals include the draw of the design."""
+    intervals include the sampling of the design."""
     large = config.model_dump(exclude_defaults=True)
     large["results"] = f"{config.results}/beyond"
     for name, experiment in large["experiments"].items():

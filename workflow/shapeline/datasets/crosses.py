@@ -1,6 +1,6 @@
 """Crosses (Teneggi et al. 2021, §4.1): images of small shapes, positive where at least one of them is a cross.
 
-Made, not fetched: white RGB images of 100x120 pixels in cells of 10x10, about 14 of which hold a filled square, a
+Made, not fetched: white RGB images of 100x120 pixels in cells of 10x10, of which about 14 hold a filled square, a
 triangle, a disc or a thin cross, each in a random colour. What makes an image positive is known to the pixel.
 """
 
@@ -87,7 +87,7 @@ def _draw(seed: int, crosses: int, n_cells: int) -> tuple[np.ndarray, np.ndarray
     total = int(random.integers(*SHAPES, endpoint=True))
     if crosses < 0:
         crosses = int(random.integers(2) * random.integers(*CROSSES, endpoint=True))
-    # A small image keeps some cells white; crosses that were asked for all find room.
+    # A small image keeps some cells white; all requested crosses fit.
     total = max(min(total, n_cells // 2), crosses)
     cells = random.permutation(n_cells)[:total]
     kinds = random.integers(CROSS, size=total)

@@ -1,4 +1,4 @@
-"""Limits of what is read from a file of others: a member of an archive, all of it, the pixels of an image.
+"""Limits of files from outside: a member of an archive, all of it, the pixels of an image.
 
 An archive of a megabyte can unpack to a gigabyte, and an image of a kilobyte to a hundred million pixels. The limits
 are checked by the headers, before anything is read, and while reading, because headers can be wrong.

@@ -32,7 +32,7 @@ class Dataset:
     texts int32 token ids, right-padded with 0, or the tokenizer's pad. labels: (n,) int64, of a regression float64, of
     several labels per record (n, labels) uint8, 1 where it has them; split: (n,) uint8, 0 train, 1 validation, 2 test;
     ids: (n,) int64, position in the source; card: the dictionary of card.json. owners: of texts with a tokenizer of
-    one's own (n, length) int32, of each token the word that it is part of, -1 of padding and special ones. folder: that
+    a user (n, length) int32, of each token the word that it is part of, -1 of padding and special ones. folder: that
     it was read from.
     """
 

@@ -104,8 +104,8 @@ def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
 def _around(boxes: np.ndarray, highest: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
     """Corners (top, left) of crops that hold a box whole, or its middle where it is wider than a crop."""
     middle, sides = (boxes[:, 1:3] + boxes[:, 3:5]) // 2, boxes[:, 3:5] - boxes[:, 1:3]
-    room = np.maximum(CROP - sides, 0) // 2
-    shifts = random.integers(-room, room, size=(CROPS, *room.shape), endpoint=True)
+    margin = np.maximum(CROP - sides, 0) // 2
+    shifts = random.integers(-margin, margin, size=(CROPS, *margin.shape), endpoint=True)
     return list((middle - CROP // 2 + shifts).clip(0, highest).reshape(-1, 2))
 
 

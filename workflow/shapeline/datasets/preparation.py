@@ -129,7 +129,7 @@ def _select_classes(
     if entry and entry.balanced:
         unbalanced, kept = len(kept), _balanced(labels, split, kept, settings.get("seed", 0))
         content["odd"]["left_out_to_balance"] = unbalanced - len(kept)
-        content["notes"].append("as many of each class as of the rarest, in each part, drawn by seed")
+        content["notes"].append("each class sampled by seed to the size of the rarest, in each part")
     return kept_names, kept, relabelled[labels]
 
 

@@ -297,7 +297,7 @@ def checked_texts(where: str, records: dict, entry: Source | None, settings: dic
 
 
 def _check_ground_truth(where: str, flags_of_texts: Iterable | None, tokens: text.Tokens) -> list[np.ndarray] | None:
-    """Of each document one bool a word, whether it decides the class; None where that is not known."""
+    """One bool per word of each document: whether it decides the class; None where that is not known."""
     if flags_of_texts is None:
         return None
     ground_truth = [np.asarray(flags) for flags in flags_of_texts]

@@ -88,7 +88,7 @@ FILLING = {
 def read(paths: dict[str, Path]) -> dict:
     """3,000 different reviews of 4 to 30 words, negative and positive in turn, with their ground-truth words.
 
-    The same in every run, whatever its seed; no official split. ground_truth_words: of each review one bool a word.
+    The same in every run, whatever its seed; no official split. ground_truth_words: one bool per word of each review.
     `paths` is empty.
     """
     generator = np.random.default_rng(seed_of("reviews"))

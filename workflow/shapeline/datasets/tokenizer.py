@@ -212,6 +212,6 @@ def _kept_of_pair(owners: np.ndarray, second: int, length: int) -> np.ndarray:
     special = np.flatnonzero(owners < 0)
     sentences = [np.flatnonzero((owners >= 0) & (owners < second)), np.flatnonzero(owners >= second)]
     shorter, longer = sorted(sentences, key=len)
-    room = max(length - len(special), 0)
-    least = min(len(shorter), room // 2)
-    return np.sort(np.r_[special, shorter[:least], longer[: room - least]])[:length]
+    capacity = max(length - len(special), 0)
+    least = min(len(shorter), capacity // 2)
+    return np.sort(np.r_[special, shorter[:least], longer[: capacity - least]])[:length]

@@ -217,7 +217,7 @@ def find_pairs(masks: np.ndarray) -> Pairs:
     pairs = (partner >= 0).sum(axis=1)
     if doubled.any() or (full.sum(axis=1) != 1).any() or (empty.sum(axis=1) != 1).any() or (pairs != pairs[0]).any():
         raise ShapelineError(
-            "gp_shapley: each draw must hold the empty and the full coalition, no coalition twice, and equally many "
+            "gp_shapley: each sample must hold the empty and the full coalition, no coalition twice, and equally many "
             "complementary pairs as the others; use the coalitions of draw_pairs."
         )
     rank = np.where(full | empty, 0, np.where(partner >= 0, 1, 2))

@@ -66,7 +66,7 @@ def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
         )
     n, (_, count, d) = len(values), masks.shape
     if len(masks) not in (1, n):
-        raise ShapelineError(f"gp_shapley: {len(masks)} draws for {n} instances; give one, or one for each.")
+        raise ShapelineError(f"gp_shapley: {len(masks)} samples for {n} instances; give one, or one per instance.")
     if count > MOST_COALITIONS and count < 2 ** min(d, 31):
         raise ShapelineError(
             f"gp_shapley: {count} coalitions need a matrix of {count // 2} rows and columns; "

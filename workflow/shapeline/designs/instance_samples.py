@@ -1,9 +1,10 @@
 """A sample of its own for every instance: a design of a pool, its features permuted by the instance's own permutation.
 
 One sample shared by instances couples them, and every test over instances is then invalid (METHODS §13); one
-factorisation an instance is too dear from a few hundred features on. Where the features of a design are exchangeable,
-as in KernelSHAP, a random permutation of them turns one design into another sample of the same distribution, at the
-cost of a gather. Instances still share what no permutation changes, how well a design is conditioned: hence a pool.
+factorisation per instance is too expensive from a few hundred features on. Where the features of a design are
+exchangeable, as in KernelSHAP, a random permutation of them turns one design into another sample of the same
+distribution, at the cost of a gather. Instances still share what no permutation changes, the conditioning of a design:
+hence a pool.
 """
 
 import contextlib
@@ -16,8 +17,8 @@ import numpy as np
 from shapeline.seeds import seed_of
 from shapeline.threads import MOMENT, Result, allowed, one_thread, run_tasks
 
-POOL = 1024  # designs at most; each is made when an instance first asks for it
-FEWEST = 12  # however dear they are
+POOL = 1024  # designs at most; each is created when an instance first needs it
+FEWEST = 12  # however expensive they are
 POOL_WORK = 1 << 34  # multiplications that the pool's factorisations may take: a second
 READOUT_BYTES = 1 << 28  # of the designs that a chunk of instances holds
 
@@ -50,7 +51,7 @@ class InstanceSamples:
         return own
 
     def run_shared(self, run: Callable[[Any], Result], tasks: Sequence) -> list[Result]:
-        """What `run` gives of each task, by the samples' threads; the linear algebra of each keeps to its own."""
+        """Return the result of `run` per task, by the samples' threads; the linear algebra of each keeps to its own."""
         # Once: to set it for each task costs a tenth of a millisecond and has threads wait.
         with contextlib.nullcontext() if self.large or len(tasks) < 2 else one_thread(0):
             return list(run_tasks(run, tasks, self.threads))
@@ -78,7 +79,7 @@ def assign_samples(
 ) -> InstanceSamples:
     """The samples of instances, by a seed of (seed, instance) each, so that none depends on the others.
 
-    seed: of the label and repeat; instances: what seeds each, an id or a digest; evaluations: of a design, K.
+    seed: of the method and repeat; instances: what seeds each, an id or a digest; evaluations: of a design, K.
     """
     if not exchangeable:
         return InstanceSamples(np.array([seed_of(seed, instance) for instance in instances], dtype=object), None)

@@ -182,8 +182,8 @@ def _along(orders: np.ndarray, index: str = "k_sii") -> Design:
         np.concatenate([prefix[:, 1:].ravel(), prefix[:, :-1].ravel()]),
         np.repeat([1 / count, -1 / count], count * d),
     )
-    draw = np.stack([number, *(one.ravel() for one in terms)])
-    return Design(masks, (shapley - _before(place) @ pairs).tocsr(), draw, pairs)
+    sample = np.stack([number, *(one.ravel() for one in terms)])
+    return Design(masks, (shapley - _before(place) @ pairs).tocsr(), sample, pairs)
 
 
 def _before(place: np.ndarray):

@@ -54,7 +54,7 @@ def allotted(mass: np.ndarray, most: np.ndarray, total: int, rng: np.random.Gene
     return expected, np.diff(np.floor(edges + rng.random()), prepend=0).astype(int)
 
 
-def draw(d: int, counts: np.ndarray, rng: np.random.Generator, first: np.ndarray | None = None) -> np.ndarray:
+def sample_pairs(d: int, counts: np.ndarray, rng: np.random.Generator, first: np.ndarray | None = None) -> np.ndarray:
     """Smaller members (P, d) bool of distinct uniform pairs, `counts` of each size; of two halves that with feature 0.
 
     first: pairs that are among them, not more of a size than its count.
@@ -98,7 +98,7 @@ def leverage_shap(d: int, budget: int, seed: int = 0) -> Design:
     mass = np.where(2 * sizes == d, 0.5, 1.0)
     for attempt in range(TRIES):
         expected, counts = allotted(mass, most, budget // 2 - 1, rng)
-        pairs = draw(d, counts, rng)
+        pairs = sample_pairs(d, counts, rng)
         # A drawn pair stands for most / expected pairs of its size, which share the size's mass.
         weights = (size_mass(d, sizes) * mass / expected)[pairs.sum(axis=1) - 1]
         try:
@@ -129,7 +129,7 @@ def unbiased_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     rng, sizes = np.random.default_rng(seed), np.arange(1, d // 2 + 1)
     mass = size_mass(d, sizes) * np.where(2 * sizes == d, 0.5, 1.0)
     expected, counts = allotted(mass, available(d), budget // 2 - 1, rng)
-    pairs = draw(d, counts, rng)
+    pairs = sample_pairs(d, counts, rng)
     size = pairs.sum(axis=1)
     inner = (d / (d - 1)) * (mass / expected)[size - 1] * (pairs.T - size / d)
     ends = np.zeros((1, d), bool)
@@ -167,7 +167,7 @@ def stratified_svarm(d: int, budget: int, seed: int = 0) -> Design:
         mass = np.where(2 * sizes == d, 0.5, 1.0) / sizes
         _, more = allotted(mass, available(d) - first, budget // 2 - 1 - first.sum(), rng)
         blocks = [_blocks(d, size, rng) for size in sizes[1:]]
-        pairs = draw(d, first + more, rng, np.concatenate([pairs, *blocks]))
+        pairs = sample_pairs(d, first + more, rng, np.concatenate([pairs, *blocks]))
     ends = np.zeros((1, d), bool)
     masks = np.concatenate([ends, pairs, ~pairs, ~ends])
     size = masks.sum(axis=1)

@@ -18,7 +18,7 @@ from shapeline.threads import one_thread
 
 TWO_SIDED = 0.975
 BORROWED = 3  # degrees of freedom that a feature's variance takes from all features: few permutations see no rare jump
-CELLS = 1 << 22  # of what is made of pairs at a time
+CELLS = 1 << 22  # of the arrays of pairs at a time
 CAP = 0.99  # of a pair's leverage: what is left out of its residual stays bounded
 
 
@@ -149,7 +149,7 @@ def _marginals(masks: np.ndarray, order: np.ndarray, values: np.ndarray) -> np.n
     prefix = (rank[:, None, :] < np.arange(d + 1)[:, None]).reshape(-1, d)
     first, inverse = unique_rows(np.concatenate([masks, prefix]))
     if first.max() >= len(masks):
-        raise ShapelineError("sample_shapley: the coalitions are not those of these permutations; give the same seed.")
+        raise ShapelineError("sample_shapley: the coalitions are not those of the permutations; give the same seed.")
     row = first[inverse[len(masks) :]].reshape(count, d + 1)
     steps = values[:, row[:, 1:]] - values[:, row[:, :-1]]
     return np.take_along_axis(steps, rank[None], axis=2)

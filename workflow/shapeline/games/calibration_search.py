@@ -17,7 +17,7 @@ from shapeline.games.execution import CALIBRATION_SECONDS, TOLERANCE, ExecutionB
 log = logging.getLogger(__name__)
 MOMENT = 0.1  # seconds of a call that the calibration can afford
 BETTER = 0.98  # of the seconds per row so far: what is not below is no better
-NEARLY = 1.02  # of what is this near to the fastest, the smaller batch is better: its buffers stay in the cache
+NEARLY = 1.02  # within this ratio of the fastest, the smaller batch is better: its buffers stay in the cache
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _try_batches(name: str, candidate: Candidate, plan: Search, tried: _Tried, e
 
 
 def _leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> list[Key]:
-    """What is measured again: the best batches of each backend, or the best of all with the best of each backend."""
+    """Return what is measured again: the best batches per backend, or the best of all with the best per backend."""
     ranked = sorted(seconds, key=seconds.__getitem__)
     by_backend = {name: [key for key in ranked if key[0] == name] for name in names}
     if plan.in_order:

@@ -58,8 +58,8 @@ def rows_a_call(batch: int, cells: int, most: int | None, device: str) -> int:
 
 def rows_tried(cells: int, device: str) -> int:
     """How many rows of so many cells a calibration tries in a call, at the most."""
-    room = min(BUFFER_BYTES[device], allowed() * TRIED_BYTES[device])
-    return max(1, min(LARGEST_BATCH[device], room // (4 * cells)))
+    limit_bytes = min(BUFFER_BYTES[device], allowed() * TRIED_BYTES[device])
+    return max(1, min(LARGEST_BATCH[device], limit_bytes // (4 * cells)))
 
 
 def tile(n: int, K: int, pairs: int) -> tuple[int, int]:

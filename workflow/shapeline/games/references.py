@@ -63,7 +63,7 @@ class Reference:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether absent patches of an image are left out of what the model reads, which NaN in their cells says."""
+        """Whether masked patches of an image are left out of the model's input, as NaN in their cells states."""
         return self.rows is not None and self.rows.ndim == 4 and bool(np.isnan(self.rows).all())
 
     def of(self, inputs: np.ndarray) -> np.ndarray:

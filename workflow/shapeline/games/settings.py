@@ -10,7 +10,7 @@ class GameSettings:
     """What is asked of a model.
 
     features, reference: as the configuration has them; the reference is the baseline that stands for masked features.
-    value: of a coalition; seed: of what the baseline samples; precision, compile: how values are computed.
+    value: of a coalition; seed: of the baseline's samples; precision, compile: how values are computed.
     """
 
     features: Any = None

@@ -93,11 +93,11 @@ def values(
 
 def _block(runner: "_Runner", masks: np.ndarray, n: int, M: int, own: bool, classes: int) -> tuple[int, int]:
     """Instances and coalitions of a block: what they, their masks, rows and outputs take stays within bounds."""
-    size, d, room = math.prod(runner.shape), masks.shape[-1], BLOCK_BYTES[runner.device]
+    size, d, limit = math.prod(runner.shape), masks.shape[-1], BLOCK_BYTES[runner.device]
     pairs = max(1, max(runner.limit, KEPT_OUTPUTS // classes) // M)
-    b = min(masks.shape[-2], pairs, max(1, room // (d + 1)))
+    b = min(masks.shape[-2], pairs, max(1, limit // (d + 1)))
     of_instance = 4 * size * (1 + M * own) + (b * (d + 1) if masks.ndim == 3 else 0)
-    return min(n, max(1, pairs // b), max(1, room // of_instance)), b
+    return min(n, max(1, pairs // b), max(1, limit // of_instance)), b
 
 
 def _columns(cells: np.ndarray, d: int, dtype: np.dtype) -> tf.Tensor:

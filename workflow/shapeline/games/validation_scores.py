@@ -74,7 +74,7 @@ def rows_of(data: Any, places: np.ndarray) -> Any:
 
 
 def identity_of(name: str, *parts: object) -> str:
-    """Return a name and 16 hexadecimal digits of what defines a game, the same in every process."""
+    """Return a name and 16 hexadecimal digits of the definition of a game, the same in every process."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(_bytes_of(part) + b"\x1f")

@@ -229,8 +229,8 @@ def answer_of(model: Any, encoder: Encoder, built: Prompt, target: str | None, r
         return encoder.encode_answer(target, everything)
     check_window(encoder, built, (), model.window, removal)
     ids = encoder.encode([everything])[0]
-    room = most if model.window is None or model.seq2seq else model.window - len(ids)
-    return encoder.answer_of(model.generate([ids], max(1, min(most, room)))[0])
+    limit = most if model.window is None or model.seq2seq else model.window - len(ids)
+    return encoder.answer_of(model.generate([ids], max(1, min(most, limit)))[0])
 
 
 def build_game(

@@ -14,7 +14,7 @@ from shapeline.models.classifier import Classifier
 
 NUMBERS = 1 << 21  # numbers of the rows of one pass, whose gradients are held together
 ROWS = 256
-GAP = 0.1  # of what F gained, above which a completeness gap is flagged
+GAP = 0.1  # share of F's change above which a completeness gap is flagged
 LARGE_GAP = "completeness gap above 10 %"
 
 
@@ -26,7 +26,7 @@ def rows_of_a_pass(shape: tuple[int, ...], model: Classifier) -> int:
 def halving(method: Callable) -> Callable:
     """The gradient method (game, inputs, ...), begun again with half the rows a pass whenever memory runs out.
 
-    Sums and draws begin again too, so that its scores are those of a pass that fits. Raises MethodFailure where memory
+    Sums and samples begin again too, so that scores are those of a pass that fits. Raises MethodFailure where memory
     runs out at one row.
     """
 

@@ -1,7 +1,7 @@
 """Gradient attributions by the derivative that a framework gives, summed over the input cells of each feature.
 
 `torch_gradients` and `tf_gradients` bind these methods to their `open_slope`. Of a regression the prediction stands
-wherever log p_target is written. All draws of an instance come from a generator of its own, so that neither shards nor
+wherever log p_target is written. An instance's samples come from a generator of its own, so that neither shards nor
 batches change them.
 """
 
@@ -129,7 +129,7 @@ def expected_gradients(
 ) -> tuple[np.ndarray, np.ndarray, dict]:
     """(x - x0) · ∂ log p_target / ∂x at random points of random paths, averaged (Erion et al. 2021, eq. 4).
 
-    x0: a row of the reference drawn for each sample, the one row where there is one; draws by (seed, instance). Of
+    x0: a row of the reference sampled for each sample, or its only row; samples are seeded by (seed, instance). Of
     tokens, x and x0 are embeddings. As shap's GradientExplainer. Scores (n, d), evaluations (n,), and
     {"completeness_gap": (n,)}: |sum of scores - (F(x) - mean F(x0) of the rows drawn)| of F = log p_target. A large one
     is flagged.

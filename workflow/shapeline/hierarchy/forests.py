@@ -195,7 +195,7 @@ def partition(
     As the library with fixed_context=0 (what is outside a node is absent): of the nodes of an input not yet split, the
     nodes_a_round with the largest |v(node) - v(empty)| go first (the library's batch of 10 masks); the interaction of
     the halves, and v(node) - v(empty) of a node that is never split, are shared out evenly over its cells. Equals take
-    turns in the order in which they came; in the library they draw lots. cut: of rectangles (m, 4) into their two
+    turns in the order in which they came; in the library, in random order. cut: of rectangles (m, 4) into their two
     parts, for another tree than that of halves. Raises ShapelineError.
     """
     sides = sides_of_picture(shape, 1)
@@ -210,8 +210,8 @@ def partition(
         order = np.lexsort((-np.abs(worth), ~divisible, instances))
         instances, nodes, worth, divisible = instances[order], nodes[order], worth[order], divisible[order]
         rank = np.arange(len(nodes)) - np.searchsorted(instances, instances)
-        room = (evaluations - tally.evaluations[instances]) // 2
-        chosen = divisible & (rank < np.minimum(nodes_a_round, room))
+        capacity = (evaluations - tally.evaluations[instances]) // 2
+        chosen = divisible & (rank < np.minimum(nodes_a_round, capacity))
         if not chosen.any():
             break
         of, whole_nodes = instances[chosen], nodes[chosen]

@@ -69,7 +69,7 @@ def table(where: str, name: str, rows, finite: bool = True) -> np.ndarray:
     rows = np.asarray(rows)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ShapelineError(
-            f"{where}: {name} has shape {rows.shape}; give one point a row, (points, features), at least one of each."
+            f"{where}: {name} has shape {rows.shape}; give one point per row, (points, features), at least one of each."
         )
     if rows.dtype.kind not in "fiub":
         raise ShapelineError(f"{where}: {name} holds {rows.dtype}, not numbers; code categories as numbers.")

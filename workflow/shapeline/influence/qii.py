@@ -89,6 +89,6 @@ def _query(predict: Callable, rows: np.ndarray) -> np.ndarray:
     if values.shape != (len(rows),) or not np.isfinite(values).all():
         raise ShapelineError(
             f"qii: the classifier gave shape {values.shape} for {len(rows)} rows, or numbers that are not finite; it "
-            "must give one finite number a row, the probability of one class, say."
+            "must give one finite number per row, such as the probability of one class."
         )
     return values

@@ -228,7 +228,7 @@ def detach(returned: Any) -> Any:
 
 
 def check_outputs(given: Any, shape: tuple[int, ...] | None, rows: int, name: str, task: str) -> None:
-    """ShapelineError unless a network gave one number a row of a regression, else logits (rows, classes).
+    """ShapelineError unless a network gave one number per row of a regression, else logits (rows, classes).
 
     Two classes or more; of several labels one is enough. shape: of what it gave, None where that is no tensor.
     """
@@ -252,7 +252,7 @@ def check_outputs(given: Any, shape: tuple[int, ...] | None, rows: int, name: st
 def not_predictions(name: str, rows: int, given: str) -> ShapelineError:
     """The error of a regression model that gave something else than a number per row."""
     return ShapelineError(
-        f"model '{name}': gave {given} for {rows} rows; a regression model must return one number a row, (rows,), as "
+        f"model '{name}': gave {given} for {rows} rows; a regression model must return one number per row, (rows,), as "
         "lambda rows: model.predict(rows)[:, 0] of several"
     )
 

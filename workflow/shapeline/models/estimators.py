@@ -125,7 +125,7 @@ def check_explainable(model: Any) -> None:
     if marks:
         remedy = f"model.{marks[0]}"
         if marks == ["fit_predict"]:
-            remedy = own if hasattr(estimator, "transform") else "a function that gives a number a row,"
+            remedy = own if hasattr(estimator, "transform") else "a function that gives a number per row,"
         raise _unexplainable(name, "gives numbers of groups", f"{remedy} with value='prediction'")
 
 

@@ -45,7 +45,7 @@ class Function:
         if self.classes is not None and classes != self.classes:
             raise ShapelineError(
                 f"models: {self.source} gave shape {outputs.shape} for {len(rows)} rows and the dataset has "
-                f"{self.classes} classes; return a probability of each, (rows, classes), or of the second of two"
+                f"{self.classes} classes; return the probability of each, (rows, classes), or of the second of two"
             )
         return outputs
 

@@ -128,7 +128,7 @@ class Trainer:
 
 
 def initialise_weights(classifier: Classifier, seed: int) -> None:
-    """Draw all weights, and the states of dropout, anew from the seed: those of the same model built again.
+    """Sample all weights and the states of dropout again from the seed, as in the same model built again.
 
     Raises ShapelineError for a wrapped model, which cannot be built again.
     """

@@ -28,7 +28,7 @@ class Standard(nn.Module):
 class DeepSequential(nn.Sequential):
     """Layers in a row that draw their weights as He et al. (2015) do.
 
-    From torch's own draw the signal fades from layer to layer: six convolutions learn nothing in their first epochs.
+    With torch's initialisation the signal fades from layer to layer: six convolutions learn nothing at first.
     """
 
     def reset_parameters(self) -> None:

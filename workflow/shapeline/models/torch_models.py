@@ -513,7 +513,7 @@ def normalised(logits: torch.Tensor, task: str) -> torch.Tensor:
 
 
 def rows_of_a_pass(inputs: torch.Tensor, device: torch.device, batch: int = 256) -> int:
-    """How many of the inputs (n, *input_shape) go through a model at once: `batch`, or as many as there is room for."""
+    """How many of the inputs (n, *input_shape) go through a model at once: `batch`, or as many as fit into memory."""
     return max(1, min(batch, PASS_BYTES[device.type] // (4 * math.prod(inputs.shape[1:]))))
 
 

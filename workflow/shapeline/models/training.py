@@ -138,7 +138,7 @@ def fit(
 
     dataset: inputs (n, *input_shape), numbers or token ids, labels (n,), split (n,) 0 train, 1 validation, 2 test.
     settings: what differs from the architecture's own; key: what a message calls them.
-    seed: draws the initial weights, the order of the rows, flips and dropout.
+    seed: of the initial weights, the order of the rows, flips and dropout.
     initialise: whether the weights are sampled anew first.
     checkpoint: a file to which a training that takes long writes its state after an epoch, and from which
         it continues. More epochs are the same training unless the schedule depends on their number.

@@ -202,7 +202,7 @@ def _dots(axes: Axes, across: np.ndarray, up: np.ndarray, labels: np.ndarray, kn
 
 def _arrow(axes: Axes, start: Sequence[float], change: Sequence[float], dashed: bool) -> None:
     if not (np.isfinite(change).all() and np.abs(change).max() > 0.005 * np.ptp(axes.get_xlim())):
-        return  # too short to draw, or not a number
+        return  # too short to show, or not a number
     colour = QUIET if dashed else FOR
     shape = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.4 if dashed else 2.2, "shrinkA": 0, "shrinkB": 0}
     shape |= {"linestyle": (0, (3, 2)) if dashed else "-", "mutation_scale": 12}

@@ -63,7 +63,7 @@ every claim with its result. "100 of 200" instances: a second file set `experime
 @dataclass(frozen=True)
 class Page:
     """The contents of a page. facts: the key figures by name; advice: the recommendation per criterion; claims: claim,
-    found, verdict; seconds: of all methods, None where no table has them; points: what its first figure of cost draws,
+    found, verdict; seconds: of all methods, None where no table has them; points: the data of its first figure of cost,
     with its caption."""
 
     name: str
@@ -105,7 +105,7 @@ def _tables(text: str, column: str) -> list[dict[str, str]]:
 
 
 def _points(text: str) -> tuple[pd.DataFrame, str] | None:
-    """What the first figure of means against costs draws, which it keeps as CSV, and its caption."""
+    """Return the data of the first figure of means against costs, embedded as CSV, and its caption."""
     for alt, subset, kept, caption in SHOWN.findall(text):
         if "means against evaluations" in alt and kept:
             first, _, rest = html.unescape(caption).partition(". ")

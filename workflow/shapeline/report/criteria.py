@@ -144,7 +144,7 @@ class Evidence:
 
     @functools.cached_property
     def recommend_by_time(self) -> Recommendation:
-        """What to take where seconds are the cost; smaller budgets have none of their own."""
+        """Return the recommendation at equal time; smaller budgets have none of their own."""
         quicker = self._below_truth(self.seconds)
         return self._recommended([*self.values, self.truth] if quicker is None else quicker, self.seconds)
 
@@ -173,7 +173,7 @@ class Evidence:
 
     @functools.cached_property
     def choices(self) -> list[tuple[float, Recommendation]]:
-        """What to take at most so many evaluations per instance, at each cost from which on the answer is another."""
+        """Return the recommendation at each cost, in evaluations per instance, from which on it changes."""
         spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)
         better = paired.order(self.candidates, self.criterion.better)
         leads = [name for place, name in enumerate(better) if all(spent[name] < spent[one] for one in better[:place])]
@@ -186,7 +186,7 @@ class Evidence:
 
     @functools.cached_property
     def last(self) -> Recommendation:
-        """What to take whatever it costs: of errors, as long as it costs less than the truth that has none."""
+        """Return the recommendation at any cost; of errors, at a cost below that of the exact values."""
         return self.advice(np.nextafter(self.evaluations[self.truth], 0) if self._limited else np.inf)
 
     @property
@@ -210,7 +210,7 @@ class Evidence:
         return None if (self.last.label, self.last.outcome) == (within.label, within.outcome) else self.last
 
     def within(self, results: Results) -> Recommendation | None:
-        """What to take within the experiment's budget; the empty and the full input are on top."""
+        """Return the recommendation within the experiment's budget, the empty and the full input not counted."""
         budget = results.settings.get("budget")
         return self.advice(np.inf) if budget is None else self.advice(budget * results.d + 2)
 

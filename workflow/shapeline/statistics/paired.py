@@ -230,7 +230,7 @@ def rate_of_equal_methods(
 ) -> EqualMethods:
     """The rate at which the signed-rank test tells two samples of one method apart at .05, from its repeats.
 
-    repeats: (n, R), R at least 2; instances that lack one are left out; block: (n,) instances that share their draws.
+    repeats: (n, R), R at least 2; instances that lack one are left out; block: (n,) instances that share their samples.
     A trial gives every instance (or block) two different repeats of its own. That takes for granted that samples do not
     move instances together, which is tested beside it: were the r-th samples alike in all, the means of the columns
     would differ more than if every instance's repeats are shuffled (a permutation test of their variance; exact).
@@ -289,7 +289,7 @@ LOST = 0.025  # share of resamples that may leave the measured budgets before th
 
 @dataclass(frozen=True)
 class EqualError:
-    """The error that both reach, the evaluations of each there, and how many times as many the second takes."""
+    """Return the error that both reach, the evaluations of each, and their ratio, second over first."""
 
     error: float
     first: float

@@ -224,7 +224,7 @@ def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, 
     """Bounds of (own - best) of each label that is left (Edwards & Hsu 1983).
 
     Low: the least against any that may be the best, which those are than which none is surely better. High: the most
-    against any, of what own exceeds the other's margin by, plus the margin, so that the error of the span counts.
+    against any, of the excess of its own over the other's margin, plus the margin: the error of the range counts.
     """
     k = compared.rows.shape[1]
     if k == 1:

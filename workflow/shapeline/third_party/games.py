@@ -55,7 +55,7 @@ class InstanceGame:
 class CountedGame:
     """The game that a peer explains, of inputs (n, *input shape) for targets (n,).
 
-    instances: ids that seed their draws, with `seed`, of the label and repeat; budget: evaluations of an instance, both
+    instances: ids that seed their samples, with `seed`, of method and repeat; budget: evaluations per instance, both
     ends included.
     """
 
@@ -97,7 +97,7 @@ def explain_each(
 
 @contextlib.contextmanager
 def numpy_seeded(seed: int) -> Iterator[None]:
-    """numpy's global generator, which some libraries draw from, seeded inside the block and put back after it."""
+    """numpy's global generator, which some libraries sample from, seeded inside the block and put back after it."""
     before = np.random.get_state()
     np.random.seed(seed)
     try:

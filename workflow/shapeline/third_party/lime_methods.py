@@ -25,7 +25,7 @@ def text(
 ) -> Scored:
     """LimeTextExplainer on places of words (bow=False), all of which score. Scores (n, d), evaluations (n,).
 
-    The library's own kernel, ridge and draws; the value that is fitted is the experiment's.
+    The library's own kernel, ridge and samples; the value that is fitted is the experiment's.
     """
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Which files of the package count as the code of a result, and their digest.
 
-By rooms, never by a file's stem: a file of the same name in another room is another file. A result's code is what its
+By subpackages, never by a file's stem: files of one name in two subpackages are two files. A result's code is what its
 script imports, and what is loaded by name (see job_code.py), with all that these import within the package.
 """
 
@@ -77,7 +77,7 @@ def add_code_digest(settings: dict, files: list[str], facts: dict | None = None)
     """The settings of a job and a digest of the package files behind its result, so that an edited method re-runs
     itself alone.
 
-    facts: what the registries say of what the job uses, as JSON can hold it; it is in the digest. As inputs these
+    facts: of the registries about the job, as JSON can hold it; it is in the digest. As inputs these
     files, thirty a job, took Snakemake a third of the time that it plans a run in.
     """
     folder = os.getcwd()

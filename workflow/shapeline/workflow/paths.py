@@ -84,7 +84,7 @@ def explained_files(config: Config, experiment: str, label: str) -> dict[str, li
 
 
 def weights_file(config: Config, model: str) -> list[str]:
-    """The file of weights that training starts from, fetched or the user's own; none where it starts from a draw."""
+    """Return the file of weights that training starts from, fetched or the user's own; none for random weights."""
     named = config.models[model].weights
     if named in WEIGHTS:
         return [f"data/raw/weights/{WEIGHTS[named].name}"]

@@ -147,7 +147,7 @@ def classes(place: Place) -> Iterator[str]:
                 yield f"{where}.{key}: source '{source.name}' is of regression and has no classes; remove the key"
         return
     if chosen.objects and chosen.label is None and source.task == "multilabel":
-        yield f"{where}.objects: a record has objects of several labels; say of which with label, or remove the key"
+        yield f"{where}.objects: a record has objects of several labels; name one by the key label, or remove this key"
     if chosen.objects and not source.truth:
         yield f"{where}.objects: the objects in records of source '{source.name}' are not known; remove the key"
     if chosen.label is not None:

@@ -96,7 +96,7 @@ def _check_no_training(where: str, model: Model) -> Iterator[str]:
         yield f"{where}.training.epochs: with 0 nothing is trained and {model.architecture} knows nothing; give weights"
     elif model.training.epochs == 0 and model.weights in WEIGHTS:
         yield (
-            f"{where}.training.epochs: with 0 the last layer stays a random draw, for {model.weights} has other "
+            f"{where}.training.epochs: with 0 the last layer stays random, for {model.weights} has other "
             "classes; remove the key, or give a file of trained weights"
         )
 

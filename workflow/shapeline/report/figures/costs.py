@@ -16,7 +16,7 @@ from shapeline.report.styling import PLATE, WIDTH, Style, styled
 
 
 def tabulate_costs(rows: pd.DataFrame, **costs: pd.Series) -> pd.DataFrame:
-    """What a figure of a statistic against costs draws: label, each cost, mean, low, high; rows as of `scalars`."""
+    """Return the data of a figure against costs: method, each cost, mean, low, high; rows as in `scalars`."""
     each = {name: cost.reindex(rows.index) for name, cost in costs.items()}
     return (
         rows[["mean", "low", "high"]].assign(**each)[[*each, "mean", "low", "high"]].rename_axis("method").reset_index()

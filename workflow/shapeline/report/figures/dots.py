@@ -39,7 +39,7 @@ SCALARS = {
 
 @styled
 def areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """Masking and insertion areas with intervals, best masking area on top; the best control as a dotted line."""
+    """Draw deletion and insertion AUC with intervals, best deletion AUC on top; the best control as a dotted line."""
     return _dots(frame, styles, ["deletion_auc", "insertion_auc"])
 
 
@@ -86,7 +86,7 @@ def place_axes(
 
 
 def name_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """A row per method, from the top, with room above the first and below the last."""
+    """A row per method, from the top, with a margin above the first and below the last."""
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
 
@@ -99,7 +99,7 @@ def dot_panel(
     panel: Panel,
     unit: str = "",
 ) -> None:
-    """Draw one panel: a dot and its interval a label, the mean written beside it, the best control as a dotted line.
+    """Draw one panel: a dot and its interval per method, the mean written beside it, the best control as a dotted line.
 
     rows: as of `scalars`; labels: all rows of the figure, from the top; unit: of the panel, where it names none.
     """

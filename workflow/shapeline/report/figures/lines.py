@@ -105,7 +105,7 @@ def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: f
     across = 100 * line["x"]
     if band:
         axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
-    else:  # the axes have room for it, as beside others of the same statistic that show it
+    else:  # it fits into the axes
         axes.update_datalim(np.column_stack([np.tile(across, 2), np.concatenate([line["low"], line["high"]])]))
     curve = axes.plot(
         across,

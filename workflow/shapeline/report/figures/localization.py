@@ -173,7 +173,7 @@ def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2)
     drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
     return join_parts(
         heading("Images without their positive features"),
-        figure(drawing, "Images whose positive features are removed, one column a method", caption, vector=False),
+        figure(drawing, "Images whose positive features are removed, one column per method", caption, vector=False),
     )
 
 

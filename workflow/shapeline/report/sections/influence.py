@@ -245,7 +245,7 @@ def model_section(results: Results) -> HTML:
 
 
 def masking_note(results: Results) -> HTML | None:
-    """The best masking area of the measures that did not ask the model, of those that did, and of the controls."""
+    """Return the best deletion AUC of the measures without the model, of those with it, and of the controls."""
     areas = experiment.scalars(results.metrics.get("log_odds"), "deletion_auc")
     best: dict[str, str | None] = {"data only": None, "evaluates the model": None, "control": None}
     for label in areas.sort_values("mean").index:

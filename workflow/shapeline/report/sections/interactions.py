@@ -154,7 +154,7 @@ def _is_text(results: Results) -> bool:
 
 
 def _as_rows(titles: Sequence[str], names: Sequence, own: Sequence[np.ndarray], pairs: Sequence) -> pd.DataFrame:
-    """What a figure draws as rows: own parts have no second feature."""
+    """Return the rows of a figure: main effects have no second feature."""
     tables = []
     for title, named, row, both in zip(titles, names, own, pairs, strict=True):
         first, second = pairs_of(len(row))

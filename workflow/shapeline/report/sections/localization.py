@@ -55,7 +55,7 @@ def is_quadrant_h_shap(results: Results, label: str) -> bool:
 
 
 def seconds_per_picture(results: Results) -> pd.DataFrame:
-    """Seconds per instance by label: mean, low and high, of which the last two are NaN unless each was timed alone."""
+    """Return the seconds per instance by method: mean, low and high; the bounds are NaN unless each was timed alone."""
     frames = [
         experiment.good(frame)[["repeat", "seconds"]].assign(
             method=label, instance=experiment.ids(experiment.good(frame))

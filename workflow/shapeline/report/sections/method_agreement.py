@@ -160,7 +160,7 @@ def context_comparison(
     pairs: Iterable[tuple[str, str]],
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Masking area with context absent minus present, paired over instances, and how alike the two rank the features.
+    """Return the deletion AUC with context masked minus kept, paired over instances, and the agreement of both ranks.
 
     measured: label, instance, repeat, statistic, x, value, as the metric measured them (repeats are averaged first);
     scores_by_label as in `agreements`. One row a pair: absent, present, absent_area, present_area, mean, low, high (of

@@ -263,7 +263,7 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
 
 
 def sweep_rows(swept: Sweep, images: np.ndarray, names: Sequence[str]) -> HTML:
-    """A row a image: itself, then for each value the map above the shifted image."""
+    """A row per image: itself, then for each value the map above the shifted image."""
     rows = []
     for place, (image, name) in enumerate(zip(images, names, strict=True)):
         maps = [phi[place].reshape(image.shape) for phi in swept.phi]

@@ -232,7 +232,7 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
 
 def _cut(row: Mapping, kept: int, unit: str) -> str:
     """What a reader must know of a document, a row of the instances, that is longer than the model's input."""
-    own = "words_cut" in row  # by a tokenizer of one's own
+    own = "words_cut" in row  # by a custom tokenizer
     whole = kept + row["words_cut"] if own else len(text.words_of(row["text"], unit, len(row["text"]) + 1))
     if whole == kept:
         return ""
@@ -305,7 +305,7 @@ def explanations(results: Results) -> HTML:
 
 
 def _few(results: Results) -> list[str] | None:
-    """The labels that a page of documents has room for; None, which is all, where nothing ranks them."""
+    """Return the methods shown on a page of documents; None, which is all, where nothing ranks them."""
     areas = scalars(results.metrics.get("log_odds"), "deletion_auc")
     if len(results.labels) <= SHOWN or areas.empty:
         return None
