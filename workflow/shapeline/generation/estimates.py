@@ -111,7 +111,7 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, value: str, se
     by_token = _values(game, masks.masks, value)[: design.evaluations]
     scores, _, tokens, spread = _reader(method, design)(by_token.sum(axis=1), by_token.T)
     found = scores, answer.standard_error[0], tokens, spread
-    return found, design.evaluations, masks, answer.said["warning"][0]
+    return found, design.evaluations, masks, answer.details["warning"][0]
 
 
 def _estimate_by_scorer(game: PromptGame, settings: dict, evaluations: int, value: str, seed: int) -> tuple:
