@@ -40,7 +40,7 @@ class Architecture:
 ARCHITECTURES: dict[str, Architecture] = {
     "bilstm": Architecture("text", 400, 400, unit="word"),
     "char_cnn": Architecture(
-        "text", 120, 1014, unit="character", smallest={"length": (123, "pad the documents to 123 characters or more")}
+        "text", 400, 1014, unit="character", smallest={"length": (123, "pad the documents to 123 characters or more")}
     ),
     "cifar_cnn": Architecture(
         "image", 860, 32 * 32, torch_only=True, smallest={"side": (22, "use mnist_cnn or digits_cnn")}
