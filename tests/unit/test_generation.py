@@ -27,21 +27,6 @@ SENTENCES = [
 CONTEXT, QUESTION, ANSWER = " ".join(SENTENCES), "Who designed the tower?", "Mara Velling designed it."
 
 
-@pytest.fixture(scope="module")
-def cut():
-    return language_model.tokenizer()
-
-
-@pytest.fixture(scope="module")
-def plain():
-    return language_model.tokenizer(chat=False)
-
-
-@pytest.fixture(scope="module")
-def model():
-    return language_model.llama()
-
-
 def subsets(d):
     return [kept for size in range(d + 1) for kept in itertools.combinations(range(d), size)]
 
@@ -401,7 +386,8 @@ def test_what_is_shown(model, cut):
     assert "5 parts by gp_shapley, 20 evaluations" in repr(found) and ANSWER in repr(found)
     assert list(found.to_frame().columns) == ["part", "score", "half"] and found.tokens_frame().shape[0] == 5
     assert all(hasattr(found.plot(kind), "savefig") for kind in (None, "bars", "tokens"))
-    assert SENTENCES[0] in found._repr_html_() and "speaks for the answer" in found._repr_html_()
+    page = found._repr_html_()
+    assert SENTENCES[0] in page and "speaks for the answer" in page and "Hover over a part" in page
     assert found.top(1) == [found.parts[int(found.scores.argmax())]]
 
 

@@ -17,21 +17,6 @@ CONTEXT = "The Amber Tower stands. It was designed by Mara Velling.\n\nThe ferry
 QUESTION, ANSWER = "Who designed the tower?", "Mara Velling."
 
 
-@pytest.fixture(scope="module")
-def cut():
-    return language_model.tokenizer()
-
-
-@pytest.fixture(scope="module")
-def plain():
-    return language_model.tokenizer(chat=False)
-
-
-@pytest.fixture(scope="module")
-def model():
-    return language_model.llama()
-
-
 def explain(model, cut, **named):
     given = {"context": CONTEXT, "target": ANSWER, "prompt": QUESTION, **named}
     return shapeline.explain_generation(model, tokenizer=cut, **given)

@@ -311,17 +311,18 @@ def coloured_words(
     texts: Sequence[tuple[str, Sequence[str], np.ndarray, np.ndarray | None, int | None]],
     rest: int = 0,
     what: str = "the class",
+    feature: str = "word",
 ) -> HTML:
     """Return texts as coloured words, with a line below words for the class and above words against it.
 
     texts: title, words, scores (d,), half-widths (d,) or None, and the position of the second sentence's first word or
     None; a word whose interval includes 0 stays plain. rest: number of texts not shown. what: that positive scores
-    speak for.
+    speak for. feature: what is coloured.
     """
     parts = [f"<p><b>{html.escape(title)}</b><br>{_words(*rest_of)}</p>" for title, *rest_of in texts]
     known = any(half is not None for *_, half, _ in texts)
-    note = f"{signs(what)}, with a line below or above. Hover over a word for its score."
-    note += " A word whose 95 % interval includes 0 is plain." if known else ""
+    note = f"{signs(what)}, with a line below or above. Hover over a {feature} for its score."
+    note += f" A {feature} whose 95 % interval includes 0 is plain." if known else ""
     note += f" {rest} more not shown." if rest else ""
     return HTML(f"<div style='max-width:60em;line-height:2'>{''.join(parts)}<p><small>{note}</small></p></div>")
 

@@ -100,7 +100,7 @@ def _prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
     else:
         half = None if spread is None else LEVEL * spread
         panels = [("", row["parts"], scores, half, None)]
-        yield HTML(explanations.coloured_words(panels, what="the answer").data)
+        yield HTML(explanations.coloured_words(panels, what="the answer", feature="part").data)
         yield from _tokens(row, frame)
     shown = {**row, "game": _cut(row["question"]), "players": [_cut(part, 60) for part in row["parts"]]}
     yield folded("Scores of the parts by each method", join_parts(*game.show_scores(results, shown)))

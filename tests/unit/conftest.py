@@ -1,0 +1,24 @@
+"""Fixtures of several files of tests: a tiny language model, and its tokenizer with and without a chat template."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def cut():
+    from tests.fixtures import language_model
+
+    return language_model.tokenizer()
+
+
+@pytest.fixture(scope="module")
+def plain():
+    from tests.fixtures import language_model
+
+    return language_model.tokenizer(chat=False)
+
+
+@pytest.fixture(scope="module")
+def model():
+    from tests.fixtures import language_model
+
+    return language_model.llama()
