@@ -184,7 +184,7 @@ def test_mostly_counts_the_signs_of_one_feature(results):
 def test_bounds_and_seconds(results):
     assert claim_checks.check_cost_bound("other", lambda d: 4 * d, "4 d")(results).verdict == "holds"
     assert claim_checks.check_cost_bound("other", lambda d: 3 * d, "3 d")(results).verdict == "fails"
-    assert claim_checks.takes_at_most("poor", 5.0)(results) == claim_checks.Finding("2.00 s an instance", "holds")
+    assert claim_checks.takes_at_most("poor", 5.0)(results) == claim_checks.Finding("2.00 s per instance", "holds")
     assert claim_checks.takes_at_most("poor", 1.0)(results).verdict == "fails"
 
 
@@ -196,7 +196,7 @@ def test_seconds_have_an_interval_where_each_instance_was_timed_alone(results):
     half = 1.96 * each.std(ddof=1) / np.sqrt(30)
     found = claim_checks.takes_at_most("poor", each.mean() + 2 * half)(results)
     assert found.verdict == "holds"
-    assert found.found == f"{each.mean():.2f} ({each.mean() - half:.2f} to {each.mean() + half:.2f}) s an instance"
+    assert found.found == f"{each.mean():.2f} ({each.mean() - half:.2f} to {each.mean() + half:.2f}) s per instance"
     assert claim_checks.takes_at_most("poor", each.mean() + half / 2)(results).verdict == "undecided"
     assert claim_checks.takes_at_most("poor", each.mean() - 2 * half)(results).verdict == "fails"
 

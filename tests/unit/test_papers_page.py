@@ -22,7 +22,7 @@ VERDICTS = {
     "corrected": "the statement fails as printed, and a corrected form holds",
     "partly": "it holds for some of the methods, data or thresholds that the row names",
     "fails": "the result contradicts the paper",
-    "open": "not decided",
+    "open": "not run, because a file is missing",
     "shown": "a definition or a figure, nothing to decide",
 }
 MARKS = "<!-- verdicts: written by `python -m tests.unit.test_papers_page` -->\n", "<!-- end of verdicts -->\n"

@@ -177,13 +177,13 @@ def test_few_instances_or_ranks_that_speak_for_the_worse_mean_make_nothing_sure(
 
 
 def test_a_claim_has_three_outcomes():
-    assert statistics.verdict(0.1, 0.3) == "holds" and statistics.verdict(-0.3, -0.1) == "does not hold"
-    assert statistics.verdict(-0.1, 0.1) == statistics.verdict(math.nan, math.nan) == "open"
+    assert statistics.verdict(0.1, 0.3) == "holds" and statistics.verdict(-0.3, -0.1) == "fails"
+    assert statistics.verdict(-0.1, 0.1) == statistics.verdict(math.nan, math.nan) == "undecided"
+    assert statistics.verdict(-0.3, -0.1, "below") == "holds" and statistics.verdict(0.1, 0.3, "below") == "fails"
+    assert statistics.verdict(0.0, 0.3) == "undecided" and statistics.verdict(0.0, 0.0) == "fails"
     assert (
-        statistics.verdict(-0.3, -0.1, "below") == "holds" and statistics.verdict(0.1, 0.3, "below") == "does not hold"
+        statistics.verdict(1.2, 1.4, bar=1.3) == "undecided" and statistics.verdict(1.2, 1.4, "above", 1.1) == "holds"
     )
-    assert statistics.verdict(0.0, 0.3) == "open" and statistics.verdict(0.0, 0.0) == "does not hold"
-    assert statistics.verdict(1.2, 1.4, bar=1.3) == "open" and statistics.verdict(1.2, 1.4, "above", 1.1) == "holds"
     with pytest.raises(ShapelineError, match="above or below"):
         statistics.verdict(0, 1, "larger")
 
@@ -195,11 +195,15 @@ def test_a_claim_about_several_rivals_is_corrected_for_them():
     found = statistics.ahead_of(values, "a")
     alone = statistics.intervals((values["b"] - values["a"]).to_frame())
     assert found.table.loc["b", "low"] < alone["low"].iloc[0] and found.table.loc["b", "verdict"] == "holds"
-    assert found.verdict == "open" and statistics.ahead_of(values[["a", "b", "c"]], "a").verdict == "holds"
-    assert statistics.ahead_of(values, "b").verdict == "does not hold"
-    assert statistics.ahead_of(values, "a", "higher").verdict == "does not hold"
-    assert statistics.ahead_of(values.head(5), "a").verdict == statistics.ahead_of(values[["a"]], "a").verdict == "open"
-    assert statistics.ahead_of(values, "a", block=np.arange(40) // 4).verdict == "open"  # ten blocks
+    assert found.verdict == "undecided" and statistics.ahead_of(values[["a", "b", "c"]], "a").verdict == "holds"
+    assert statistics.ahead_of(values, "b").verdict == "fails"
+    assert statistics.ahead_of(values, "a", "higher").verdict == "fails"
+    assert (
+        statistics.ahead_of(values.head(5), "a").verdict
+        == statistics.ahead_of(values[["a"]], "a").verdict
+        == "undecided"
+    )
+    assert statistics.ahead_of(values, "a", block=np.arange(40) // 4).verdict == "undecided"  # ten blocks
 
 
 # The recommendation

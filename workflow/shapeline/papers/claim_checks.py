@@ -10,16 +10,15 @@ from shapeline.report import experiment
 from shapeline.report.experiment import Results
 from shapeline.report.findings import equal_error
 from shapeline.report.formatting import interval, number, share
-from shapeline.statistics import bounds, paired
-from shapeline.statistics.bounds import ahead_of, enough, intervals, verdict
+from shapeline.statistics import paired
+from shapeline.statistics.bounds import FAILS, HOLDS, UNDECIDED, ahead_of, enough, intervals, verdict
 
-HOLDS, FAILS, OPEN, UNTESTABLE = "holds", "fails", "undecided", "not testable"
-VERDICTS = {bounds.HOLDS: HOLDS, bounds.FAILS: FAILS, bounds.OPEN: OPEN}
+UNTESTABLE = "not testable"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of a claim, in words with its interval, and the verdict: HOLDS, FAILS, OPEN or UNTESTABLE."""
+    """What was found of a claim, in words with its interval, and the verdict: HOLDS, FAILS, UNDECIDED or UNTESTABLE."""
 
     found: str
     verdict: str
@@ -47,7 +46,7 @@ def accuracy(claimed: float) -> Callable[[Results], Finding]:
         correct, rows = results.model_card.get("test_accuracy"), results.model_card["rows"]["test"]
         low, high = wilson(round(correct * rows), rows)
         text = f"{share(correct)} ({share(low)} to {share(high)}) on {number(rows)}"
-        return Finding(text, HOLDS if low >= claimed else FAILS if high < claimed else OPEN)
+        return Finding(text, HOLDS if low >= claimed else FAILS if high < claimed else UNDECIDED)
 
     return check
 
@@ -87,7 +86,7 @@ def beats(
             return Finding(f"{number(len(values))} instances are too few for a verdict", UNTESTABLE)
         claim = ahead_of(values[[first, *others]], first, better)
         ahead = "; ".join(f"{label} {interval(row)}" for label, row in claim.table.iterrows())
-        return Finding(f"ahead of: {ahead}", VERDICTS[claim.verdict])
+        return Finding(f"ahead of: {ahead}", claim.verdict)
 
     return check
 
@@ -110,7 +109,7 @@ def level(label: str, within: float, metric: str, statistic: str) -> Callable[[R
         row |= {"low": row["mean"] - 1.96 * error, "high": row["mean"] + 1.96 * error}
         inside, outside = max(-row["low"], row["high"]) <= within, max(row["low"], -row["high"]) > within
         text = f"{a.mean():.3f} and {b.mean():.3f}, apart {interval(row)}; the margin is {within:g}"
-        return Finding(text, HOLDS if inside else FAILS if outside else OPEN)
+        return Finding(text, HOLDS if inside else FAILS if outside else UNDECIDED)
 
     return check
 
@@ -134,7 +133,7 @@ def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Fi
         )
         mean, low, high = (number(side, whole=False) for side in (found.ratio, found.low, found.high))
         result = verdict(math.log(found.low), math.log(found.high), bar=math.log(least))
-        return Finding(f"{mean} times as many ({low} to {high}); {at}", VERDICTS[result])
+        return Finding(f"{mean} times as many ({low} to {high}); {at}", result)
 
     return check
 
@@ -158,7 +157,7 @@ def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], F
         row = intervals(logs[:, None]).loc[0, ["mean", "low", "high"]]
         mean, low, high = (number(math.exp(value), whole=False) for value in row)
         result = verdict(row["low"], row["high"], bar=math.log(least))
-        return Finding(f"{mean} times ({low} to {high})", VERDICTS[result])
+        return Finding(f"{mean} times ({low} to {high})", result)
 
     return check
 
@@ -179,7 +178,7 @@ def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]
         cosines = np.divide((left * right).sum(1), norms, out=np.zeros(len(norms)), where=norms > 0)
         row = intervals(cosines[:, None]).loc[0]
         text = f"{row['mean']:.3f} ({row['low']:.3f} to {row['high']:.3f}) on {number(len(cosines))}"
-        return Finding(text, VERDICTS[verdict(row["low"], row["high"], bar=least)])
+        return Finding(text, verdict(row["low"], row["high"], bar=least))
 
     return check
 
@@ -200,7 +199,7 @@ def mostly(label: str, feature: str, sign: int, least: float = 0.5) -> Callable[
             return Finding(f"too few scores of {label}", UNTESTABLE)
         low, high = wilson(int(signed.sum()), len(signed))
         text = f"{share(signed.mean())} ({share(low)} to {share(high)}) of {number(len(signed))}"
-        return Finding(text, HOLDS if low > least else FAILS if high < least else OPEN)
+        return Finding(text, HOLDS if low > least else FAILS if high < least else UNDECIDED)
 
     return check
 
@@ -238,6 +237,6 @@ def takes_at_most(label: str, most: float) -> Callable[[Results], Finding]:
         half = 1.96 * each.std() / math.sqrt(len(each)) if alone else math.nan
         row = {"mean": each.mean(), "low": each.mean() - half, "high": each.mean() + half}
         low, high = (row["low"], row["high"]) if alone else [row["mean"]] * 2
-        return Finding(f"{interval(row)} s an instance", HOLDS if high <= most else FAILS if low > most else OPEN)
+        return Finding(f"{interval(row)} s per instance", HOLDS if high <= most else FAILS if low > most else UNDECIDED)
 
     return check

@@ -24,7 +24,7 @@ from shapeline.errors import ShapelineError
 from shapeline.report.colours import FIRST, INK, QUIET, SECOND
 from shapeline.report.formatting import number
 from shapeline.report.styling import styled
-from shapeline.statistics.bounds import verdict
+from shapeline.statistics.bounds import FAILS, HOLDS, UNDECIDED, verdict
 
 PAGE, FIGURES = Path("docs/gallery.md"), Path("docs/images/gallery")
 CLAIMS = Path("docs/images/claims.png")
@@ -38,7 +38,7 @@ PANELS = (
     "times as fast, or as few evaluations",
     "per cent",
 )
-LOOKS = {"holds": ("o", FIRST), "does not hold": ("X", SECOND), "open": ("D", QUIET)}
+LOOKS = {HOLDS: ("o", FIRST), FAILS: ("X", SECOND), UNDECIDED: ("D", QUIET)}
 LARGEST, LARGEST_OF_ALL = 100_000, 1_000_000  # bytes of a figure, and of all
 ANCHOR, LEFT = '\n<a id="{}"></a>\n', "\n## Not among these\n\n"
 COMMANDS = {"config.yaml": "snakemake {} --cores 2"}

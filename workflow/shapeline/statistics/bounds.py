@@ -18,7 +18,7 @@ LEVEL = 0.95
 LEAST_UNITS = 2  # for an interval
 LEAST_INSTANCES, LEAST_BLOCKS = 6, 12  # for a verdict
 MOST = 1.5  # times the quantile of t, which an end is drawn out to at most
-HOLDS, FAILS, OPEN = "holds", "does not hold", "open"  # of a claim: what an interval leaves on one side, or spans
+HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"  # verdicts on a claim, by its interval
 TRIALS = 10_000  # for the quantile of the largest of several t statistics
 
 
@@ -245,16 +245,16 @@ class Claim:
 
 
 def verdict(low: float, high: float, claimed: str = "above", bar: float = 0.0) -> str:
-    """Whether an interval says what is claimed of its number: "holds", "does not hold" or "open".
+    """Whether an interval says what is claimed of its number: "holds", "fails" or "undecided".
 
-    low, high: of the interval, NaN where there is none (then it is open). claimed: "above" or "below" the bar. An end
-    that lies on the bar leaves it open, but an interval that is nothing but the bar itself is not beyond it.
+    low, high: of the interval, NaN where there is none (then undecided). claimed: "above" or "below" the bar. An end
+    that lies on the bar leaves it undecided, but an interval that is nothing but the bar itself is not beyond it.
     """
     if claimed not in ("above", "below"):
         raise ShapelineError(f"verdict: claimed is {claimed!r}; give above or below.")
     if claimed == "below":
         low, high, bar = -high, -low, -bar
-    return HOLDS if low > bar else FAILS if high < bar or low == high == bar else OPEN
+    return HOLDS if low > bar else FAILS if high < bar or low == high == bar else UNDECIDED
 
 
 def ahead_of(values: pd.DataFrame, first: str, better: str = "lower", block=None) -> Claim:
@@ -270,6 +270,8 @@ def ahead_of(values: pd.DataFrame, first: str, better: str = "lower", block=None
     table = intervals(leads, block, together=True)
     count = int(table["units"].min()) if len(table) else 0
     suffices = enough(count, block is not None)
-    table["verdict"] = [verdict(row.low, row.high) if suffices else OPEN for row in table.itertuples()]
-    verdicts = set(table["verdict"]) or {OPEN}
-    return Claim(FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS, table.drop(columns="units"))
+    table["verdict"] = [verdict(row.low, row.high) if suffices else UNDECIDED for row in table.itertuples()]
+    verdicts = set(table["verdict"]) or {UNDECIDED}
+    return Claim(
+        FAILS if FAILS in verdicts else UNDECIDED if UNDECIDED in verdicts else HOLDS, table.drop(columns="units")
+    )
