@@ -24,10 +24,8 @@ EXTRAS = {
 
 
 class ShapelineError(Exception):
-    """A mistake or a failure the user can act on; its text is one line: where, what, and the remedy.
-
-    instance: the position of the input that it is about, which stands where the text has "{instance}".
-    """
+    """A mistake or failure that the user can act on, in one line: where, what, remedy; instance replaces "{instance}"
+    in it."""
 
     def __init__(self, message: str, instance: int | None = None):
         super().__init__(message)

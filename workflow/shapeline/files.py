@@ -19,10 +19,8 @@ def may_appear() -> None:
 
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path`, renamed to it when the block succeeds and removed when it does not.
-
-    What a killed job left of an earlier attempt at the same file is removed first.
-    """
+    """Yield a temporary path, renamed to `path` on success and removed on failure; leftovers of killed jobs go
+    first."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     for left_over in path.parent.glob(f".{path.name}.*.tmp"):

@@ -1,7 +1,4 @@
-"""Graphs over features: chains, grids, windows N_k(i) and the connected subsets inside them.
-
-Every function takes an undirected networkx graph; the designs need its nodes to be the features 0..d-1.
-"""
+"""Graphs over features 0..d-1 (undirected, networkx): chains, grids, windows N_k(i) and their connected subsets."""
 
 from collections.abc import Iterable, Iterator
 
@@ -131,10 +128,8 @@ def connected_subsets(graph: networkx.Graph, node: int, within: Iterable[int]) -
 
 
 def connected_table(table: np.ndarray, root: int | None = None, limit: int | None = None) -> np.ndarray | None:
-    """Connected subsets of a small graph as rows, (n, w) bool; None as soon as there are more than `limit`.
-
-    `table` is its adjacency (w, w) bool. With `root` only those that hold it; else all that are not empty.
-    """
+    """Return the connected subsets (n, w) of a small graph of adjacency `table`, those with `root`; None beyond
+    `limit`."""
     w = len(table)
     if root is None:
         # The sets whose smallest node is r: node r chosen, the smaller ones rejected.

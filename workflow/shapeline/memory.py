@@ -15,11 +15,7 @@ WORDS = ("not enough memory", "can't allocate memory", "out of memory")
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep up to a gigabyte of what is freed; for this whole process, and glibc alone.
-
-    It gives large blocks back to the system, which then clears new ones at every call of a model: half of the time of
-    some.
-    """
+    """Let glibc keep up to 1 GB of freed memory: clearing new blocks took half the time of some models' calls."""
     trim_threshold, mmap_threshold = -1, -3  # malloc.h
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
@@ -35,11 +31,8 @@ def ran_out(error: BaseException) -> bool:
 
 
 def halved(model: Any, rows: int, run: Callable[[int], Result], unit: str = "row") -> Result:
-    """run(rows), begun again with half the rows a pass whenever memory runs out.
-
-    model: the Classifier, which keeps the number for the rest of the process; unit: what a row is, in the message.
-    Raises MethodFailure where memory runs out at one row.
-    """
+    """Return run(rows), repeated with half the rows a pass when memory runs out; MethodFailure at one. model: remembers
+    rows."""
     rows = min(rows, model.most_rows or rows)
     while True:
         try:

@@ -92,8 +92,7 @@ def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """The rows of any file of `write_table`. Raises ShapelineError for a damaged one, which its checksums and footer
-    tell, and for one of a newer schema."""
+    """Return the rows of a file of `write_table`; ShapelineError for a damaged one and one of a newer schema."""
     # Not pq.read_table: what makes a data set of one file takes as long as reading it.
     with _name_file(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         version = _read_metadata(file.schema_arrow).get("schema_version", VERSION)
@@ -184,8 +183,7 @@ def final(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def succeeded(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that succeeded; of a record with several labels none if one failed, for a mean over the others is not
-    what another method's is of."""
+    """Return the rows that succeeded; of a record with several labels none where one failed, as means would differ."""
     keys = [key for key in KEYS if key != "target" and key in rows]
     fine = rows.assign(fine=rows["status"] == "ok").groupby(keys, dropna=False)["fine"]
     return rows[fine.transform("all")].reset_index(drop=True)

@@ -25,10 +25,7 @@ def allowed() -> int:
 
 
 def run_tasks(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> Iterable[Result]:
-    """What `run` gives of each task, in their order, by so many threads; none where one is enough.
-
-    A task must not ask for others itself: it would wait for a thread that waits for it.
-    """
+    """Return what `run` gives of each task, in order, by so many threads; a task must not ask for others (deadlock)."""
     if min(threads, len(tasks)) < 2:
         return map(run, tasks)
     return _pool(threads, os.getpid()).map(run, tasks)

@@ -1,8 +1,4 @@
-"""What defines the numbers of a row: the facts behind a table of the row store, and the addresses within it.
-
-The execution backend, the batch size, the shard and the number of instances are left out: they define no number beyond
-rounding. Files count by their content.
-"""
+"""What defines a row's numbers (not backend, batch, shard or number of instances); files count by their content."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -23,11 +19,8 @@ READS_ALL_DATA = ("data", "external")  # families whose scores depend on more th
 def score_facts(
     context: ExplanationContext, settings: AttributionSettings, label: str, files: Iterable[str], arrays: str
 ) -> dict:
-    """Return what defines the scores of one model by one method beside the instance.
-
-    label: seeds the samples of a random method. files: behind the model and the method. arrays: of the prepared data,
-    which some methods read whole.
-    """
+    """Return what defines the scores of a model by a method beside the instance; label: seeds the samples, arrays: the
+    data."""
     method = settings.method
     whole = method.method.family in READS_ALL_DATA or method.background
     return {
@@ -48,10 +41,7 @@ def value_facts(context: ExplanationContext, settings: AttributionSettings, file
 def measurement_facts(
     context: ExplanationContext, settings: AttributionSettings, job: Mapping, files: Iterable[str]
 ) -> dict:
-    """Return what defines the measurements of one model by a metric that evaluates it, beside the scores.
-
-    settings: of the scores; job: of the metric.
-    """
+    """Return what defines a metric's measurements of one model beside the scores; job: settings of the metric."""
     return {**value_facts(context, settings, files), "metric": job, "columns": MEASURED.names}
 
 

@@ -24,11 +24,8 @@ from shapeline.seeds import seed_of
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the models, None where only labelled points are explained.
-
-    training_seed: 0 for the model itself; randomised_layers: how many of its last layers were drawn anew; n_instances:
-    how many of the selected instances it is explained on, None for all.
-    """
+    """One of the models, or None; a training seed, how many last layers are randomised, the instances explained (None:
+    all)."""
 
     weights: str | None = None
     training_seed: int = 0
@@ -62,11 +59,7 @@ log = logging.getLogger("shapeline")
 
 @dataclass(frozen=True)
 class AttributionJob:
-    """What a job is given: the settings of a method, its label, Snakemake's input files, and how the models are run.
-
-    store: the folder of the row store, "" without one; value_code: returns the source files behind a coalition's value
-    for a model's architecture and framework, None where the store does not keep values of coalitions.
-    """
+    """A method's settings, name and input files, how models run, and the folder of the row store, "" without one."""
 
     settings: AttributionSettings
     label: str

@@ -28,11 +28,7 @@ from shapeline.models.classifier import Classifier
 
 @dataclass(frozen=True)
 class ExplanationContext:
-    """A model on its device with the data, features and reference of an experiment; None and None without a model.
-
-    features: None where they depend on the instance; `buckets` makes them from feature_settings. backend: how the
-    model is run, None before calibration.
-    """
+    """A model on its device with the data, features (None where they depend on the instance) and reference."""
 
     model: Classifier | None
     dataset: Dataset
@@ -60,11 +56,8 @@ class ExplanationContext:
         return dataclasses.replace(self, features=own, feature_settings=settings)
 
     def change_model(self, weights: str, by_graph: bool = False, trained_on: str | None = None) -> "ExplanationContext":
-        """Return the same with the model of a file of weights.
-
-        by_graph: run it by the graph beside its weights, where there is one of them. trained_on: the card of the
-        model's data, where these are others. Raises ShapelineError for a model that does not fit the data.
-        """
+        """Return the same with the model of a file of weights, by_graph by the graph beside it; trained_on: card of its
+        data."""
         model = (graph_file.read(weights) if by_graph else None) or storage.load(weights, self.device)
         if trained_on:
             compatibility.check(
@@ -115,11 +108,7 @@ def load_context(
     trained_on: str | None = None,
     by_graph: bool = False,
 ) -> ExplanationContext:
-    """Load the prepared data and, where there are weights, the model.
-
-    settings: features and reference (default mean), seed. trained_on, by_graph: as of
-    `ExplanationContext.change_model`.
-    """
+    """Load the prepared data and, where there are weights, the model; see `ExplanationContext.change_model`."""
     dataset = loading.load(Path(arrays).parent)
     kind = settings.features
     shared = {
@@ -140,10 +129,7 @@ def load_context(
 def load_backend(
     path: str, context: ExplanationContext, device: str, settings: GameSettings | None = None
 ) -> ExecutionBackend | None:
-    """The backend recorded for this kind of device; on another kind it is calibrated now. None without a model.
-
-    settings: of the job; their precision and compile ask for another backend.
-    """
+    """Return the execution backend recorded for this kind of device, else calibrate one; None without a model."""
     if context.model is None:
         return None
     recorded = scores.metadata(path)["forms"].get(device)
@@ -157,8 +143,7 @@ def load_backend(
 
 
 def calibrate(context: ExplanationContext, weights: str | None = None) -> ExecutionBackend:
-    """Calibrate on training inputs, which are there whatever the count of instances; weights: beside which the graph of
-    a network may be that its framework has no backend for."""
+    """Calibrate on training inputs; weights: beside which the graph of a network may be."""
     given = _training_inputs(context), context.reference
     backend = calibration.calibrate(context.model, *given)
     if (

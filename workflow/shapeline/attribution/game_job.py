@@ -110,11 +110,7 @@ def _find_game(name: str, number: int, game: object) -> NamedGame:
 
 
 def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
-    """Return a row per output of each game, with the values of both ends, which are evaluated here.
-
-    Columns: instance (a number), game, output, players, value_full, value_empty; and as of other instances row (the
-    number of the game), label and prediction (both the value of the full coalition).
-    """
+    """Return a row per output of each game, with the values of both ends, which are evaluated here."""
     rows, source = [], parse_source(settings)
     for game in build_games(source, device):
         with rename_place(WHERE, source.function):
@@ -170,10 +166,8 @@ class GameJob:
     store: str = ""
 
     def evaluate_shard(self, path: str, index: int, count: int, on_error: str, metadata: dict) -> None:
-        """Evaluate the index-th of `count` shares of the coalitions that the method asks next, and write their values.
-
-        The shares follow from the files of earlier rounds alone, so that all jobs of a round cut them in the same way.
-        """
+        """Evaluate share `index` of the coalitions that the method evaluates next; all jobs cut them alike, by the
+        earlier rounds' files."""
         earlier = game_values.read_files(self.files.get("earlier", ()))
         mine, done = {}, 0
         games = build_games(self._source, self.device)

@@ -1,7 +1,4 @@
-"""Values of a game in the row store, in the files of a run, and in the cache of a call from Python.
-
-No evaluation is lost or made twice.
-"""
+"""Values of a game in the row store, in the files of a run and in the cache of a call: none is lost or made twice."""
 
 import json
 import time
@@ -25,10 +22,8 @@ FILE = pa.schema([("game", pa.int32()), (ADDRESS, pa.string()), *SCHEMA])  # a c
 
 
 class ValueRows:
-    """The values of one game, in the place of a `ValueFile`: those that are known, and a table that keeps new ones.
-
-    table: of the row store, of SCHEMA; given: rows of `read_files` that are known already. seconds: of each coalition.
-    """
+    """The values of one game in a table of the row store, in place of a `ValueFile`; given: rows that are known
+    already."""
 
     def __init__(self, table: Table, given: pd.DataFrame):
         self.table, self.given = table, given
@@ -78,11 +73,8 @@ CACHE_SCHEMA = pa.schema([("coalition", pa.string()), ("value", pa.list_(pa.floa
 
 
 class ValueFile:
-    """A Parquet file of the values of one game: a coalition as 0 and 1 for each player, and its values.
-
-    It is written anew under a temporary name and renamed, so that a killed process leaves what it wrote before: after
-    each call of a game, unless writing would take more than a tenth of the time. A context manager writes the rest.
-    """
+    """A Parquet file of coalitions and values, replaced after each call unless writing takes over a tenth of the
+    time."""
 
     def __init__(self, path: Path, n_players: int, identity: str | None):
         self.path, self.n_players, self.identity = path, n_players, identity

@@ -1,9 +1,8 @@
-"""Rows that were computed before, found again by a digest of everything that defines their numbers.
+"""Rows that were computed before, found by a digest of all that defines their numbers.
 
-A table holds the rows of one attribution: settings, code, model, baseline, versions. An address names what was asked
-within it: an instance's own input, the explained class, the repeat. Every append writes a Parquet segment of its own
-under a temporary name and renames it, so that writers share no file, readers need no lock, and a killed job loses what
-it computed since its last append. Snakemake does not know these files: rows outlive the removal of a job's output.
+An address names the instance's input, class and repeat. Every append renames a Parquet segment of its own into place:
+writers share no file, readers need no lock, and a killed job loses what it computed since its last append. Rows outlive
+Snakemake's outputs.
 """
 
 import hashlib
@@ -72,11 +71,8 @@ def digest_rows(rows: pd.DataFrame, without: Sequence[str] = ()) -> list[str]:
 
 
 class Table:
-    """Rows of `schema` by their address. Use it as a context manager: rows that wait are written when it closes.
-
-    folder: of its segments; None: nothing is found and nothing is kept. growing: more rows of an address may come
-    later, in other segments; else all are of one segment, and closing merges small segments.
-    """
+    """Rows of `schema` by address, written on exit; folder None keeps nothing; growing: later segments may add to an
+    address."""
 
     def __init__(self, folder: str | Path | None, schema: pa.Schema, growing: bool = False):
         self.folder = None if folder is None else Path(folder)

@@ -70,13 +70,9 @@ def explain_rows(
     inputs: np.ndarray | None = None,
     stored: StoredRows | None = None,
 ) -> pd.DataFrame:
-    """Score rows (columns of scores.SCHEMA) of one label on the instances of a shard, every repeat.
-
-    options: on_error, progress, values and addresses; what else they say is taken from context and settings. Sampled
-    designs are seeded by (seed, label, repeat). A method with features of its own has its scores spread over the
-    experiment's (features.spread). inputs: explained in place of the instances' own. stored: rows that need not be
-    computed.
-    """
+    """Return score rows (scores.SCHEMA) of a method on the instances of a shard, every repeat; stored: rows that are
+    known. Designs are seeded by (seed, method, repeat); scores of a method's own features are spread over the
+    experiment's."""
     method, seed = settings.method, settings.game.seed
     options = _options(context, settings, options or Options())
     explained = context.change_features(method.features) if method.features else context
@@ -126,10 +122,8 @@ def _options(context: ExplanationContext, settings: AttributionSettings, options
 
 @dataclass
 class _Part:
-    """Instances that share their features, in one repeat.
-
-    positions: of the instances in the shard; shown: the experiment's features, where the method has others.
-    """
+    """Instances (positions in the shard) that share features, in one repeat; shown: the experiment's where these are
+    others."""
 
     game: Game
     method: MethodSettings
@@ -155,10 +149,7 @@ class _Part:
         return self._rows(everyone, explanations)
 
     def warm_up(self, options: Options) -> None:
-        """A first call sets up threads and traces, which is not the method's time. What it raises, the method will too.
-
-        Peers are compiled as they run, for seconds that are no instance's.
-        """
+        """Run a first call, which sets up threads and traces that are not the method's time; ignore its failure."""
         game = self.game
         warm_up(game, self.method, options.seed)
         if game.features.d and game.model:
@@ -200,8 +191,7 @@ class _Part:
 
 
 def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Explanation]], moment: float) -> None:
-    """Have seconds that another run would find too: explanations that took less than a moment are made again until it
-    is over, or they get no shorter, and the fastest counts."""
+    """Repeat explanations that take less than a moment until their time gets no shorter; the fastest counts."""
     began, calm = time.perf_counter(), 0
     total = fastest = sum(np.nansum(explanation.seconds) for explanation in explanations)
     for _ in range(1, min(PASSES, math.ceil(moment / total)) if total else 1):

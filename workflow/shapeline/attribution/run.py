@@ -35,10 +35,7 @@ class Moment:
     processor: float
 
     def since(self, waits: bool) -> float:
-        """Seconds from this moment on: the processor's where they are fewer, for then others had it in the meantime.
-
-        waits: the numbers come from elsewhere (a GPU, a server behind a function), so that waiting is part of the cost.
-        """
+        """Return the seconds since then: of the processor if fewer and nothing `waits` elsewhere (a GPU, a server)."""
         wall = time.perf_counter() - self.wall
         return wall if waits else min(wall, time.process_time() - self.processor)
 
@@ -49,10 +46,7 @@ def now() -> Moment:
 
 @contextlib.contextmanager
 def limited(seconds: float | None) -> Iterator[None]:
-    """Raise MethodFailure inside the block once it has taken so long; without a limit, do nothing.
-
-    The alarm is heard between two steps of Python: a single call of a library that hangs is not ended.
-    """
+    """Raise MethodFailure inside the block once it has taken so long, between two steps of Python; None: never."""
     if seconds is None:
         yield
         return
@@ -118,12 +112,8 @@ class Options:
 
 @dataclass(frozen=True)
 class _Run:
-    """A method on its instances (n,), which chunks take by their places.
-
-    results: of the budgets that have a design; spent: seconds of all of them; reused: seconds that stored values took
-    when they were evaluated. scorer: the function of a method that makes scores itself, called with those of `given`
-    that it names.
-    """
+    """A method on its instances (n,); spent: seconds of all budgets; reused: seconds that stored values took when
+    evaluated."""
 
     game: Game
     method: MethodSettings
@@ -147,11 +137,8 @@ def attribute(
     method: MethodSettings,
     options: Options | None = None,
 ) -> list[Explanation]:
-    """Explain inputs (n, *input shape) for targets (n,) by a method.
-
-    game: its model may be None for a method that evaluates no model. An Explanation for each budget of the method.
-    Raises ShapelineError for a model that returns NaN, and for any failure when on_error is "fail".
-    """
+    """Return an Explanation of inputs (n, *input shape) and targets (n,) for each budget of the method. Raises
+    ShapelineError for NaN outputs."""
     began, options = now(), options or Options()
     results = [blank(len(inputs), game.features, targets) for _ in method.budgets]
     everyone = range(len(inputs))
@@ -323,8 +310,7 @@ def _explain_together(run: _Run, places: np.ndarray, asked: Batch | Rounds, bega
 
 
 def _check_own_answers(game: Game, inputs: np.ndarray, targets: np.ndarray, full: np.ndarray) -> None:
-    """ShapelineError where a network says something else of an input among masked rows (n,) than of the input alone; a
-    function is checked at every call."""
+    """Raise ShapelineError where a network answers otherwise of an input among masked rows (n,) than of it alone."""
     model, value = game.model, game.value
     if model is None or model.framework == "function" or value not in ("log_probability", "probability", PREDICTION):
         return

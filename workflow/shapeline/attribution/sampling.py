@@ -1,5 +1,4 @@
-"""The coalitions that a method evaluates of each instance: those of one design, a sample of the instance's own,
-or rounds of them until an explanation is good enough."""
+"""Coalitions that a method evaluates per instance: of one design, of a sample per instance, or of adaptive rounds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -85,11 +84,7 @@ def shared(designs: list[Design], d: int, reader: Reader | None = None) -> Batch
 
 @dataclass
 class SampledMasks:
-    """Chunks of instances that have a sample each: of the pool's designs those that a chunk needs are held.
-
-    make: from the number of a sample to its designs, one a budget. reader, stack_reader: how scores are read out, where
-    not by the design's own matrix.
-    """
+    """Chunks of instances with a sample each; make: from a sample's number to its designs, one a budget."""
 
     d: int
     samples: InstanceSamples
@@ -180,10 +175,8 @@ def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarr
 
 
 def _add_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """The masks and, where the design lacks them, the full and the empty coalition after them; and their positions.
-
-    Every score file states v(N) and v(∅); a design that does not use them is not charged for them.
-    """
+    """Return the masks with both ends, which every score file states and is not charged for, and the positions of
+    these."""
     sizes = masks.sum(1)
     positions, missing = [], []
     for size, end in ((masks.shape[1], True), (0, False)):
@@ -306,12 +299,7 @@ def sample(
     named: np.ndarray,
     outputs: bool = False,
 ) -> Sampling:
-    """Return the sampling of a method on instances.
-
-    designs: of each budget the multiple of d, and its design, or its size where each instance has one of its own; none
-    of a method that makes scores itself. inputs, named: of the instances, (n, *input shape), and what seeds their
-    samples. outputs: the instances are outputs of one game, of one name, which are taken together.
-    """
+    """Return the sampling of a method; designs: the multiple of d of each budget, and its design or size."""
     masks = sum(design.evaluations for _, design in designs) + 2
     most = DATA_CHUNK if method.method.measure else CHUNK
     sizes = [CHUNK_BYTES // max(1, inputs[:1].nbytes)]

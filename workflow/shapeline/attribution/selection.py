@@ -208,8 +208,7 @@ def _nearest(context: ExplanationContext, wanted: Selection) -> np.ndarray:
 
 
 def _correct(context: ExplanationContext, rows: np.ndarray, count: int, of: slice) -> np.ndarray:
-    """The rows that the model predicts correctly, asked `count` at a time until there are so many; of several labels
-    those `of` which it is right."""
+    """Return the rows that the model predicts correctly, queried `count` at a time; of several labels those `of`."""
     right: list[np.ndarray] = []
     for start in range(0, len(rows), count):
         asked = rows[start : start + count]

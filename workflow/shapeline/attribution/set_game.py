@@ -28,8 +28,7 @@ FAILED = "evaluation failed"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a game is evaluated. n_jobs: processes; batch: coalitions of one call, by default as many as take `seconds`;
-    identity: of the game in `cache`; on_error: "fail" or "record"."""
+    """How a game is evaluated: processes, coalitions of a call or its seconds, identity in the cache, on_error."""
 
     n_jobs: int = 1
     batch: int | None = None
@@ -41,10 +40,8 @@ class Evaluation:
 
 
 class Values:
-    """v(S) of a game, (K, outputs) of coalitions (K, n): none is evaluated twice, and none that is in the cache.
-
-    progress: called with the coalitions evaluated and those left. file: of the cache, where `how` names none.
-    """
+    """Values v(S) of a game, (K, outputs) of coalitions (K, n); none is evaluated twice, and none that is in the
+    cache."""
 
     def __init__(
         self,
@@ -73,11 +70,8 @@ class Values:
         return len(self.used.intersection(self._before))
 
     def of(self, masks: np.ndarray) -> np.ndarray:
-        """Return the values (K, outputs) of coalitions (K, n).
-
-        Raises ShapelineError that names the coalition where an evaluation fails for good; MethodFailure after the
-        others where failures are recorded.
-        """
+        """Return the values (K, outputs) of coalitions (K, n). Raises ShapelineError that names the coalition that
+        fails."""
         keys = pd.Index(keys_of(masks), dtype=object)
         wanted = keys.unique()
         self.used = self.used.union(wanted, sort=False)

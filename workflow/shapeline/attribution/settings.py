@@ -14,11 +14,7 @@ OF_A_JOB = ("training_seeds", "training_instances", "randomised", "repeats")  # 
 
 @dataclass(frozen=True)
 class AttributionSettings:
-    """What an attribute job is asked.
-
-    training_instances: how many instances the training seeds after the first are explained on; randomised: whether the
-    models are randomised ones. rows: the settings that define a row, as they were given.
-    """
+    """The settings of an attribute job; rows: those that define a row, as they were given."""
 
     game: GameSettings
     method: MethodSettings

@@ -15,10 +15,7 @@ Evaluate = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, float]]
 
 
 class ValueStore:
-    """The values of one game per instance: of a model, baseline and value, or of any other set function.
-
-    table: of SCHEMA, growing; a segment holds what one call evaluated.
-    """
+    """The values of one game per instance, of a model or any other set function; table: of SCHEMA, growing."""
 
     def __init__(self, table: Table):
         self.table = table
@@ -26,12 +23,9 @@ class ValueStore:
     def values(
         self, addresses: Sequence[str], masks: np.ndarray, evaluate: Evaluate
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return values (n, K) of coalitions on instances, how many of each are reused (n,), and the seconds that these
-        took when they were evaluated (n,).
-
-        addresses: of the instances (n,); masks: (K, d) of all, or (n, K, d) of each. What is missing is evaluated once
-        for all instances that miss the same coalitions, and kept before the next call.
-        """
+        """Return values (n, K) of masks (K, d) or (n, K, d), and how many and how many seconds of them are reused, (n,)
+        each. What is missing is evaluated once for all instances that miss the same coalitions, and kept before the
+        next call."""
         n, K, d = len(addresses), *masks.shape[-2:]
         values, seconds = np.empty((n, K)), np.zeros((n, K))
         known = np.zeros((n, K), bool)

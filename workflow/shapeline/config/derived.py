@@ -28,10 +28,8 @@ def canonical(value: Any) -> Any:
 
 
 def framework_of(model: Model) -> str:
-    """The framework of a model: its own, else that of its architecture, and torch of a function that builds one.
-
-    Of a model that is ready, what its file is of: function or tensorflow.
-    """
+    """Return the framework of a model: its own, that of its architecture or of its file, and torch of a function that
+    builds one."""
     if suffix := pretrained_kinds.suffix_of(model.source):
         return pretrained_kinds.FRAMEWORKS[suffix]
     if model.framework or model.architecture is None:
@@ -45,8 +43,7 @@ def source_of(dataset: Dataset | None) -> Source | None:
 
 
 def settle_prompts(config: Config) -> Config:
-    """Return the configuration whose experiments on prompts name these and the language model themselves: no job
-    prepares or trains them."""
+    """Return the configuration whose experiments on prompts name the prompts and the language model themselves."""
     experiments = {}
     for name, entry in config.experiments.items():
         model = config.models.get(entry.model)
@@ -186,8 +183,7 @@ def _shrunk(config: Config) -> Config:
 
 
 def _grown(config: Config) -> Config:
-    """The same experiments beyond the papers' size, under their own folder: more instances, and repeats enough that
-    intervals include the sampling of the design."""
+    """Return the experiments with more instances and repeats than the papers', under their own folder."""
     large = config.model_dump(exclude_defaults=True)
     large["results"] = f"{config.results}/beyond"
     for name, experiment in large["experiments"].items():

@@ -93,11 +93,7 @@ MERGE_TAG = "tag:yaml.org,2002:merge"  # of `<<`, which may stand twice
 
 
 def check_files(paths: Iterable[str | Path]) -> None:
-    """Raise a ShapelineError with a line for each file that is not YAML and each key that stands twice in one place.
-
-    YAML's readers keep the last of two equal keys, so that a setting would be ignored. Missing files are left to
-    Snakemake.
-    """
+    """Raise a ShapelineError with a line per file that is not YAML and per repeated key, which YAML would ignore."""
     problems = [f"{path}: {problem}" for path in paths if Path(path).is_file() for problem in _problems(Path(path))]
     if problems:
         raise ShapelineError("\n".join(problems))
@@ -143,12 +139,8 @@ MAX_LINES = 40  # mistakes that are listed at once
 
 
 def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
-    """Return the validated configuration; a key under an old name is accepted with a warning.
-
-    files: those that were merged into `raw`, later ones over earlier ones.
-
-    Raises one ShapelineError with a line per mistake.
-    """
+    """Return the validated configuration, with warnings of old keys; raise one ShapelineError with a line per mistake.
+    files: those that were merged into `raw`, later ones over earlier ones."""
     if excess := list(find_extremes(raw)):
         raise ShapelineError("\n".join(excess))
     raw = copy.deepcopy(raw)
@@ -216,10 +208,8 @@ def _complete_games(raw: dict) -> bool:
 
 
 def _parse(raw: dict) -> tuple[Config | None, dict[tuple, str]]:
-    """Validate; after a mistake drop the offending key and go on, so that every mistake is stated at once.
-
-    Returns what is left (None where nothing whole is) and the mistakes by key path; "" is a mere consequence of a drop.
-    """
+    """Validate, dropping each offending key, so that all mistakes are stated; return the rest or None, and mistakes by
+    path ("" where a drop caused them)."""
     reasons: dict[tuple, str] = {}
     while True:
         try:

@@ -1,7 +1,4 @@
-"""Pass a job to the fork server: stands before every job's command, so it imports little.
-
-Where no server answers, this process becomes the command itself.
-"""
+"""Pass a job to the fork server, or become its command where none answers; imports little, as it precedes every job."""
 
 import os
 import signal
@@ -13,10 +10,8 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 def request(kind: str, words: list[str]) -> int | None:
-    """Run a program on the server with this process's folder, environment and standard files.
-
-    Returns its exit status, or None if no server took it.
-    """
+    """Run a program on the server with this process's folder, environment and files; return its status, None without a
+    server."""
     folder = os.environ.get(SOCKETS)
     if not folder or os.environ.get("OMP_NUM_THREADS", "1") != "1":  # the server's libraries use one thread
         return None

@@ -1,9 +1,7 @@
 """A server that has imported the libraries of jobs and runs each job as a fork of itself.
 
-Most of a small job is the start of Python and the same imports. `client.py` stands before a job's command: it passes
-the job's arguments, folder, environment and standard files to the server and ends with the exit status of the fork;
-where no server answers it becomes the command itself. The server of a run has imported the package too, as it was when
-the jobs were planned. Each job is still one process with its own log; only its start is faster.
+`client.py` stands before a job's command: it passes arguments, folder, environment and standard files to the server and
+ends with the fork's exit status; where no server answers it becomes the command itself.
 """
 
 import atexit
@@ -73,11 +71,8 @@ def start(jobs: int) -> str:
 
 
 def launch(folder: str, with_package: bool = False, program: str = __file__, **options):
-    """Return the Popen of a server with its sockets in `folder`, which it removes; it ends when its input is closed.
-
-    It prints "ready". with_package: whether it imports this package, so that it serves one run only; program: the file
-    that calls `serve`.
-    """
+    """Return the Popen of a server with sockets in `folder`, which prints "ready" and ends when its input is closed.
+    with_package: it imports this package and serves one run only; program: the file that calls `serve`."""
     import subprocess
 
     from shapeline.datasets.folders import OFFLINE
@@ -100,10 +95,8 @@ def command(kind: str = BASE) -> list[str]:
 
 
 def move(kind: str) -> None:
-    """Have the server's process with the libraries of `kind` run this job in place of this process, and end with it.
-
-    Returns if there is no server, or if this process has the libraries.
-    """
+    """Have the server's process of `kind` run this job and end with it; return if there is none, or it is this
+    process."""
     if not os.environ.get(SOCKETS) or not LIBRARIES.get(kind) or LIBRARIES[kind][0] in sys.modules:
         return
     from shapeline.fork_server.client import request
@@ -114,10 +107,7 @@ def move(kind: str) -> None:
 
 
 def serve(folder: str, root: str = "") -> dict:
-    """Import libraries, then fork for every request until the input is closed; returns only in the forks.
-
-    root: folder of the package to import too.
-    """
+    """Import libraries and the package in `root`, then fork for every request; returns only in the forks."""
     # Registered before all others, so called after them: Python would else take the libraries' modules apart, which
     # copies them first, for two seconds.
     atexit.register(end_at_once)

@@ -24,11 +24,8 @@ def rows_of_a_pass(shape: tuple[int, ...], model: Classifier) -> int:
 
 
 def halving(method: Callable) -> Callable:
-    """The gradient method (game, inputs, ...), begun again with half the rows a pass whenever memory runs out.
-
-    Sums and samples begin again too, so that scores are those of a pass that fits. Raises MethodFailure where memory
-    runs out at one row.
-    """
+    """Decorate a gradient method: begun again, sums and samples too, with half the rows a pass whenever memory runs
+    out."""
 
     @functools.wraps(method)
     def again(game: Game, inputs: np.ndarray, *others, **named):
@@ -74,11 +71,8 @@ def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
 
 
 def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray | list[str | None]]:
-    """How far scores (n, d) are from adding up to what F gained (n,): the gaps, and a flag where one is large.
-
-    Large is above a tenth of the gain and, as a gain may be nothing, above that by a hundredth of all that the scores
-    move.
-    """
+    """Return the completeness gaps (n,) of scores (n, d), flagged above a tenth of the gain and a hundredth of all that
+    moves."""
     gaps = np.abs(scores.sum(1) - gained)
     large = gaps > GAP * np.abs(gained) + 0.01 * np.abs(scores).sum(1)
     return {"completeness_gap": gaps, "warning": [LARGE_GAP if far else None for far in large]}
@@ -90,10 +84,8 @@ def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
 
 
 def score_maps(game: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.ndarray], signed: bool) -> np.ndarray:
-    """Scores (n, d): means over features of maps that are upsampled to images (n, channels, height, width).
-
-    maps_of: from some of the images to their maps (m, rows, columns); signed: negative values are kept.
-    """
+    """Return scores (n, d): means over features of upsampled maps, `maps_of` images; signed: negative values are
+    kept."""
     rows, scores = rows_of_a_pass(inputs.shape[1:], game.model), []
     for start in range(0, len(inputs), rows):
         maps = maps_of(slice(start, start + rows)).astype(np.float64)
@@ -137,10 +129,8 @@ def _format_list(convolutions: list[str]) -> str:
 
 
 def starts(game: Game, inputs: np.ndarray) -> np.ndarray:
-    """Where the paths to inputs (n, *input_shape) start, (n, M, *input_shape): the empty coalition of the engine.
-
-    That is the reference's rows, but the input itself in cells that are never removed (padding, spaces).
-    """
+    """Return the starts (n, M, *input_shape) of paths to inputs: the reference's rows, except cells that are never
+    removed."""
     rows, cells = game.reference.of(inputs).astype(inputs.dtype), game.features.cells
     if cells.min() >= 0:  # rows that the inputs share are not copied for each
         return np.broadcast_to(rows, (len(inputs), *rows.shape[1:]))

@@ -1,8 +1,7 @@
-"""Gradient attributions by the derivative that a framework gives, summed over the input cells of each feature.
+"""Gradient attributions by a framework's derivative, summed over the input cells of each feature.
 
-`torch_gradients` and `tf_gradients` bind these methods to their `open_slope`. Of a regression the prediction stands
-wherever log p_target is written. An instance's samples come from a generator of its own, so that neither shards nor
-batches change them.
+`torch_gradients` and `tf_gradients` bind them to their `open_slope`. Of a regression read the prediction for log
+p_target. Samples are seeded per instance, so that shards and batches change nothing.
 """
 
 import functools
@@ -62,10 +61,8 @@ def saliency(open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.
 def gradient_x_input(
     open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """x · ∂ log p_target / ∂x, signed, summed over a feature's cells (Shrikumar et al. 2016); shapes as in saliency.
-
-    Of tokens, x is their embedding.
-    """
+    """x · ∂ log p_target / ∂x, signed, summed over a feature's cells or embedding (Shrikumar et al. 2016), as
+    saliency."""
     with open_slope(game.model, inputs, targets) as slope:
         of_cells = [slope.sum_embeddings(gradient * x) for gradient, x in _gradients(slope, inputs)]
     return pooled(np.concatenate(of_cells), game.features), 1
@@ -74,11 +71,7 @@ def gradient_x_input(
 def gradient_x_difference(
     open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """(x - x0) · ∂ log p_target / ∂x, signed: gradient × input for the game's own reference; shapes as in saliency.
-
-    x0: the reference, averaged over its M rows; of tokens, x and x0 are embeddings. One step of integrated gradients
-    at the input (Shrikumar et al. 2017, §2.3.1).
-    """
+    """(x - x0) · ∂ log p_target / ∂x, signed, x0 the mean of the reference's rows (Shrikumar et al. 2017, §2.3.1)."""
     with open_slope(game.model, inputs, targets) as slope:
         moved = _gradients(slope, inputs, starts(game, inputs))
         of_cells = [slope.sum_embeddings(gradient * difference) for gradient, difference in moved]
@@ -88,11 +81,10 @@ def gradient_x_difference(
 def integrated_gradients(
     open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray, steps: int = 50
 ) -> tuple[np.ndarray, int, dict]:
-    """(x - x0) · mean of ∂ log p_target / ∂x on the straight path from x0 to x (Sundararajan et al. 2017, eq. 1).
+    """(x - x0) · mean of ∂ log p_target / ∂x from x0, the mean reference, to x (Sundararajan et al. 2017, eq. 1).
 
-    x0: the reference, averaged over its M rows; of tokens, x and x0 are embeddings, and padding is that of the input.
-    The path is integrated by Gauss-Legendre. Scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
-    |sum of scores - (F(x) - mean F(x0))| of F = log p_target. A large one is flagged.
+    Gauss-Legendre. Returns scores (n, d), evaluations and "completeness_gap" (n,): |sum of scores - (F(x) - mean
+    F(x0))|.
     """
     origins = starts(game, inputs)
     (n, M), (position, weight) = origins.shape[:2], nodes(steps)
@@ -129,10 +121,8 @@ def expected_gradients(
 ) -> tuple[np.ndarray, np.ndarray, dict]:
     """(x - x0) · ∂ log p_target / ∂x at random points of random paths, averaged (Erion et al. 2021, eq. 4).
 
-    x0: a row of the reference sampled for each sample, or its only row; samples are seeded by (seed, instance). Of
-    tokens, x and x0 are embeddings. As shap's GradientExplainer. Scores (n, d), evaluations (n,), and
-    {"completeness_gap": (n,)}: |sum of scores - (F(x) - mean F(x0) of the rows drawn)| of F = log p_target. A large one
-    is flagged.
+    x0: a reference row per sample, by (seed, instance). Returns scores (n, d), evaluations and "completeness_gap"
+    (n,).
     """
     origins = starts(game, inputs)
     n, M = origins.shape[:2]
@@ -165,16 +155,7 @@ def smooth_grad(
     samples: int = 50,
     noise: float = 0.15,
 ) -> tuple[np.ndarray, int]:
-    """Saliency of the mean gradient of noisy copies of an input (Smilkov et al. 2017); unsigned, and pooled alike.
-
-    game: its model and its features.
-    inputs, targets: (n, *input shape) and (n,).
-    instances, seed: the noise is drawn by (seed, instance).
-    samples: noisy copies of an input.
-    noise: standard deviation as a fraction of the input's own range (of tokens, of their embeddings').
-
-    Scores (n, d), evaluations per instance.
-    """
+    """Saliency of the mean gradient of noisy copies (Smilkov et al. 2017); noise: a share of the input's own range."""
     generators = _generators(seed, instances)
     with open_slope(game.model, inputs, targets) as slope:
         shape = slope.points_of(inputs[:1]).shape[1:]

@@ -23,10 +23,8 @@ def grad_cam(
 ) -> tuple[np.ndarray, int]:
     """A layer's maps weighted by the mean of ∂ log p_target / ∂map over each, summed, and 0 where negative (eq. 1, 2).
 
-    inputs (n, channels, height, width), targets (n,) -> scores (n, d), evaluations per instance. layer: torch's name
-    of a layer of the package's own networks, Keras's of another; by default the last convolution. signed: negative
-    values are kept. The map is upsampled bilinearly and a feature's score is its mean over the feature's pixels, in its
-    own units. Raises ShapelineError for a layer that there is not, or that gives no maps.
+    Scores (n, d): means over the pixels of the upsampled map. layer: torch's name of one of the package's own
+    networks, Keras's of another; signed: negative values are kept. Raises ShapelineError for a layer without maps.
     """
     model = game.model
     check(model, inputs, "tensorflow")
@@ -48,10 +46,7 @@ def grad_cam(
 
 
 def _step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[int, ...]) -> Callable:
-    """From images and targets to the layer's weighted maps (n, height, width), or None where it gives none.
-
-    Traced once for all numbers of rows, and kept while the module lives.
-    """
+    """Return the traced step from images and targets to the layer's weighted maps (n, height, width), or None."""
     kept = _STEPS.setdefault(model.module, {})
     regression = model.task == "regression"
     if (name, shape, regression) in kept:

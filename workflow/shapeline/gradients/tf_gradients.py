@@ -37,10 +37,7 @@ def _points(model: Classifier, rows: np.ndarray, tokens: bool) -> np.ndarray:
 
 
 def _step(model: Classifier, inputs: np.ndarray, tokens: bool) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
-    """From points, targets and the ids of tokens to (∂ log p_target / ∂points, log p_target in float64).
-
-    Traced once for all numbers of rows, and kept while the module lives.
-    """
+    """Return the traced step from points, targets and ids to (∂ log p_target / ∂points, log p_target in float64)."""
     kept = _STEPS.setdefault(model.module, {})
     shape = _points(model, inputs[:1], tokens).shape[1:]
     regression = model.task == "regression"

@@ -22,12 +22,10 @@ FUSED = {"scaled_dot_product_attention", "multi_head_attention_forward"}
 
 @halving
 def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
-    """Relevance of each feature's tokens for the target's logit (Achtibat et al. 2024), signed.
+    """Relevance of each feature's tokens for the target's logit, signed (Achtibat et al. 2024, section 3.3; `Rules`).
 
-    inputs (n, length) of tokens, targets (n,) -> scores (n, d), evaluations per instance (one pass, forward and back):
-    embedding times derivative where each operation goes back by its rule (section 3.3; `Rules`). The model's module has
-    embed, from_embedding and `plainly()`, in which attention is products and a softmax of its own. Raises
-    ShapelineError for another model.
+    Inputs (n, length), targets (n,) -> scores (n, d), evaluations per instance. The module has embed,
+    from_embedding and `plainly()`; raises ShapelineError for another model.
     """
     model = game.model
     if not check(model, inputs, "torch") or not hasattr(model.module, "plainly"):
@@ -49,11 +47,10 @@ def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.nd
 
 
 class Rules(TorchFunctionMode):
-    """Operations whose numbers are as ever and whose derivatives are the rules of relevance over the input.
+    """Operations whose derivatives are the rules of relevance over the input.
 
-    Of a function of a cell the share goes through whole (identity rule); of a product of two parts of the input each
-    has half (equation 15); a normalisation's scale is a constant (proposition 3.4); softmax keeps its derivative
-    (proposition 3.1); sums and products with weights are linear.
+    Identity rule for a function of a cell; half for each factor of a product of inputs (equation 15); a constant
+    scale in normalisation (proposition 3.4); softmax and linear maps as ever (proposition 3.1).
     """
 
     def __torch_function__(self, function: Callable, types, args=(), kwargs=None):
@@ -118,12 +115,8 @@ def _constant(module: torch.nn.Module) -> Iterator[None]:
 
 @halving
 def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
-    """How much of each feature's tokens flows by attention into the token that is read, whatever the class.
-
-    inputs (n, length) of tokens -> scores (n, d), which are not negative, evaluations per instance (one pass). The
-    model's module has a method `attentions(ids)`, which gives `rollout` its layers. A feature's score is the sum over
-    its tokens; what is no feature's (special tokens) keeps its share. Raises ShapelineError for another model.
-    """
+    """How much of each feature's tokens flows by attention into the token that is read, whatever the class; scores (n,
+    d) ≥ 0."""
     model = game.model
     if inputs.ndim != 2 or not hasattr(model.module, "attentions"):
         raise unsupported(
@@ -143,11 +136,8 @@ def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def rollout(layers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Attention (n, heads, t, t) of each layer, the first one first -> how much of token j is in token i at the end.
-
-    (n, t, t) float64, rows sum to 1: of each layer the mean over heads and, for what goes around it, the identity, rows
-    normalised, and their product (section 3, equation 1).
-    """
+    """Return how much of token j is in token i, (n, t, t), of the attention (n, heads, t, t) of all layers (section 3,
+    eq. 1)."""
     identity = torch.eye(layers[0].shape[-1], dtype=torch.float64, device=layers[0].device)
     whole = identity
     for layer in layers:
@@ -157,10 +147,8 @@ def rollout(layers: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def read_by(layers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The row (n, t) of the rollout of the token that the class is read from.
-
-    That is the first; where tokens attend to none behind them, the last that any attends to.
-    """
+    """Return the rollout's row (n, t) of the token that the class is read from: the first, or under causal attention
+    the last."""
     whole = rollout(layers)
     ahead = sum(layer[:, :, 0, 1:].sum() for layer in layers)
     place = torch.zeros(len(whole), dtype=torch.long, device=whole.device)

@@ -1,8 +1,7 @@
 """DeepLIFT (Shrikumar et al. 2017, rescale rule) of a torch classifier, averaged over reference rows.
 
-Every non-linear module is replaced, in one forward pass of inputs and references together, by the straight line through
-its two values, and autograd does the rest. The rules are our own because the libraries' for max-pooling do not add up:
-captum 0.9's convergence delta is as large as its scores, and shap 0.51's writes where overlapping windows should add.
+In one forward pass of inputs and references every non-linear module is the straight line through its two values. The
+rules are our own, because captum's (0.9) and shap's (0.51) for max-pooling do not add up.
 """
 
 import contextlib
@@ -48,14 +47,12 @@ EQUAL = 1e-6  # inputs nearer than this to their reference have the derivative i
 
 @halving
 def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int, dict]:
-    """DeepLIFT's contributions to log p_target, averaged over the reference's M rows (shap's DeepExplainer).
+    """DeepLIFT's contributions to log p_target, averaged over the reference's rows (shap's DeepExplainer).
 
-    inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance, and {"completeness_gap": (n,)}:
-    |sum of scores - (F(x) - mean F(x0))| of F = log p_target, or of the prediction of a regression model. Flagged is
-    a large gap, and a network with a non-linear operation that is no module, or a module that the lists above do not
-    know: there what the logits gained is missed by more than 1 %. Of logits, the multipliers are the mean derivatives
-    of log p_target on the straight line between the two (for two classes, the rescale rule). Raises ShapelineError for
-    a network with a module that has no rule, an LSTM say.
+    Returns scores (n, d), evaluations and {"completeness_gap": (n,)}. Flagged is a large gap, and a network with an
+    operation without a rule: there what the logits gained is missed by more than 1 %. Multipliers of logits are the
+    mean derivatives of log p_target on the line between the two. Raises ShapelineError for a module without a rule
+    (an LSTM).
     """
     model = game.model
     tokens = check(model, inputs, "torch")
@@ -92,10 +89,8 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
 
 
 def measure_rule_gap(moved: torch.Tensor, multipliers: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """By how much contributions (m, ...) miss what the weighted logits (2m, classes) gained, (m,), beyond rounding.
-
-    Where every operation has a rule that is nothing, whatever the logarithm of the softmax adds.
-    """
+    """Return by how much contributions (m, ...) miss the gain of the weighted logits (2m, classes), (m,): 0 where all
+    have rules."""
     x, x0 = logits.chunk(2)
     gained, moved = (multipliers * (x - x0)).sum(1), moved.flatten(1)
     rounding = (multipliers.abs() * torch.maximum(x.abs(), x0.abs())).sum(1)
@@ -124,10 +119,8 @@ def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.T
 
 @contextlib.contextmanager
 def _straightened(module: nn.Module) -> Iterator[None]:
-    """Inside the block, the non-linear modules keep their values but have the slopes of the rescale rule.
-
-    A call's rows are the inputs, then as many references.
-    """
+    """Keep the values of non-linear modules with the rescale rule's slopes; rows are inputs, then as many
+    references."""
     given: dict[nn.Module, torch.Tensor] = {}
 
     def before(part: nn.Module, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -156,11 +149,8 @@ def _line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.T
 
 
 def _pooled_line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """The output, whose change is that of the largest cell of the input, then that of the reference's.
-
-    Of a window the contribution is (max(y, y0) - y0) at the input's largest cell and (y - max(y, y0)) at the
-    reference's: one of them is 0 (Shrikumar et al.'s code for max-pooling).
-    """
+    """Return the output, whose change is shared by the largest cells of input and reference, one with 0 (as the
+    authors' code)."""
     pool = next(pool for kind, pool in POOLS.items() if isinstance(part, kind))
     options = part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode
     cells = given.flatten(2)

@@ -27,11 +27,9 @@ def grad_cam(
 ) -> tuple[np.ndarray, int]:
     """A layer's maps weighted by the mean of ∂ log p_target / ∂map over each, summed, and 0 where negative (eq. 1, 2).
 
-    inputs (n, channels, height, width), targets (n,) -> scores (n, d), evaluations per instance. layer: the name of a
-    module, as in `named_modules`; by default the last convolution, and of a transformer the tokens on the grid of its
-    patches (`token_maps`). signed: negative values are kept. The map is upsampled bilinearly and a feature's score is
-    its mean over the feature's pixels, in its own units. Raises ShapelineError for a layer that there is not, or that
-    gives no maps.
+    Scores (n, d): means over the pixels of the upsampled map. layer: of `named_modules`, by default the last
+    convolution, of a transformer the tokens of its patches; signed: negative values are kept. Raises ShapelineError
+    for a layer without maps.
     """
     model = game.model
     check(model, inputs, "torch")
@@ -71,10 +69,8 @@ SPECIAL = 16  # tokens before those of the patches, at most: of the class, a tea
 
 
 def patch_grid(module: nn.Module, sides: Sequence[int]) -> tuple[int, int] | None:
-    """Rows and columns of the patches that a transformer cuts images of these sides into; None of another network.
-
-    Either the module says their side (`patch`), or its last convolution has no overlap and there is a LayerNorm.
-    """
+    """Return rows and columns of a transformer's patches, by its `patch` or its first convolution; None of another
+    network."""
     parts = list(module.modules())
     convolutions = [part for part in parts if isinstance(part, nn.Conv2d)]
     if patch := getattr(module, "patch", None):
@@ -90,11 +86,10 @@ def patch_grid(module: nn.Module, sides: Sequence[int]) -> tuple[int, int] | Non
 def token_maps(
     model: Classifier, x: torch.Tensor, target: torch.Tensor, layers: Sequence[str], grid: tuple[int, int]
 ) -> torch.Tensor:
-    """Tokens t_i (e) of the patches weighted by the mean over them of ∂ log p_target / ∂t, summed, (n, rows, columns).
+    """Return patch tokens weighted by their mean derivative and summed, (n, rows, columns).
 
-    layers: of which the last, as they are called, counts whose patch tokens the class depends on. That is the one
-    before the last attention where the class is read from a token of its own, after which nothing asks the patches.
-    Special tokens stand before those of the patches. Raises MethodFailure where the last tokens are not on the grid.
+    The last called layer counts whose patch tokens the class depends on; special tokens stand first. Raises
+    MethodFailure where the last tokens are not on the grid.
     """
     modules, seen = dict(model.module.named_modules()), []
     patches = grid[0] * grid[1]

@@ -73,10 +73,8 @@ class Exploration:
         return slice(*np.searchsorted(self.instances, [instance, instance + 1]))
 
     def maps(self, instance: int, places: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Saliency and raw map of one instance, float64 of the explored shape, or of the shape of `places`.
-
-        places: for each cell of an input, the column of the explored shape (1, columns) it belongs to.
-        """
+        """Return saliency and raw map of one instance; places: for each cell of an input its column of the explored
+        shape."""
         own = self.of(instance)
         top, bottom, left, right = self.leaves[own].T
         number = np.arange(1, len(top) + 1)
@@ -246,10 +244,8 @@ def checked_shifts(shifts: Sequence[Sequence[int]] | None, axes: int) -> np.ndar
 
 
 def halves_of(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rectangles (m, 4) cut across the longer side, the height of a square: the first and the second halves.
-
-    Of an odd side the first half has the middle cell, as in the library, whose tree is laid over the image reversed.
-    """
+    """Return the halves of rectangles (m, 4) across the longer side; the first has the middle cell, as in the
+    library."""
     top, bottom, left, right = nodes.T
     tall = bottom - top >= right - left
     middle, centre = (top + bottom + 1) // 2, (left + right + 1) // 2
@@ -268,14 +264,8 @@ def explore_trees(
     leaf_score: str,
     tolerance: float,
 ) -> Exploration:
-    """h-Shap on any trees, level by level.
-
-    evaluate: asked once a level.
-    roots: (n, c), whose first four columns are rectangles.
-    split: from nodes to their children.
-    sides: of what the rectangles lie on.
-    threshold, mode, leaf_score, tolerance: as in `explore`.
-    """
+    """Return h-Shap on trees from `roots` (n, c), of rectangles first; split: from nodes to children; sides: of the
+    whole."""
     one_of("h_shap", "mode", mode, MODES)
     one_of("h_shap", "leaf_score", leaf_score, LEAF_SCORES)
     most = 100 if mode == "relative" else np.inf
@@ -360,11 +350,8 @@ def _play(
     worth: np.ndarray,
     empty: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shapley values of the children of nodes, and each child's value alone less v(empty), both (m, parts).
-
-    All games of the level go to the evaluator together. Neither the empty coalition nor the node itself (worth: its
-    value less v(empty)) is asked for again.
-    """
+    """Return the children's Shapley values and own values less v(empty), (m, parts) each; all games of a level at
+    once."""
     width = children.shape[1]
     games = {int(size): exact.shapley(int(size)) for size in np.unique(players)}
     nodes = {size: np.flatnonzero(players == size) for size in games}
@@ -424,11 +411,7 @@ def _percentiles(values: np.ndarray, groups: np.ndarray, n: int, percent: float)
 def inside(
     rectangles: np.ndarray, shifts: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which rectangles hold a row (P, height) and a column (P, width), a bit each; a cell is in if one holds both.
-
-    rectangles (P, parts, 4); shifts (P, 2): the partition of a pair lies so many cells further up and left, round the
-    border.
-    """
+    """Return which rectangles (P, parts, 4), moved up and left by shifts, hold a row and a column, a bit each."""
     bits = (1 << np.arange(rectangles.shape[1])).astype(np.int16)
     codes = []
     for axis, places in enumerate((rows, columns)):

@@ -84,10 +84,8 @@ def forest(trees: Sequence) -> Forest:
 
 
 def superpixel_tree(labels: np.ndarray):
-    """A binary tree over the segments of an image, for `forest`: halves of the segments by place, again and again.
-
-    labels (height, width) int. Each half is cut across the side on which its segments' centres lie further apart.
-    """
+    """Return a binary tree over segments (height, width), halved by place across the side on which centres lie further
+    apart."""
     names, cell_of = np.unique(labels, return_inverse=True)
     axes = np.indices(labels.shape).reshape(labels.ndim, -1)
     count = np.bincount(cell_of.ravel())
@@ -111,8 +109,7 @@ def explore_forest(
     leaf_score: str = "uniform",
     tolerance: float = TOLERANCE,
 ) -> Exploration:
-    """h-Shap on partition trees defined by the user; the rectangles have one row, and the forest's leaf order as
-    columns."""
+    """Return h-Shap on the user's partition trees; rectangles have one row and the forest's leaf order as columns."""
     sides = 1, max((len(order) for order in trees.labels), default=0)
 
     def split(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -170,10 +167,8 @@ def h_shap_tree(
 
 @dataclass(frozen=True, eq=False)
 class Owen:
-    """Owen values of n inputs: scores (n, height, width); nodes, evaluations (n,) int64: split, and values asked for.
-
-    Scores of an input sum to value_full - value_empty, both (n,).
-    """
+    """Owen values of n inputs: scores (n, height, width), which sum to value_full - value_empty; nodes split,
+    evaluations."""
 
     scores: np.ndarray
     nodes: np.ndarray

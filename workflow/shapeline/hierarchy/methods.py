@@ -1,8 +1,4 @@
-"""h-Shap and Partition for the registry: trees over the features' grid, and what evaluates their coalitions.
-
-A coalition is a handful of rectangles. Torch models and functions are asked on the device, without masks, where the
-features are single cells; any other model, features and value through engine.values, a mask a coalition.
-"""
+"""h-Shap and Partition for the registry, on the device where the features are single cells, else by masks."""
 
 import dataclasses
 import importlib
@@ -105,10 +101,8 @@ def _format_result(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndar
 
 
 def partition(game: Game, inputs: np.ndarray, targets: np.ndarray, evaluations: int = 500) -> Scored:
-    """Owen values over halves of the features' grid, as shap's PartitionExplainer (fixed_context=0); scores (n, d).
-
-    Said: split_nodes. Scores sum to v(N) - v(∅) on any budget; see owen.partition.
-    """
+    """Return Owen values (n, d) over halves of the features' grid, efficient on any budget, as shap's
+    (fixed_context=0)."""
     backend = game.backend
     if backend is not None:  # a round asks ten coalitions an instance, and TensorFlow fills a larger batch up
         backend = dataclasses.replace(backend, batch=min(backend.batch, 1 << (16 * len(inputs) - 1).bit_length()))
@@ -124,10 +118,8 @@ def evaluator(
     owners: np.ndarray | None = None,
     shifts: np.ndarray | None = None,
 ) -> Evaluate:
-    """What `explore` asks on the features' grid: the device's own where it can, else `by_masks`.
-
-    Instance j of the exploration explains targets[j] of inputs[owners[j]] on a partition moved by shifts[j].
-    """
+    """Return what `explore` evaluates on targets[j] of inputs[owners[j]], moved by shifts[j]: the device's own, else
+    `by_masks`."""
     framework = game.model.framework
     # A function is evaluated the faster with torch, and without it as any other model.
     available = framework in ON_DEVICE and is_installed("torch")

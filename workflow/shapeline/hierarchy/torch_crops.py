@@ -29,11 +29,8 @@ VALUES = ("probability", "log_probability", "logit", "log_odds")
 
 @dataclass(frozen=True, eq=False)
 class Trunk:
-    """The convolutions and pools a model begins with, and the rest of it.
-
-    Output (i, j) of `layers` sees `window` rows and columns of the image, from (i, j) times `stride`; `size`: rows
-    and columns of the output; work: multiplications that the convolutions make of an image.
-    """
+    """The convolutions and pools a model begins with, and the rest: output (i, j) sees `window` from (i, j) times
+    `stride`."""
 
     layers: nn.Sequential
     head: nn.Sequential
@@ -44,10 +41,7 @@ class Trunk:
 
 
 def trunk_of(model: Classifier, shape: Sequence[int]) -> Trunk | None:
-    """The trunk of a model that is a sequence of layers, none of them padded before its Flatten; else None.
-
-    Padding would tell a crop's border from the image's.
-    """
+    """Return the trunk of a sequence of layers without padding before Flatten; else None, for borders would differ."""
     module = model.module
     if not isinstance(module, nn.Sequential):
         return None
@@ -88,11 +82,8 @@ def trunk_of(model: Classifier, shape: Sequence[int]) -> Trunk | None:
 
 @dataclass(frozen=True, eq=False)
 class LocalCrops:
-    """Logits of pairs from the trunk's output on the reference, renewed where it sees a cell that is present.
-
-    images (n, channels, height, width); absent (1 or n, M, channels, height, width), base (1 or n, M, channels,
-    *trunk.size) its output; sizes: for each axis, the crop that is computed for so many outputs, one of a few.
-    """
+    """Logits of pairs from the trunk's output on the reference, renewed where it sees a present cell; sizes: of
+    crops."""
 
     trunk: Trunk
     forward: Callable[[torch.Tensor], torch.Tensor]

@@ -1,11 +1,8 @@
-"""Hierarchical Shapley values of torch models: the evaluator that `explore` asks, on the model's device.
+"""The evaluator that `explore` asks of torch models, without masks, on the model's device.
 
-A pair's image is filled from two codes, one a row and one a column, so that neither a mask nor an image crosses to
-the device for it. Rows go to the model in the engine's backend and batch, whichever instances and nodes they come from.
-
-Outside its node an image is the reference. Where the model begins with convolutions and pools without padding, only
-the part of their output that sees the node is computed anew (`trunk_of`), from a crop of the image; the rest is the
-reference's. The values are the same, and most nodes are small."""
+Images are filled from two codes, one a row and one a column; outside a node they are the reference. Where the model
+begins with a `Trunk`, only what sees the node is computed anew: the values are the same, and most nodes are small.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -68,8 +65,7 @@ class Evaluator:
         self.block = max(self.pairs, CODE_BYTES // (16 * (self.height + self.width)))
 
     def _prepare(self, inputs: np.ndarray, backend: ExecutionBackend) -> np.ndarray:
-        """Bring inputs and reference rows to the device; these as (1, M, *shape), or (n, M, *shape) defined by the
-        user."""
+        """Bring inputs and reference rows (1 or n, M, *shape) to the device."""
         reference = self.game.reference
         shared = input_checks.shared_reference(reference, inputs)
         if shared.rows.shape[1:] != inputs.shape[1:] or len(shared.rows) == 0:

@@ -1,8 +1,5 @@
-"""Influence from labelled points alone, without a model (Sliwinski, Strobel & Zick 2019; METHODS §7).
-
-Not lazy: `mim`, `parzen`, `qii` and `counterfactual` are functions here and modules of the same name, and a later
-import of such a module would put itself in the function's place. All of them together import numpy only.
-"""
+"""Influence from labelled points alone (Sliwinski, Strobel & Zick 2019). Not lazy, as modules and functions share
+names."""
 
 from shapeline.influence import axioms
 from shapeline.influence.arrays import shifted_picture

@@ -62,10 +62,8 @@ def space(where: str, device: str) -> Space:
 
 
 def table(where: str, name: str, rows, finite: bool = True) -> np.ndarray:
-    """A table of finite numbers (k, columns), k and columns >= 1, as it is; ShapelineError says which cell is not.
-
-    `finite=False`: whoever calls looks for NaN in what is computed anyway.
-    """
+    """Return a table of finite numbers (k, columns), none empty; ShapelineError names the cell; finite=False: NaN
+    passes."""
     rows = np.asarray(rows)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ShapelineError(
@@ -150,10 +148,8 @@ def _all_equal(left: np.ndarray, left_rows: np.ndarray, right: np.ndarray, right
 def labelled(
     where: str, labels, point_labels, regression: bool, point_ids: np.ndarray, data_ids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels of the data (m,) and of the points (p,): class codes, or float64 less their mean for regression.
-
-    Points without `point_labels` take the label of the first row that they equal; one that equals none is an error.
-    """
+    """Return labels of data (m,) and points (p,): class codes or centred floats; a point takes the label of the row it
+    equals."""
     labels = check(where, "labels", labels, len(data_ids), regression)
     if point_labels is None:
         first = np.full(max(point_ids.max(), data_ids.max()) + 1, -1)

@@ -1,8 +1,4 @@
-"""The six axioms of influence as tests of a measure, with a small counter-example where one fails.
-
-Sliwinski, Strobel & Zick (2019), §3. Data sets of small whole numbers are tried, small ones first; the first that
-fails is made smaller while it still does. A pass means that none was found.
-"""
+"""The six axioms of influence as tests of a measure, with a small counter-example (Sliwinski et al. 2019, §3)."""
 
 import itertools
 import warnings
@@ -33,11 +29,8 @@ class Labelled:
 
 @dataclass(frozen=True)
 class CounterExample:
-    """What breaks an axiom: the data before and after, all of it in numbers that a report can draw.
-
-    `change` says in words what happened between them; `expected` (n,) is what the axiom asks of the second influence
-    (for monotonicity the bound in `feature`), and `feature` the one that misses it most.
-    """
+    """The data before and after, `change` between them in words, `expected` (n,) by the axiom, `feature` that misses it
+    most."""
 
     before: Labelled
     after: Labelled

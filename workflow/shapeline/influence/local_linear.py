@@ -119,11 +119,7 @@ def _check(where: str, classifier: str, regression: bool, mu: float | None, cate
 
 
 def _step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray) -> np.ndarray:
-    """The direction (n,) with the least weight of rows on the wrong side, kept on the way (Gallant 1990: pocket).
-
-    data, index, kept, weights, target: as in `_slopes`, the target 1 or -1. No descent reaches the least for certain:
-    that takes time exponential in n. Each step adds the rows on the wrong side, as a perceptron does, of length 1 each.
-    """
+    """Return the direction (n,) with the least weight on the wrong side, kept on the way (Gallant 1990: pocket)."""
     apart = data.differences(slice(index, index + 1), np.zeros(len(kept), int), kept).astype(np.float64)
     length = np.linalg.norm(apart, axis=1)
     apart, weights, target = apart[length > 0], weights[length > 0], target[length > 0]

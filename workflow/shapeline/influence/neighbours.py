@@ -1,8 +1,7 @@
 """Distances from points to data and weighted sums of differences, each one matrix product, blocked over both.
 
-|y - x|^2 = |y|^2 + |x|^2 - 2 y.x, and sum_y w_y (y - x) = W Y - x sum_y w_y, with the origin moved to the middle of
-the points. Both lose digits for pairs that lie near each other as seen from there; such pairs are taken out and
-computed one by one from the given numbers in float64. Where they are many, everything is done in float64.
+|y - x|^2 = |y|^2 + |x|^2 - 2 y.x with the origin amid the points. Pairs that lose digits so are computed one by one in
+float64, or everything where they are many.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""How the registry's entries become functions, and what these are called with.
-
-Apart from the registry, whose words decide no number: an edit here runs what it calls again.
-"""
+"""How entries of the registry become functions and are called; apart from it, so that an edit there re-runs nothing."""
 
 import ast
 import importlib
@@ -45,10 +42,7 @@ OWN_TAKES = ("d", "shape", "graph", "budget", "seed")
 
 
 def own_arguments(reference: str) -> dict[str, bool]:
-    """The arguments of "path/to/file.py:function", and whether each must be given; read without running the file.
-
-    Raises ShapelineError where there is no such file or function.
-    """
+    """Return the arguments of "file.py:function", and whether each is required, without running the file."""
     file, _, name = reference.rpartition(":")
     path = expand(file)
     try:

@@ -33,13 +33,10 @@ def read(
     path: str,
     dataset: Dataset | None = None,
 ) -> tuple[np.ndarray, np.ndarray, dict]:
-    """The scores (n, d) of instances (n,) for targets (n,) in a file, its evaluations (n,), and flags and seconds.
+    """Return scores (n, d) of instances (n,) for targets (n,) in a file, its evaluations, and flags and seconds.
 
-    The file has a column `instance`, once or for each target, and either `scores`, a list of d numbers a row, or a
-    column of each feature, by name or in the order of the features; perhaps `target` (class index), `evaluations` and
-    `seconds`. Without evaluations they are 0 and flagged; without seconds these are NaN. Raises MethodFailure where the
-    first instance that has no row, or none that can be used, is alone; ShapelineError where the file itself is wrong,
-    or has no `target` and the dataset several labels per record.
+    Columns: instance; scores (a list of d) or one per feature; perhaps target, evaluations, seconds. Raises
+    MethodFailure where the first instance has no usable row, ShapelineError where the file itself is wrong.
     """
     file = expand(path)
     if not file.is_file():

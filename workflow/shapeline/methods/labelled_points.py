@@ -1,8 +1,5 @@
-"""Influence measures as attribution methods: they score from labelled points, all where no model was trained on some.
-
-Each is given its `measure`, a function of shapeline.influence that the registry names: were it imported here, an edit
-of one measure would run the labels of all again.
-"""
+"""Influence measures as attribution methods, each given its `measure`: an import here would re-run all after an
+edit."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -31,18 +28,11 @@ def score_points(
     device: str = "cpu",
     all_points: bool = False,
 ) -> tuple[np.ndarray, int, dict]:
-    """`mim`, `parzen` or `data_lime` of the input cells, summed over each feature's; no evaluations.
+    """Return `mim`, `parzen` or `data_lime` summed over each feature's cells, (n, d), and a warning where a row is all
+    0.
 
-    measure: the influence, from points and labelled data.
-    inputs: (n, *input shape).
-    instances: their ids in the dataset (n,).
-    dataset: whose training part is the labelled data; all of it, the instances too, with all_points, as in the paper.
-    features: that the cells' influence is summed over.
-    parameters: of the measure.
-    device: that it is computed on.
-
-    -> scores (n, d). Positive is towards the instance's
-    own label, whatever a model predicts; of a regression towards larger labels. {"warning": ...} where a row is all 0.
+    instances: ids in the dataset, whose training part (with all_points all of it) is the labelled data. Positive is
+    towards the instance's own label, whatever a model predicts; of a regression towards larger labels.
     """
     known = _complete(dataset, all_points)
     if "categorical" in parameters:
@@ -69,16 +59,8 @@ def score_queried_points(
     seed: int,
     parameters: dict,
 ) -> tuple[np.ndarray, np.ndarray, dict]:
-    """`augmented_mim` of the input cells, summed over each feature's, and the rows that the model labelled.
-
-    measure: the influence, from a function, points and labelled data.
-    game: its model, which labels rows around the instances.
-    inputs, instances, dataset, features: as in `around_points`.
-    seed: of this label and repeat; each instance samples its own rows.
-    parameters: of the measure, count and spread among them.
-
-    -> scores (n, d), rows asked (n,), and {"warning": ...} where a row is all 0.
-    """
+    """Return `augmented_mim` summed over each feature's cells (n, d), the rows labelled by the model (n,), and a
+    warning."""
     model, known = game.model, _complete(dataset, False)
     if "categorical" in parameters:
         parameters = {**parameters, "categorical": _numbered(parameters["categorical"], dataset.card)}
@@ -117,19 +99,8 @@ def score_outputs(
     seed: int,
     parameters: dict,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`qii` of the probability of targets (n,), or of the prediction: the players are the features, not the cells.
-
-    measure: the influence, from a function, points and data.
-    game: its model and its features.
-    inputs, targets: (n, *input shape) and (n,).
-    instances: ids (n,), by which and `seed` the orders drawn differ.
-    dataset: whose training part features are drawn from.
-    seed: of this label and repeat.
-    parameters: of the measure.
-
-    -> scores (n, d) and the rows that the model was asked for (n,): m 2^d up to 12 features, with m rows of data, else
-    (d + 1) a permutation.
-    """
+    """Return `qii` (n, d), whose players are the features, and the evaluations (n,): m 2^d to d = 12, then d + 1 a
+    permutation."""
     train, model, features = _points(dataset), game.model, game.features
     m, d = len(train.inputs), features.d
     origins = np.concatenate([_rows(train.inputs), _rows(inputs)])  # what each feature of a row asked is taken from
@@ -162,11 +133,8 @@ def score_pairs(
     features: Features,
     all_points: bool = False,
 ) -> tuple[np.ndarray, int, dict]:
-    """`counterfactual` of the input cells, summed over each feature's, unsigned; no evaluations.
-
-    The same for all instances of a class, (n, d): of more than two classes each against the rest. {"warning": ...}
-    where no two rows of the data differ in one cell only.
-    """
+    """Return `counterfactual` summed over each feature's cells, unsigned (n, d), the same for all instances of a
+    class."""
     known, own = _complete(dataset, all_points), _labels(dataset, instances)
     X = _rows(known.inputs)
     if _is_regression(dataset):

@@ -22,9 +22,7 @@ def lime_input(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ridge fits with weights exp(-|x - h(S)|^2 / sigma^2) to the values of masked inputs h(S); scores (n, d).
 
-    Masks are drawn as `lime` samples them, anew for each of `instances` by `seed`; `budget` evaluations each. sigma: as
-    a share of the distance to the fully masked input, so of no unit; of many reference rows the squared distances are
-    averaged. A feature that is at its reference moves no distance. Evaluations (n,).
+    sigma: as a share of the distance to the fully masked input; squared distances are averaged over reference rows.
     """
     d = game.features.d
     drawn = [lime_masks(d, budget, np.random.default_rng(seed_of(seed, instance))) for instance in instances]

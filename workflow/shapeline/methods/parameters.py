@@ -1,6 +1,4 @@
-"""What a method's entry may say: its parameters, typed, with their defaults and descriptions.
-
-The registry says which methods take which, and gives each the key `method` with its name."""
+"""Typed parameters of methods, with defaults and descriptions; the registry says which methods take which."""
 
 import math
 from typing import Annotated, Literal

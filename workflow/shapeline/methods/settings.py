@@ -34,11 +34,10 @@ class Size:
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """A method as an entry of the configuration, or a call, names it.
+    """A method of the registry or of a file with typed parameters; budgets: an explanation each, the last its own.
 
-    name: of the registry, or path/to/file.py:function; parameters: checked, and typed by the registry; budgets: an
-    explanation each, the last one the entry's own, as multiples of d, an `Until`, or None for a fixed cost; rival: the
-    method of fixed cost whose evaluations are the budget; features and background: in place of the experiment's.
+    rival: the method of fixed cost whose evaluations are the budget; features and background: in place of the
+    experiment's.
     """
 
     key: str = field(repr=False)  # of all of them; two records of one key are equal
@@ -100,11 +99,8 @@ class MethodSettings:
         seed: int = 0,
         graph: "networkx.Graph | None" = None,
     ) -> Design:
-        """Return the design on features of a shape, (d,) or (height, width).
-
-        budget: a multiple of d, for sampled methods. graph: the features' own, where it is not the grid or chain that
-        the shape means.
-        """
+        """Return the design on features of a shape; budget: a multiple of d; graph: in place of the shape's grid or
+        chain."""
         d = math.prod(shape)
         spent = None if budget is None else evaluations(budget, d)
         available = {**self.arguments, "d": d, "shape": shape, "seed": seed, "budget": spent}
@@ -160,11 +156,8 @@ class MethodSettings:
 
 
 def parse(settings: Mapping[str, Any], budgets: Sequence[Budget | Mapping] | None = None) -> MethodSettings:
-    """Return the record of {"method": name, ...parameters} and what the entry plans with.
-
-    budgets: in place of the entry's `intermediate_budgets` and its budget, which is that of the experiment where it has
-    none.
-    """
+    """Return the record of {"method": name, ...parameters}; budgets: in place of the entry's own, the last the
+    largest."""
     name = settings["method"]
     typed = METHODS[name].parameters.model_validate({key: settings[key] for key in settings if key != "rival"})
     chosen = [*settings.get("intermediate_budgets", ()), settings.get("budget")] if budgets is None else budgets

@@ -1,8 +1,5 @@
-"""shapiq's approximators in an interpreter of another environment: a program, and the client that talks to it.
-
-The program needs numpy and shapiq alone, so that the environment may be of a Python that this package does not run on.
-Both sides write a JSON document per line: the client a task, or values; the program masks, scores, or what is wrong.
-"""
+"""shapiq's approximators in another environment's interpreter: a program that needs numpy and shapiq, and its
+client."""
 
 import contextlib
 import functools
@@ -18,10 +15,7 @@ LIMIT = 120  # seconds of a look at an environment, whose first import may be sl
 
 
 def answer(task: dict, ask) -> dict:
-    """Return {"scores": ...} of a task (approximator, d, budget, seed), or {"error": kind, "message": ...}.
-
-    ask: from masks (K, d) to values (K,).
-    """
+    """Return {"scores": ...} of a task, or {"error": kind, "message": ...}; ask: from masks (K, d) to values (K,)."""
     import numpy as np
     from shapiq import approximator as installed
 

@@ -38,11 +38,7 @@ def shapley(
     dataset: "Dataset | None",
     explain: Callable,
 ) -> tuple[np.ndarray, int]:
-    """Shapley values (n, d) that `explain` reads from the model itself, checked to add up; both ends are evaluated.
-
-    explain: from a Fitted, prepared inputs (n, k) and reference rows (M, k), the feature of each of the k (-1: never
-    removed), d and the outputs (n,) asked, to scores. Raises ShapelineError where it cannot be read so.
-    """
+    """Return Shapley values (n, d) that `explain` reads from the model, checked to add up to both ends."""
     if game.reference.given is not None:
         raise unsupported(f"{where}: absent columns hang on the present ones under reference: conditional; {OTHERS}")
     fitted, features = open_pipeline(where, game.model.module, dataset), game.features
@@ -99,10 +95,8 @@ def _find_estimator(module: Any) -> Any:
 
 
 def owners_of(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """The feature (k,) of each input of the last step, found by moving a column at a time from one row to the others'.
-
-    Raises ShapelineError where one hangs on two features: then steps mix columns, and no sum over splits is the game's.
-    """
+    """Return the feature (k,) of each input of the last step, found by moving columns; ShapelineError where two are
+    mixed."""
     base, donors = rows[:1], np.concatenate([inputs, rows])
     start = fitted.prepare(base)
     owners = np.full(start.shape[1], UNSEEN)
@@ -148,10 +142,9 @@ if TYPE_CHECKING:
 def linear_shap(
     game: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
 ) -> tuple[np.ndarray, int]:
-    """Sums of w_k (x_k - mean of x0_k) over the inputs k that a feature becomes (Strumbelj & Kononenko 2014), (n, d).
+    """Sums of w_k (x_k - mean of x0_k) over the inputs k of a feature (Strumbelj & Kononenko 2014), (n, d).
 
-    Of a regression the value is the prediction; of a classifier of two classes margin (with one reference row log_odds,
-    the same). Evaluates both ends, which the scores must add up to. Raises ShapelineError for other values and models.
+    Value: prediction, margin of two classes, or log_odds with one reference row; raises ShapelineError for others.
     """
 
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):

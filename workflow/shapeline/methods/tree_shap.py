@@ -198,10 +198,7 @@ def _flattened(root: dict, read: Callable[[dict], tuple | None], value_of: Calla
 
 
 def _complete(splits: list[tuple[int, float, bool]], values: np.ndarray) -> Nodes:
-    """Nodes of a tree that asks the same of all nodes of a level: bit i of a leaf's number says what split i said.
-
-    The last split is the root's, so that leaves are in the order of their numbers.
-    """
+    """Return the nodes of a tree with one split a level, the root's last: bit i of a leaf's number is split i."""
     inner = 2 ** len(splits) - 1
     nodes = np.arange(inner)
     level = np.floor(np.log2(nodes + 1)).astype(int)
@@ -230,11 +227,7 @@ CELLS = 1 << 22  # instances times reference rows times conditions of a tree tha
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """Conditions on the ways to the leaves: those of one player on one way are a slot, and slots of one leaf adjoin.
-
-    node, is_left (E,): conditions; slots, leaves: where each slot and each leaf begins, among conditions and slots;
-    player, leaf (slots,); value (leaves, outputs).
-    """
+    """Conditions on the ways to leaves; those of one player on one way are a slot, and slots of a leaf adjoin."""
 
     node: np.ndarray
     is_left: np.ndarray
@@ -250,10 +243,9 @@ def tree_shap(
 ) -> tuple[np.ndarray, int]:
     """Interventional TreeSHAP (Lundberg et al. 2020, algorithm 3), the mean over the reference rows; scores (n, d).
 
-    On the way to a leaf a feature that x alone satisfies must be present, one that the reference row alone satisfies
-    absent: the leaf's value times that game's Shapley value. Of a forest or tree the value is the probability, of
-    boosted trees of two classes margin (with one reference row log_odds, the same), of a regression the prediction.
-    Evaluates both ends, which the scores must add up to. Raises ShapelineError for other values and models.
+    A leaf counts where features that only x satisfies are present and those that only the reference satisfies are
+    absent. Value: a forest's probability, boosted trees' margin (log_odds with one row), or the prediction;
+    ShapelineError else.
     """
 
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
@@ -269,10 +261,8 @@ def tree_shap(
 def shapley(
     tree: Tree, given: np.ndarray, absent: np.ndarray, owners: np.ndarray, d: int, outputs: np.ndarray
 ) -> np.ndarray:
-    """Shapley values (n, d) of a tree's `outputs` (n,), rows given (n, k) against absent (M, k), mean over these.
-
-    owners (k,): the feature 0..d-1 that an input is of, -1 where it is never removed.
-    """
+    """Return Shapley values (n, d) of rows (n, k) against absent (M, k), the mean over these; owners (k,): features, or
+    -1."""
     from scipy.sparse import csr_array
 
     paths, n = paths_of(tree, owners), len(given)

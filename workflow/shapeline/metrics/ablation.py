@@ -23,22 +23,11 @@ def measure(
     progress=None,
     longest: int | None = None,
 ) -> pd.DataFrame:
-    """Logit and probability of the target, as a share of the whole input's, without the top k positive features.
+    """Logit and probability without the top k positive features, as a share of the whole's (Teneggi et al. 2021, F.2).
 
-    (Teneggi et al. 2021, §5.1 and figure F.2.)
-    rows: score rows that succeeded, in the order of inputs.
-    game: logit and probability are evaluated on it.
-    inputs: (n, *input shape).
-    buckets: features and the positions of the rows that have them.
-    seed: equal scores are removed in random order, by a seed an instance.
-    sizes: k runs over at most so many whole numbers from 1 to d, evenly on a logarithmic axis; where d differs by
-    instance it is that of the instance with the most, `longest` where other rows are measured apart.
-    progress: called with the instances done and the evaluations made.
-
-    Only features of positive score are removed, so a curve is level once all of its own are gone. Quantities `logit`
-    and `probability` (x = k) and, lower is better, `logit_area` and `probability_area`: their means over the
-    logarithmic axis. Where the logit of the whole input is not positive, its shares mean nothing and are NaN. The model
-    is asked twice, for the engine gives one of the two at a time.
+    x is at most `sizes` counts from 1 to d, evenly on a logarithmic axis. Quantities `logit`, `probability` and
+    their areas, means over that axis, lower is better. Where the whole input's logit is not positive its shares are
+    NaN.
     """
     most = longest or max(features.d for features, _ in buckets)
     counts = np.unique(np.round(np.geomspace(1, most, sizes)).astype(int))

@@ -17,12 +17,10 @@ def measure(
     buckets: list[tuple[Features, np.ndarray]] | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """What each function gives for the score rows, (rows,) numbers; lower is better.
+    """Return what each function ("file.py:function") gives for the score rows, (rows,) numbers; lower is better.
 
-    functions: name -> "path/to/file.py:function". Each is given those it names of rows (score rows that succeeded),
-    model, inputs (n, *input shape), buckets (features and the positions of the rows that have them), reference, backend
-    and seed. Raises ShapelineError where it returns anything but a number per row; its own errors pass, with a note
-    that names the metric and the file.
+    Each is given what it names of rows, model, inputs, buckets, reference, backend, seed. Its own errors pass with
+    a note.
     """
     game = game or Game(None, None, None)
     available = {"rows": rows, "inputs": inputs, "buckets": buckets, "seed": seed}

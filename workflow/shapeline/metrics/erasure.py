@@ -23,16 +23,8 @@ def measure(
 ) -> pd.DataFrame:
     """Change of the target's probability, averaged over the top fractions of features (DeYoung et al. 2020, §4.2).
 
-    rows: score rows that succeeded, in the order of inputs.
-    game: the probability is evaluated on it.
-    inputs: (n, *input shape).
-    buckets: features and the positions of the rows that have them.
-    seed: ties are broken at random, by a seed an instance.
-    fractions: of the features, that are averaged over; at least one feature is the top.
-    progress: called with the instances done and the evaluations made.
-
-    Statistics: `comprehensiveness`, p(all) - p(all but the top), higher is better, and
-    `sufficiency`, p(all) - p(the top alone), lower is better; both in -1 to 1.
+    `comprehensiveness`, p(all) - p(all but the top), higher is better, and `sufficiency`, p(all) - p(the top
+    alone), lower is better; both in -1 to 1. At least one feature is the top.
     """
     frames, done = [], 0
     for features, positions in buckets:

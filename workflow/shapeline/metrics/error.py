@@ -15,13 +15,9 @@ def measure(
 ) -> pd.DataFrame:
     """RMSE (units of the value), Spearman correlation and top-k overlap with the truth, per instance and repeat.
 
-    rows and truth are score rows that succeeded; instances without a truth are left out. top: share of the features
-    that counts as the top, k = ceil(top * d); equal scores at the cut are in or out at random, by a seed an instance
-    and a side, so that they agree by chance. Spearman is NaN where either side is constant. A label with intermediate
-    budgets also has `rmse_by_budget` (x = budget as a multiple of d) and, with repeats, `bias_squared_by_budget` and
-    `variance_by_budget` (per instance, mean over features; unbiased, so that a squared bias may come out below 0).
-    Scores with an standard error have `predicted_rmse` and `coverage`, the share of true ones inside of the 95 %
-    intervals, and with intermediate budgets `predicted_rmse_by_budget` and `coverage_by_budget`.
+    k = ceil(top * d), equal scores at the cut at random; Spearman is NaN where a side is constant. With
+    intermediate budgets also `rmse_by_budget`, and with repeats unbiased `bias_squared_by_budget` and
+    `variance_by_budget`; with standard errors `predicted_rmse` and `coverage` of 95 % intervals, also by budget.
     """
     truth = scores.final(truth).drop_duplicates(["instance", "target"])
     both = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))

@@ -22,16 +22,10 @@ def measure_pixels(
 ) -> pd.DataFrame:
     """Scores as maps of pixels against the true pixels of the explained class (Teneggi et al. 2021, §5.2).
 
-    rows: score rows that succeeded; truth (n, height, width) bool, theirs; buckets: features and the positions of the
-    rows that have them. Each pixel has the score of its feature. Quantities, all in [0, 1], higher is better:
-    `f1` and `iou` of the pixels above 1e-6, as published; `f1_best` at the best threshold of the instance;
-    `f1_equal_area` and `iou_equal_area` of as many top pixels as are true, equal scores at the cut drawn by a seed an
-    instance; `auprc`, the average precision; `pointing`, 1 where the pixel of the highest score is true (of several
-    equally high ones: the share that is). NaN, which is left out of means and of their n, where no pixel is true.
-
-    method: settings of the label. For h_shap there are also the most that any choice of its leaves can reach:
-    `ceiling_touching`, F1 of all leaves that hold a true pixel, and `ceiling_best`, F1 of the best set of leaves.
-    Raises ShapelineError where the truth does not fit the rows.
+    Quantities in [0, 1], higher is better, NaN without true pixels: `f1`, `iou` of pixels above 1e-6; `f1_best` at
+    the best threshold; `f1_equal_area`, `iou_equal_area` of as many top pixels as are true; `auprc`; `pointing`,
+    whether the highest pixel is true; of h_shap `ceiling_touching` and `ceiling_best`, the most that its leaves can
+    reach.
     """
     if len(truth) != len(rows):
         raise ShapelineError(f"localization: {len(truth)} true regions for {len(rows)} explanations; prepare again.")
@@ -103,10 +97,7 @@ def _top_hits(ordered: np.ndarray, hits: np.ndarray, total: np.ndarray, seeds: l
 
 
 def ceilings(truth: np.ndarray, method: dict, features: Features) -> dict[str, np.ndarray]:
-    """The two ceilings of F1 for the leaves of an h_shap label and truth (n, height, width); none for another label.
-
-    Cycle spinning averages over partitions, and superpixels and patches have trees of their own: no such leaves there.
-    """
+    """Return both ceilings of F1 of an h_shap method's leaves and truth (n, height, width); none with other trees."""
     if method.get("method") != "h_shap" or {"shifts", "features"} & set(method) or features.kind != "pixel":
         return {}
     touching, best = leaf_ceilings(truth, method.get("min_size", 1))
@@ -147,12 +138,8 @@ def measure_words(
 ) -> pd.DataFrame:
     """Return the F1 of the k words with the highest signed scores against the k ground-truth words of each document.
 
-    rows: score rows that succeeded; ground_truth_words: instance -> (d,) bool; labels: instance -> true class. As many
-    words are selected as there are ground-truth words, so F1, precision and recall are one number in [0, 1]; chance
-    gives k / d. The sign counts: ground-truth words speak for the true class. F1 is NaN, and excluded from means and
-    their n, where the model misclassifies the document or no word is a ground-truth word. Equal scores are ranked at
-    random, by a seed per instance. Raises ShapelineError for an instance that is unknown or has another number of
-    words.
+    F1 is precision and recall; chance gives k / d. NaN where the document is misclassified or has no such word;
+    equal scores are ranked at random, by a seed per instance. Raises ShapelineError for unknown instances.
     """
     instances = rows["instance"].to_numpy()
     d = rows["scores"].map(len).to_numpy(dtype=int)

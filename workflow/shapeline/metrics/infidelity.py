@@ -23,17 +23,8 @@ def measure(
 ) -> pd.DataFrame:
     """Mean squared difference of the removed features' scores and the value lost (Yeh et al. 2019, eq. 1).
 
-    rows: score rows that succeeded, in the order of inputs.
-    game: its value is the target.
-    inputs: (n, *input shape).
-    buckets: features and the positions of the rows that have them.
-    seed: of the sets of features, which are the same for all labels and instances of equal d.
-    samples: sets of features, each of a size drawn from 1 to d.
-    progress: called with the instances done and the evaluations made.
-
-    The perturbation puts a random set of features at the reference. Quantities, in squared units of the value,
-    lower is better: `infidelity`, of the scores as they are, and `infidelity_scaled`, of the scores times the best
-    number of each instance (§3.2), which does not ask that scores have the value's unit.
+    A random set of features is at the reference, the same for all methods. `infidelity` of the scores, and
+    `infidelity_scaled` of the scores times each instance's best number (§3.2), lower is better.
     """
     frames, done = [], 0
     for features, positions in buckets:

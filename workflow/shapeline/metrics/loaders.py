@@ -15,11 +15,7 @@ from shapeline.games.settings import parse
 def for_metric(
     context: ExplanationContext, selected: pd.DataFrame, settings: AttributionSettings, rows: pd.DataFrame
 ) -> dict:
-    """What a metric that evaluates the model needs, for score rows that succeeded.
-
-    context: with the model, and how it is run; selected: the instances of the experiment; settings: of the scores,
-    whose features, reference and seed count.
-    """
+    """Return what a metric that evaluates the model needs for score rows; settings: of the scores."""
     picked = pick_instances(selected, rows)
     inputs = context.inputs(picked)
     return {
@@ -45,8 +41,7 @@ def read_rows(files, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def randomised(files, rows: pd.DataFrame) -> dict:
-    """The scores of randomised models, by how many layers were drawn, and of images the features of the score rows;
-    files: the job's input."""
+    """Return scores of randomised models by number of layers, and of images the score rows' features."""
     settings = parse(scores.metadata(files.scores[0])["settings"])
     context = load_context(None, files.arrays, settings, "cpu")
     found = scores.read(files.randomised)
@@ -67,8 +62,7 @@ def known_words(files, rows: pd.DataFrame) -> dict:
 
 
 def known_pixels(files, rows: pd.DataFrame) -> dict:
-    """The pixels that decide the class each score row explains, and the features that scores are of; files: the job's
-    input."""
+    """Return the pixels that decide the class each score row explains, and the scores' features."""
     stated = scores.metadata(files.scores[0])["settings"]
     context = load_context(None, files.arrays, parse(stated), "cpu")
     picked = read_rows(files, rows)

@@ -28,19 +28,9 @@ def measure(
 ) -> pd.DataFrame:
     """Change of log-odds(target) from the whole input, in nats, per instance and fraction (Chen et al. 2018, §5).
 
-    rows: score rows that succeeded, in the order of inputs.
-    game: whose log-odds are asked for; its features are None where d differs by instance.
-    inputs: (n, *input shape).
-    buckets: features and the positions of the rows that have them.
-    seed: ties are broken at random, by a seed an instance.
-    fractions: of the features; every count of them where d <= 20 by default.
-    progress: called with the instances done and the evaluations made.
-    references: others whose areas are measured too, `deletion_auc_<name>` and `insertion_auc_<name>`.
-
-    Statistics: `deletion` (top fraction x at the reference; lower is better), `insertion` (all but the top fraction at
-    the reference; higher is better), and their areas over x in [0, 1] by the trapezoidal rule. Of a label with the
-    values of all coalitions also `best_deletion`, `best_insertion` and their areas: of the orders that are best
-    (`attribution.ceiling`), whatever its scores are; where every count of features is masked.
+    `deletion` (top fraction at the reference; lower is better), `insertion` (the rest; higher is better), and their
+    areas over x, also for other `references`. fractions: every count where d <= 20. With the values of all
+    coalitions also `best_deletion`, `best_insertion` and areas, of the optimal orders (`designs.orders`).
     """
     parts = [_measure(rows, game, inputs, buckets, seed, fractions, progress)]
     if game.features is not None and fractions is None:
@@ -53,10 +43,7 @@ def measure(
 
 
 def _measure(rows, game: Game, inputs, buckets, seed, fractions, progress) -> pd.DataFrame:
-    """As `measure`, with the game's own reference alone.
-
-    rows, game, inputs, buckets, seed, fractions, progress: as in `measure`.
-    """
+    """Measure the game's own reference alone, as `measure`."""
     frames, done, made = [], 0, 0
     for features, positions in buckets:
         d = features.d
@@ -102,10 +89,7 @@ def _tidy(keys: pd.DataFrame, x: np.ndarray, curves: dict[str, np.ndarray]) -> l
 
 
 def _curves(rows, game: Game, inputs, ranks, counts, progress) -> dict[str, np.ndarray]:
-    """Masking and insertion curves (instances, counts) of instances that share their features.
-
-    ranks: for masking and for insertion, the place (instances, d) of each feature among those taken, the first 0.
-    """
+    """Return deletion and insertion curves (instances, counts); ranks: of each feature, the first 0."""
     parts = []
     for start in range(0, len(rows), CHUNK):
         part = slice(start, start + CHUNK)

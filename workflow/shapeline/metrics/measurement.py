@@ -24,11 +24,7 @@ CHUNK = 64  # rows that are measured together
 
 @dataclass(frozen=True)
 class ModelMeasurement:
-    """What a job is given: its input files, how the models are run, and the folder of the row store.
-
-    files: scores, weights of each training, instances, arrays, dataset_card, user, reference, own; store: "" without a
-    store; progress: from a number of rows to a callback.
-    """
+    """A job's input files, how models are run, and the folder of the row store, "" without one."""
 
     files: Any
     device: str
@@ -37,10 +33,7 @@ class ModelMeasurement:
     progress: Callable[[int], Callable]
 
     def measure(self, label: str, jobs: dict[str, dict]) -> tuple[pd.DataFrame, list[str]]:
-        """Return the measurements (columns of scores.MEASURED) of a label, and the keys of the tables that hold them.
-
-        jobs: of each metric its settings.
-        """
+        """Return a method's measurements (scores.MEASURED) and the keys of their tables; jobs: settings by metric."""
         files, frames, keys = self.files, [], []
         rows, selected = scores.read(files.scores), selection.read(files.instances)
         settings = parse(scores.metadata(files.scores[0])["settings"])

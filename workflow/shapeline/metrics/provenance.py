@@ -18,10 +18,7 @@ KEYS = ["instance", "target", "training_seed", "randomised_layers"]
 
 
 def check(path: str | Path, **asked: object) -> None:
-    """Stop where a file's metadata do not say what was asked for; whatever its time, it is another job's file.
-
-    asked: by the name in the metadata; None where nothing was asked. Raises ShapelineError.
-    """
+    """Raise ShapelineError where a file's metadata differ from `asked`, by name; None where nothing was asked."""
     metadata = scores.metadata(path)
     for name, value in asked.items():
         if value is not None and metadata.get(name) != value:
@@ -47,8 +44,7 @@ def from_text(text: str) -> dict[str, str]:
 
 
 def check_measured(paths: Iterable[str | Path], experiment: str, digests: Mapping[str, str]) -> None:
-    """Stop where files of measurements are not of this experiment, of the label of their path, or of the settings whose
-    digests are given: of `model` for those of a label, of `scores` for those of all labels."""
+    """Stop at measurements of another experiment, of another method than their path's, or of other digests."""
     for path in map(Path, paths):
         label = path.stem if path.parent.name == "measured" else None
         wanted = digests["model" if label else "scores"]
@@ -56,12 +52,8 @@ def check_measured(paths: Iterable[str | Path], experiment: str, digests: Mappin
 
 
 def check_ends(paths: Iterable[str | Path]) -> None:
-    """Stop where two labels do not say the same of one model on the same instance: they were made by other weights,
-    code, packages or devices, and cannot be compared.
-
-    paths: score files of one experiment. Only labels with the same features share their empty input. Raises
-    ShapelineError with both files.
-    """
+    """Raise ShapelineError where two methods differ on one model and instance: made by other weights, code or
+    devices."""
     found = [_ends(path) for path in filter(Path.is_file, map(Path, paths))]
     if not found:
         return

@@ -15,13 +15,10 @@ def measure(
     randomised: dict[int, pd.DataFrame],
     buckets: list[tuple[Features, np.ndarray]] | None = None,
 ) -> pd.DataFrame:
-    """Likeness of scores before and after layers were drawn anew, per instance, repeat and number of layers (x).
+    """Similarity of scores before and after layers were randomised, per instance, repeat and number of layers (x).
 
-    rows and randomised (number of layers drawn -> rows) are score rows that succeeded, of the same instances, targets
-    and samples; an instance that either lacks is left out. Quantities (Adebayo et al. 2018, §3): `rank_correlation` of
-    the scores and `rank_correlation_absolute` of their sizes, NaN where either is constant; of images `ssim`, the
-    structural similarity of both maps, each divided by its largest size, NaN where one is all zero. buckets: of an
-    image the features, and the positions of the rows that have them.
+    Adebayo et al. 2018, §3: `rank_correlation`, `rank_correlation_absolute`, NaN where constant; of images `ssim`
+    of both maps divided by their largest size. An instance that either lacks is left out.
     """
     frames = [rows.iloc[:0][["instance", "repeat"]].assign(statistic="", x=0.0, value=0.0)]
     keys = ["instance", "target", "repeat"]

@@ -14,11 +14,8 @@ from shapeline.metrics.scored_rows import measure, measure_missing, open_table, 
 
 
 def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return the measurements (columns of scores.MEASURED) of all labels, and the keys of the tables that hold them.
-
-    files: scores of all labels and of randomised models, and the data that some metrics read; jobs: of each metric its
-    settings; store: the folder of the row store, "" without one.
-    """
+    """Return the measurements (scores.MEASURED) of all methods and the keys of their tables; jobs: settings by
+    metric."""
     by_label: dict[str, list[str]] = {}
     for path in files.scores:
         by_label.setdefault(Path(path).parent.name, []).append(path)
@@ -73,11 +70,7 @@ def _address(name: str, rows: pd.DataFrame, files, truth: pd.DataFrame | None) -
 
 
 def _gather(name: str, parameters: dict, files, rows: pd.DataFrame, truth: pd.DataFrame | None = None) -> dict:
-    """Arguments by name for the function of a metric that evaluates no model.
-
-    parameters: the metric's own; files: the scores of the label, and the job's other input; truth: rows of the label
-    that is the truth, of the same training.
-    """
+    """Return arguments for a metric that evaluates no model; truth: rows of the exact method, of the same training."""
     metric, needs = METRICS[name], {key: value for key, value in parameters.items() if key != "reference"}
     if truth is not None:
         needs |= {"truth": truth[truth["status"] == "ok"]}

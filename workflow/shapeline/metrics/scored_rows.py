@@ -17,8 +17,7 @@ STORED = pa.schema([scores.MEASURED.field(name) for name in ("instance", "repeat
 
 
 def rows_of(name: str, rows: pd.DataFrame, training_seed: int = 0) -> pd.DataFrame:
-    """The score rows of a label that a metric measures of one training: those that succeeded, with intermediate budgets
-    where it reads them."""
+    """Return the succeeded rows of one training, with intermediate budgets where the metric reads them."""
     chosen = scores.succeeded(scores.select_training(rows, training_seed))
     return chosen if METRICS[name].reads_snapshots else scores.final(chosen)
 
@@ -40,11 +39,7 @@ def measure_missing(
     address: Callable[[pd.DataFrame], pd.Series],
     chunks: Callable[[pd.DataFrame], Iterable[pd.DataFrame]],
 ) -> pd.DataFrame:
-    """Return the measurements of score rows by a metric: those that the table has, and those of the others, which it
-    keeps.
-
-    address: of each row of scores or of measurements; chunks: from the missing rows to measurements, a part at a time.
-    """
+    """Return measurements of score rows: the table's, and those of `chunks` of missing rows, which it keeps."""
     wanted = address(rows)
     found = table.read(wanted)
     missing = rows[~wanted.isin(found[ADDRESS])].reset_index(drop=True)

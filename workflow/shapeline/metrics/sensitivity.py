@@ -28,17 +28,8 @@ def measure(
 ) -> pd.DataFrame:
     """Largest |scores(x + e) - scores(x)| / |scores(x)| over random e, L2 norms (Yeh et al. 2019, definition 3).
 
-    rows: score rows that succeeded.
-    context: what they explain, with the backend of its model.
-    share: the instances that they explain, a row each of the first repeat.
-    settings: of their attribute job.
-    label: of the method, whose samples are those of its first repeat.
-    samples: inputs that each is moved to, explained anew.
-    radius: cells of e are uniform in +- so much of the range of the training inputs (of each column of a table).
-    progress: called with the instances done and the evaluations made.
-
-    The moves are the same for all labels; the explained class stays. Quantity `max_sensitivity`, 0 or more, lower is
-    better; NaN where all scores are 0. Where the method fails on a moved input, that input is left out.
+    e is uniform in +- `radius` of the training inputs' range, the same for all methods; the explained class stays.
+    `max_sensitivity`, lower is better; NaN where all scores are 0. Moved inputs that fail are left out.
     """
     keys = ["instance", "target"]
     rows = rows[rows["repeat"] == rows["repeat"].min()].sort_values("budget").drop_duplicates(keys, keep="last")

@@ -1,8 +1,4 @@
-"""Every colour of a page and of its figures; no other module has one of its own. `styling` gives labels theirs.
-
-What speaks for the class explained is blue and what speaks against it orange, in words, maps, tables and bars alike:
-of equal lightness at equal size, and distinguishable without seeing red and green.
-"""
+"""Every colour of pages and figures: blue speaks for the class, orange against it, of equal lightness at equal size."""
 
 PAPER, INK = "#ffffff", "#1a1a1a"
 QUIET, MIDDLE, PALE, FAINT, GRID = "#595959", "#8a8a8a", "#b0b0b0", "#d9d9d9", "#e4e4e4"  # greys, darkest first
@@ -76,8 +72,7 @@ def _channels(colour: str) -> tuple[int, ...]:
 
 
 def style_sheet() -> str:
-    """The variables of both schemes, and the shades of words; thicker lines for larger scores are all that is left
-    without colour: below a word that speaks for the class, above one that speaks against it."""
+    """Return the variables of both schemes and the shades of words, with lines that tell signs without colour."""
     levels = range(1, LEVELS + 1)
     shades = [
         f".{sign}{level} {{ background: {tint(way * level)}; border-{side}: {1 + (level > 3) + (level > 6)}px solid "

@@ -92,15 +92,11 @@ QUESTIONS = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """The answer of one experiment to a criterion.
+    """An experiment's values (instances, methods) and costs by one criterion.
 
-    values: (instances, labels); evaluations, seconds: an instance, of each; a gradient is weighed as three
-    evaluations; gradients: the labels that take them. also: (instances, names) what can be taken
-    too: labels at smaller budgets, and the truth that errors are measured against, which has none. truth: its label,
-    where it is among them; absent: labels that were measured on too few instances. random: the label at which the span
-    of the margin ends. margin: a share of that span; available: instances that there are, without
-    those lost to failures, None where it is not known. incomplete: labels whose scores do not add up, since a rule of
-    theirs does not hold for the model; they are never recommended.
+    A gradient counts as three evaluations. also: what can be taken too, methods at smaller budgets and the `truth`
+    of errors; absent: methods with too few instances; random: the end of the margin's range; available: number of
+    instances; incomplete: methods whose scores do not add up and which are never recommended.
     """
 
     criterion: Criterion
@@ -155,8 +151,7 @@ class Evidence:
         return f"faster than {self.truth}" if below is not None and len(below) < self.values.shape[1] else ""
 
     def _below_truth(self, costs: pd.Series) -> list[str] | None:
-        """The labels that cost less than the truth of the errors, all without one; None where that is at most one, for
-        then there is nothing to choose but the truth."""
+        """Return the methods that cost less than the truth of errors; None where that is at most one."""
         most = np.inf if self.truth is None else costs.get(self.truth, np.inf)
         below = [label for label in self.values if not costs.get(label, np.nan) >= most]
         return below if len(below) > 1 or self.truth is None else None
@@ -258,8 +253,7 @@ def _count_available(results: Results, lost: int) -> int | None:
 def _also(
     criterion: Criterion, measured: pd.DataFrame, results: Results
 ) -> tuple[list[pd.DataFrame], pd.Series, str | None]:
-    """What can be taken beside the labels: measurements of it under names of its own, evaluations of the labels and of
-    it, and the name of the truth that errors are measured against."""
+    """Return measurements and evaluations of what can be taken beside the methods, and the name of the truth."""
     spent = experiment.evaluations(results)
     taking = experiment.taking_gradients(results)
     spent[taking] *= PASSES
@@ -301,8 +295,7 @@ def reference_name(results: Results) -> str:
 
 
 def compare_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
-    """The same criterion with other references in masked features, of the metric's `references`, by name; the same
-    objects each time, for each keeps its advice."""
+    """Return the criterion with other baselines, of the metric's `references`; the same objects each time."""
     measured = results.measured.get(answer.criterion.metric)
     if measured is None:
         return {}
@@ -332,8 +325,7 @@ def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
 
 
 def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
-    """Values (instances, (label, training)) on the instances that all labels have in all training seeds; the other
-    training seeds may have been explained on fewer."""
+    """Return values (instances, (method, training)) on the instances that all methods have in all training seeds."""
     measured = results.by_training_seed.get(answer.criterion.metric)
     if measured is None or not len(measured):
         return pd.DataFrame()

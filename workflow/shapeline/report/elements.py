@@ -52,8 +52,7 @@ def folded(title: str, part: HTML) -> HTML:
 
 
 def table(frame: pd.DataFrame, caption: str = "", text: Iterable[str] = (), header: bool = True) -> HTML:
-    """Return a table of text; columns other than the first and those in `text` are aligned right, and a cell with ⚠ is
-    highlighted."""
+    """Return a table; columns but the first and `text` are aligned right, cells with ⚠ highlighted."""
     for observe in observers:
         observe(frame, caption)
     text = {frame.columns[0], *text} if len(frame.columns) else set()
@@ -102,11 +101,8 @@ def pair(left: HTML, right: HTML) -> HTML:
 def figure(
     drawing: Figure | None, alt: str, caption: str = "", vector: bool = True, numbers: pd.DataFrame | None = None
 ) -> HTML | None:
-    """Return a figure inside the page: an SVG element, or pixels at twice the screen's resolution; `alt` describes it.
-
-    numbers: what is drawn, kept in the SVG as CSV, which `rendering.write_parts` writes beside the figure; none where a
-    compared metric's CSV has it all.
-    """
+    """Return a figure inside the page: an SVG element, or pixels at twice the resolution; numbers: its CSV, kept in the
+    SVG."""
     if drawing is None:
         return None
     lay_out(drawing)
@@ -129,8 +125,7 @@ def mark_method(label: str, *artists: Artist) -> None:
 
 
 def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> str:
-    """Return a figure as an SVG element after its first attributes, without what makes pages larger and not finer:
-    unused identifiers, and digits beyond a hundredth of a point. Its identifiers differ from those of other figures."""
+    """Return a figure as SVG after its first attributes, identifiers its own, digits at most a hundredth of a point."""
     buffer = io.StringIO()
     drawing.savefig(buffer, format="svg", metadata={"Date": None}, dpi=DOTS_PER_INCH)
     unused = r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>"

@@ -105,12 +105,7 @@ class Results:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """What a notebook is given of an experiment: its name, its settings, and where its files are.
-
-    `settings_json` holds labels (label -> {method, family, parameters, is_control}) and their order (or labels as a
-    list of such entries, each with its label), budget, features, reference, value, exact, and title, n_shown,
-    palette (or those three under `report`).
-    """
+    """A notebook's experiment, its settings and its files; `settings_json`: labels, budget, features, report keys …."""
 
     experiment: str
     settings_json: str
@@ -130,10 +125,7 @@ def load_notebook(names: Mapping[str, object]) -> Results:
 
 
 def load(**parameters) -> Results:
-    """Read the files of one experiment; keywords: the fields of `Parameters`.
-
-    Raises ShapelineError when a file is missing, except a metric's, which its section then mentions in one line.
-    """
+    """Read the files of one experiment (fields of `Parameters`); a missing one is a ShapelineError, but of a metric."""
     given = Parameters(**parameters)
     settings = json.loads(given.settings_json)
     settings = {**settings.pop("report", {}), **settings}
@@ -185,8 +177,7 @@ def _score_files(given: Parameters, labels: Mapping[str, dict]) -> dict[str, lis
 
 
 def _compared(path: str | Path) -> pd.DataFrame:
-    """What pages compare instance by instance. The curves of thousands of them would fill the memory, and their means
-    are drawn."""
+    """Return what pages compare by instance, without curves: thousands would fill the memory, and means are drawn."""
     measured = score_files.read_table(path)
     paired = measured["metric"].isin(PAIRED) & (measured["x"].isna() | measured["statistic"].str.endswith("_by_budget"))
     return measured[paired].rename(columns={"training_seed": "training"})
@@ -269,8 +260,7 @@ def scalars(frame: pd.DataFrame | None, statistic: str) -> pd.DataFrame:
 
 
 def ceiling(frame: pd.DataFrame | None, name: str) -> pd.DataFrame:
-    """What the best order there is reaches, in the row or rows of `compare` for the statistic `best_<name>`; none where
-    no label has the values of all coalitions."""
+    """Return what the optimal order reaches, the rows of `best_<name>`; none without the values of all coalitions."""
     none = pd.DataFrame(columns=["method", "x", "mean", "low", "high", "n"])
     if frame is None:
         return none
@@ -309,8 +299,7 @@ def stopping(results: Results) -> dict[str, dict]:
 
 
 def unit_of(results: Results, label: str) -> str:
-    """The unit of a label's scores, "" where they have none: gradients are of log p, or of a regression's prediction,
-    whatever the experiment's value is."""
+    """Return the unit of a method's scores, "" without: of gradients nats, or a regression's, whatever the value."""
     output = UNITS["prediction" if results.dataset_card.get("task") == "regression" else "log_probability"]
     kinds = {"value": results.value_unit, "output": output, "slope": f"{output} per unit of the input", "none": ""}
     return kinds[METHODS[results.labels[label]["method"]].unit]
@@ -337,11 +326,8 @@ def part_sizes(card: Mapping) -> dict[str, int]:
 
 
 def near_chance(results: Results) -> str | None:
-    """That the model is not shown to be better than always naming the commonest class of the test part (of a
-    regression, than its mean), in a sentence; None where it is, or where nothing is known.
-
-    One-sided exact binomial test at 5 %: such a model has nothing to explain.
-    """
+    """Return a sentence where the model is not significantly better than the commonest class or the mean (5 %), else
+    None."""
     card, data = results.model_card, results.dataset_card
     if card.get("test_r2") is not None:
         quality = f"Its R² on the test part is {card['test_r2']:.2f}: always naming the mean does as well."
@@ -379,11 +365,7 @@ def other_data(results: Results) -> str | None:
 
 
 def choose_instances(instances: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The instances shown: the first of every class in turn, by their order in the file and not by how they look.
-
-    Of a regression, whose labels are floats, the first ones. Of several labels all of an image together, the images
-    that have most of them first.
-    """
+    """Return the instances shown: the first of every class in turn; of several labels all of an image together."""
     if "image" in instances:
         order = instances.groupby("image")["label"].sum().sort_values(ascending=False, kind="stable").index
         rows = instances.set_index("image", drop=False).loc[order].reset_index(drop=True)
@@ -404,10 +386,8 @@ def positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
 
 
 def scores_of(frame: pd.DataFrame, instances: Sequence[int], column: str = "scores") -> list[np.ndarray | None]:
-    """The scores at the largest budget of the first repeat, one array an instance; None where the method failed.
-
-    column: "standard_error" for how wrong each score may be, None where that is not known.
-    """
+    """Return the first repeat's scores (or `column`) at the largest budget, an array an instance; None where it
+    failed."""
     rows = good(frame).sort_values(["repeat", "budget"], ascending=[False, True])
     rows = rows.drop_duplicates("instance", keep="last")
     by_instance = dict(zip(rows["instance"], rows[column], strict=True)) if column in rows else {}
@@ -416,8 +396,7 @@ def scores_of(frame: pd.DataFrame, instances: Sequence[int], column: str = "scor
 
 
 def instance_name(results: Results, row: Mapping) -> str:
-    """Class, prediction, its probability and the number of an instance, a line each; of a regression both numbers;
-    without a model its label."""
+    """Return class, prediction, probability and number of an instance, a line each."""
     if not results.model_card:
         classes, label = results.dataset_card.get("classes"), row["label"]
         return f"{classes[label] if classes else number(label, 4, whole=False)}\ninstance {row['instance']}"

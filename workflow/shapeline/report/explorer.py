@@ -1,7 +1,6 @@
 """The instance explorer of pages and notebooks: one instance by several methods, interactive without a network.
 
-A page calls `explorer_html` once per explorer; the script and the style stand in the fragment. Static figures given as
-`fallback` are shown where no script runs. A `shapeline:method` event on the document selects a method (explorer.js).
+Script and style stand in the fragment; static figures as `fallback` are shown where no script runs.
 """
 
 import base64
@@ -29,12 +28,8 @@ STEPS = np.iinfo(np.int16).max
 
 @dataclass(frozen=True)
 class Entry:
-    """A method with its explanation of each instance.
-
-    scores: per instance an array (d,), or None where the method failed or has no scores. half: per instance the
-    half-widths (d,) of 95 % intervals, or None; None for a method without intervals. note: cost or settings in one
-    line. unit: of the scores, "" for that of the data; only methods of one unit share a scale.
-    """
+    """A method's scores (d,) of each instance and half-widths of 95 % intervals, None where it has none; only methods
+    of one unit share a scale."""
 
     name: str
     scores: Sequence[np.ndarray | None]

@@ -22,11 +22,10 @@ SIGNS |= {"→": r"$\to$", "★": "$*$", "☆": r"$\circ$", "⚠ ": "", "⚠": "
 
 
 def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
-    """Draw the figures and tables of an executed notebook again and write them; return the files, figures first.
+    """Draw the figures (SVG, PNG, CSV) and tables (CSV, LaTeX) of an executed notebook anew; return the files.
 
-    Figures are SVG and PNG, with the numbers behind them as CSV; tables are CSV and LaTeX (booktabs). The cells are
-    those of the workflow's own notebook of that name in the folder `notebooks`, with the parameters of the executed
-    one, whose code is not run: results may come from elsewhere.
+    The cells are those of the workflow's own notebook in the folder `notebooks`: the executed one's code is not
+    run.
     """
     record = files.document(executed).get("metadata", {}).get("papermill", {})
     source_file = notebooks / Path(str(record.get("input_path"))).name
@@ -172,8 +171,7 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
 
 
 def _depth(root: str) -> int:
-    """Return how many folders the reports are below the working folder of the run, whose results of an experiment are
-    in `root`; parents[0] is the folder of the reports."""
+    """Return how many folders the reports are below the working folder of the run; root: of an experiment's results."""
     return len(Path(root).parts)
 
 

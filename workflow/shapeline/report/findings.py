@@ -70,11 +70,8 @@ def _error(results: Results, label: str) -> dict:
 def difference(
     results: Results, metric: str, statistic: str, first: str, second: str, x: float | None = None
 ) -> dict[str, float] | None:
-    """Mean difference of two labels, one less other, on the instances that both have, with its 95 % interval; None
-    where there is nothing of either.
-
-    x: of a statistic along a curve, where on it.
-    """
+    """Return the mean difference of two methods (one less other) with its 95 % interval, at x of a curve; None
+    without."""
     rows = results.measured.get(metric)
     if rows is None:
         return None
@@ -98,10 +95,8 @@ def sure(difference: Mapping) -> bool:
 
 
 def _closest_sampled(results: Results) -> str | None:
-    """The label with the lowest RMSE among the sampled ones, which have a budget in their score files.
-
-    Those with a larger budget than the experiment's count only where there is no other.
-    """
+    """Return the sampled method with the lowest RMSE, one with a larger budget than the experiment's only without
+    other."""
     errors = scalars(results.metrics.get("error"), "rmse")["mean"]
     budgets = pd.Series({label: results.scores[label]["budget"].max() for label in errors.index}, dtype=float).dropna()
     within = budgets[budgets <= results.settings.get("budget", math.inf)]
@@ -175,8 +170,7 @@ def _error_sentences(results: Results, facts: dict) -> list[str]:
 
 
 def equal_error(results: Results, first: str, second: str) -> EqualError | None:
-    """Evaluations of two labels at the least error that both reach, between their intermediate budgets; None where one
-    has none, or does not cross it."""
+    """Return evaluations of two methods at the least error that both reach by their curves; None where one does not."""
     measured = results.measured.get("error")
     if measured is None:
         return None

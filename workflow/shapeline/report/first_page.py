@@ -1,5 +1,4 @@
-"""What the first page of a process sets up in its libraries (fonts, grammars, templates), done as this is imported: by
-the fork server, once for all pages, a quarter of a second of each."""
+"""What a process's first page sets up (fonts, grammars, templates), done on import: a quarter second less per page."""
 
 import nbformat
 from matplotlib.figure import Figure

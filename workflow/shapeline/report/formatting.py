@@ -8,10 +8,8 @@ import pandas as pd
 
 
 def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
-    """A number for reading: significant digits as asked, thousands apart, a true minus; a dash for nothing.
-
-    `whole`: a whole number is a count and is written without decimals.
-    """
+    """Return a number in significant digits, thousands apart, a true minus, a dash for nothing; whole: counts as they
+    are."""
     if value is None or not np.isfinite(value):
         return "–"
     if value == 0 or (whole and float(value).is_integer()):
@@ -24,8 +22,7 @@ def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
 
 
 def interval(row: Mapping) -> str:
-    """'mean (low to high)' of a row of a compared metric file, all three with the decimals of the largest; the mean
-    alone where one instance has no interval."""
+    """Return 'mean (low to high)' of a row in the decimals of the largest; the mean alone without an interval."""
     values = [row[key] for key in ("mean", "low", "high")]
     largest = max((abs(value) for value in values if np.isfinite(value)), default=0.0)
     mean, low, high = (aligned(value, largest) for value in values)

@@ -65,11 +65,7 @@ def row_of(result: Results) -> dict:
 
 
 def experiments_table(rows: Iterable[Mapping]) -> HTML:
-    """Data and models of the text experiments, ours above the paper's (Chen et al. 2018, table 1).
-
-    rows: dicts of dataset (a key of PAPER where the paper has it), title, classes, train, test, mean_length, model,
-    parameters, accuracy (a fraction) and note; what is None or absent is a dash.
-    """
+    """Return data and models of text experiments beside the paper's (Chen et al. 2018, table 1); missing is a dash."""
     body, notes = [], []
     for row in rows:
         name, paper = row.get("title") or row["dataset"], PAPER.get(row["dataset"])
@@ -127,11 +123,8 @@ def write_index(
     pages: Mapping[str, str] | None = None,
     digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the index of executed notebooks, each beside its page, from the parameters they were run with.
-
-    pages: link -> title of other pages, which are listed where the run has experiments of the papers; digests:
-    experiment -> digest of its settings.
-    """
+    """Write the index of executed notebooks; pages: link -> title of other pages; digests: experiment -> settings
+    digest."""
     every = [experiment.load(**document(result)["metadata"]["papermill"]["parameters"]) for result in notebooks]
     answered = {result.experiment: criteria.evidence(result) for result in every}
     of_papers = claims.concern(every)

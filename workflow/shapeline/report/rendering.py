@@ -82,11 +82,9 @@ def render(
     metadata: Mapping[str, object] | None = None,
     remark: str = "",
 ) -> None:
-    """Run a parameterised notebook in this interpreter and keep it (`executed`) and its page without code (`html`).
+    """Run a parameterised notebook here; keep it and its page without code, both whole or not at all.
 
-    The working folder of the notebook is the caller's. `metadata` (the settings digest, say) is kept in the executed
-    notebook under metadata.shapeline. `remark` is shown under each figure. Both files appear whole or not at all. A
-    cell that fails raises ShapelineError: notebook, cell, last line of the error.
+    metadata: kept under metadata.shapeline; remark: under each figure. A cell that fails raises ShapelineError.
     """
     import nbformat  # here, as papermill and nbconvert below, so that the index does not wait for them
 
@@ -272,12 +270,8 @@ def write(path: Path, text: str) -> None:
 
 
 def write_parts(html: Path | str, folder: Path | str, metrics: Path | str = "") -> list[Path]:
-    """Write every figure of a page as SVG, named by its description, and the compared metrics behind them as CSV.
-
-    folder: made anew; metrics: the file of the comparison, "" without one. Returns the files. Numbers that a figure
-    carries (`elements.figure`) are a CSV of its name. A figure that is a image of pixels (attribution maps) is
-    written as the PNG it is.
-    """
+    """Write every figure of a page, SVG or PNG, named by its description, with CSVs of numbers, into `folder`, made
+    anew."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []

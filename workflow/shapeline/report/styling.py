@@ -57,10 +57,7 @@ styled = matplotlib.rc_context(STYLE)
 
 
 def styled_names(draw: Callable) -> Callable:
-    """Decorate a function that draws names: in the style of the report, and with dollar signs as they are.
-
-    matplotlib reads a pair of dollar signs as a formula, and names come from users.
-    """
+    """Decorate a function that draws users' names: in the style of the report, dollar signs escaped (formulas)."""
 
     @functools.wraps(draw)
     def wrapper(*values, **named):
@@ -136,10 +133,8 @@ def styles_of(results) -> dict[str, Style]:
 
 
 def styles(labels: Mapping[str, dict], exact: str | None = None, colours: str = "colorblind") -> dict[str, Style]:
-    """One style a label, by its place in the order: controls grey and dashed, the exact values black, others in colour.
-
-    When the colours run out they start again with other dashes; markers run on, so no two labels look the same.
-    """
+    """Return a style per method in order: controls grey and dashed, exact values black, others coloured, then other
+    dashes."""
     wheel = palette(colours)
     result: dict[str, Style] = {}
     coloured = controls = 0

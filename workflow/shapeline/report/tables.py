@@ -32,10 +32,8 @@ CUT = 0.2  # share of top features that the diagnostics check for ties
 
 
 def health(results: Results) -> pd.DataFrame:
-    """Return a row per method: rows, failures by status, efficiency gap, zero scores, ties at top-20 %, evaluations.
-
-    Warnings of methods have a column where there are any, and packages where versions differ from the installed ones.
-    """
+    """Return a row per method: rows, failures, efficiency gap, zero scores, ties at top-20 %, evaluations, warnings,
+    versions."""
     table = pd.DataFrame([_health(results, label, frame) for label, frame in results.scores.items()])
     table["packages"] = [_packages(results).get(label, "as installed") for label in table["method"]]
     usual = {"warnings": "none", "packages": "as installed"}
@@ -89,10 +87,8 @@ def _sum_interactions(rows: pd.DataFrame) -> np.ndarray:
 
 
 def ties(values: np.ndarray, cut: float = CUT) -> np.ndarray:
-    """Whether the k-th and the next largest signed score of a row are equal, so that the top k is no clear set.
-
-    values: (rows, d); k = cut · d rounded, at least 1. Returns (rows,) bool; all False when d is 1.
-    """
+    """Return whether the k-th and next largest signed score of rows (rows, d) are equal, k = cut · d; False where d is
+    1."""
     d = values.shape[1]
     k = max(1, round(cut * d))
     if k >= d:
@@ -138,8 +134,7 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
 
 
 def _relative_auc(results: Results, statistic: str, better: str) -> pd.DataFrame:
-    """Return mean, low and high of each AUC between random attribution (0) and the best of each instance (1), which is
-    the optimal order, or the best method where that is unknown."""
+    """Return mean, low and high of AUCs between random attribution, 0, and the optimal order or best method, 1."""
     random = next((label for label, entry in results.labels.items() if entry["method"] == "random"), None)
     measured = results.measured.get("log_odds")
     if measured is None or random is None:
@@ -162,10 +157,7 @@ def _shares(row: Mapping) -> str:
 
 
 def cost(results: Results) -> pd.DataFrame:
-    """Return a row per method: evaluations per instance, as a multiple of d, against the budget; seconds and share.
-
-    The empty and the full coalition come on top of the budget.
-    """
+    """Return a row per method: evaluations per instance, as a multiple of d, against the budget; seconds and share."""
     each, budget, d = evaluations(results), results.settings.get("budget"), results.d
     varied = stopping(results)
     alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance

@@ -53,11 +53,8 @@ ESTIMATORS = {
 
 
 def measure(games: Sequence[Game], repeats: int, seed: int) -> pd.DataFrame:
-    """Every estimator on every game at each budget that it takes, a sample of coalitions for each instance.
-
-    Columns: game, kind, d, times (evaluations / d), estimator, rmse over samples, instances and features; ratio of it
-    to that of kernel_shap; seconds of processor an instance beside the values, the making of the coalitions included.
-    """
+    """Return rmse, ratio to kernel_shap and seconds of every estimator on every game and budget, sampled per
+    instance."""
     rows = []
     for estimator in ESTIMATORS.values():  # what is imported and started at a first call is nobody's cost
         _rmse(games[0], estimator, 8 * games[0].d, [0])
@@ -98,8 +95,7 @@ def _rmse(game: Game, estimator: Estimator, budget: int, seeds: Sequence[int]) -
 
 
 def average_over_games(measured: pd.DataFrame) -> pd.DataFrame:
-    """Geometric mean over games of each estimator's ratio at each budget, with its 95 % interval: estimator, times,
-    ratio, low, high, games."""
+    """Return geometric means over games of each estimator's ratio at each budget, with 95 % intervals."""
     wide = measured.assign(log=np.log(measured["ratio"])).pivot_table(
         index="game", columns=["estimator", "times"], values="log", sort=False
     )

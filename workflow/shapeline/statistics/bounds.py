@@ -1,8 +1,6 @@
-"""Intervals of means over independent units, instances or blocks of them, that hold for skewed values too.
+"""Intervals of means over independent units, Student's t drawn out towards the skew (Hall 1992, JRSS B 54).
 
-Student's t, and the end towards which the values are skewed is drawn out as Hall (1992, JRSS B 54) corrects for it.
-On real paired differences that covers as well as t joined with a studentised bootstrap, and better than either alone
-(docs/statistics.md has the figures), without resampling: a table of hundreds of columns takes milliseconds.
+On real paired differences that covers as well as t joined with a studentised bootstrap (docs/statistics.md).
 """
 
 import functools
@@ -43,12 +41,10 @@ def enough(count: int, blocks: bool = False) -> bool:
 
 
 def units(values: np.ndarray, block: np.ndarray | None = None) -> np.ndarray:
-    """Values (instances, columns) as one row an independent unit, whose mean is the mean over instances.
+    """Return values (instances, columns), or (instances, repeats, columns), as a row an independent unit.
 
-    values: NaN where missing; (instances, repeats, columns) are averaged over repeats first, since a sample belongs to
-    its instance. block: (instances,) which share their samples; a block's row is the mean plus the sum of what its
-    instances deviate from it, times blocks over instances: for blocks of one size the block's mean, else the
-    linearised ratio (Cochran 1977, §2.11). NaN where a block has no value.
+    Their mean is the mean over instances. block: (instances,) which share samples; a block's row is the mean plus
+    its summed deviations times blocks over instances (linearised ratio: Cochran 1977, §2.11).
     """
     values = np.asarray(values, float)
     if values.ndim == 3:
@@ -67,11 +63,10 @@ def units(values: np.ndarray, block: np.ndarray | None = None) -> np.ndarray:
 def intervals(
     values: pd.DataFrame | np.ndarray, block: np.ndarray | None = None, level: float = LEVEL, together: bool = False
 ) -> pd.DataFrame:
-    """Mean and interval of every column, a row a column: mean, low, high, n (instances with a value), units.
+    """Return mean, low, high, n and units of every column of values, as `units` takes them.
 
-    values: (instances, columns), or (instances, repeats, columns), NaN where missing; block: (instances,) as of
-    `units`. together: the intervals hold all at once, by the largest |t| of columns correlated as these (Hothorn, Bretz
-    & Westfall 2008); rows that lack a column then tell nothing of the correlation. Fewer than two units have none: NaN.
+    together: the intervals hold all at once, by the largest |t| of columns correlated as these (Hothorn, Bretz &
+    Westfall 2008). Fewer than two units have none: NaN.
     """
     names = values.columns if isinstance(values, pd.DataFrame) else None
     array = np.asarray(values, float)
@@ -102,10 +97,9 @@ def moments(rows: np.ndarray) -> Moments:
 
 
 def drawn_out(quantile: np.ndarray | float, skew: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """How many standard errors above the mean an interval ends: the quantile, more where values are skewed upward.
+    """Return how many standard errors above the mean an interval ends: Hall's (1992) cubic transformation of t, solved.
 
-    Hall's (1992) cubic transformation of t, solved for t at minus the quantile; never less than the quantile, nor more
-    than 1.5 times it: coverage does not change beyond, and a cubic means little so far out.
+    Never less than the quantile nor more than 1.5 times it, where the cubic means little.
     """
     count, skew = np.maximum(count, 2), np.maximum(skew, 1e-9)
     inner = 1 - skew * (quantile / np.sqrt(count) + skew / (6 * count))
@@ -121,8 +115,7 @@ def student(tail: float | np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def largest(rows: np.ndarray, tail: float, both: bool = False) -> float:
-    """Upper quantile of the largest t statistic of columns (units, c) correlated as these; both: of the largest |t|,
-    at twice the tail. One column: Student's. NaN with fewer than two units."""
+    """Return the upper quantile of the largest t (both: |t|) of correlated columns (units, c); NaN below two units."""
     count = len(rows)
     if count < LEAST_UNITS:
         return np.nan
@@ -164,14 +157,11 @@ PARTS = ("instances", "repetitions", "training_seeds", "rest")
 
 
 def variance_components(values: np.ndarray, same_samples: bool = True) -> dict[str, float]:
-    """Variance components by the analysis of variance: instances, samples, seeds, rest; NaN for one of one level.
+    """Return variance components of instances, samples, trainings and rest; NaN for one of one level.
 
-    values: (instances, samples, training seeds). Samples are nested in instances, since each instance has its own;
-    training seeds are crossed with instances. same_samples: the r-th sample of an instance is one design for every
-    training seed; else samples differ within an instance and a seed. rest: the interaction of seed and instance, or
-    of seed and sample; with one training seed the samples hold the remainder. An instance with a missing value is
-    left out. Every mean square is set equal to its expectation (Searle, Casella & McCulloch 1992, chapters 3 and 4),
-    which is unbiased; a negative component is given as 0.
+    values: (instances, samples, trainings), samples nested in instances, trainings crossed. same_samples: the r-th
+    sample is one design in every training. Mean squares equal their expectations (Searle, Casella & McCulloch 1992,
+    chapters 3 and 4), which is unbiased; a negative component is given as 0.
     """
     values = np.asarray(values, float)
     values = values[np.isfinite(values).all((1, 2))]
@@ -245,11 +235,7 @@ class Claim:
 
 
 def verdict(low: float, high: float, claimed: str = "above", bar: float = 0.0) -> str:
-    """Whether an interval says what is claimed of its number: "holds", "fails" or "undecided".
-
-    low, high: of the interval, NaN where there is none (then undecided). claimed: "above" or "below" the bar. An end
-    that lies on the bar leaves it undecided, but an interval that is nothing but the bar itself is not beyond it.
-    """
+    """Return whether an interval shows a claim ("above" or "below" the bar): "holds", "does not hold" or "open"."""
     if claimed not in ("above", "below"):
         raise ShapelineError(f"verdict: claimed is {claimed!r}; give above or below.")
     if claimed == "below":
@@ -258,11 +244,7 @@ def verdict(low: float, high: float, claimed: str = "above", bar: float = 0.0) -
 
 
 def ahead_of(values: pd.DataFrame, first: str, better: str = "lower", block=None) -> Claim:
-    """Whether a label is better than each other one of a table (instances, labels), on the same instances.
-
-    Intervals of the leads hold together (`intervals(together=True)`), so a claim about several rivals holds where every
-    lead is above 0, does not where one is below, and is open between or with too few instances.
-    """
+    """Return whether a method is better than each other of a table (instances, methods), by simultaneous intervals."""
     kept = values.dropna()
     block = None if block is None else pd.Series(block, values.index)[kept.index].to_numpy()
     sign = 1 if better == "higher" else -1

@@ -40,12 +40,10 @@ def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.Dat
 
 
 def compare(measured: pd.DataFrame) -> pd.DataFrame:
-    """Mean and 95 % interval, per label, statistic and x.
+    """Return mean and 95 % interval over instances per method, statistic and x, repeats averaged.
 
-    measured: label, instance, repeat, statistic, x, value. Every instance has samples of its own, so its repeats are
-    averaged and instances are the units (`bounds.intervals`). n counts instances with a finite value; of one alone
-    there is no interval, low and high are NaN. An interval stays within the bounds of its statistic; of values that are
-    all 0 or 1, as in the pointing game, it is Wilson's (1927).
+    n counts finite values; of one alone low and high are NaN. Intervals stay within their statistic's bounds; of
+    values that are all 0 or 1 they are Wilson's (1927).
     """
     keys = ["method", "statistic", "x"]
     if not np.isfinite(measured["value"]).any():  # every row failed: the diagnostics says why
@@ -63,10 +61,8 @@ def compare(measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bound_intervals(table: pd.DataFrame, values: np.ndarray) -> pd.DataFrame:
-    """Return the table with intervals within the bounds of their statistics; values: (instances, rows of the table).
-
-    A user's statistic may have the name of another: bounds count where all values are within them.
-    """
+    """Return the table with intervals within their statistics' bounds, where all values are (a user's may share a
+    name)."""
     names = table["statistic"].astype(str).str.removesuffix("_by_budget")
     bounds = {
         name: next((own for match, own in BOUNDS.items() if re.fullmatch(match, name)), None) for name in {*names}

@@ -1,8 +1,7 @@
-"""Games whose Shapley values are known, as a Parquet file holds them (docs/formats.md): tables, and sums of terms.
+"""Games with known Shapley values in a Parquet file (docs/formats.md): tables, and sums of terms.
 
-A term is a weight that counts where some features are present and some others absent. A decision tree asked with one
-reference row is a sum of such terms, a leaf each, and so is any closed form of products; its Shapley value follows from
-the sizes of the two sets alone (Lundberg et al. 2020, interventional TreeSHAP).
+A term is a weight that counts where some features are present and others absent, as a leaf of a decision tree; its
+value follows from the sizes of both sets (Lundberg et al. 2020, interventional TreeSHAP).
 """
 
 import dataclasses

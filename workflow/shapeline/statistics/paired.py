@@ -1,7 +1,4 @@
-"""Methods compared on the same instances: tables of paired values, and every pair with its interval, test and effect.
-
-A table of values is (instances, labels): one number each, repeats averaged, since an instance's samples are its own.
-"""
+"""Methods compared on the same instances: tables of values (instances, methods), repeats averaged, and all pairs."""
 
 import functools
 import itertools
@@ -19,10 +16,7 @@ SOME = 50  # units up to which the distribution is exact where none tie
 
 
 def alike(gains: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows of gains (k, n) that one call tests as if each were alone: their places, and the gains that are not 0.
-
-    Zeros are left out, and ties decide which distribution is taken. Rows of zeros alone are left out.
-    """
+    """Yield rows of gains (k, n) that one call tests alike, without zeros and rows of zeros: places and gains."""
     sizes = np.sort(np.abs(gains), axis=1)
     tied = ((sizes[:, 1:] == sizes[:, :-1]) & (sizes[:, 1:] != 0)).any(1)
     kinds = np.column_stack([(gains != 0).sum(1), tied])
@@ -34,10 +28,9 @@ def alike(gains: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def signed_rank_test(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two-sided p (k,) of the test of each row of gains (k, n), none of them 0, and their signed ranks (k, n).
+    """Return two-sided p (k,) of gains (k, n) without zeros, and their signed ranks (k, n).
 
-    All rows are tested alike: by the exact distribution up to 50 units without a tie, by all signs up to 13 with one in
-    some row, else by the normal approximation, corrected for ties (scipy.stats.wilcoxon's "auto").
+    Exact up to 50 units without ties, by all signs up to 13, else normal (scipy.stats.wilcoxon's "auto").
     """
     from scipy.special import ndtr
 
@@ -73,10 +66,9 @@ SURE = 0.05
 
 
 def pivot_by_method(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
-    """A scalar statistic as (instances, labels), repeats averaged; instances that one label lacks are left out.
+    """Return a scalar statistic as (instances, methods), repeats averaged, on the instances that all methods have.
 
-    measured: label, instance, repeat, statistic, x, value. A label that lacks more than half of the instances that
-    another has is left out itself, lest it decide what the others are judged on.
+    A method that lacks more than half of the instances that another has is left out itself.
     """
     rows = _scalar(measured, statistic)
     wide = rows.pivot_table(index="instance", columns="method", values="value", aggfunc="mean")
@@ -197,10 +189,8 @@ def order(values: pd.DataFrame, better: str = "lower") -> list[str]:
 
 
 def scale_to_range(values: pd.DataFrame, random: str, better: str = "lower") -> pd.DataFrame:
-    """Values (instances, labels) between 0, what the label `random` reaches, and 1, the best that any label does.
-
-    Both ends are of each instance; one on which nothing beats random is left out.
-    """
+    """Return values (instances, methods) between 0, of `random`, and 1, the best, of each instance where something
+    beats it."""
     sign = 1 if better == "higher" else -1
     best = (sign * values).max(axis=1)
     gained = (sign * values).sub(sign * values[random], axis=0)
@@ -228,12 +218,11 @@ class EqualMethods:
 def rate_of_equal_methods(
     repeats: np.ndarray, block: np.ndarray | None = None, trials: int = TRIALS, seed: int = 0
 ) -> EqualMethods:
-    """The rate at which the signed-rank test tells two samples of one method apart at .05, from its repeats.
+    """Return the rate at which the signed-rank test distinguishes two samples of one method at .05.
 
-    repeats: (n, R), R at least 2; instances that lack one are left out; block: (n,) instances that share their samples.
-    A trial gives every instance (or block) two different repeats of its own. That takes for granted that samples do not
-    move instances together, which is tested beside it: were the r-th samples alike in all, the means of the columns
-    would differ more than if every instance's repeats are shuffled (a permutation test of their variance; exact).
+    repeats: (n, R), R at least 2; block: (n,) which share samples. A trial gives every unit two different repeats.
+    That samples do not move instances together is tested beside it, by a permutation test of the variance of
+    columns' means.
     """
     repeats = np.asarray(repeats, float)
     kept = np.isfinite(repeats).all(1)
@@ -259,10 +248,8 @@ def _shuffled(repeats: np.ndarray, trials: int, seed: int) -> Iterator[np.ndarra
 
 
 def signed_rank_rejections(differences: np.ndarray, level: float = SURE) -> np.ndarray:
-    """Whether Wilcoxon's signed-rank test, two-sided, rejects: differences (trials, n) -> (trials,) bool.
-
-    The normal approximation above 50 units or where differences tie, the exact distribution below, as scipy's.
-    """
+    """Return whether Wilcoxon's two-sided test rejects: differences (trials, n) -> (trials,); normal above 50 units or
+    with ties."""
     whole = (differences == 0).any(1)
     rejected = np.zeros(len(differences), bool)
     if (~whole).any():
@@ -301,11 +288,8 @@ class EqualError:
 
 
 def evaluations_at(errors: np.ndarray, spent: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Evaluations (r,) at which curves reach an error (r,), log-log linear between neighbouring budgets.
-
-    errors (r, b) at evaluations spent (b,), which ascend. Where a curve crosses the error several times it is the
-    first. NaN where it does not cross it between two of its budgets: nothing is extrapolated.
-    """
+    """Return evaluations (r,) at which curves (r, b) first reach an error (r,), log-log linear between budgets; NaN
+    beyond."""
     reached = errors <= error[:, None]
     after = reached.argmax(axis=1)
     rows = np.arange(len(errors))
@@ -320,11 +304,10 @@ def evaluations_at(errors: np.ndarray, spent: np.ndarray, error: np.ndarray) -> 
 def compare_at_equal_error(
     first: pd.DataFrame, second: pd.DataFrame, spent: tuple[pd.Series, pd.Series]
 ) -> EqualError | None:
-    """Evaluations of two methods at the least error that both reach; None where one does not cross it.
+    """Return evaluations of two methods at the least error that both reach; None where one does not cross it.
 
-    first, second: errors (instances, budgets), compared on the instances that both have; spent: evaluations by budget,
-    of each. The ratio's interval is exp(log ratio ± t s), s its standard deviation over resampled instances: NaN with
-    fewer than six, or where resamples leave the measured budgets.
+    Errors (instances, budgets) on common instances. The ratio's interval is exp(log ratio ± t s) over resampled
+    instances.
     """
     first, second = first.dropna(), second.dropna()
     common = first.index.intersection(second.index)

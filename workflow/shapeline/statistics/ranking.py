@@ -16,10 +16,8 @@ def ranks(values: pd.DataFrame, better: str = "lower") -> pd.DataFrame:
 
 
 def critical_difference(values: pd.DataFrame, better: str = "lower") -> tuple[pd.Series, float, float]:
-    """Average ranks (best first), Nemenyi's critical difference at 5 %, and Friedman's p (Demsar 2006, §3.2.2).
-
-    With fewer than three labels Friedman's test has no say: p is NaN.
-    """
+    """Return average ranks, Nemenyi's critical difference at 5 %, Friedman's p, NaN below three methods (Demsar 2006,
+    §3.2.2)."""
     n, k = values.shape
     each = ranks(values, better)
     average = each.mean().sort_values(kind="stable")
@@ -67,13 +65,11 @@ def cliques(average: pd.Series, critical: float) -> list[tuple[str, str]]:
 
 
 def pooled_ranks(table: pd.DataFrame, cluster: Sequence) -> pd.DataFrame:
-    """Mean rank of each label over experiments, best first: mean, low, high; the intervals hold together at 95 %.
+    """Return mean rank of each method over experiments (best first) with simultaneous 95 % intervals.
 
-    table: (cells, labels), lower is better; a cell is a training of a model on a dataset. cluster: (cells,) which are
-    of one dataset and model: these are the units, since training seeds of one model are no further datasets, and their
-    ranks are averaged first. The wider of Student's t over the units and of the spread that ranks have by chance,
-    (k^2 - 1) / 12, which Friedman's test goes by: few units that agree do not make a rank exact. Bonferroni over the
-    labels, within the possible ranks; NaN with fewer than two units.
+    table: (cells, methods), lower is better; cluster: (cells,) of one dataset and model, the units. The wider of
+    Student's t over units and of chance, (k^2 - 1) / 12 (Friedman), so that few units that agree do not make a rank
+    exact. Bonferroni over methods.
     """
     units = ranks(table).groupby(np.asarray(cluster)).mean()
     n, k = units.shape

@@ -184,8 +184,7 @@ def _complete(
 
 
 def _screened(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
-    """The columns that are not plainly more than the margin worse than the first; each step asks less, as fewer are
-    left."""
+    """Return the columns that are not plainly more than the margin worse than the first; each step asks less."""
     beyond = moments(rows - ((1 - share) * rows[:, :1] + share * end[:, None]))
     kept = list(range(rows.shape[1]))
     while True:
@@ -263,12 +262,9 @@ def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: 
 
 
 def _further(advice: Recommendation, compared: _Compared, pairs: list[tuple[int, int]], size: float) -> float:
-    """Further instances at which every pair of (leader, rival) would be decided, planned at the margin, power 0.8.
+    """Return how many more instances decide every pair of (leader, rival) at the margin, with power 0.8.
 
-    So many that a label as good as the best is advice within the margin, and one a margin behind is advice worse, four
-    times in five; of one that is seen further behind, that so far is advice worse. Where so many are there already, the
-    truth lies between, and it takes those at which an interval is no wider than the margin and must leave one of its
-    ends.
+    Where so many are there already, those at which an interval is no wider than the margin.
     """
     from scipy.special import ndtri
 

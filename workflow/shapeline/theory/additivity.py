@@ -88,11 +88,8 @@ class BanzhafIdentity:
 
 
 def banzhaf_identity(largest: int = 8, seed: int = 0) -> list[BanzhafIdentity]:
-    """MIM in a cooperative game is a multiple of the Banzhaf value (Sliwinski et al. 2019, (9) and theorem 6.1).
-
-    The sum over S without i and T with i of (v(T) - v(S)) / |S Δ T| against 2^n (2^n - 1)/n times the Banzhaf value
-    normalised by 2^-n, half of `designs.banzhaf`.
-    """
+    """Compare MIM in a game with 2^n (2^n - 1)/n times the normalised Banzhaf value (Sliwinski et al. 2019, theorem
+    6.1)."""
     identities = []
     for n in range(1, largest + 1):
         game = generator(seed, f"banzhaf {n}").normal(size=2**n)

@@ -14,10 +14,7 @@ ROUNDING = 1e-9  # a discrepancy below this, in games whose values are of order 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A formula as its source prints it and as it must read, each with its largest discrepancy.
-
-    `corrected` is empty where the printed form holds.
-    """
+    """A formula as printed and as it must read ("" where that holds), each with its largest discrepancy."""
 
     statement: str
     printed: str

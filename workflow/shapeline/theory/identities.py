@@ -188,10 +188,8 @@ def optimum(points: int = 30, n: int = 4, directions: int = 20_000, seed: int = 
 
 
 def influence(away: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Equation 2 of Sliwinski et al. (2019): differences (m, n) to the point, summed with weights (m,), signs in them.
-
-    Written out, for the measure itself knows a framework.
-    """
+    """Return eq. 2 of Sliwinski et al. (2019), written out: differences (m, n) to the point, summed with weights
+    (m,)."""
     return weights @ away
 
 

@@ -109,8 +109,7 @@ def _levels(where: str, n: int, gamma: int) -> int:
 
 @dataclass(frozen=True)
 class Visits:
-    """One h-Shap run a sample: important cells, nodes visited (root included) and model evaluations, each
-    (samples,)."""
+    """One h-Shap run a sample: important cells, visited nodes (root included) and evaluations, (samples,) each."""
 
     important: np.ndarray
     nodes: np.ndarray
@@ -118,10 +117,8 @@ class Visits:
 
 
 def simulate_visits(n: int, gamma: int, rho: float, runs: int = 2000, seed: int = 0) -> Visits:
-    """h-Shap on random OR games, level by level, with exact Shapley values at every node (theorem 3.2, remark 3.1).
-
-    Arguments as in `expected_visited_nodes`. A node costs 2^gamma evaluations, as the paper counts.
-    """
+    """Simulate h-Shap on random OR games with exact values at nodes of 2^gamma evaluations (theorem 3.2, remark
+    3.1)."""
     levels = _levels("simulate_visits", n, gamma)
     rng = generator(seed, f"visits {n} {gamma} {rho}")
     important = rng.random((runs, n)) < rho
@@ -139,11 +136,8 @@ def simulate_visits(n: int, gamma: int, rho: float, runs: int = 2000, seed: int 
 
 
 def simulate_similarity(n: int, s: int, k: int, runs: int = 300, seed: int = 0) -> np.ndarray:
-    """Cosine between the h-Shap map on leaves of s cells and the Shapley map of random OR games, (samples,).
-
-    Every leaf with an important cell is found, so the h-Shap map is even over those leaves (eq. 5), the Shapley map
-    even over the k important cells (eq. 8). s divides n.
-    """
+    """Return cosines (samples,) of h-Shap maps on leaves of s cells (eq. 5) and Shapley maps (eq. 8) of random OR
+    games."""
     rng = generator(seed, f"similarity {n} {s} {k}")
     important = rng.permuted(np.tile(np.arange(n) < k, (runs, 1)), axis=1)
     leaves = np.repeat(important.reshape(runs, n // s, s).any(axis=-1), s, axis=1)

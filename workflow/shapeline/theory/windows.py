@@ -125,11 +125,9 @@ def _epsilons(joint, with_class, without, graph: networkx.Graph, node: int, orde
 
 
 def chain_model(coupling: float, d: int = 6, seed: int = 0) -> np.ndarray:
-    """A Markov chain of d binary features and a class that reads every second one with noise, (2^d, classes).
+    """Return (2^d, classes) of a Markov chain of d binary features whose class reads every second one with noise.
 
-    P(x) is proportional to exp(coupling * sum of x_j x_{j+1} + h.x) with x_j = -1 or 1; each class is one outcome of
-    all readings. The features are a Markov chain, alone and given the class; independent, alone and given the class, at
-    coupling 0. Fields h and noise are drawn from `seed`.
+    P(x) is proportional to exp(coupling * sum of x_j x_{j+1} + h.x), x_j = -1 or 1; independent at coupling 0.
     """
     rng = generator(seed, "chain model")
     features = all_coalitions(d, "chain_model")

@@ -64,10 +64,9 @@ def _explain(explainer: Callable, v: InstanceGame, seed: int, **settings: int) -
 def explain(
     source: ModelSource, evaluations: int, seed: int, by_token: bool = False, explainer: str = "shapley_sampling"
 ) -> tuple[np.ndarray, int]:
-    """Return captum's scores (d,) of the log-probability of the answer, or (T, d) of its tokens, and the evaluations.
+    """Return captum's scores (d,) of the answer's log-probability or (T, d) of its tokens, and the evaluations.
 
-    Permutations or samples are as many as the evaluations pay for; feature ablation has d + 1 of them. The answer goes
-    through the model in one pass: token by token captum 0.9 gives other log-probabilities with transformers 5.
+    The answer goes through in one pass: token by token captum 0.9 differs with transformers 5.
     """
     prompt, model = source.prompt, source.language_model
     if model.seq2seq or len(source.answers) > 1 or source.removal.kind == "mask":

@@ -1,8 +1,6 @@
-"""What every peer is given: the value of one instance's coalitions as a function, which counts what it evaluates.
+"""What every peer is given: an instance's coalitions as a counting function, on the plain model.
 
-A peer explains the binary vector of the features that are present, against the vector of none; what a masked feature
-is filled with, and the value, are the engine's, on the plain model, as a library would run it. The empty and the full
-coalition are evaluated once, as in our own designs, however often a peer asks for them.
+A peer explains the vector of present features against that of none; both ends are evaluated once.
 """
 
 import contextlib
@@ -53,11 +51,8 @@ class InstanceGame:
 
 @dataclass(frozen=True)
 class CountedGame:
-    """The game that a peer explains, of inputs (n, *input shape) for targets (n,).
-
-    instances: ids that seed their samples, with `seed`, of method and repeat; budget: evaluations per instance, both
-    ends included.
-    """
+    """What a peer evaluates; instances: ids that seed samples with `seed`; budget: evaluations of an instance, ends
+    included."""
 
     game: Game
     inputs: np.ndarray
@@ -70,10 +65,7 @@ class CountedGame:
 def explain_each(
     explain: Callable[[InstanceGame, int], np.ndarray], asked: CountedGame, minimum: Callable[[int], int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores (n, d) that a peer gives each instance, and the evaluations (n,) that it made.
-
-    explain: from a game and a seed of 32 bits to scores (d,); minimum: from d to the evaluations that it takes.
-    """
+    """Return a peer's scores (n, d) and evaluations (n,); explain: from a game and a 32-bit seed; minimum: from d."""
     d, inputs, game = asked.game.features.d, asked.inputs, asked.game.having(backend=None)
     if asked.budget < minimum(d):
         raise MethodFailure(

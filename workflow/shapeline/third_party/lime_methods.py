@@ -23,10 +23,8 @@ def text(
     seed: int,
     budget: int,
 ) -> Scored:
-    """LimeTextExplainer on places of words (bow=False), all of which score. Scores (n, d), evaluations (n,).
-
-    The library's own kernel, ridge and samples; the value that is fitted is the experiment's.
-    """
+    """LimeTextExplainer on places of words (bow=False), all of which score, fitting the experiment's value; scores (n,
+    d)."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         explainer = lime_text.LimeTextExplainer(

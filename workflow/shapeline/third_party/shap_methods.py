@@ -72,11 +72,8 @@ def partition(
     budget: int,
     fixed_context: int | None = None,
 ) -> Scored:
-    """shap.PartitionExplainer: Owen values on a tree that halves the longest side of the features' grid.
-
-    game, inputs, targets, instances, seed, budget: as games.CountedGame.
-    fixed_context: 0 or 1, the one branch of each split that is followed; both by default.
-    """
+    """shap.PartitionExplainer on a tree that halves the longest side; fixed_context: 0 or 1, or both branches by
+    default."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -177,10 +174,8 @@ def gradient(
 
 
 def deep(game: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
-    """shap.DeepExplainer, averaged over the reference's rows. Scores (n, d), rows it ran (n,).
-
-    The library has no rule for a log-softmax: it is given the logits times the multipliers of our own deep_lift.
-    """
+    """shap.DeepExplainer, averaged over reference rows, of logits times our deep_lift's multipliers; scores (n, d),
+    rows."""
     model = game.model
     check(model, inputs, "torch")
     origins = starts(game, inputs).astype(np.float32)

@@ -24,11 +24,10 @@ def approximate(
     approximator: str = "KernelSHAP",
     python: str | None = None,
 ) -> Scored:
-    """The Shapley values that a shapiq approximator of this name gives, with its own defaults. Scores (n, d),
-    evaluations (n,).
+    """Return scores (n, d) of the shapiq approximator of this name and evaluations (n,).
 
-    python: the interpreter of another environment whose shapiq is run. Raises ShapelineError where the release has none
-    of that name, or lacks what it runs; MethodFailure where it gives up, as the sparse transforms do at small budgets.
+    python: another environment's interpreter. Raises ShapelineError where the release lacks it, MethodFailure where
+    it gives up.
     """
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:

@@ -1,8 +1,5 @@
-"""Which files of the package count as the code of a result, and their digest.
-
-By subpackages, never by a file's stem: files of one name in two subpackages are two files. A result's code is what its
-script imports, and what is loaded by name (see job_code.py), with all that these import within the package.
-"""
+"""Which files of the package are the code of a result, and their digest: what its script imports, and what is loaded by
+name."""
 
 import os
 import re
@@ -46,10 +43,8 @@ def workflow_root() -> Path:
 
 
 def sources(*modules: str, without: Iterable[str] = ()) -> list[str]:
-    """Paths, relative to the root, of the modules and of all that they import within the package, sorted.
-
-    without: modules that are left out, with what they alone import.
-    """
+    """Return sorted paths of modules and all that they import within the package; without: with what they alone
+    import."""
     return list(_sources(modules, frozenset(without), os.getcwd()))
 
 
@@ -74,12 +69,8 @@ def own(files: list[str]) -> list[str]:
 
 
 def add_code_digest(settings: dict, files: list[str], facts: dict | None = None) -> dict:
-    """The settings of a job and a digest of the package files behind its result, so that an edited method re-runs
-    itself alone.
-
-    facts: of the registries about the job, as JSON can hold it; it is in the digest. As inputs these
-    files, thirty a job, took Snakemake a third of the time that it plans a run in.
-    """
+    """Return a job's settings with a digest of its package files and of `facts` of the registries; as inputs they take
+    long."""
     folder = os.getcwd()
     package = _package(folder)
     code = _code_digest(tuple(sorted({file for file in files if file.startswith(package)})), folder)
@@ -142,9 +133,7 @@ LINKS = Path(".snakemake/links")
 def as_inputs(files: Iterable[str]) -> list[str]:
     """Return paths that Snakemake takes as they are.
 
-    Snakemake reads a word in braces as a wildcard and has no way to escape it. A path with braces is therefore given
-    relative to the working directory, and where it still has braces through a symbolic link, whose only use is that
-    Snakemake sees when the file changes.
+    It reads braces as wildcards and has no escape: a path with braces becomes relative, or a symbolic link.
     """
     return [_link(os.path.relpath(file)) if "{" in file else file for file in files]
 

@@ -20,10 +20,8 @@ _held: list[FileLock] = []  # device locks live as long as the process; the kern
 
 
 def visible_devices() -> list[str]:
-    """Names of the GPUs this job may use: those of CUDA_VISIBLE_DEVICES, else every one that nvidia-smi lists.
-
-    A GPU that is split (MIG) counts as its parts, for no job can have it whole.
-    """
+    """Return the GPUs this job may use: of CUDA_VISIBLE_DEVICES, else of nvidia-smi; a split GPU (MIG) counts as its
+    parts."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         names = (name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(","))
         return [name for name in names if name not in ("", "-1", "NoDevFiles")]
@@ -40,11 +38,10 @@ def visible_devices() -> list[str]:
 
 
 def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> str:
-    """Take a free slot of a GPU through a lock on a node-local file, before a framework is imported; wait for one.
+    """Take one of a GPU's `jobs_per_gpu` slots through a lock on a node-local file, before a framework is imported.
 
-    Snakemake counts GPUs but never picks one. A GPU has `jobs_per_gpu` slots; a second job goes to another GPU where
-    one is free. Under Slurm the scheduler has picked already. Raises ShapelineError where a GPU is required and none
-    is available.
+    Snakemake counts GPUs but never picks one; Slurm does. Raises ShapelineError where a GPU is required and none is
+    there.
     """
     devices = visible_devices() if gpus else []
     if required and not devices:
@@ -77,11 +74,8 @@ def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> 
 
 
 def usable_device(framework: str, required: bool = False) -> str:
-    """ "cuda" where the framework (TensorFlow, or torch) sees the GPU that this job took, else "cpu" with the GPU given
-    back.
-
-    A build for the CPU on a machine with GPUs is common. Imports the framework, which the job does next anyway.
-    """
+    """Return "cuda" where the framework, which it imports, sees the GPU of this job; else give it back and return
+    "cpu"."""
     if framework == "tensorflow":
         from shapeline.models.tensorflow_setup import tf
 

@@ -165,8 +165,7 @@ def _file(config: Config, source: str, file: RemoteFile, place: Path) -> tuple[s
 
 
 def _unlike(file: RemoteFile, place: Path) -> str:
-    """What is wrong with an official file, "" where nothing is: by its size, or where none is known by its checksum,
-    which takes seconds of a large one."""
+    """Return what is wrong with an official file, "" if nothing: its size, or where that is unknown its checksum."""
     if not place.is_file():
         return "it is no file"
     if file.size is None:
@@ -248,10 +247,7 @@ def work(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def measured_rate(config: Config, name: str) -> float | None:
-    """Rows a second that the model was run on for an experiment's score files; None where there are none.
-
-    Of the methods with a design alone, whose time is the model's.
-    """
+    """Return rows a second of the model in an experiment's score files of methods with a design; None without files."""
     from shapeline import scores  # pandas
 
     evaluations = seconds = 0.0

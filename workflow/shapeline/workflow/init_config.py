@@ -33,12 +33,8 @@ EXACT = "exact: {method: shapley}    # exact Shapley values, from all 2^d coalit
 
 
 def configuration(path: Path, target: str | None = None, model: str | None = None) -> str:
-    """The text of a configuration for a table, a CSV of texts, a folder of images by class, or a model with one of
-    these beside it: a folder of transformers, or an ONNX file.
-
-    target: the column explained, by default a guess. model: a file, folder or function, by default one that is trained.
-    Raises ShapelineError for anything else.
-    """
+    """Return a configuration for a table, texts, a folder of images, or a model (file, folder, function) with one of
+    these."""
     ready = None
     if is_prompts(path, model):
         return write_prompts(path, model, _name(path))
@@ -245,10 +241,7 @@ def _text(
 
 
 def _name(path: Path) -> str:
-    """Return a name for a file's dataset, model and experiment: its own, in letters that a target can have.
-
-    A configuration is merged over config.yaml, so a name of that file would be merged with it.
-    """
+    """Return a name for a file's dataset, model and experiment that config.yaml does not have and a target can."""
     plain = unicodedata.normalize("NFKD", path.resolve().stem).encode("ascii", "ignore").decode()
     name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
     name = name if name[0].isalpha() else f"data_{name}"
@@ -270,8 +263,7 @@ def _tree_methods(model: str | None, regression: bool, classes: int) -> tuple[li
 
 
 def _value_of_trees(source: str | None) -> str | None:
-    """Return what the trees of a model's file sum to, probability, margin or prediction; None where it has none, or
-    where it cannot be read, which the run reports."""
+    """Return what the trees of a model's file sum to, probability, margin or prediction; None where unknown."""
     kind = pretrained_kinds.kind_of(source, None)
     if kind in pretrained_kinds.BOOSTED:
         return "margin"

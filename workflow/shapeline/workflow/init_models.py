@@ -17,9 +17,8 @@ FEWEST = 16  # patches of an image that are explained
 
 @dataclass(frozen=True)
 class Ready:
-    """source: as a configuration names it. kind: of the data. labels: of its classes in small letters, where it names
-    them. sides: (channels, height, width) of images, or the number of columns; None where it takes any. patch: a
-    side of its own patches."""
+    """source: as configured; kind: of data; labels: of classes; sides: of images, or columns, None for any; patch: its
+    side."""
 
     source: str
     kind: str
@@ -82,10 +81,7 @@ def _onnx(source: str, content: bytes) -> Ready:
 
 
 def gradient_methods(source: str | None, path: bool = True) -> list[str]:
-    """Return lines of gradient methods for a network that is trained or comes in a file; none for other models.
-
-    path: whether the baseline is an input, from which a path leads to the explained one.
-    """
+    """Return lines of gradient methods of a network, none of other models; path: whether the baseline is an input."""
     if source is not None and pretrained_kinds.kind_of(source, None) not in (".keras", "folder"):
         return []
     if not path:

@@ -1,6 +1,4 @@
-"""The files behind the result of each kind of job: what its script imports, what is loaded by name, and the user's own.
-
-A test compares these lists with the modules that the jobs of a real run import."""
+"""The files behind the result of each kind of job; a test compares them with what the jobs of a real run import."""
 
 import dataclasses
 import json

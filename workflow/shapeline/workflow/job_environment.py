@@ -28,10 +28,8 @@ CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on i
 
 
 def start(snakemake, libraries: str = "") -> str:
-    """Set up log, errors and parent watch for a script; returns the device to use, "cpu" or "cuda".
-
-    libraries: what the script imports, by its name in `fork_server.LIBRARIES`; by default its model's framework.
-    """
+    """Set up log, errors and parent watch for a script; return the device, "cpu" or "cuda"; libraries: of the fork
+    server."""
     fork_server.move(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
     path = Path(snakemake.log[0])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,8 +109,7 @@ def uses_graph(snakemake) -> bool:
 
 
 def inputs_stayed(paths: Iterable[str]) -> Callable[[], None]:
-    """A check that no input file has changed since now, which raises ShapelineError: what the job makes would be newer
-    than an edit that it never read, and nothing would run it again."""
+    """Return a check that no input file has changed since now: outputs newer than an unread edit would never re-run."""
 
     def stamp(path: str) -> tuple[int, int] | None:
         with contextlib.suppress(OSError):
@@ -153,11 +150,8 @@ def export_package() -> None:
 
 
 def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
-    """Remove the lock that a killed Snakemake left behind; True when there was one.
-
-    Every run notes itself under `owners`. The lock goes only when a noted run of this machine is dead and no other
-    run is noted alive or, in the last week, on another machine.
-    """
+    """Remove the lock of a killed Snakemake; return whether there was one, and no noted run is alive (a week
+    elsewhere)."""
     dead, others = [], 0
     owners = folder / "owners"
     owners.mkdir(parents=True, exist_ok=True)
@@ -267,9 +261,7 @@ LINK = Path(".snakemake/environment")
 def make_interpreter_path_plain() -> None:
     """Give this process a path of its interpreter that a shell reads as one word.
 
-    Snakemake writes `sys.executable` into the commands of jobs without quotes (snakemake issue 2645), so that a clone
-    in a folder with a space could start none. Jobs start in the working directory, as this process does, so that a
-    relative path reaches the same environment; where that has such characters too, a link in `.snakemake` does.
+    Snakemake writes it into commands without quotes (issue 2645): a relative path, or a link in `.snakemake`.
     """
     if _is_plain(sys.executable):
         return

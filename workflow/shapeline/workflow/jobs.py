@@ -341,11 +341,7 @@ RECORDED_WITHIN = 600.0  # seconds; on a cluster Snakemake sees the end of a job
 
 
 def check_records(config: Config) -> None:
-    """Stop when outputs that Snakemake would call up to date were made with other settings or code: it lost its record
-    of them, or they are other files than those that it recorded.
-
-    Raises ShapelineError with the stale files and the command that remakes them.
-    """
+    """Raise ShapelineError with stale outputs whose records Snakemake lost, and the command that remakes them."""
     stale = [
         path
         for path, settings in dict(expected_outputs(config)).items()
@@ -361,11 +357,8 @@ def check_records(config: Config) -> None:
 
 
 def _is_recorded(path: str, settings: dict) -> bool:
-    """Whether Snakemake itself can tell that the file at `path` is up to date or not.
-
-    It writes its record in the moments after the file; from the times alone a file that came later is known, and then
-    the record decides: with other parameters in it the job runs again anyhow.
-    """
+    """Return whether Snakemake can tell that the file at `path` is up to date: its record comes moments after the
+    file."""
     record = record_of(path)
     try:
         recorded = json.loads(record.read_text(encoding="utf-8")).get("params", [])

@@ -28,17 +28,13 @@ def show_start(config: Config, gpus_requested: bool) -> None:
 
 
 def show_success(config: Config, index: str, outputs: Collection[str], experiments: Collection[str | None]) -> None:
-    """Show failed explanations and warnings of the experiments of a run, and the page to open.
-
-    outputs: files of the jobs that ran.
-    """
+    """Show failed explanations and warnings of a run, and the page to open; outputs: files of the jobs that ran."""
     show(f"flagged: {line}" for line in flagged_lines(config, experiments))
     show([f"open {index}"] if index in outputs else [])
 
 
 def version_lines(config: Config) -> list[str]:
-    """A line for each experiment under `run` and package whose score files were made with other versions than are
-    here; reads what the files say of themselves."""
+    """Return a line per experiment and package whose score files were made with other versions than are here."""
     from shapeline import scores  # pandas: only where a run starts
 
     lines = []
@@ -74,8 +70,7 @@ def version_lines(config: Config) -> list[str]:
 
 
 def flagged_lines(config: Config, asked: Collection[str | None]) -> list[str]:
-    """A line for each label of the experiments that were asked for, and are under `run`, whose instances failed or are
-    flagged, with how many."""
+    """Return a line per method of the requested experiments whose instances failed or are flagged, with how many."""
     from pyarrow import parquet
 
     lines = []

@@ -113,8 +113,7 @@ def trained_on(config: Config, experiment: str) -> list[str]:
 
 
 def add_available_experiments(config: Config) -> Config:
-    """The configuration with those of `run_if_available` under `run` whose files are placed, in a folder that is the
-    mirror, or at their `path`."""
+    """Return the configuration with the experiments of `run_if_available` whose files are in a mirror or `path`."""
     more = [name for name in config.run_if_available if name not in config.run and not _find_missing(config, name)]
     return config.model_copy(update={"run": [*config.run, *dict.fromkeys(more)]}) if more else config
 

@@ -55,10 +55,7 @@ def listing(config: Config) -> str:
 
 
 def remove(files: Iterable[str], results: str) -> int:
-    """Remove files of the results folder and the folders that this leaves empty; returns the bytes.
-
-    A file that lies elsewhere, through a link in its path, is left alone.
-    """
+    """Remove files of the results folder and folders left empty, not what links lead to elsewhere; return the bytes."""
     root, freed = Path(results).resolve(), 0
     for file in map(Path, files):
         folder = file.parent.resolve()
@@ -99,8 +96,7 @@ def _origin(name: str) -> str:
 
 
 def _keys(config: Config) -> set[str] | None:
-    """Keys of the tables of rows that the files of the configuration name; None while some of these are missing, for a
-    run that was stopped goes on with its rows."""
+    """Return keys of row tables that the configuration's files name; None while some files are missing."""
     files = [path for path in jobs.outputs(config) if re.search(r"/scores/|/metrics/measured", path)]
     run = tuple(f"{config.results}/{name}/" for name in config.run)
     if not all(os.path.exists(file) for file in files if file.startswith(run)):

@@ -31,10 +31,7 @@ MOST_SHARDS = 10_000  # score files a label, for Snakemake looks at each
 
 
 def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Iterator[str]:
-    """Combinations that no single key shows to be wrong; entries with a mistake of their own are judged leniently.
-
-    names: of each section's entries; mistaken: (section, name) of those that another line is about.
-    """
+    """Yield combinations that no single key shows to be wrong; mistaken: (section, name) that another line is about."""
     yield from _check_run(config, names)
     for name, dataset in config.datasets.items():
         if dataset.source == games.PROMPTS:

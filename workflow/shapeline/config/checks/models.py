@@ -64,9 +64,7 @@ def weights(name: str, model: Model, config: Config) -> Iterator[str]:
 
 
 def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
-    """The user's own file is there and of the kind that the entry says; a model with nothing to train knows something.
-
-    A model that is ready has no keys of a making."""
+    """The user's own file is there and of the kind stated; a model that is ready has no keys of training."""
     where, suffix, function = f"models.{name}", pretrained_kinds.suffix_of(model.source), model.framework == "function"
     if function and pretrained_kinds.kind_of(model.source, model.framework) != "function":
         yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"

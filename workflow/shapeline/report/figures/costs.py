@@ -101,8 +101,7 @@ def evaluations_axis(axes: Axes, top: float) -> None:
 
 
 def hide_small_ticks(axes: Axes) -> None:
-    """Leave out the ticks between powers of ten where three of these tell that an axis is logarithmic: each of a dozen
-    takes as long as a point."""
+    """Leave out the ticks between powers of ten where three of these show that an axis is logarithmic, to save time."""
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
         if axis.get_scale() == "log" and high >= 1000 * low:
@@ -123,10 +122,7 @@ def name_points(
     styles: Mapping[str, Style],
     spans: np.ndarray | None = None,
 ) -> None:
-    """Write each name beside its point, at the first place around it that covers no point, no bar and no other name.
-
-    spans: ends (n, 2) of level bars through the points, NaN for none.
-    """
+    """Write each name beside its point where it covers no point, bar or name; spans: ends (n, 2) of bars."""
     lay_out(axes.figure)  # so that places on the page are known
     axes.get_xlim(), axes.get_ylim()  # limits that wait to be found are found now
     low, middle, high = (

@@ -73,10 +73,7 @@ def _dots(
 def place_axes(
     drawing: Figure, names: Sequence[str], columns: int = 1, above: float = 0.1, between: float = 0.25
 ) -> np.ndarray:
-    """Axes side by side to the right of the names of their rows, with so many inches above and to the right of each.
-
-    By hand: a layout by constraints takes longer than the rest of the figure.
-    """
+    """Return axes side by side to the right of their rows' names; by hand, as layout by constraints takes long."""
     wide, high = drawing.get_size_inches()
     left = 0.1 + max(width_of(name) for name in names)
     across = (wide - left) / columns - between
@@ -99,10 +96,7 @@ def dot_panel(
     panel: Panel,
     unit: str = "",
 ) -> None:
-    """Draw one panel: a dot and its interval per method, the mean written beside it, the best control as a dotted line.
-
-    rows: as of `scalars`; labels: all rows of the figure, from the top; unit: of the panel, where it names none.
-    """
+    """Draw a dot and interval per method, the mean beside it, the best control dotted; rows: as of `scalars`."""
     beside = axes.get_yaxis_transform()
     for place, label in enumerate(labels):
         if label in rows.index:
@@ -167,12 +161,8 @@ def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, St
 def cost_plane(
     answer: Evidence, rows: pd.DataFrame, styles: Mapping[str, Style], seconds: pd.Series | None = None
 ) -> Figure | None:
-    """A statistic against evaluations and, below, seconds per instance; every point named, the best at each cost joined
-    by a line.
-
-    rows: mean, low, high by label, as `scalars` gives them; a label without a cost is left out of its panel, and a
-    panel without labels is left out.
-    """
+    """Draw a statistic against evaluations and seconds, points named, the best at each cost joined; rows: as of
+    `scalars`."""
     rows = rows.loc[[label for label in styles if label in rows.index and label in answer.values]]
     spent_on = [answer.evaluations, pd.Series(dtype=float) if seconds is None else seconds[seconds > 0]]
     panels = [rows[np.isfinite(cost.reindex(rows.index).to_numpy(float))] for cost in spent_on]

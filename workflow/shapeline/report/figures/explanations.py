@@ -34,10 +34,7 @@ def bars(
     title: str,
     across: str,
 ) -> Figure:
-    """Return a bar per feature of one instance, the largest on top, with its 95 % interval; the rest summed below.
-
-    scores (d,), half (d,) or None: half-widths; ends: base value and value of the input, not drawn here.
-    """
+    """Return a bar per feature of one instance, the largest on top, with its 95 % interval; the rest summed below."""
     names, scores, half = _largest(names, scores, half)
     drawing, axes = _rows(names, title, across)
     axes.barh(range(len(names)), scores, color=_colours(scores), height=0.72)
@@ -55,10 +52,7 @@ def waterfall(
     title: str,
     across: str,
 ) -> Figure:
-    """Return the waterfall of one instance, from the base value at the bottom to the value of the whole input.
-
-    For a method that is not efficient, the gap between the last bar and its line is the efficiency gap.
-    """
+    """Return the waterfall of one instance; of a method that is not efficient the last gap is the efficiency gap."""
     names, scores, half = _largest(names, scores, half)
     across = f"{across.replace('score', 'value')}; dashed: base value {number(ends[0])}, whole input {number(ends[1])}"
     drawing, axes = _rows(names, title, across)
@@ -83,11 +77,7 @@ def summary(
     across: str,
     numbers: np.ndarray | None = None,
 ) -> Figure:
-    """Return the mean |score| per feature with its 95 % interval, and beside it a dot per instance.
-
-    names: d, the largest first. scores: (n, d), NaN for none. shades: (n, d) in [0, 1], rank of a value in its column,
-    NaN for grey. numbers: (n,) instances of the rows, of which several classes may be explained.
-    """
+    """Return the mean |score| per feature with its interval, and a dot per instance; shades (n, d): ranks of values."""
     shown = slice(0, MOST)
     names, scores = names[shown], scores[:, shown]
     rows = np.arange(len(names))
@@ -110,8 +100,7 @@ def summary(
 
 @styled_names
 def importance(names: Sequence[str], scores: np.ndarray, across: str) -> Figure:
-    """Return the mean |score| of each feature with its 95 % interval over instances; names: the largest first; scores:
-    (n, d), or their sizes."""
+    """Return the mean |score| of features, largest first, with 95 % intervals over instances; scores: (n, d)."""
     names, scores = names[:MOST], np.abs(scores[:, :MOST])
     drawing = Figure(figsize=(0.72 * WIDTH, 1.0 + 0.3 * len(names)), layout="constrained")
     draw_means(drawing.subplots(), names, scores, across)
@@ -154,12 +143,8 @@ def heat_map(
     across: str,
     numbers: np.ndarray | None = None,
 ) -> Figure:
-    """Return scores as a matrix of features by instances, in the order of a hierarchical clustering, below the model's
-    value of each instance and beside the mean |score|.
-
-    names: d, the largest mean |score| first. scores, half: (n, d), half-widths of 95 % intervals or None; a score whose
-    interval includes 0 has no colour. values: (n,). numbers: as of `summary`.
-    """
+    """Return a matrix of features by clustered instances below the model's values (n,); half: intervals, 0 has no
+    colour."""
     sizes = mean_sizes(scores[:, :MOST], numbers)
     names, scores = names[:MOST], np.nan_to_num(scores[:, :MOST])
     surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :MOST]), scores, 0.0)
@@ -240,10 +225,7 @@ def _places(axes: Axes, values: pd.Series) -> np.ndarray:
 
 @styled_names
 def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str) -> Figure:
-    """Return the mean |score| of each feature in groups of instances, with 95 % intervals.
-
-    names: d, the largest overall first. groups: name -> scores (n of the group, d).
-    """
+    """Return the mean |score| of each feature with 95 % intervals in groups: name -> scores (n of the group, d)."""
     names = names[:MOST]
     colours, step = palette(), 0.8 / len(groups)
     drawing = Figure(figsize=(0.8 * WIDTH, 1.2 + 0.18 * len(names) * (len(groups) + 1)), layout="constrained")
@@ -275,11 +257,7 @@ def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str)
 def overlay(
     images: np.ndarray, names: Sequence[str], maps: Sequence[np.ndarray], intervals: bool = False, rest: int = 0
 ) -> Figure:
-    """Return images with their scores over them.
-
-    images: (n, channels, height, width); maps: n times (height, width); intervals: whether scores whose interval
-    includes 0 were left out; rest: number of images not shown.
-    """
+    """Return images (n, channels, height, width) with maps over them; intervals: those that include 0 were left out."""
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
     drawing = Figure(figsize=(columns * SIDE, rows * (SIDE + 0.45) + 0.3), layout="constrained")
@@ -313,12 +291,8 @@ def coloured_words(
     what: str = "the class",
     feature: str = "word",
 ) -> HTML:
-    """Return texts as coloured words, with a line below words for the class and above words against it.
-
-    texts: title, words, scores (d,), half-widths (d,) or None, and the position of the second sentence's first word or
-    None; a word whose interval includes 0 stays plain. rest: number of texts not shown. what: that positive scores
-    speak for. feature: what is coloured.
-    """
+    """Return texts (title, words, scores, half-widths, second sentence's place) as coloured words, lines telling
+    signs."""
     parts = [f"<p><b>{html.escape(title)}</b><br>{_words(*rest_of)}</p>" for title, *rest_of in texts]
     known = any(half is not None for *_, half, _ in texts)
     note = f"{signs(what)}, with a line below or above. Hover over a {feature} for its score."
@@ -336,11 +310,7 @@ def trade_off(
     agreement: np.ndarray,
     across: str,
 ) -> Figure:
-    """Return methods by their quality and cost, the recommended one marked, and beside it their agreement.
-
-    costs (methods,): evaluations per instance; values (instances, methods): lower is better, shown as means with 95 %
-    intervals; agreement (methods, methods): rank correlations.
-    """
+    """Return methods by quality and cost, the recommended one marked, beside their agreement (rank correlations)."""
     drawing = Figure(figsize=(WIDTH, 1.6 + 0.34 * max(len(labels), 5)), layout="constrained")
     left, right = drawing.subplots(1, 2, width_ratios=[1.5, 1])
     means, low, high = mean_intervals(values)
@@ -419,8 +389,7 @@ def _blend(shares: np.ndarray) -> np.ndarray:
 
 
 def mean_intervals(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return means (d,) and the ends of their 95 % intervals over instances, NaN for one instance; of sizes that are
-    all at least 0 no interval begins below 0."""
+    """Return means (d,) and ends of 95 % intervals over instances, NaN for one; of sizes none begins below 0."""
     each = moments(sizes)
     half = each.error * student(0.025, each.units)
     low = each.mean - half

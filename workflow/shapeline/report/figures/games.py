@@ -23,10 +23,7 @@ def scores(
     title: str,
     across: str,
 ) -> Figure:
-    """Return a row per player with a dot and a 95 % interval per method.
-
-    columns: scores (d,) and standard errors (d,) or None of each method, in the order of the names.
-    """
+    """Return a row per player with a dot and a 95 % interval per method; columns: scores and standard errors (d,)."""
     drawing = Figure(figsize=(WIDTH, 1.2 + (0.2 + 0.06 * len(columns)) * len(names)))
     [axes] = place_axes(drawing, names, above=0.55)
     places = np.linspace(-SPREAD / 2, SPREAD / 2, len(columns)) if len(columns) > 1 else [0.0]
@@ -53,10 +50,7 @@ def scores(
 
 @styled
 def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> Figure | None:
-    """Return RMSE against evaluations on logarithmic axes, a line per method: predicted dashed, actual solid.
-
-    frame: method, evaluations, predicted and actual, the last two NaN where they are not known. None without a line.
-    """
+    """Return RMSE against evaluations, predicted dashed, actual solid, a line per method; None without a line."""
     frame = frame[(frame[["predicted", "actual"]] > 0).any(axis=1)]
     if frame.empty:
         return None

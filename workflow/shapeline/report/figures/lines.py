@@ -134,11 +134,7 @@ def best_first(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: str,
 def log_odds_grid(
     frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style], statistic: str = "deletion"
 ) -> Figure | None:
-    """The masking (or insertion) curves of several experiments, a panel each, one legend (Chen et al. 2018, figure 2).
-
-    frames: title of the panel -> frame of `compare` for the log-odds metric; labels that `styles` does not name are
-    left out. Bands are 95 % intervals, fainter where there are many curves.
-    """
+    """Draw curves of several experiments, a panel each, with 95 % bands and one legend (Chen et al. 2018, figure 2)."""
     frames = {title: frame for title, frame in frames.items() if (frame["statistic"] == statistic).any()}
     if not frames:
         return None
@@ -176,8 +172,7 @@ BUDGET_PANELS = {  # statistic -> title, whether it is a square whose root is dr
 
 @styled
 def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "nats") -> Figure | None:
-    """What methods predict of their error beside the error itself, and how many true scores their intervals hold, both
-    against the budget; None where no method that has intermediate budgets says how wrong it is."""
+    """Draw predicted and actual error and coverage against the budget; None without methods that know their error."""
     if not (frame["statistic"] == "predicted_rmse_by_budget").any():
         return None
     drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")

@@ -50,10 +50,8 @@ def _step(shape: tuple[int, int]) -> int:
 
 
 def reduced(values: np.ndarray) -> np.ndarray:
-    """A map (height, width) of at most LARGEST cells a side: of each block the value that is farthest from 0.
-
-    A mean, or a choice of every few pixels, would lose the single pixels that some methods mark.
-    """
+    """Return a map of at most LARGEST cells a side: of each block the value farthest from 0, lest single pixels be
+    lost."""
     rows, columns = (np.arange(0, side, _step(values.shape)) for side in values.shape)
     ends = [extreme.reduceat(extreme.reduceat(values, rows, axis=0), columns, axis=1) for extreme in (np.fmax, np.fmin)]
     return np.where(ends[0] >= -ends[1], *ends)

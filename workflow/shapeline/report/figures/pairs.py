@@ -46,11 +46,8 @@ def network(
     pairs: Sequence[np.ndarray],
     tone: str = "gray",
 ) -> Figure:
-    """Images with a dot in each feature, as large as its own part, and a line for each of the largest pairs.
-
-    images: (n, channels, height, width) in [0, 1]; cells: n times (height, width), the feature of each pixel, -1 for
-    none; own: n times (d,); pairs: n times (d (d-1) / 2,); tone: of grey images.
-    """
+    """Draw images with a dot in each feature and lines for the largest pairs; cells: features of pixels; pairs: upper
+    triangle."""
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
     drawing = Figure(figsize=(columns * SIDE, rows * (SIDE + 0.9)), layout="constrained")
@@ -77,10 +74,7 @@ def network(
 
 @styled_names
 def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, most: int = 20) -> Figure:
-    """A heat matrix: each feature's own part on the diagonal, the pairs above it.
-
-    names: d; own (d,); pairs (d (d-1) / 2,). Of more features than `most` those with the largest own part and pairs.
-    """
+    """Draw a heat matrix: own parts (d,) on the diagonal, pairs above; at most `most` features, the largest."""
     d = len(names)
     whole = square(pairs, d) + np.diag(own)
     kept = np.sort(np.argsort(-np.abs(whole).sum(axis=1), kind="stable")[:most])
@@ -118,8 +112,7 @@ def _write(axes: Axes, shown: np.ndarray, limit: float) -> None:
 
 @styled_names
 def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, unit: str) -> Figure:
-    """Words in a row, each coloured by its own part; an arc above for each of the largest pairs that speaks for, below
-    for one that speaks against. Of more words than fit, those of the largest pairs."""
+    """Draw words coloured by their own part, with arcs for the largest pairs: above for the class, below against."""
     d = len(words)
     drawn = largest(pairs, d)
     kept = _fitting(words, drawn)

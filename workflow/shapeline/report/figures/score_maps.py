@@ -60,13 +60,9 @@ def heat_maps(
     tone: str = "gray",
     half: Mapping[str, Sequence[np.ndarray | None]] | None = None,
 ) -> Figure:
-    """Score maps of a few instances: a row per instance, the image first, then a column per method.
-
-    images: (n, channels, height, width) in [0, 1]; names: n texts; values: label -> n arrays (d,) or None for a
-    failure; cells: n times (height, width), the feature that owns each pixel, -1 for none; tone: of grey images. More
-    labels than `columns` go on in a further block of rows. half: of the 95 % intervals, as values; a score whose
-    interval holds 0 has no colour.
-    """
+    """Draw score maps, a row per instance and a column per method; values: method -> n arrays (d,) or None; half:
+    intervals. cells: n times (height, width), the feature that owns each pixel, -1 for none; more than `columns`
+    methods take further rows."""
     ends = half or {}
 
     def tile(row: int, label: str | None) -> Tile:
@@ -78,8 +74,7 @@ def heat_maps(
 
 
 class Tile(NamedTuple):
-    """A small image in a grid: pixels as `imshow` takes them, with its keywords, what is written below, and boxes
-    (left, top, right, bottom) around parts of it, from 0 to 1."""
+    """A small image in a grid: pixels and keywords of `imshow`, the text below, and boxes from 0 to 1."""
 
     pixels: np.ndarray | None  # None: the method failed
     colours: Mapping[str, object] = MappingProxyType({})
@@ -104,11 +99,8 @@ class Images(Artist):
 def picture_grid(
     names: Sequence[str], labels: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
-    """Small images: a row a name, its own image first, then a column per method; tile(row, label or None).
-
-    More labels than `columns` go on in a further block of rows. All stand in one pair of axes in inches from the
-    upper left, as axes of their own take ten times as long.
-    """
+    """Draw tile(row, method or None) in a grid in one pair of axes: a row a name, its image first, a column per
+    method."""
     side, places, high = _grid(names, labels, columns)
     drawing = Figure(figsize=(WIDTH, high))
     axes = drawing.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(high, 0), autoscale_on=False)
@@ -219,12 +211,8 @@ def score_table(
     most: int = 16,
     half: Mapping[str, np.ndarray] | None = None,
 ) -> Figure:
-    """A heat table of one instance: a row per feature, a column per method, the score written in each cell.
-
-    values: label -> (d,) scores, or None for a failure; names: d texts. Colours are scaled a column; with more than
-    `most` features only the largest by mean rank of magnitude are shown. half: of the 95 % interval of each score, of
-    the labels that know it; a score whose interval holds 0 is muted.
-    """
+    """Draw a heat table of an instance's scores (d,) by feature and method, the largest `most`; half: 95 %
+    intervals."""
     labels, half = list(values), half or {}
     scores = np.column_stack([np.full(len(names), np.nan) if row is None else row for row in values.values()])
     ends = np.column_stack([half.get(label, np.full(len(names), np.nan)) for label in labels])
@@ -259,8 +247,7 @@ def score_table(
 
 
 def _write_scores(axes: Axes, scores: np.ndarray, half: np.ndarray, shades: np.ndarray, size: float) -> np.ndarray:
-    """Write scores (rows, columns) with half of their intervals, NaN where not known, into cells of these shades; the
-    inks (rows, columns)."""
+    """Write scores (rows, columns) with half of their intervals into cells of these shades; return the inks."""
     inks = np.empty(scores.shape, object)
     for (row, column), score in np.ndenumerate(scores):
         text, ink = ("failed", WARNING) if np.isnan(score) else (number(score, 2, whole=False), INK)
@@ -276,8 +263,7 @@ def _write_scores(axes: Axes, scores: np.ndarray, half: np.ndarray, shades: np.n
 
 
 def _whiskers(axes: Axes, known: np.ndarray, scores: np.ndarray, half: np.ndarray, inks: np.ndarray) -> None:
-    """The known scores with their intervals below the numbers of their cells (rows, columns), whose width is twice the
-    column's largest score."""
+    """Draw known scores' intervals below their numbers; a cell is twice the column's largest score wide."""
     if not known.any():
         return
     row, column = np.nonzero(known)

@@ -218,10 +218,8 @@ def _shorten(decision: str) -> str:
 
 
 def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
-    """Return recommendation, comparison with the best, recommended method by budget and average ranks per criterion.
-
-    None where no metric ranks methods on enough instances; no recommendation for a model near chance.
-    """
+    """Return recommendation, comparison with the best and average ranks per criterion; None where no metric ranks
+    methods."""
     if not evidence:
         return None
     if chance := near_chance(results):
@@ -299,8 +297,7 @@ def _ranks(answer: Evidence, results: Results, alt: str) -> HTML | None:
 
 
 def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
-    """Return the ranks of the methods per criterion and Kendall's W; None where fewer than two criteria rank the same
-    three methods."""
+    """Return ranks per criterion and Kendall's W; None where fewer than two criteria rank the same three methods."""
     common = (
         [label for label in evidence[0].values if all(label in answer.values for answer in evidence)]
         if evidence
@@ -334,8 +331,7 @@ def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
 
 
 def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML:
-    """Return the recommendation of every experiment per criterion, by the rule of its page; a note where there is none.
-    evidence: by the name of the experiment."""
+    """Return the recommendation of every experiment (evidence by name) per criterion; a note where there is none."""
     rows = []
     for result in results:
         chance = near_chance(result)

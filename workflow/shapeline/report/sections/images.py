@@ -108,11 +108,10 @@ def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[floa
 def masked(
     coloured: np.ndarray, image: np.ndarray, scores: np.ndarray, cells: np.ndarray, part: float = MASKED[-1]
 ) -> np.ndarray:
-    """The image (height, width, 3) with the top features red where the image was bright and blue where it was dark.
+    """Return the image (height, width, 3) with its top features red where it was bright and blue where it was dark.
 
-    image: (channels, height, width), bright where the mean of its channels is above one half; scores: (d,), of which
-    this part of the largest is masked, at least one; cells: (height, width), the feature that owns each pixel. Of equal
-    scores the first are taken.
+    image (channels, height, width); scores (d,), of which this part of the largest is masked; cells: features of
+    pixels.
     """
     top = np.argsort(-scores, kind="stable")[: max(1, round(part * len(scores)))]
     bright = image.mean(0) > 0.5
@@ -171,10 +170,7 @@ def mean_section(results: Results) -> HTML:
 
 
 def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndarray | None], int]]:
-    """By explained class: mean image (channels, height, width), label -> mean scores a pixel (height x width,), count.
-
-    A label is None where it failed on all instances of the class. Of a regression all instances are one group, 0.
-    """
+    """Return by explained class: mean image, method -> mean scores a pixel (None where it failed), count."""
     rows = results.instances
     groups = _groups(rows)
     scores = {label: experiment.scores_of(frame, rows["instance"]) for label, frame in results.scores.items()}

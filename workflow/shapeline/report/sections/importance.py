@@ -225,8 +225,7 @@ def _show_images(results: Results, label: str) -> Iterator[HTML | None]:
 
 @experiment.remember
 def mean_words(results: Results, label: str) -> pd.DataFrame:
-    """Return group (explained class), word, mean score with its 95 % interval over texts, and their number, the largest
-    first: words that stand in several texts, where there are such."""
+    """Return group, word, mean score with its 95 % interval over texts and their number, the largest first."""
     rows, classes = results.instances, results.dataset_card.get("classes")
     scores = experiment.scores_of(results.scores[label], rows["instance"])
     explained = rows["target" if "target" in rows else "prediction"].to_numpy()

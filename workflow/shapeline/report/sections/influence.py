@@ -48,10 +48,7 @@ def cosine_pairs(vectors: Mapping[str, Sequence[np.ndarray | None]]) -> dict[tup
 
 
 def sparse_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a score file whose point has an empty neighbourhood: instance and why, in words.
-
-    That is what the method says in `flag`, or that every influence is 0.
-    """
+    """Return the rows whose point has an empty neighbourhood: instance and why (its flag, or influences all 0)."""
     fine = experiment.good(frame)
     empty = np.array([not np.any(scores) for scores in fine["scores"]], bool)
     why = fine["warning"].astype(object).where(fine["warning"].notna(), np.where(empty, "every influence is 0", None))

@@ -1,8 +1,4 @@
-"""Sections of the localization report: maps beside the pixels that decide, F1 and its ceilings, ablation, runtime.
-
-The notebook calls the functions that take `results` and `truth`, a line each. truth: (n, height, width) bool in the
-order of the explained instances, the pixels that decide the class explained; None where the dataset does not know
-them."""
+"""Sections of the localization report. truth: (n, height, width) bool, the pixels that decide the class, or None."""
 
 import math
 from collections.abc import Mapping, Sequence

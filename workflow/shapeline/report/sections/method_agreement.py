@@ -21,11 +21,9 @@ CONTROLS = "Controls are grey with hollow markers; the dotted line is the best o
 
 
 def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd.DataFrame:
-    """Rank correlation and cosine of every pair of labels: mean over instances and 95 % interval.
+    """Return rank correlation and cosine of pairs of labels: label, other, statistic, mean, low, high, n.
 
-    scores_by_label: label -> one array (d,) an instance, in the same order for all labels, d may differ between
-    instances; None for a failure. Columns: label, other, statistic, mean, low, high, n; n counts the instances where
-    both succeeded and neither is constant (for cosines: all zero). A pair without any is missing.
+    scores_by_label: label -> one array (d,) an instance, None for a failure; n counts instances where both vary.
     """
     labels = list(scores_by_label)
     first, second = np.triu_indices(len(labels), 1)
@@ -160,11 +158,10 @@ def context_comparison(
     pairs: Iterable[tuple[str, str]],
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Return the deletion AUC with context masked minus kept, paired over instances, and the agreement of both ranks.
+    """Return deletion AUC with context absent minus present, paired over instances, and rank correlations, a row a
+    pair.
 
-    measured: label, instance, repeat, statistic, x, value, as the metric measured them (repeats are averaged first);
-    scores_by_label as in `agreements`. One row a pair: absent, present, absent_area, present_area, mean, low, high (of
-    the difference, nats, 95 % interval), n, and rank_mean, rank_low, rank_high.
+    measured: label, instance, repeat, statistic, x, value; scores_by_label as in `agreements`.
     """
     areas = measured[measured["statistic"] == "deletion_auc"].pivot_table(
         index="instance", columns="method", values="value", aggfunc="mean"

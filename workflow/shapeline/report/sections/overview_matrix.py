@@ -19,8 +19,7 @@ Column = tuple[Results, Evidence, Recommendation | None]
 
 
 def shares(answer: Evidence, advice: Recommendation) -> pd.Series:
-    """Return the position of each mean in the range from random attribution (else the worst) to the best mean: 1 is the
-    best, 0 equals random attribution, below 0 is worse."""
+    """Return the position of each mean between random attribution (else the worst), 0, and the best mean, 1."""
     means = answer.values.mean()
     if answer.criterion.better == "higher":
         means = -means
@@ -29,8 +28,7 @@ def shares(answer: Evidence, advice: Recommendation) -> pd.Series:
 
 
 def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML | None:
-    """Return the overview, with links to the pages; None where no criterion ranks methods on a model better than
-    chance. evidence: by the name of the experiment."""
+    """Return the overview with links to pages (evidence by name); None where no criterion ranks methods."""
     columns = [
         (result, answer, answer.within(result))
         for result in results
@@ -111,10 +109,7 @@ LEAST = 3  # labels that are ranked
 
 
 def pooled_section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML | None:
-    """Return a table of ranks per criterion that at least two datasets or models share at one budget; None without.
-
-    evidence: by the name of the experiment.
-    """
+    """Return ranks per criterion shared by at least two datasets or models at one budget; None without."""
     groups: dict[tuple, list[tuple[Results, Evidence]]] = {}
     for result in results:
         for answer in () if near_chance(result) else evidence[result.experiment]:

@@ -98,10 +98,7 @@ def shifted(image: np.ndarray, phi: np.ndarray) -> np.ndarray:
 
 
 def tinted(phi: np.ndarray) -> np.ndarray:
-    """An influence map (channels, height, width) as colours (height, width, 3), white at 0.
-
-    Channels are added, as they belong to one place.
-    """
+    """Return an influence map (channels, height, width) as colours (height, width, 3), channels added, white at 0."""
     values = phi.sum(axis=0)
     limit = np.abs(values).max() or 1.0
     return SIGNS(0.5 + 0.5 * values / limit)[..., :3]
@@ -152,10 +149,8 @@ REMARKS = {
 def record_table(
     names: Sequence[str], values: Sequence[str], scores: Mapping[str, np.ndarray | None], most: int = MOST
 ) -> HTML:
-    """Features (d) with values and, for each label -> (d,), influence and bar; None is a failure.
-
-    Of more than `most` features those with the largest influence, by mean rank, in their own order.
-    """
+    """Return features with values and per method influence (d,) and bar, None for a failure; at most `most`, the
+    largest."""
     there = {label: row for label, row in scores.items() if row is not None}
     order = np.arange(len(names))
     if len(names) > most and there:

@@ -224,8 +224,7 @@ def _describe_precision(shown: pd.DataFrame) -> str:
 
 
 def stopping_section(results: Results) -> HTML:
-    """The distribution of evaluations, the error that they came to, and the fixed budget that would do the same; empty
-    where no label stops by its error."""
+    """Return evaluations, error and the fixed budget that does the same; empty where no method stops by its error."""
     labels = stopping(results)
     spent = {label: good(results.scores[label])["evaluations"].to_numpy() for label in labels}
     spent = {label: row for label, row in spent.items() if len(row)}
@@ -293,8 +292,7 @@ def _row(results: Results, label: str, budget: Mapping) -> dict:
 
 
 def same_error(results: Results, label: str, error: float) -> str:
-    """The fixed budget at which the same method has this mean RMSE, by the curve of a label with intermediate
-    budgets."""
+    """Return the fixed budget at which the same method has this mean RMSE, by a curve of intermediate budgets."""
     curves = results.metrics.get("error")
     method = results.labels[label]["method"]
     for other, entry in results.labels.items():

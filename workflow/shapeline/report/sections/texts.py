@@ -1,8 +1,4 @@
-"""Sections of a text experiment's report: coloured words, one sentence by every method, whole documents.
-
-Blue words speak for the predicted class and have a line below, orange ones speak against it and have a line above, so
-that a grey print tells them apart; both colours are equally light at equal size of the score.
-"""
+"""Sections of a text experiment. Words for the class are blue with a line below, against it orange with one above."""
 
 import html
 import math
@@ -54,8 +50,7 @@ class Document:
 
 
 def reading_note(explained: str, without: str = "") -> HTML:
-    """How coloured words are read; explained: which class; without: what `signless` says of labels whose scores lack a
-    sign."""
+    """Return how coloured words are read; explained: which class; without: methods whose scores lack a sign."""
     return HTML(
         '<p class="note words">Colours: <span class="p6">blue, line below</span>: the word speaks for '
         f'{html.escape(explained)}; <span class="n6">orange, line above</span>: against it'
@@ -75,11 +70,10 @@ def words(
     second: int | None = None,
     unsure: bool = False,
 ) -> HTML:
-    """A document as coloured words, all of them, with its scale; long documents are set small.
+    """Return a document as coloured words with its scale.
 
-    scores: (d,), or None where the method failed; limit: the score that has the full colour, the largest magnitude when
-    None; unknown: (d,) bool, words that are marked; second: the number of the word with which the second sentence of a
-    pair begins, on a line of its own; unsure: scores are 0 where their intervals hold it.
+    scores: (d,) or None for a failure; limit: the score of full colour; unknown: (d,) bool, words that are marked;
+    second: where a pair's second sentence begins; unsure: scores are 0 where their intervals hold it.
     """
     kind = "words long" if len(text_words) > LONG else "words"
     if scores is None:
@@ -141,11 +135,10 @@ def sentence_table(
     caption: str = "",
     units: Mapping[str, str] | None = None,
 ) -> HTML:
-    """One sentence explained by every method, a row each, the exact values first (Chen et al. 2018, table 2).
+    """Return a sentence by every method, a row each, the first what the others are correlated with (Chen et al. 2018,
+    table 2).
 
-    scores_by_label: label -> (d,) or None where it failed; the first is what the others are correlated with. Up to
-    ALIGNED words stand in columns with their scores, more of them flow. Full colour is the largest score of a row.
-    units: label -> the unit of its scores, by default `unit`.
+    Up to ALIGNED words stand in columns. Full colour is the largest score of a row. units: label -> unit.
     """
     aligned = len(text_words) <= ALIGNED
     exact = next(iter(scores_by_label))
@@ -240,10 +233,7 @@ def _cut(row: Mapping, kept: int, unit: str) -> str:
 
 
 def document_page(documents: Iterable[Document], unit: str = "nats", labels: Sequence[str] | None = None) -> HTML:
-    """Documents with their classes, a block of coloured words a method; misclassified ones stand out.
-
-    labels: the methods shown, in this order; all when None.
-    """
+    """Return documents with their classes and a block of coloured words per method; misclassified ones stand out."""
     return HTML("".join(_document(document, unit, labels or list(document.scores)) for document in documents))
 
 
@@ -319,11 +309,8 @@ def _exact_first(results: Results, scores: Mapping[str, np.ndarray | None]) -> d
 
 
 def documents_shown(instances: pd.DataFrame, count: int = 6, wrong: int = 2) -> pd.DataFrame:
-    """The documents on the page: first in the file, every class in turn, then the first misclassified ones.
-
-    instances: rows with instance, label, prediction. At least `wrong` of them are misclassified where there are so
-    many; where there are not, rightly classified ones take their places.
-    """
+    """Return the documents shown: every class in turn, at least `wrong` of them misclassified where there are so
+    many."""
     errs = (instances["label"] != instances["prediction"]) & (instances["label"] >= 0)
     mistakes = instances[errs].head(wrong)
     return pd.concat([choose_instances(instances[~errs], count - len(mistakes)), mistakes])
