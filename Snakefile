@@ -52,21 +52,21 @@ rule fetch:
         raw=[
             file
             for name in CONFIG.run
-            for dataset in paths.datasets_of(CONFIG, name)
-            for file in paths.raw_files(CONFIG, dataset)
+            for dataset in runs.datasets_of(CONFIG, name)
+            for file in runs.raw_files(CONFIG, dataset)
         ],
         weights=[
             file
             for name in CONFIG.run
             if CONFIG.experiments[name].model
-            for file in paths.weights_file(CONFIG, CONFIG.experiments[name].model)
+            for file in runs.weights_file(CONFIG, CONFIG.experiments[name].model)
         ],
 
 
 rule train:
     input:
         weights=[
-            paths.model_files(CONFIG, CONFIG.experiments[name].model)["weights"]
+            runs.model_files(CONFIG, CONFIG.experiments[name].model)["weights"]
             for name in CONFIG.run
             if CONFIG.experiments[name].model
         ],
@@ -80,7 +80,7 @@ rule scores:
 rule metrics:
     input:
         metrics=[
-            file for name in CONFIG.run for file in paths.compared_files(CONFIG, name)
+            file for name in CONFIG.run for file in runs.compared_files(CONFIG, name)
         ],
 
 

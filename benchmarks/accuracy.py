@@ -18,7 +18,7 @@ from benchmarks.accuracy_games import MAKERS, game, parser
 from shapeline import designs
 from shapeline.designs.gaussian_process import draw_pairs, read_out
 from shapeline.designs.uncertainty import kernel_shap_uncertainty
-from shapeline.statistics.known_games import Game
+from shapeline.statistics.accuracy import Game
 
 BUDGETS = (2, 4, 8, 16, 32)
 LARGEST = 1600  # evaluations an instance

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from shapeline.statistics.known_games import Game, Terms, from_tables, from_terms
+from shapeline.statistics.accuracy import Game, Terms, from_tables, from_terms
 
 
 def by_column(

@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks import accuracy_games
 from shapeline.games.settings import parse as game_of
-from shapeline.statistics import known_games
-from shapeline.statistics.known_games import Game, Terms, from_tables, from_terms
+from shapeline.statistics import accuracy
+from shapeline.statistics.accuracy import Game, Terms, from_tables, from_terms
 
 
 def of_run(experiment: str, instances: int) -> np.ndarray:
@@ -24,14 +24,14 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     from shapeline import scores
     from shapeline.attribution.context import load_context, targets
     from shapeline.config import validation
-    from shapeline.workflow import jobs, paths
+    from shapeline.workflow import jobs, runs
 
     config = validation.load(yaml.safe_load(Path("config.yaml").read_text(encoding="utf-8")))
     asked = jobs.attribute_settings(config, experiment, "exact")
     entry = config.experiments[experiment]
     context = load_context(
-        paths.model_files(config, entry.model)["weights"],
-        paths.prepared(config.models[entry.model].dataset)["arrays"],
+        runs.model_files(config, entry.model)["weights"],
+        runs.prepared(config.models[entry.model].dataset)["arrays"],
         game_of(asked),
         "cpu",
     )
@@ -121,4 +121,4 @@ def named(game: Game, name: str, kind: str) -> Game:
 
 
 if __name__ == "__main__":
-    known_games.write(games(), known_games.STORED)
+    accuracy.write(games(), accuracy.STORED)

@@ -15,7 +15,7 @@ from benchmarks.accuracy import METHODS, run, seeds
 from benchmarks.accuracy_games import game, parser
 from shapeline.designs.design import all_coalitions
 from shapeline.designs.gaussian_process import draw_pairs
-from shapeline.statistics.known_games import Game
+from shapeline.statistics.accuracy import Game
 
 GAMES = ("reviews", "cancer", "diabetes", "wine")
 STEPS, FAR = 80, 50.0  # of the fit; squares over their variance that it hears

@@ -19,7 +19,7 @@ from benchmarks.accuracy_games import game, parser
 from shapeline import designs
 from shapeline.designs.gaussian_pairs import gp_shapley_minimum
 from shapeline.designs.sampled import kernel_shap_minimum
-from shapeline.statistics.known_games import Game
+from shapeline.statistics.accuracy import Game
 
 GAMES = ("digits", "cancer", "wine", "diabetes", "reviews", "forest")
 BUDGETS = (8, 16, 32)  # of the others, multiples of d

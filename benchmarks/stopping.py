@@ -15,7 +15,7 @@ from benchmarks.accuracy_games import game, parser
 from shapeline.designs.gaussian_process import draw_pairs, read_out
 from shapeline.designs.stopping import Foretold, StoppingCriterion, predicted_error
 from shapeline.methods.registry import METHODS
-from shapeline.statistics.known_games import Game
+from shapeline.statistics.accuracy import Game
 
 GAMES = ("digits, sure", "cancer, sure", "digits", "cancer", "reviews", "diabetes", "wine", "forest")
 AT_MOST = 32

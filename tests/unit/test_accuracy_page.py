@@ -10,8 +10,8 @@ import pytest
 from benchmarks import accuracy_games
 from shapeline import scores
 from shapeline.papers import accuracy_sections as page
-from shapeline.statistics import accuracy, known_games
-from shapeline.statistics.known_games import Terms, from_tables, from_terms
+from shapeline.statistics import accuracy
+from shapeline.statistics.accuracy import Terms, from_tables, from_terms
 from tests.fixtures import notebooks
 
 from . import games
@@ -59,8 +59,8 @@ def test_a_file_of_games_is_read_as_it_was_written(tmp_path):
         from_tables("tables", tables, "columns"),
         from_terms("terms", [random_terms(5, 6, seed) for seed in range(3)], "deep"),
     ]
-    known_games.write(written, tmp_path / "games.parquet")
-    for before, after in zip(written, known_games.read(tmp_path / "games.parquet"), strict=True):
+    accuracy.write(written, tmp_path / "games.parquet")
+    for before, after in zip(written, accuracy.read(tmp_path / "games.parquet"), strict=True):
         assert (after.name, after.kind, after.d) == (before.name, before.kind, before.d)
         masks = np.random.default_rng(1).random((len(before.exact), 9, before.d)) < 0.5
         np.testing.assert_allclose(after.value(masks), before.value(masks), atol=1e-12)
@@ -68,11 +68,11 @@ def test_a_file_of_games_is_read_as_it_was_written(tmp_path):
 
 
 def test_the_stored_games_have_the_documented_columns_and_exact_values_that_add_up(root):
-    frame = pd.read_parquet(known_games.STORED)
+    frame = pd.read_parquet(accuracy.STORED)
     text = (root / "docs/formats.md").read_text().partition("## Games")[2].partition("\n## ")[0]
     cells = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
     assert re.findall(r"`(\w+)`", " ".join(cells)) == list(frame.columns)
-    read = known_games.read()
+    read = accuracy.read()
     assert {game.kind for game in read} == {"pictures", "columns", "words", "trees", "deep", "wide"}
     for game in read:
         masks = np.zeros((len(game.exact), 2, game.d), bool)
@@ -80,7 +80,7 @@ def test_the_stored_games_have_the_documented_columns_and_exact_values_that_add_
         values = game.value(masks)
         gap = np.abs(game.exact.sum(axis=1) - (values[:, 1] - values[:, 0])).max()
         assert gap <= 1e-12 * game.d * np.abs(values).max() * 100, game.name
-    assert known_games.STORED.stat().st_size < 1_500_000
+    assert accuracy.STORED.stat().st_size < 1_500_000
 
 
 def measured_by_hand(**ratios: dict[str, float]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from shapeline.workflow.dependencies import PACKAGE
 MOST_MODULES, MOST_ROOMS = 9, 21
 MOST_FLOORS = 11
 # Modules of `workflow` that the Snakefile imports while it plans a run.
-PLANNING = {"dependencies", "job_code", "jobs", "messages", "paths", "runs"}
+PLANNING = {"dependencies", "job_code", "jobs", "messages", "runs"}
 FRAMEWORKS = {"torch", "tensorflow", "keras", "captum", "shap", "lime"}
 # Modules of influence are named like its functions, and a later import of one would put itself in a function's place.
 EAGER = {"shapeline", "shapeline.influence"}

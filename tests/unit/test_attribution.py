@@ -16,10 +16,10 @@ from shapeline.attribution import attribution_job, context, sampling, selection
 from shapeline.attribution import rows as rows_module
 from shapeline.attribution.addresses import score_addresses
 from shapeline.attribution.context import ExplanationContext
+from shapeline.attribution.game_values import VALUES, ValueStore
 from shapeline.attribution.row_store import Table
 from shapeline.attribution.rows import STORED, StoredRows, shard
 from shapeline.attribution.settings import parse as parse_job
-from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.datasets import loading, preparation
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import execution, references
@@ -402,7 +402,7 @@ def test_one_three_and_sixteen_shards_give_the_same_scores(pictures, family):
 
 
 def values_in(folder) -> ValueStore:
-    return ValueStore(Table(folder, SCHEMA, growing=True))
+    return ValueStore(Table(folder, VALUES, growing=True))
 
 
 def test_stored_values_change_no_number_and_are_counted(tmp_path):

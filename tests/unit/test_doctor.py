@@ -12,7 +12,7 @@ import yaml
 
 from shapeline.config import mistakes, validation
 from shapeline.errors import ShapelineError
-from shapeline.workflow import doctor, estimates, paths
+from shapeline.workflow import doctor, estimates, runs
 from tests.unit.questions import build
 
 
@@ -88,7 +88,7 @@ def test_a_file_that_is_not_the_official_one_is_a_problem(place, paper):
 
 
 def test_what_a_damaged_file_hides_is_a_problem_and_the_rest_is_told(place, default):
-    file = Path(paths.score_files(validation.load(default), "digits", "exact")[0])
+    file = Path(runs.score_files(validation.load(default), "digits", "exact")[0])
     file.parent.mkdir(parents=True)
     file.touch()
     text, problems = told(default)
@@ -114,8 +114,8 @@ def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest
     paper |= {"run": ["digits", "fer"], "run_if_available": ["fer", "compas", "ssl"], "data": {"mirror": "mirror"}}
 
     def run_of() -> tuple[list[str], list[str]]:
-        config = paths.add_available_experiments(validation.load(paper))
-        return config.run, paths.not_here(config)
+        config = runs.add_available_experiments(validation.load(paper))
+        return config.run, runs.not_here(config)
 
     run, left = run_of()
     assert run == ["digits", "fer"]
@@ -188,7 +188,7 @@ def test_rates_are_those_of_score_files_where_there_are_some(place, default, mon
     assert doctor.measured_rate(loaded, "digits") is None
     from shapeline import scores
 
-    file = Path(paths.score_files(loaded, "cancer", "exact")[0])
+    file = Path(runs.score_files(loaded, "cancer", "exact")[0])
     file.parent.mkdir(parents=True)
     file.touch()
     monkeypatch.setattr(scores, "read_table", lambda path: pd.DataFrame({"evaluations": [100, 300], "seconds": [1, 3]}))

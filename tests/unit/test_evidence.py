@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shapeline.report import criteria, formatting, styling
+from shapeline.report import criteria, formatting, index, styling
 from shapeline.report.criteria import Criterion, Evidence
 from shapeline.report.experiment import near_chance
 from shapeline.report.figures import dots
-from shapeline.report.sections import evidence, overview_matrix, robustness
-from shapeline.statistics import bounds, paired, ranking
+from shapeline.report.sections import evidence, robustness
+from shapeline.statistics import bounds, paired
 
 QUESTION = Criterion("log_odds", "deletion_auc", "lower", "Faithfulness: area", "deletion", "nats")
 
@@ -444,7 +444,7 @@ def test_no_advice_on_a_model_near_chance(one):
 def test_rank_diagram_names_every_method_with_its_average_rank(one):
     drawing = dots.rank_diagram(one, styles(one))
     texts = [text.get_text() for text in drawing.axes[0].texts]
-    average = ranking.ranks(one.values).mean()
+    average = paired.ranks(one.values).mean()
     for label, rank in average.items():
         assert any(label in text and f"{rank:.1f}" in text for text in texts), label
     assert any("critical difference" in text for text in texts)
@@ -493,7 +493,7 @@ def test_the_figures_carry_their_numbers(one):
     assert dict(found["evaluations"]) == dict(one.evaluations) and set(found["seconds"]) == {2.0}
     assert found["mean"].to_numpy() == pytest.approx(one.values.mean()[found.index], rel=1e-5)
     found = pd.read_csv(io.StringIO(ranks)).set_index("method")["average_rank"]
-    assert found.to_dict() == pytest.approx(ranking.ranks(one.values).mean().to_dict())
+    assert found.to_dict() == pytest.approx(paired.ranks(one.values).mean().to_dict())
 
 
 def test_questions_that_rank_the_same_methods_are_compared(one):
@@ -552,7 +552,7 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
         and "Left out" not in page
     )
     results = retrained(one, [0.0, 5.0], 0.0)
-    ranked = ranking.kendall_w(criteria.training_means(one, results).to_numpy())
+    ranked = paired.kendall_w(criteria.training_means(one, results).to_numpy())
     other = robustness.compare_training_seeds(one, results, styles(one)).data
     assert 0.1 < ranked < 0.9 and f"Kendall&#x27;s W {ranked:.2f} (1: identical rankings)" in other
     assert "the best differs: cheap and dear" in other and "is best in all" not in other
@@ -639,17 +639,17 @@ def of_data(one: Evidence, name: str, trainings: int = 1) -> SimpleNamespace:
 def test_the_index_ranks_shared_methods_over_datasets_and_models(one):
     turned = answer({"dear": one.values["cheap"], "cheap": one.values["dear"], "poor": one.values["poor"]}, {"dear": 9})
     results = [of_data(one, "d", trainings=3), of_data(turned, "e")]
-    page = overview_matrix.pooled_section(results, {"d": [one], "e": [turned]}).data
+    page = index.pooled_section(results, {"d": [one], "e": [turned]}).data
     assert "ranks of 3 methods" in page and "budget 4 d" in page and "free" not in page  # which one of them lacks
     assert ">1, 1, 1<" in page and ">2, 2, 2<" in page and ">1.5<" in page
     assert "Over 2 pairs of dataset and model, no two methods rank significantly differently" in page
-    assert overview_matrix.pooled_section(results[:1], {"d": [one]}) is None  # one dataset alone
+    assert index.pooled_section(results[:1], {"d": [one]}) is None  # one dataset alone
     other = of_data(turned, "e")
     other.labels = {label: {**entry, "parameters": {"order": 2}} for label, entry in other.labels.items()}
-    of_other_methods = overview_matrix.pooled_section([results[0], other], {"d": [one], "e": [turned]})
+    of_other_methods = index.pooled_section([results[0], other], {"d": [one], "e": [turned]})
     assert of_other_methods is None
     many = [of_data(one, name) for name in "abcdefghijkl"]
-    told = overview_matrix.pooled_section(many, {result.experiment: [one] for result in many}).data
+    told = index.pooled_section(many, {result.experiment: [one] for result in many}).data
     assert "these rank significantly differently" in told and "dear before free" in told
 
 
@@ -704,15 +704,15 @@ def test_a_glance_has_the_way_from_random_scores_to_the_best(one):
     costs = {"a": 100, "b": 10, "worse": 10, "random": 0}
     lower = answer(columns, costs, random="random")
     expected = {"a": 1, "b": 0.75, "worse": -0.5, "random": 0}
-    assert dict(overview_matrix.shares(lower, lower.last).round(9)) == expected
+    assert dict(index.shares(lower, lower.last).round(9)) == expected
     turned = answer({name: -column for name, column in columns.items()}, costs, random="random")
     higher = dataclasses.replace(turned, criterion=dataclasses.replace(QUESTION, better="higher"))
-    assert dict(overview_matrix.shares(higher, higher.last).round(9)) == expected
+    assert dict(index.shares(higher, higher.last).round(9)) == expected
 
     results = [experiment(lower, None)]
-    [table] = re.findall(r"<table.*</table>", overview_matrix.section(results, {results[0].experiment: [lower]}).data)
+    [table] = re.findall(r"<table.*</table>", index.section(results, {results[0].experiment: [lower]}).data)
     rows = re.findall(r"<tr><td>(\w+)</td><td style=\"--way: (\d+)%\"><a href=\"(.*?)\"", table)
     link = f"{results[0].experiment}.html"
     assert rows == [("a", "100", link), ("b", "75", link), ("worse", "0", link)]  # random scores: 0
     assert "★ 100 %</a>" in table and table.count("★") == 1 and "100 evaluations per instance" in table
-    assert overview_matrix.section([], {}) is None
+    assert index.section([], {}) is None

@@ -15,15 +15,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.gradients import (
-    cells,
-    methods,
-    tf_grad_cam,
-    tf_gradients,
-    torch_deep_lift,
-    torch_grad_cam,
-    torch_gradients,
-)
+from shapeline.gradients import cells, methods, tf_gradients, torch_deep_lift, torch_gradients
 from shapeline.methods import registry
 from shapeline.models import architectures, storage
 from shapeline.models.classifier import Classifier
@@ -31,9 +23,8 @@ from tests.unit import questions, twins
 
 RNG = np.random.default_rng(0)
 torch_gradients, tf_gradients = map(questions.gradients, (torch_gradients, tf_gradients))
-torch_grad_cam, tf_grad_cam = map(questions.gradients, (torch_grad_cam, tf_grad_cam))
 torch_deep_lift = questions.gradients(torch_deep_lift)
-GRADIENTS, CAMS = [torch_gradients, tf_gradients], [torch_grad_cam, tf_grad_cam]
+GRADIENTS = [torch_gradients, tf_gradients]
 NAMES = ["torch", "tensorflow"]
 WEIGHTS = np.array([[1.0, -2.0, 0.5, 0.25]], np.float32)
 ROWS = RNG.normal(size=(3, 4)).astype(np.float32)
@@ -269,7 +260,7 @@ def test_grad_cam_by_hand(digits):
         wanted = coarse if signed else coarse.clamp(min=0)
         pixels = nn.functional.interpolate(wanted, (8, 8), mode="bilinear")[:, 0].numpy()
         wanted = pixels.reshape(5, 4, 2, 4, 2).mean((2, 4)).reshape(5, -1)
-        for module, one in zip(CAMS, digits, strict=True):
+        for module, one in zip(GRADIENTS, digits, strict=True):
             found, evaluations = module.grad_cam(one, IMAGES, TARGETS, PATCHES, signed=signed)
             np.testing.assert_allclose(found, wanted, atol=1e-5)
             assert evaluations == 1 and (found.min() < -1e-3) == signed
@@ -285,18 +276,18 @@ def test_maps_are_stretched_as_torch_does(sides):
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
 def test_grad_cam_takes_a_layer_by_name_and_names_those_that_there_are(digits, framework):
     asked = digits[framework], IMAGES, TARGETS, PATCHES
-    last = CAMS[framework].grad_cam(*asked)[0]
-    assert np.abs(CAMS[framework].grad_cam(*asked, layer="0")[0] - last).max() > 1e-3
-    np.testing.assert_array_equal(CAMS[framework].grad_cam(*asked, layer="2")[0], last)
-    CAMS[framework].grad_cam(*asked, layer="3")  # an activation has maps too
+    last = GRADIENTS[framework].grad_cam(*asked)[0]
+    assert np.abs(GRADIENTS[framework].grad_cam(*asked, layer="0")[0] - last).max() > 1e-3
+    np.testing.assert_array_equal(GRADIENTS[framework].grad_cam(*asked, layer="2")[0], last)
+    GRADIENTS[framework].grad_cam(*asked, layer="3")  # an activation has maps too
     for layer, problem in (("layer4", "has no layer 'layer4'"), ("6", "layer '6' of 'digits_cnn' gives no maps")):
         with pytest.raises(ShapelineError) as caught:
-            CAMS[framework].grad_cam(*asked, layer=layer)
+            GRADIENTS[framework].grad_cam(*asked, layer=layer)
         assert problem in str(caught.value) and str(caught.value).endswith("its convolutions: 0, 2")
         assert isinstance(caught.value, MethodFailure) == (layer == "6")  # a name that there is not is a mistake
     table = linear_regression()[framework]
     with pytest.raises(ShapelineError, match=r"have shape \(4,\) and are no images"):
-        CAMS[framework].grad_cam(table, ROWS, ZEROS, COLUMNS)
+        GRADIENTS[framework].grad_cam(table, ROWS, ZEROS, COLUMNS)
 
 
 class WithSpare(nn.Module):
@@ -324,7 +315,7 @@ def test_a_layer_that_the_output_does_not_depend_on_is_named(framework, called):
     asked = IMAGES, TARGETS, {"method": "grad_cam"}, PATCHES, Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match=f"layer '{spare}' of '.*' gives no maps; its convolutions: used, spare"):
         questions.attribute(model, *asked, on_error="fail")
-    module = CAMS[NAMES.index(framework)]
+    module = GRADIENTS[NAMES.index(framework)]
     assert np.abs(module.grad_cam(model, IMAGES, TARGETS, PATCHES, layer=used, signed=True)[0]).max() > 0
 
 
@@ -335,7 +326,7 @@ def test_an_error_of_the_networks_own_stays_what_it_is():
             return super().forward(images)
 
     with pytest.raises(AssertionError, match="no images wanted"):
-        torch_grad_cam.grad_cam(Classifier("torch", "net", Wrong(True), 3), IMAGES, TARGETS, PATCHES)
+        torch_gradients.grad_cam(Classifier("torch", "net", Wrong(True), 3), IMAGES, TARGETS, PATCHES)
 
 
 def test_a_method_of_torch_says_what_to_do_with_a_tensorflow_model(digits):

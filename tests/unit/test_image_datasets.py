@@ -17,7 +17,7 @@ import yaml
 from shapeline.config import derived, mistakes, validation
 from shapeline.datasets import checks, images, loading, preparation, registry, sources
 from shapeline.errors import ShapelineError
-from shapeline.workflow import paths
+from shapeline.workflow import runs
 from shapeline.workflow.jobs import prepare_settings
 from tests.fixtures import failures, picture_files, text_files
 from tests.fixtures.picture_files import COLOURS, encoded, painted
@@ -143,8 +143,8 @@ def test_files_of_some_rows_are_inputs_of_the_job(tmp_path, default):
     for name, path in (("cifar10", tmp_path), ("agnews", tmp_path / "some.csv.gz")):
         default["datasets"][name] = {"source": name, "path": str(path)}
     loaded = validation.load(default)
-    assert {*paths.raw_files(loaded, "agnews")} == {str(tmp_path / name) for name in ("some.csv.gz", "test.csv")}
-    assert paths.raw_files(loaded, "cifar10") == [str(tmp_path)]
+    assert {*runs.raw_files(loaded, "agnews")} == {str(tmp_path / name) for name in ("some.csv.gz", "test.csv")}
+    assert runs.raw_files(loaded, "cifar10") == [str(tmp_path)]
 
 
 def test_the_official_files_have_no_subset(tmp_path):
@@ -586,7 +586,7 @@ def test_a_picture_more_or_less_shows_in_the_inputs_of_the_job(folder):
     raw = experiment(path, size=[16, 24])
     raw["experiments"]["pets"]["budget"] = 4
     loaded = validation.load(raw)
-    listed = paths.raw_files(loaded, "pets")
+    listed = runs.raw_files(loaded, "pets")
     assert listed == [str(path / name) for name in ("", "test", "test/deer", "test/horse", "train", "train/deer")] + [
         str(path / "train/horse")
     ]

@@ -20,10 +20,10 @@ from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients.torch_deep_lift import deep_lift
-from shapeline.gradients.torch_grad_cam import grad_cam
+from shapeline.gradients.torch_gradients import grad_cam
 from shapeline.hierarchy import torch_crops
 from shapeline.models import adapters, architectures, storage, torch_models, torch_training, torch_weights, training
-from shapeline.workflow import paths
+from shapeline.workflow import runs
 from shapeline.workflow.jobs import fetch_settings, train_settings
 
 SHAPES = {"mnist_cnn": (1, 28, 28), "cifar_cnn": (3, 32, 32), "crosses_cnn": (3, 100, 120), "resnet18": (3, 40, 56)}
@@ -466,13 +466,13 @@ def test_impossible_models_are_told_before_any_job(model, words):
 
 def test_the_files_that_training_starts_from(tmp_path):
     plain = validation.load(entry())
-    assert paths.weights_file(plain, "net") == [] == paths.start_file(plain, "net")
+    assert runs.weights_file(plain, "net") == [] == runs.start_file(plain, "net")
     imagenet = validation.load(entry(weights="imagenet"))
-    assert paths.weights_file(imagenet, "net") == ["data/raw/weights/resnet18-f37072fd.pth"]
-    assert paths.start_file(imagenet, "net") == ["results/models/net/start.safetensors"]
+    assert runs.weights_file(imagenet, "net") == ["data/raw/weights/resnet18-f37072fd.pth"]
+    assert runs.start_file(imagenet, "net") == ["results/models/net/start.safetensors"]
     assert fetch_settings("weights", "resnet18-f37072fd.pth")["checksum"].startswith("f37072fd")
     assert registry.WEIGHTS["imagenet"].urls == ("https://download.pytorch.org/models/resnet18-f37072fd.pth",)
     (tmp_path / "own.pth").touch()
     own = validation.load(entry(weights=str(tmp_path / "own.pth")))
-    assert paths.weights_file(own, "net") == [str(tmp_path / "own.pth")]
+    assert runs.weights_file(own, "net") == [str(tmp_path / "own.pth")]
     assert train_settings(plain, "net") == {"architecture": "resnet18", "dataset": "digits38", "seed": 0}

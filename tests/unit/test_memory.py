@@ -20,7 +20,7 @@ from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.gradients import tf_grad_cam, tf_gradients, torch_deep_lift, torch_grad_cam, torch_gradients
+from shapeline.gradients import tf_gradients, torch_deep_lift, torch_gradients
 from shapeline.methods.settings import MethodSettings
 from shapeline.models import adapters, training
 from shapeline.models.classifier import Classifier
@@ -41,8 +41,8 @@ ASKED = {
     "deep_lift": {},
 }
 MODULES = {
-    "torch": {"grad_cam": torch_grad_cam, "deep_lift": torch_deep_lift},
-    "tensorflow": {"grad_cam": tf_grad_cam},
+    "torch": {"deep_lift": torch_deep_lift},
+    "tensorflow": {},
 }
 OTHERS = {"torch": torch_gradients, "tensorflow": tf_gradients}
 CASES = [(name, method) for name in MODULES for method in ASKED if name == "torch" or method != "deep_lift"]

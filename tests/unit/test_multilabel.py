@@ -16,9 +16,9 @@ import shapeline
 from shapeline import scores
 from shapeline.attribution import context, selection
 from shapeline.attribution.addresses import value_addresses
+from shapeline.attribution.game_values import VALUES, ValueStore
 from shapeline.attribution.row_store import Table
 from shapeline.attribution.settings import parse
-from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.config import derived, mistakes, validation
 from shapeline.datasets import checks, loading, malaria, preparation, sources
 from shapeline.datasets import regions as regions_module
@@ -471,7 +471,7 @@ def test_methods_that_compare_points_of_one_label_are_refused(subject):
 
 
 def test_stored_values_keep_labels_apart(subject, tmp_path):
-    values = ValueStore(Table(tmp_path, SCHEMA, growing=True))
+    values = ValueStore(Table(tmp_path, VALUES, growing=True))
     share = selection.select(subject, seed=0, count=3)
     asked = subject.model, subject.inputs(share), share["target"].to_numpy(), {"method": "occlusion"}
     shared = {"features": subject.features, "reference": subject.reference, "instances": share["instance"].to_numpy()}

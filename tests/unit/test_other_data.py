@@ -15,7 +15,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, storage
 from shapeline.report import experiment, tables
-from shapeline.workflow import paths
+from shapeline.workflow import runs
 from shapeline.workflow.jobs import attribute_settings, outputs, report_settings, select_settings
 from tests.fixtures import builders
 from tests.unit.test_config import lines
@@ -55,9 +55,9 @@ def test_settings_and_files_name_the_other_data(raw):
         lambda loaded: report_settings(loaded, "digits"),
     ):
         assert settings(other) == {**settings(own), "dataset": "digits_later"} and "dataset" not in settings(own)
-    assert paths.datasets_of(own, "digits") == ["digits38"] and paths.trained_on(own, "digits") == []
-    assert paths.datasets_of(other, "digits") == ["digits_later", "digits38"]
-    assert paths.trained_on(other, "digits") == ["data/prepared/digits38/card.json"]
+    assert runs.datasets_of(own, "digits") == ["digits38"] and runs.trained_on(own, "digits") == []
+    assert runs.datasets_of(other, "digits") == ["digits_later", "digits38"]
+    assert runs.trained_on(other, "digits") == ["data/prepared/digits38/card.json"]
     cards = {f"data/prepared/{name}/card.json" for name in ("digits_later", "digits38")}
     assert cards <= outputs(other)
     influence = attribute_settings(own, "cancer_influence", "mim")
@@ -198,8 +198,8 @@ def test_the_example_is_a_valid_configuration(default, root, tmp_path, monkeypat
         default[section] |= own[section]
     loaded = validation.load(default | {"run": own["run"]})
     for slide, name in enumerate(own["run"]):
-        assert paths.datasets_of(loaded, name) == [f"slides_{slide}", f"crops_{slide}"]
-        for dataset in paths.datasets_of(loaded, name):
+        assert runs.datasets_of(loaded, name) == [f"slides_{slide}", f"crops_{slide}"]
+        for dataset in runs.datasets_of(loaded, name):
             given = sources.user_function(str(root / loaded.datasets[dataset].source)).keywords
             assert given == {"held_out": slide}
         assert "demonstration, no performance claimed" in loaded.experiments[name].report.title

@@ -13,7 +13,7 @@ from shapeline.games.execution import ExecutionBackend
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients.cells import average_map, upsampled
-from shapeline.gradients.torch_grad_cam import grad_cam
+from shapeline.gradients.torch_gradients import grad_cam
 from shapeline.models.classifier import Classifier
 from shapeline.models.folder import PictureNetwork
 from tests.fixtures import vision

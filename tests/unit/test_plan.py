@@ -15,7 +15,7 @@ from shapeline import scores
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.seeds import digest
-from shapeline.workflow import dependencies, estimates, job_code, jobs, paths, runs
+from shapeline.workflow import dependencies, estimates, job_code, jobs, runs
 
 
 def shuffled(value):
@@ -56,7 +56,7 @@ def test_shards_come_from_counts(default):
     default["experiments"]["digits"]["instances"]["count"] = 501
     loaded = validation.load(default)
     assert runs.shards(loaded, "digits") == 3
-    assert paths.score_files(loaded, "digits", "exact")[2] == "results/digits/scores/exact/2-of-3.parquet"
+    assert runs.score_files(loaded, "digits", "exact")[2] == "results/digits/scores/exact/2-of-3.parquet"
     default["experiments"]["digits"]["shards"] = 4
     assert runs.shards(validation.load(default), "digits") == 4
 

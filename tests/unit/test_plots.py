@@ -19,9 +19,8 @@ from shapeline.games import features as feature_kinds
 from shapeline.report import elements, experiment, findings, formatting, styling, tables
 from shapeline.report.elements import HTML
 from shapeline.report.figures import dots, score_maps
-from shapeline.report.figures.costs import error_by_cost
 from shapeline.report.figures.dots import errors
-from shapeline.report.figures.lines import curve_panels, curves
+from shapeline.report.figures.lines import curve_panels, curves, error_by_cost
 from shapeline.report.sections import common, images, method_agreement
 from tests.fixtures.result_folder import METHODS, build
 

@@ -20,8 +20,8 @@ from shapeline.models.classifier import backend
 from shapeline.models.randomisation import layers_of, randomise
 from shapeline.report.sections import sanity
 from shapeline.report.styling import styles
-from shapeline.statistics import ranking
-from shapeline.workflow import job_code, paths
+from shapeline.statistics import paired
+from shapeline.workflow import job_code, runs
 from shapeline.workflow.jobs import attribute_settings, expected_outputs, randomise_settings
 
 
@@ -176,10 +176,10 @@ def test_the_metric_derives_models_and_scores_and_changes_no_other_settings(defa
     assert job_code.attribute_code(loaded, "digits", "lime@randomised") == job_code.attribute_code(
         loaded, "digits", "lime"
     )
-    assert paths.explained_files(loaded, "digits", "lime@randomised")["weights"] == [
+    assert runs.explained_files(loaded, "digits", "lime@randomised")["weights"] == [
         f"results/models/digits_cnn@{one}/weights.safetensors" for one in ("top1", "full")
     ]
-    assert paths.score_files(loaded, "digits", "lime") == ["results/digits/scores/lime/0-of-1.parquet"]
+    assert runs.score_files(loaded, "digits", "lime") == ["results/digits/scores/lime/0-of-1.parquet"]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_the_section_on_references_ranks_each_label_under_each():
     assert f"{changed}: {first} with mean (own), {second} with zero." in page
     same = sanity.reference_section(areas.assign(zero=areas["mean (own)"] / 2), styles(LABELS)).data
     assert f"{first} has the best mean with every baseline." in same and changed not in same
-    assert f"Kendall&#x27;s W = {ranking.kendall_w(areas.to_numpy().T):.2f} over 3 methods and 2" in page
+    assert f"Kendall&#x27;s W = {paired.kendall_w(areas.to_numpy().T):.2f} over 3 methods and 2" in page
 
 
 # --- null and duplicated features, asked of a network -------------------------------------------------------------

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shapeline.attribution import row_store
+from shapeline.attribution.game_values import VALUES, ValueStore
 from shapeline.attribution.row_store import ADDRESS, MAX_SEGMENTS, Table, digest_array, digest_frame, digest_rows, log
-from shapeline.attribution.value_store import SCHEMA, ValueStore
 from shapeline.workflow.prune import trim_rows
 
 ROWS = pa.schema([("instance", pa.int64()), ("scores", pa.list_(pa.float32())), ("error", pa.string())])
@@ -226,7 +226,7 @@ class Game:
         return values, SECONDS * values.size
 
     def ask(self, folder) -> tuple[np.ndarray, int]:
-        store = ValueStore(Table(folder, SCHEMA, growing=True))
+        store = ValueStore(Table(folder, VALUES, growing=True))
         values, reused, seconds = store.values([f"{i}" for i in self.instances], self.masks, self.evaluate)
         assert seconds == pytest.approx(SECONDS * reused) and self.evaluated == values.size - reused.sum()
         return values, reused.sum()
@@ -278,6 +278,6 @@ def test_nothing_asked_is_nothing_done(tmp_path, n, K):
 def test_numbers_that_are_not_finite_come_back_as_they_were(tmp_path):
     odd = np.array([[np.nan, np.inf, -np.inf, -0.0, 5e-324]])
     for expected in (0, 5):
-        store = ValueStore(Table(tmp_path, SCHEMA, growing=True))
+        store = ValueStore(Table(tmp_path, VALUES, growing=True))
         values, reused, _ = store.values(["a"], np.eye(5, dtype=bool), lambda rows, masks: (odd, 1.0))
         assert (values.tobytes(), reused.tolist()) == (odd.tobytes(), [expected])

@@ -10,7 +10,7 @@ from shapeline.attribution.attribution_job import Variant, list_variants
 from shapeline.attribution.settings import parse
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.workflow import estimates, jobs, paths
+from shapeline.workflow import estimates, jobs, runs
 from shapeline.workflow.jobs import attribute_settings, train_settings
 from tests.workflow.conftest import TINY
 
@@ -34,7 +34,7 @@ def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
     changed = {path for path, settings in before.items() if after[path] != settings}
     assert changed == {*scores, "results/reports/tiny.ipynb"}
     assert set(after) - set(before) == {f"results/models/cnn@seed{number}/card.json" for number in (1, 2)}
-    assert paths.explained_files(three, "tiny", "exact")["weights"] == [
+    assert runs.explained_files(three, "tiny", "exact")["weights"] == [
         f"results/models/cnn{end}/weights.safetensors" for end in ("", "@seed1", "@seed2")
     ]
 
@@ -70,7 +70,7 @@ def test_scores_made_elsewhere_are_of_the_first_training_alone(raw, tmp_path):
     made.write_text("instance\n")
     raw["experiments"]["tiny"]["methods"]["mine"] = {"method": "external", "path": str(made)}
     three = loaded(raw, training_seeds=3)
-    assert len(paths.explained_files(three, "tiny", "mine")["weights"]) == 1
+    assert len(runs.explained_files(three, "tiny", "mine")["weights"]) == 1
     assert "training_seeds" not in attribute_settings(three, "tiny", "mine")
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shapeline.statistics import paired, ranking
+from shapeline.statistics import paired
 from shapeline.statistics.bounds import variance_components, variance_shares
 
 
@@ -106,11 +106,11 @@ def test_friedmans_test_and_the_critical_difference_are_scipys():
     random = np.random.default_rng(5)
     for values in (random.normal(size=(30, 5)), random.integers(0, 3, (9, 4))):
         n, k = values.shape
-        _, critical, p = ranking.critical_difference(pd.DataFrame(values))
+        _, critical, p = paired.critical_difference(pd.DataFrame(values))
         assert p == pytest.approx(stats.friedmanchisquare(*values.T).pvalue)
         range_ = stats.studentized_range.ppf(0.95, k, np.inf)
         assert critical == pytest.approx(range_ / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n)), rel=1e-6)
-    assert math.isnan(ranking.critical_difference(pd.DataFrame(np.ones((9, 4))))[2])
+    assert math.isnan(paired.critical_difference(pd.DataFrame(np.ones((9, 4))))[2])
 
 
 def drawn_of(kind: str, random: np.random.Generator, shape) -> np.ndarray:
@@ -175,13 +175,13 @@ def test_average_ranks_and_critical_difference_of_a_published_example():
             [0.957, 0.978, 0.946, 0.970],
         ]
     )
-    average, critical, p = ranking.critical_difference(table(*auc.T), "higher")
+    average, critical, p = paired.critical_difference(table(*auc.T), "higher")
     assert average[["a", "b", "c", "d"]].round(3).tolist() == [3.143, 2.0, 2.893, 1.964]
     assert critical == pytest.approx(1.25, abs=0.005)
     assert p == pytest.approx(stats.friedmanchisquare(*auc.T).pvalue) and p < 0.05
-    assert ranking.cliques(average, critical) == [("d", "a")]
-    assert ranking.cliques(average, 1.0) == [("d", "c"), ("c", "a")]
-    assert ranking.cliques(average, 0.01) == []
+    assert paired.cliques(average, critical) == [("d", "a")]
+    assert paired.cliques(average, 1.0) == [("d", "c"), ("c", "a")]
+    assert paired.cliques(average, 0.01) == []
 
 
 def test_of_the_way_is_0_at_random_and_1_at_the_best_found():
@@ -194,12 +194,12 @@ def test_of_the_way_is_0_at_random_and_1_at_the_best_found():
 
 
 def test_kendall_w_by_hand_and_through_friedman():
-    assert ranking.kendall_w([[1, 2, 3], [1, 2, 3]]) == 1
-    assert ranking.kendall_w([[1, 2, 3], [3, 2, 1]]) == 0
+    assert paired.kendall_w([[1, 2, 3], [1, 2, 3]]) == 1
+    assert paired.kendall_w([[1, 2, 3], [3, 2, 1]]) == 0
     table_of = np.random.default_rng(3).integers(0, 4, (6, 5))
     chi = stats.friedmanchisquare(*table_of.T).statistic
-    assert ranking.kendall_w(table_of) == pytest.approx(chi / (6 * 4))
-    assert math.isnan(ranking.kendall_w([[1, 1], [2, 2]]))
+    assert paired.kendall_w(table_of) == pytest.approx(chi / (6 * 4))
+    assert math.isnan(paired.kendall_w([[1, 1], [2, 2]]))
 
 
 def test_by_draw_has_the_labels_with_two_repeats():
@@ -221,20 +221,20 @@ def test_variance_shares_are_those_of_the_components_that_there_are():
 
 def test_pooled_ranks_take_datasets_and_models_as_units_and_agreement_does_not_make_them_exact():
     cells = pd.DataFrame({"a": [1.0, 1, 2, 1, 1, 1], "b": [2.0, 2, 1, 3, 2, 2], "c": [3.0, 3, 3, 2, 3, 3]})
-    found = ranking.pooled_ranks(cells, ["d", "d", "d", "e", "f", "f"])
+    found = paired.pooled_ranks(cells, ["d", "d", "d", "e", "f", "f"])
     assert found["mean"].to_dict() == pytest.approx({"a": (4 / 3 + 1 + 1) / 3, "b": (5 / 3 + 3 + 2) / 3, "c": 8 / 3})
     chance = stats.norm.ppf(1 - 0.05 / 6) * math.sqrt(8 / 12 / 3)  # three labels share the 5 %
     assert found["low"].eq(1).all() and found["high"].tolist() == pytest.approx([10 / 9 + chance, 3, 3])
     turned = pd.DataFrame([np.roll(np.arange(9), shift) for shift in (0, 0, 0, 3) * 5])
     units = np.array([9, 9, 9, 6] * 5)  # of the last
     seen, chance = stats.t.ppf(1 - 0.05 / 18, 19) * units.std(ddof=1), stats.norm.ppf(1 - 0.05 / 18)
-    last, half = ranking.pooled_ranks(turned, range(20)).loc[8], max(seen, chance * math.sqrt(80 / 12)) / math.sqrt(20)
+    last, half = paired.pooled_ranks(turned, range(20)).loc[8], max(seen, chance * math.sqrt(80 / 12)) / math.sqrt(20)
     assert last.tolist() == pytest.approx([units.mean(), units.mean() - half, 9])
-    agreed = ranking.pooled_ranks(pd.DataFrame([list(range(9))] * 4), list("wxyz"))
+    agreed = paired.pooled_ranks(pd.DataFrame([list(range(9))] * 4), list("wxyz"))
     assert agreed["high"][0] == pytest.approx(1 + stats.norm.ppf(1 - 0.05 / 18) * math.sqrt(80 / 12 / 4))
-    more = ranking.pooled_ranks(pd.DataFrame([list(range(9))] * 40), list("wxyz") * 10)
+    more = paired.pooled_ranks(pd.DataFrame([list(range(9))] * 40), list("wxyz") * 10)
     assert more["high"].equals(agreed["high"])  # more trainings of the same models are no more units
-    assert ranking.pooled_ranks(cells, ["d"] * 6)["low"].isna().all()
+    assert paired.pooled_ranks(cells, ["d"] * 6)["low"].isna().all()
 
 
 def test_pooled_intervals_hold_together():
@@ -244,6 +244,6 @@ def test_pooled_intervals_hold_together():
     expected = stats.rankdata(quality, axis=1).mean(0)
     assert (np.argsort(expected) == np.argsort(true)).all()
     for trial in range(400):
-        found = ranking.pooled_ranks(pd.DataFrame(quality[6 * trial : 6 * trial + 6]), range(6)).sort_index()
+        found = paired.pooled_ranks(pd.DataFrame(quality[6 * trial : 6 * trial + 6]), range(6)).sort_index()
         missed += ((found["low"] > expected) | (found["high"] < expected)).any()
     assert missed <= 33  # 5 % of 400, and three standard deviations

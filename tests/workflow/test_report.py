@@ -7,7 +7,7 @@ import zipfile
 import pandas as pd
 import pytest
 
-from shapeline.statistics import known_games
+from shapeline.statistics import accuracy
 from tests.workflow.conftest import TINY
 
 pytestmark = pytest.mark.xdist_group("tiny")  # one run of the tiny configuration serves them all
@@ -40,9 +40,9 @@ def test_the_page_of_accuracy_is_made_where_it_is_asked_for(tiny):
 
 
 def test_the_page_of_accuracy_is_rendered_with_its_figures(fresh):
-    kept = [game for game in known_games.read() if game.name in ("cancer, logistic", "diabetes", "wine")]
+    kept = [game for game in accuracy.read() if game.name in ("cancer, logistic", "diabetes", "wine")]
     one = [dataclasses.replace(game, exact=game.exact[:1], stored=game.stored[:1]) for game in kept]
-    known_games.write(one, fresh.path / "workflow/shapeline/statistics/games.parquet")
+    accuracy.write(one, fresh.path / "workflow/shapeline/statistics/games.parquet")
     fresh.configure(TINY)
     fresh.snakemake("results/reports/accuracy.html", "--cores", "1", "--config", "accuracy=1", timeout=300)
     page = (fresh.path / "results/reports/accuracy.html").read_text()

@@ -2,7 +2,7 @@
 rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
-        trained_on=lambda w: paths.trained_on(CONFIG, w.experiment),
+        trained_on=lambda w: runs.trained_on(CONFIG, w.experiment),
         own=lambda w: dependencies.own(job_code.select_code(CONFIG, w.experiment)),
         script=script_file("select_instances"),
     output:
@@ -35,7 +35,7 @@ rule select_instances:
 rule evaluate_game:
     input:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        earlier=lambda w: paths.value_files(CONFIG, w.experiment, w.label, int(w.round)),
+        earlier=lambda w: runs.value_files(CONFIG, w.experiment, w.label, int(w.round)),
         own=lambda w: dependencies.own(
             job_code.attribute_code(CONFIG, w.experiment, w.label)
         ),
@@ -68,7 +68,7 @@ rule attribute:
     input:
         unpack(lambda w: model_inputs(w.experiment, w.label)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        values=lambda w: paths.value_files(CONFIG, w.experiment, w.label),
+        values=lambda w: runs.value_files(CONFIG, w.experiment, w.label),
         own=lambda w: dependencies.own(
             job_code.attribute_code(CONFIG, w.experiment, w.label)
         ),

@@ -14,15 +14,7 @@ from shapeline.workflow.job_environment import (
     make_interpreter_path_plain,
     release_stale_locks,
 )
-from shapeline.workflow import (
-    dependencies,
-    job_code,
-    jobs,
-    messages,
-    paths,
-    prune,
-    runs,
-)
+from shapeline.workflow import dependencies, job_code, jobs, messages, prune, runs
 
 
 def read_config(raw):
@@ -35,7 +27,7 @@ def read_config(raw):
         files = sorted(
             workflow.configfiles, key=workflow.overwrite_configfiles.__contains__
         )
-        loaded = paths.add_available_experiments(load(raw, files))
+        loaded = runs.add_available_experiments(load(raw, files))
         if (
             workflow.is_main_process
         ):  # a job on a cluster reads the configuration once more
@@ -117,7 +109,7 @@ def all_scores(experiment):
     return [
         file
         for label in runs.labels(CONFIG, experiment)
-        for file in paths.score_files(CONFIG, experiment, label)
+        for file in runs.score_files(CONFIG, experiment, label)
     ]
 
 
@@ -139,7 +131,7 @@ def dataset_files(experiment):
     """The prepared data of an experiment; none of a game or of prompts."""
     if CONFIG.experiments[experiment].has_no_data:
         return {}
-    files = paths.prepared(paths.dataset_of(CONFIG, experiment))
+    files = runs.prepared(runs.dataset_of(CONFIG, experiment))
     return {"arrays": files["arrays"], "dataset_card": files["card"]}
 
 
@@ -151,9 +143,9 @@ def model_inputs(experiment, label=None):
     return {
         **dataset_files(experiment),
         **(
-            paths.explained_files(CONFIG, experiment, label)
+            runs.explained_files(CONFIG, experiment, label)
             if label
-            else paths.model_files(CONFIG, model)
+            else runs.model_files(CONFIG, model)
         ),
         "user": job_code.user_files(CONFIG, experiment),
         "reference": job_code.reference_file(CONFIG, experiment),
@@ -162,17 +154,17 @@ def model_inputs(experiment, label=None):
 
 def training_inputs(model, training_seed):
     """What a model is trained on, whatever the seed."""
-    files = paths.prepared(CONFIG.models[model].dataset)
+    files = runs.prepared(CONFIG.models[model].dataset)
     return {
         **files,
-        "start": paths.start_file(CONFIG, model),
+        "start": runs.start_file(CONFIG, model),
         "own": dependencies.own(job_code.train_code(CONFIG, model)),
     }
 
 
 def model_card(experiment):
     model = CONFIG.experiments[experiment].model
-    return paths.model_files(CONFIG, model)["card"] if model else []
+    return runs.model_files(CONFIG, model)["card"] if model else []
 
 
 def metric_files(experiment, metrics):
@@ -201,5 +193,5 @@ def randomised_scores(experiment):
         file
         for label in runs.all_labels(CONFIG, experiment)
         if runs.split_label(label)[1]
-        for file in paths.score_files(CONFIG, experiment, label)
+        for file in runs.score_files(CONFIG, experiment, label)
     ]

@@ -19,7 +19,7 @@ rule fetch_source:
 
 rule prepare_dataset:
     input:
-        raw=lambda w: paths.raw_files(CONFIG, w.dataset),
+        raw=lambda w: runs.raw_files(CONFIG, w.dataset),
         own=lambda w: dependencies.own(job_code.prepare_code(CONFIG, w.dataset)),
         script=script_file("prepare_dataset"),
     output:

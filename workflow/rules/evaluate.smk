@@ -2,7 +2,7 @@
 rule measure:
     input:
         unpack(lambda w: model_inputs(w.experiment, w.label)),
-        scores=lambda w: paths.score_files(CONFIG, w.experiment, w.label),
+        scores=lambda w: runs.score_files(CONFIG, w.experiment, w.label),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         own=lambda w: metric_files(
             w.experiment, runs.model_metrics(CONFIG, w.experiment)
@@ -76,7 +76,7 @@ rule measure_scores:
 
 rule compare:
     input:
-        measured=lambda w: paths.measured_files(CONFIG, w.experiment),
+        measured=lambda w: runs.measured_files(CONFIG, w.experiment),
         script=script_file("compare"),
     output:
         compared=f"{RESULTS}/{{experiment}}/metrics/compared.parquet",

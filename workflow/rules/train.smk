@@ -1,6 +1,6 @@
 rule convert_weights:
     input:
-        raw=lambda w: paths.weights_file(CONFIG, w.model),
+        raw=lambda w: runs.weights_file(CONFIG, w.model),
         code=dependencies.sources("shapeline.models.torch_weights"),
         script=script_file("convert_weights"),
     output:
@@ -49,7 +49,7 @@ rule train_model:
 rule randomise_model:
     input:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
-        arrays=lambda w: paths.prepared(CONFIG.models[w.model].dataset)["arrays"],
+        arrays=lambda w: runs.prepared(CONFIG.models[w.model].dataset)["arrays"],
         own=lambda w: dependencies.own(job_code.randomise_code(CONFIG, w.model)),
         script=script_file("randomise_model"),
     output:

@@ -8,9 +8,9 @@ from shapeline.workflow import job_environment
 
 job_environment.start(snakemake)
 
-from shapeline.statistics import accuracy, known_games
+from shapeline.statistics import accuracy
 
 settings = snakemake.params.settings
-measured = accuracy.measure(known_games.read(), settings["repeats"], settings["seed"])
+measured = accuracy.measure(accuracy.read(), settings["repeats"], settings["seed"])
 table = pa.Table.from_pandas(measured, preserve_index=False)
 scores.write_table(snakemake.output[0], table, {"settings_digest": digest(settings), "repeats": settings["repeats"]})

@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution import addresses, value_store
+from shapeline.attribution import addresses, game_values
 from shapeline.attribution.context import ExplanationContext, load_backend, load_context, targets
+from shapeline.attribution.game_values import ValueStore
 from shapeline.attribution.row_store import Table, digest_of
 from shapeline.attribution.rows import STORED, StoredRows, explain_rows, shard
 from shapeline.attribution.run import Options
 from shapeline.attribution.settings import AttributionSettings
-from shapeline.attribution.value_store import ValueStore
 from shapeline.seeds import seed_of
 
 
@@ -106,7 +106,7 @@ class AttributionJob:
         if self.value_code and context.model:
             code = self.value_code(context.model.architecture, context.model.framework)
             keys.append(digest_of(addresses.value_facts(context, self.settings, [*behind, *code])))
-            table = Table(self._folder("values", keys[-1]), value_store.SCHEMA, growing=True)
+            table = Table(self._folder("values", keys[-1]), game_values.VALUES, growing=True)
             named = addresses.value_addresses(context.inputs(share), targets(share))
             options = dataclasses.replace(options, values=ValueStore(table), addresses=named)
         with Table(self._folder("scores", keys[0]), STORED) as table:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from shapeline.attribution.explanation import Explanation, blank
+from shapeline.attribution.game_values import ValueStore
 from shapeline.attribution.sampling import Answer, Batch, Rounds, Sampling, sample
-from shapeline.attribution.value_store import ValueStore
 from shapeline.datasets.loading import Dataset
 from shapeline.designs.design import Design
 from shapeline.designs.design import evaluations as evaluations_of

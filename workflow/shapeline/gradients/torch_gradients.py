@@ -1,13 +1,16 @@
 """Gradient attributions of a torch classifier."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
+from captum.attr import LayerGradCam
 from torch import nn
 
-from shapeline.gradients.cells import check, rows_of_a_pass
+from shapeline.errors import unsupported
+from shapeline.games.game import Game
+from shapeline.gradients.cells import check, checked_layer, describe_missing_map, halving, rows_of_a_pass, score_maps
 from shapeline.gradients.methods import Slope, bind
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalised
@@ -67,3 +70,111 @@ def open_slope(model: Classifier, inputs: np.ndarray, targets: np.ndarray) -> It
 saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expected_gradients, smooth_grad = bind(
     open_slope
 )
+
+
+# What captum says of a layer that the network never calls, and torch of one whose maps do not reach the output.
+UNUSED = ("did not obtain any outputs", "not have been used in the graph")
+
+
+@halving
+def grad_cam(
+    game: Game,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    layer: str | None = None,
+    signed: bool = False,
+) -> tuple[np.ndarray, int]:
+    """A layer's maps weighted by the mean of ∂ log p_target / ∂map over each, summed, and 0 where negative (eq. 1, 2).
+
+    Scores (n, d): means over the pixels of the upsampled map. layer: of `named_modules`, by default the last
+    convolution, of a transformer the tokens of its patches; signed: negative values are kept. Raises ShapelineError
+    for a layer without maps.
+    """
+    model = game.model
+    check(model, inputs, "torch")
+    modules = dict(model.module.named_modules())
+    convolutions = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)]
+    grid = patch_grid(model.module, inputs.shape[2:]) if inputs.ndim == 4 else None
+    if grid and (layer is None or isinstance(modules.get(layer), NORMS)):
+        layers = [layer] if layer else [name for name, part in modules.items() if isinstance(part, NORMS)]
+
+        def token_maps_of(part: slice) -> np.ndarray:
+            x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
+            return token_maps(model, x, target, layers, grid).cpu().numpy()
+
+        return score_maps(game, inputs, token_maps_of, signed), 1
+    layer = checked_layer(model, inputs, layer, modules, convolutions)
+    with differentiable(model.module):
+        cam = LayerGradCam(log_probs(model, tokens=False), modules[layer])
+
+        def maps_of(part: slice) -> np.ndarray:
+            x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
+            try:
+                weighted = cam.attribute(x, target)
+            except (AssertionError, RuntimeError) as error:
+                if not any(words in str(error) for words in UNUSED):
+                    raise
+                raise describe_missing_map(model, layer, convolutions) from error
+            if not isinstance(weighted, torch.Tensor) or weighted.ndim != 4:
+                raise describe_missing_map(model, layer, convolutions)
+            return weighted.detach()[:, 0].cpu().numpy()
+
+        return score_maps(game, inputs, maps_of, signed), 1
+
+
+NORMS = (nn.LayerNorm, nn.RMSNorm)
+POOLED = 2  # tokens that are read at the end: of the class, and of a teacher
+SPECIAL = 16  # tokens before those of the patches, at most: of the class, a teacher, registers
+
+
+def patch_grid(module: nn.Module, sides: Sequence[int]) -> tuple[int, int] | None:
+    """Return rows and columns of a transformer's patches, by its `patch` or its first convolution; None of another
+    network."""
+    parts = list(module.modules())
+    convolutions = [part for part in parts if isinstance(part, nn.Conv2d)]
+    if patch := getattr(module, "patch", None):
+        step = (patch, patch)
+    elif convolutions and any(isinstance(part, NORMS) for part in parts):
+        last = convolutions[-1]
+        step = last.stride if last.stride == last.kernel_size != (1, 1) else None
+    else:
+        step = None
+    return step and tuple(side // size for side, size in zip(sides, step, strict=True))
+
+
+def token_maps(
+    model: Classifier, x: torch.Tensor, target: torch.Tensor, layers: Sequence[str], grid: tuple[int, int]
+) -> torch.Tensor:
+    """Return patch tokens weighted by their mean derivative and summed, (n, rows, columns).
+
+    The last called layer counts whose patch tokens the class depends on; special tokens stand first. Raises
+    MethodFailure where the last tokens are not on the grid.
+    """
+    modules, seen = dict(model.module.named_modules()), []
+    patches = grid[0] * grid[1]
+    hooks = [
+        modules[layer].register_forward_hook(lambda _, given, out, layer=layer: seen.append((layer, out)))
+        for layer in layers
+    ]
+    try:
+        with differentiable(model.module):
+            of_target = log_probs(model, tokens=False)(x.requires_grad_()).gather(1, target[:, None]).sum()
+            outputs = [out for _, out in seen if isinstance(out, torch.Tensor) and out.requires_grad]
+            slopes = torch.autograd.grad(of_target, outputs, allow_unused=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for tokens, slope in zip(outputs[::-1], slopes[::-1], strict=True):
+        if slope is None or tokens.ndim != 3 or tokens.shape[1] <= POOLED:
+            continue
+        special = tokens.shape[1] - patches
+        if not 0 <= special <= SPECIAL:
+            break
+        if (slope[:, special:] != 0).any():
+            weights = slope[:, special:].mean(1, keepdim=True)
+            return (weights * tokens[:, special:]).sum(2).detach().view(-1, *grid)
+    raise unsupported(
+        f"grad_cam: '{model.architecture}' has no tokens of a grid of {grid[0]} x {grid[1]} patches in "
+        f"{'its last LayerNorm' if len(layers) > 1 else repr(layers[0]) if layers else 'a LayerNorm'} that the class "
+        "depends on; name a layer of maps, or use saliency or integrated_gradients",
+    )

@@ -345,7 +345,7 @@ METHODS = Registry(
             unit="output",
         ),
         "grad_cam": _define_gradient(
-            "{framework}_grad_cam:grad_cam", GradCam, one_sided="signed", gradients=1, data=("image",), unit="none"
+            "{framework}_gradients:grad_cam", GradCam, one_sided="signed", gradients=1, data=("image",), unit="none"
         ),
         "smooth_grad": _define_gradient(
             "{framework}_gradients:smooth_grad",

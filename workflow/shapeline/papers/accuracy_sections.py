@@ -17,8 +17,7 @@ from shapeline.report.formatting import number, two_digit_interval
 from shapeline.report.sections.common import top
 from shapeline.report.styling import WIDTH, Style, styled, styles
 from shapeline.statistics import accuracy
-from shapeline.statistics.accuracy import BASE, ESTIMATORS
-from shapeline.statistics.known_games import Game, Terms, read
+from shapeline.statistics.accuracy import BASE, ESTIMATORS, Game, Terms, read
 
 COLUMNS = 5
 

@@ -7,9 +7,9 @@ __getattr__, __dir__ = names_from(
     {
         "bounds": "Claim LEVEL ahead_of enough units intervals verdict variance_components variance_shares",
         "paired": "POWER SURE pivot_by_method pivot_by_repeat pairs holm needed order scale_to_range "
-        "compare_at_equal_error EqualMethods rate_of_equal_methods signed_rank_rejections",
+        "compare_at_equal_error EqualMethods rate_of_equal_methods signed_rank_rejections "
+        "ranks critical_difference cliques pooled_ranks kendall_w",
         "recommendation": "MARGIN Recommendation recommend behind_best",
-        "ranking": "ranks critical_difference cliques pooled_ranks kendall_w",
         "comparison": "compare",
         "folders": "compare_folders",
     },

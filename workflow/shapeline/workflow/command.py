@@ -122,7 +122,7 @@ def _load(asked: argparse.Namespace) -> Config:
     from snakemake.utils import update_config  # as Snakemake merges files
 
     from shapeline.config.validation import load
-    from shapeline.workflow.paths import add_available_experiments
+    from shapeline.workflow.runs import add_available_experiments
 
     named, folder = _named_files(asked), clone()
     os.chdir(folder or Path.cwd())

@@ -20,7 +20,7 @@ from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.threads import processors
-from shapeline.workflow import estimates, job_code, paths, runs
+from shapeline.workflow import estimates, job_code, runs
 from shapeline.workflow.dependencies import workflow_root
 from shapeline.workflow.devices import visible_devices
 from shapeline.workflow.estimates import amount, core_time
@@ -117,18 +117,18 @@ def data(config: Config) -> Iterator[tuple[str, str]]:
         instead = "" if config.data.offline else "; files are downloaded from their official addresses"
         yield f"data.mirror: folder {mirror} not found{instead}", ""
     for name in config.run:
-        for dataset in paths.datasets_of(config, name):
+        for dataset in runs.datasets_of(config, name):
             if dataset not in seen:
                 yield _whole(config, dataset), ""
         for source, file, place in estimates.downloads(config, name):
             if place not in seen:
                 yield _file(config, source, file, Path(place))
-        seen |= {*paths.datasets_of(config, name), *(place for _, _, place in estimates.downloads(config, name))}
-    yield from ((line, "") for line in paths.not_here(config))
+        seen |= {*runs.datasets_of(config, name), *(place for _, _, place in estimates.downloads(config, name))}
+    yield from ((line, "") for line in runs.not_here(config))
 
 
 def _whole(config: Config, dataset: str) -> str:
-    arrays = Path(paths.prepared(dataset)["arrays"])
+    arrays = Path(runs.prepared(dataset)["arrays"])
     entry = config.datasets[dataset]
     if arrays.exists():
         state = f"prepared, {format_bytes(arrays.stat().st_size)}"
@@ -189,7 +189,7 @@ def space(config: Config) -> Iterator[tuple[str, str]]:
         line = f"{' and '.join(folders)}: about {format_bytes(needed)} to be written, {format_bytes(free)} free"
         yield line, f"the disk is too small: {line}" if SPARE * needed > free else ""
     memory = psutil.virtual_memory().total
-    for dataset in sorted({dataset for name in config.run for dataset in paths.datasets_of(config, name)}):
+    for dataset in sorted({dataset for name in config.run for dataset in runs.datasets_of(config, name)}):
         needed = _estimate_memory(config, dataset)
         line = f"{dataset}: about {format_bytes(needed)} in memory, in each job that reads it"
         problem = f"the memory, {format_bytes(memory)}, is too small for {line}; make `size` smaller"
@@ -199,11 +199,11 @@ def space(config: Config) -> Iterator[tuple[str, str]]:
 
 def _count_missing_bytes(config: Config) -> dict[str, float]:
     """Bytes that are still to come, by folder."""
-    names = {dataset for name in config.run for dataset in paths.datasets_of(config, name)}
-    lacking = [name for name in names if not os.path.exists(paths.prepared(name)["arrays"])]
+    names = {dataset for name in config.run for dataset in runs.datasets_of(config, name)}
+    lacking = [name for name in names if not os.path.exists(runs.prepared(name)["arrays"])]
     files = {file[2]: file for name in config.run for file in estimates.downloads(config, name)}
     models = {config.experiments[name].model for name in config.run} - {None}
-    trained = sum(not os.path.exists(paths.model_files(config, model)["weights"]) for model in models)
+    trained = sum(not os.path.exists(runs.model_files(config, model)["weights"]) for model in models)
     pages = [name for name in config.run if not os.path.exists(f"{config.results}/reports/{name}.html")]
     return {
         "data/raw": estimates.missing_bytes(files.values()),
@@ -254,7 +254,7 @@ def measured_rate(config: Config, name: str) -> float | None:
     for label in runs.labels(config, name):
         if not METHODS[config.experiments[name].methods[label].method].is_design:
             continue
-        for file in filter(os.path.exists, paths.score_files(config, name, label)):
+        for file in filter(os.path.exists, runs.score_files(config, name, label)):
             rows = scores.read_table(file)
             evaluations += rows["evaluations"].sum()
             seconds += rows["seconds"].sum()

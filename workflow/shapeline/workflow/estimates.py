@@ -28,7 +28,7 @@ from shapeline.metrics.registry import METRICS
 from shapeline.models import pretrained_kinds
 from shapeline.models.registry import ARCHITECTURES
 from shapeline.models.training import settings_for
-from shapeline.workflow import job_code, paths, runs
+from shapeline.workflow import job_code, runs
 
 OWN_RATE = 5_000  # of a model of the user's own: a guess
 BACKWARD = 3  # a gradient takes as long as so many evaluations, and so does a step of training
@@ -75,13 +75,13 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
         asked += each * evaluations
         spent += each * seconds + jobs_per_shard * runs.shards(config, name) * start
     measured = estimate_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
-    jobs = len(paths.measured_files(config, name)) + 1
+    jobs = len(runs.measured_files(config, name)) + 1
     return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
 
 
 def explanations(config: Config, name: str) -> int:
     """Explanations by a label in a repeat: of instances, or of each label of those that have several."""
-    chosen, dataset = config.experiments[name].instances, paths.dataset_of(config, name)
+    chosen, dataset = config.experiments[name].instances, runs.dataset_of(config, name)
     if dataset is None:  # only a game itself tells its outputs
         return 1
     count, source, card = chosen.number, source_of(config.datasets[dataset]), card_of(dataset)
@@ -164,7 +164,7 @@ def estimate_run(config: Config) -> tuple[float, float]:
         if entry.model:
             models[entry.model] = max(entry.training_seeds, models.get(entry.model, 1))
     prepared = (
-        len({dataset for name in config.run for dataset in paths.datasets_of(config, name)}) * JOB_SECONDS["torch"]
+        len({dataset for name in config.run for dataset in runs.datasets_of(config, name)}) * JOB_SECONDS["torch"]
     )
     seconds = (
         sum(cost.seconds for cost in costs)
@@ -240,14 +240,14 @@ def input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
 
 def card_of(dataset: str) -> dict:
     """The card of a prepared dataset, {} where there is none."""
-    file = paths.prepared(dataset)["card"]
+    file = runs.prepared(dataset)["card"]
     return document(file) if os.path.exists(file) else {}
 
 
 def downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile, str]]:
     """Source, official file and its place, of what an experiment's data and model's weights are read from."""
     experiment = config.experiments[name]
-    for entry in (config.datasets[dataset] for dataset in paths.datasets_of(config, name)):
+    for entry in (config.datasets[dataset] for dataset in runs.datasets_of(config, name)):
         if entry.path is None and entry.source in SOURCES:
             for file in registry.remote_files(entry.source):
                 yield entry.source, file, f"data/raw/{entry.source}/{file.name}"
@@ -299,7 +299,7 @@ def _features(config: Config, name: str, entry) -> float:
     if texts := experiment.instances.texts:
         sentences = [each for text in texts for each in ([text] if isinstance(text, str) else text)]
         return sum(len(each.split()) for each in sentences) / len(texts)
-    dataset = paths.dataset_of(config, name)
+    dataset = runs.dataset_of(config, name)
     if dataset is None:
         return UNKNOWN
     shape = input_shape(config, dataset)
@@ -323,6 +323,6 @@ def _points(config: Config, name: str, label: str) -> float:
     """Seconds that a method of labelled points takes for an instance."""
     if "labelled points" not in METHODS[config.experiments[name].methods[label].method].needs:
         return 0.0
-    dataset = paths.dataset_of(config, name)
+    dataset = runs.dataset_of(config, name)
     shape = input_shape(config, dataset)
     return records(config, dataset) * math.prod(shape or (UNKNOWN,)) / POINTS

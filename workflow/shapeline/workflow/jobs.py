@@ -18,26 +18,24 @@ from shapeline.seeds import digest
 from shapeline.versions import list_versions
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.dependencies import PACKAGE, add_code_digest, sources
-from shapeline.workflow.paths import (
-    compared_files,
-    datasets_of,
-    measured_file,
-    measured_files,
-    model_files,
-    prepared,
-    score_files,
-    value_files,
-)
 from shapeline.workflow.runs import (
     all_labels,
+    compared_files,
     count_trainings,
+    datasets_of,
     labels,
+    measured_file,
+    measured_files,
     metric_names,
+    model_files,
     model_metrics,
     name_training,
     pages,
+    prepared,
+    score_files,
     score_metrics,
     split_label,
+    value_files,
     variants,
 )
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from shapeline.config.types import Config
 from shapeline.errors import ShapelineError
 from shapeline.versions import differing
-from shapeline.workflow import estimates, paths, runs
+from shapeline.workflow import estimates, runs
 
 TARGETS = {"all", "fetch", "train", "scores", "metrics", "report"}  # and every experiment: what a user can ask for
 log = logging.getLogger("snakemake.logging")
@@ -24,7 +24,7 @@ def show(lines: Iterable[str]) -> None:
 def show_start(config: Config, gpus_requested: bool) -> None:
     """Show what a user should know before the jobs run."""
     cpu = ["No GPU is visible on this machine: running on the CPU."] if gpus_requested else []
-    show([*paths.not_here(config), *estimates.memory_lines(config), *version_lines(config), *cpu])
+    show([*runs.not_here(config), *estimates.memory_lines(config), *version_lines(config), *cpu])
 
 
 def show_success(config: Config, index: str, outputs: Collection[str], experiments: Collection[str | None]) -> None:
@@ -42,7 +42,7 @@ def version_lines(config: Config) -> list[str]:
         files = {
             path: label
             for label in runs.all_labels(config, experiment)
-            for path in paths.score_files(config, experiment, label)
+            for path in runs.score_files(config, experiment, label)
         }
         versions, rows_of = {}, {}
         for path in filter(os.path.exists, files):
@@ -78,7 +78,7 @@ def flagged_lines(config: Config, asked: Collection[str | None]) -> list[str]:
         for label in runs.labels(config, experiment):
             rows = [
                 row
-                for path in filter(os.path.exists, paths.score_files(config, experiment, label))
+                for path in filter(os.path.exists, runs.score_files(config, experiment, label))
                 for row in parquet.read_table(path, columns=["status", "warning"]).to_pylist()
             ]
             failed = sum(row["status"] != "ok" for row in rows)

@@ -1,11 +1,17 @@
-"""What is in a run: labels in their order, derived models, metrics, shards, datasets."""
+"""What is in a run, labels, models, metrics, shards and datasets, and where its files are."""
 
-from shapeline.config.derived import dataset_of, evaluation_shards_of, shards_of
+from pathlib import Path
+
+from shapeline.config.derived import dataset_of as dataset_name
+from shapeline.config.derived import evaluation_shards_of, shards_of
 from shapeline.config.types import Config
-from shapeline.datasets.registry import is_published
+from shapeline.datasets import records
+from shapeline.datasets.registry import SOURCES, WEIGHTS, is_published
+from shapeline.datasets.sources import expand, is_address
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
+from shapeline.workflow.dependencies import as_inputs
 
 RANDOMISED = "@randomised"  # after a label: its scores of the randomised models
 
@@ -95,7 +101,122 @@ def evaluation_rounds(config: Config, experiment: str, label: str) -> int:
 
 def pages(config: Config) -> list[str]:
     """The pages of a run that are of no experiment, beside the index: none where all data and games are the user's."""
-    names = {dataset_of(config, config.experiments[experiment]) for experiment in config.run}
+    names = {dataset_name(config, config.experiments[experiment]) for experiment in config.run}
     if not any(is_published(config.datasets[name].source) for name in names - {None}):
         return []
     return ["theory", "accuracy"] if config.estimator_benchmark else ["theory"]
+
+
+def prepared(dataset: str) -> dict[str, str]:
+    return {name: f"data/prepared/{dataset}/{file}" for name, file in (("arrays", "arrays.npz"), ("card", "card.json"))}
+
+
+def raw_files(config: Config, dataset: str) -> list[str]:
+    """The files that the dataset is read from: local ones where its `path` names them, else fetched ones."""
+    entry = config.datasets[dataset]
+    source = SOURCES.get(entry.source)
+    if entry.path is None:
+        return [f"data/raw/{entry.source}/{file.name}" for file in source.files] if source else []
+    path = expand(entry.path)
+    if source and source.local and path.is_dir():  # an image more or less shows in the time of its own folder alone
+        return as_inputs([str(path), *sorted(map(str, path.rglob("*/")))])
+    in_folder = source and (path.is_dir() or (source.subsets and path.is_file()))
+    return as_inputs(map(str, records.local_files(source, path).values()) if in_folder else [str(path)])
+
+
+def score_files(config: Config, experiment: str, label: str) -> list[str]:
+    n = shards(config, experiment)
+    return [f"{config.results}/{experiment}/scores/{label}/{i}-of-{n}.parquet" for i in range(n)]
+
+
+def value_files(config: Config, experiment: str, label: str, rounds: int | None = None) -> list[str]:
+    """Return the files of a game's values that other jobs evaluate for a label; of the first rounds, or of all."""
+    label, randomised = split_label(label)
+    entry = config.experiments[experiment]
+    if not entry.game or randomised:
+        return []
+    n = evaluation_shards_of(config, entry)
+    every = range(evaluation_rounds(config, experiment, label) if rounds is None else rounds)
+    folder = f"{config.results}/{experiment}/values/{label}"
+    return [f"{folder}/{number}.{i}-of-{n}.parquet" for number in every for i in range(n)]
+
+
+def measured_file(config: Config, experiment: str, label: str) -> str:
+    """Return the path of a label's measurements by the metrics that evaluate the model."""
+    return f"{config.results}/{experiment}/metrics/measured/{label}.parquet"
+
+
+def measured_files(config: Config, experiment: str) -> list[str]:
+    """Return the paths of all measurements of an experiment."""
+    by_model = labels(config, experiment) if model_metrics(config, experiment) else []
+    by_scores = [f"{config.results}/{experiment}/metrics/measured.parquet"] * bool(score_metrics(config, experiment))
+    return [*(measured_file(config, experiment, label) for label in by_model), *by_scores]
+
+
+def compared_files(config: Config, experiment: str) -> list[str]:
+    """Return the path of the means and intervals of all labels; none where nothing is measured."""
+    return [f"{config.results}/{experiment}/metrics/compared.parquet"] * bool(metric_names(config, experiment))
+
+
+def model_files(config: Config, model: str) -> dict[str, str]:
+    folder = f"{config.results}/models/{model}"
+    return {"weights": f"{folder}/weights.safetensors", "card": f"{folder}/card.json"}
+
+
+def explained_files(config: Config, experiment: str, label: str) -> dict[str, list[str]]:
+    """Return the weights and the cards of the models that one job explains by a label, or measures it on."""
+    files = [model_files(config, name) for name in explained_models(config, experiment, label)]
+    return {"weights": [each["weights"] for each in files], "cards": [each["card"] for each in files]}
+
+
+def weights_file(config: Config, model: str) -> list[str]:
+    """Return the file of weights that training starts from, fetched or the user's own; none for random weights."""
+    named = config.models[model].weights
+    if named in WEIGHTS:
+        return [f"data/raw/weights/{WEIGHTS[named].name}"]
+    return as_inputs([str(expand(named))]) if named else []
+
+
+def start_file(config: Config, model: str) -> list[str]:
+    """The same weights as safetensors, which training reads."""
+    return [f"{config.results}/models/{model}/start.safetensors"] if config.models[model].weights else []
+
+
+def dataset_of(config: Config, experiment: str) -> str | None:
+    return dataset_name(config, config.experiments[experiment])
+
+
+def datasets_of(config: Config, experiment: str) -> list[str]:
+    """The experiment's dataset and, where it is another, the one that its model is trained on."""
+    entry = config.experiments[experiment]
+    trained_on = [config.models[entry.model].dataset] if entry.model else []
+    return list(dict.fromkeys(filter(None, [dataset_of(config, experiment), *trained_on])))
+
+
+def trained_on(config: Config, experiment: str) -> list[str]:
+    """The card of the data that the experiment's model is trained on, where these are other data than the explained."""
+    return [prepared(name)["card"] for name in datasets_of(config, experiment)[1:]]
+
+
+def add_available_experiments(config: Config) -> Config:
+    """Return the configuration with the experiments of `run_if_available` whose files are in a mirror or `path`."""
+    more = [name for name in config.run_if_available if name not in config.run and not _find_missing(config, name)]
+    return config.model_copy(update={"run": [*config.run, *dict.fromkeys(more)]}) if more else config
+
+
+def not_here(config: Config) -> list[str]:
+    """A line for each experiment of `run_if_available` that is not under `run`, with the file that keeps it out."""
+    left = {name: _find_missing(config, name) for name in config.run_if_available if name not in config.run}
+    return [f"not in this run: {name}, for {problem}" for name, problem in left.items() if problem]
+
+
+def _find_missing(config: Config, experiment: str) -> str:
+    """What is not here of the files that an experiment's data are read from; "" where all are."""
+    mirror = config.data.mirror
+    folder = expand(mirror) if mirror and not is_address(mirror) else None
+    for dataset in datasets_of(config, experiment):
+        fetched = folder if config.datasets[dataset].path is None else None
+        for file in map(Path, raw_files(config, dataset)):
+            if not (file.exists() or (fetched and (fetched / file.parent.name / file.name).exists())):
+                return f"{file} is not here"
+    return ""

@@ -12,12 +12,11 @@ from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
 from shapeline.report.criteria import Evidence
 from shapeline.report.elements import mark_method, width_of
 from shapeline.report.experiment import ceiling, scalars
-from shapeline.report.figures import costs
-from shapeline.report.figures.costs import wide
-from shapeline.report.figures.lines import BEST_DASH, best_first
+from shapeline.report.figures import lines
+from shapeline.report.figures.lines import BEST_DASH, best_first, wide
 from shapeline.report.formatting import equals, number
 from shapeline.report.styling import WIDTH, Style, styled
-from shapeline.statistics import paired, ranking
+from shapeline.statistics import paired
 
 
 class Panel(NamedTuple):
@@ -132,7 +131,7 @@ def dot_panel(
 
 
 def average_ranks(answer: Evidence) -> pd.DataFrame:
-    average, critical, _ = ranking.critical_difference(answer.values, answer.criterion.better)
+    average, critical, _ = paired.critical_difference(answer.values, answer.criterion.better)
     return average.rename("average_rank").rename_axis("method").reset_index().assign(critical_difference=critical)
 
 
@@ -179,35 +178,35 @@ def cost_plane(
     for axes, place in zip(every, there, strict=True):
         drawn, spent = panels[place], spent_on[place].reindex(panels[place].index).to_numpy(float)
         if place == 0:
-            costs.evaluations_axis(axes, spent.max())
+            lines.evaluations_axis(axes, spent.max())
         else:
             axes.set_xscale("log")
             axes.set_xlim(spent.min() / 1.5, spent.max() * 2.5)
             axes.set_xlabel("seconds per instance (logarithmic)")
-        if answer.criterion.better == "lower" and costs.wide(drawn):
+        if answer.criterion.better == "lower" and lines.wide(drawn):
             axes.set_yscale("log")
         means = drawn["mean"].to_numpy()
         by_cost = np.lexsort([-sign * means, spent])
         leads = by_cost[sign * means[by_cost] >= np.maximum.accumulate(sign * means[by_cost])]
         axes.plot(spent[leads], means[leads], color=PALE, linewidth=1.2, zorder=0)
         for across, (label, row) in zip(spent, drawn.iterrows(), strict=True):
-            costs.draw_point(axes, across, row, styles[label])
-        costs.hide_small_ticks(axes)
+            lines.draw_point(axes, across, row, styles[label])
+        lines.hide_small_ticks(axes)
         axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.criterion.better} is better")
     for axes, place in zip(every, there, strict=True):  # when all is drawn, for names are placed in the final layout
-        costs.name_points(axes, spent_on[place].reindex(panels[place].index).to_numpy(float), panels[place], styles)
+        lines.name_points(axes, spent_on[place].reindex(panels[place].index).to_numpy(float), panels[place], styles)
     return drawing
 
 
 @styled
 def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None:
     """Average ranks on a line, methods named left and right, a bar over each group within the critical difference."""
-    average, critical, p = ranking.critical_difference(answer.values, answer.criterion.better)
+    average, critical, p = paired.critical_difference(answer.values, answer.criterion.better)
     k = len(average)
     if k < 3:
         return None
     half = (k + 1) // 2
-    groups = ranking.cliques(average, critical)
+    groups = paired.cliques(average, critical)
     top = 1.0 + 0.34 * (len(groups) + 1)
     drawing = Figure(figsize=(WIDTH, 0.62 + 0.24 * (half + 1.6 * top)))
     axes = drawing.add_axes((0.005, 0.01, 0.99, 0.98))

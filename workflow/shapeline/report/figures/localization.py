@@ -16,9 +16,8 @@ from shapeline.report.colours import FIRST, MIDDLE, QUIET, SECOND
 from shapeline.report.elements import HTML, figure, heading, join_parts
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
-from shapeline.report.figures.costs import name_points
 from shapeline.report.figures.dots import Panel, dot_panel
-from shapeline.report.figures.lines import line_of
+from shapeline.report.figures.lines import line_of, name_points
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
 from shapeline.report.styling import FEW, WIDTH, Style, styled

@@ -22,9 +22,8 @@ from shapeline.report.elements import (
     table,
 )
 from shapeline.report.experiment import Results, ceiling, scalars
-from shapeline.report.figures.costs import error_by_cost, tabulate_costs
 from shapeline.report.figures.dots import areas, errors
-from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves
+from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves, error_by_cost, tabulate_costs
 from shapeline.report.formatting import explain_unit, number, share
 from shapeline.report.styling import FEW, styles_of
 from shapeline.report.tables import CUT

@@ -12,7 +12,7 @@ from shapeline.report import styling
 from shapeline.report.criteria import ANY, LEGEND, PASSES, Evidence, name_budgets, name_verdict
 from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
-from shapeline.report.figures import costs
+from shapeline.report.figures import lines
 from shapeline.report.figures.dots import average_ranks, cost_plane, rank_diagram
 from shapeline.report.formatting import (
     ends,
@@ -27,7 +27,7 @@ from shapeline.report.formatting import (
     within,
 )
 from shapeline.report.sections import common, robustness
-from shapeline.statistics import paired, ranking
+from shapeline.statistics import paired
 from shapeline.statistics.paired import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
 
@@ -282,7 +282,7 @@ def _costs(answer: Evidence, results: Results, alt: str) -> HTML | None:
         f"{answer.criterion.title}. Means with 95 % intervals against their cost; "
         f"{'lower' if answer.criterion.better == 'lower' else 'upper'} left is better. The line joins the methods that "
         "no cheaper method beats. A gradient counts as three evaluations. Seconds are means over instances.",
-        numbers=costs.tabulate_costs(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
+        numbers=lines.tabulate_costs(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
     )
 
 
@@ -307,7 +307,7 @@ def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
         return None
     means = pd.DataFrame({answer.criterion.short: answer.values[common].mean() for answer in evidence})
     signs = np.array([1 if answer.criterion.better == "lower" else -1 for answer in evidence])
-    agreement = ranking.kendall_w((means * signs).to_numpy().T)
+    agreement = paired.kendall_w((means * signs).to_numpy().T)
     ranks = (means * signs).rank(method="min").astype(int)
     ranks = ranks.loc[ranks.mean(axis=1).sort_values(kind="stable").index]
     shown = pd.DataFrame(

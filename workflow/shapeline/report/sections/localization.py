@@ -12,8 +12,8 @@ from shapeline.report.colours import signs
 from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, missing, note, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
-from shapeline.report.figures.costs import tabulate_costs
 from shapeline.report.figures.dots import Panel, dot_panel, name_rows
+from shapeline.report.figures.lines import tabulate_costs
 from shapeline.report.figures.localization import (
     CEILINGS,
     COLUMNS,

@@ -17,11 +17,11 @@ from shapeline.report.criteria import (
 )
 from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars, stopping
-from shapeline.report.figures.costs import done_by_evaluations
 from shapeline.report.figures.dots import training_plot
+from shapeline.report.figures.lines import done_by_evaluations
 from shapeline.report.formatting import ends, enumerated, format_count, number, share, within
 from shapeline.report.styling import Style, styles_of
-from shapeline.statistics import bounds, paired, ranking
+from shapeline.statistics import bounds, paired
 from shapeline.statistics.recommendation import Recommendation, recommend
 
 
@@ -38,7 +38,7 @@ def compare_training_seeds(answer: Evidence, results: Results, styles: Mapping[s
         )
     lost = seeds - len(means)
     partly = [label for label in answer.values if label not in means]
-    agreement = ranking.kendall_w((means if answer.criterion.better == "lower" else -means).to_numpy())
+    agreement = paired.kendall_w((means if answer.criterion.better == "lower" else -means).to_numpy())
     best = {paired.order(means.loc[[training]], answer.criterion.better)[0] for training in means.index}
     leaders = f"{best.pop()} is best in all" if len(best) == 1 else f"the best differs: {enumerated(sorted(best))}"
     return join_parts(

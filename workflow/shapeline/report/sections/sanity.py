@@ -14,7 +14,7 @@ from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
 from shapeline.report.formatting import number, two_digit_interval, two_digits
 from shapeline.report.styling import WIDTH, Style, styled
-from shapeline.statistics import ranking
+from shapeline.statistics import paired
 
 AREA = "deletion_auc"
 PANELS = {
@@ -62,7 +62,7 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
         for label, row in ranks.iterrows()
     )
     leads = {name: known[name].idxmin() for name in known}
-    agreement = two_digits(ranking.kendall_w(known.to_numpy().T))
+    agreement = two_digits(paired.kendall_w(known.to_numpy().T))
     finding = f"{_leaders(leads)} Kendall's W = {agreement} over {len(known)} methods and "
     return join_parts(
         figure(
