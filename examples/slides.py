@@ -30,10 +30,7 @@ def crops(path: str, held_out: int) -> dict:
         for crop in records["inputs"]
     ]
     inputs = np.moveaxis(np.stack([np.asarray(crop) for crop in small]), 3, 1)
-    return {
-        **{key: records[key] for key in ("labels", "class_names", "split")},
-        "inputs": np.ascontiguousarray(inputs),
-    }
+    return {**{key: records[key] for key in ("labels", "class_names", "split")}, "inputs": np.ascontiguousarray(inputs)}
 
 
 def slides(path: str, held_out: int) -> dict:

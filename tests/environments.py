@@ -65,10 +65,7 @@ ENVIRONMENTS = {
     "folder-shapeline": Environment("a folder named `shapeline`", folder="shapeline"),
     "folder-odd": Environment("a folder with a space, a quote and `é`", folder="é a'q/shapeline"),
     "wheel": Environment(
-        "only the wheel, in an empty folder",
-        install=(("install", "{wheel}[torch,workflow]"),),
-        suite=False,
-        wheel=True,
+        "only the wheel, in an empty folder", install=(("install", "{wheel}[torch,workflow]"),), suite=False, wheel=True
     ),
     "core": Environment("only the core, without extras", install=(("install", "{wheel}"),), suite=False, wheel=True),
 }

@@ -125,11 +125,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             {"method": "sample_interactions", "budget": 300, "features": {"kind": "patch", "size": 10}},
             ["methods.k.features: sample_interactions scores pairs of the experiment's features; remove the key"],
         ),
-        (
-            "experiments.crosses.methods.k",
-            {"method": "sample_interactions"},
-            ["scores all pairs and d =", "above 256"],
-        ),
+        ("experiments.crosses.methods.k", {"method": "sample_interactions"}, ["scores all pairs and d =", "above 256"]),
         (
             "experiments.crosses.methods.k",
             {"method": "shapley_interactions"},

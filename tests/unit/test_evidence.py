@@ -255,10 +255,7 @@ def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
     some = dataclasses.replace(one, seconds=pd.Series({"exact": 0.007, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert "faster than exact" in evidence.advices(some, results)[evidence.SECONDS][1]
     assert "With time as the cost, among methods faster than exact: lime (" in evidence.answers([some], results)[0][1]
-    for other in (
-        slow,
-        dataclasses.replace(slow, truth=None),
-    ):  # none is left out, or there are no exact values
+    for other in (slow, dataclasses.replace(slow, truth=None)):  # none is left out, or there are no exact values
         assert "faster than" not in str(evidence.advices(other, results))
 
 

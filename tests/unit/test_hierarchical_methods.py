@@ -425,10 +425,7 @@ SUPERPIXELS = {"kind": "superpixel", "segments": 8}
         ),
         ({"methods": {"a": {"method": "lime", "features": {"kind": "patch", "size": 9}}}}, "larger than the image"),
         ({"methods": {"a": {"method": "lime", "features": {"kind": "word"}}}}, "unknown kind 'word'"),
-        (
-            {"methods": {"a": {"method": "lime", "features": {"kind": "patch", "size": 4}, "budget": 0.1}}},
-            "at d = 4",
-        ),
+        ({"methods": {"a": {"method": "lime", "features": {"kind": "patch", "size": 4}, "budget": 0.1}}}, "at d = 4"),
         ({"timing": "per_instance", "cache": True}, "remove cache"),
         ({"timing": "each"}, "unknown value 'each'"),
     ],
@@ -444,7 +441,7 @@ def test_settings_and_code_of_a_job():
             "a": {"method": "h_shap", "min_size": 2},
             "b": {"method": "lime", "features": SUPERPIXELS, "budget": 5.0},
             "c": {"method": "lime"},
-        },
+        }
     )
     loaded = validation.load(chosen)
     settings = attribute_settings(loaded, "e", "b")

@@ -161,9 +161,7 @@ def test_beside_a_model_its_methods_and_curves_are_there(tmp_path):
     results = experiment.load(**build_of_a_model(tmp_path, "table", ("exact", "lime", "random")))
     entry = {"method": "mim", "family": "data", "parameters": {}, "is_control": False}
     results = dataclasses.replace(
-        results,
-        labels={"mim": entry, **results.labels},
-        scores={"mim": results.scores["exact"], **results.scores},
+        results, labels={"mim": entry, **results.labels}, scores={"mim": results.scores["exact"], **results.scores}
     )
     assert sections_influence.data_labels(results) == ["mim"]
     text = shown(sections_influence.model_section(results).data)

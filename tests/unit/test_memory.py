@@ -40,10 +40,7 @@ ASKED = {
     "grad_cam": {},
     "deep_lift": {},
 }
-MODULES = {
-    "torch": {"deep_lift": torch_deep_lift},
-    "tensorflow": {},
-}
+MODULES = {"torch": {"deep_lift": torch_deep_lift}, "tensorflow": {}}
 OTHERS = {"torch": torch_gradients, "tensorflow": tf_gradients}
 CASES = [(name, method) for name in MODULES for method in ASKED if name == "torch" or method != "deep_lift"]
 

@@ -44,7 +44,7 @@ CONFIG = {
             "features": {"kind": "column"},
             "methods": {"kernel": {"method": "kernel_shap"}, "random": {"method": "random"}},
             "metrics": {"log_odds": {}},
-        },
+        }
     },
 }
 # Configuration mistakes: what they are, the key, and its value.

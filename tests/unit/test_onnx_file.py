@@ -95,12 +95,7 @@ def test_what_does_not_fit_is_one_line(file, tmp_path):
     from onnx import TensorProto
 
     cases = [
-        (
-            file,
-            {"shape": ("rows", 3), "weights": np.ones((3, 3), np.float32)},
-            {},
-            r"shape \(3,\).*have \(2,\)",
-        ),
+        (file, {"shape": ("rows", 3), "weights": np.ones((3, 3), np.float32)}, {}, r"shape \(3,\).*have \(2,\)"),
         (file, {"shape": (1, 2)}, {}, "batches of 1 alone; export it with a dynamic first dimension"),
         (file, {"inputs": 2}, {}, r"takes 2 inputs \(x0, x1\)"),
         (file, {}, {"classes": ["a", "b"]}, "has 3 classes and the dataset 2"),

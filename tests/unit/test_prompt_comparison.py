@@ -96,10 +96,7 @@ def test_without_exact_values_the_deletion_auc_decides():
 
 def test_few_coalitions_of_a_linear_game_have_an_error_per_part():
     found = shapeline.explain_generation(
-        lambda prompts: [float(len(text.split())) for text in prompts],
-        " ".join(WORDS),
-        features="word",
-        evaluations=12,
+        lambda prompts: [float(len(text.split())) for text in prompts], " ".join(WORDS), features="word", evaluations=12
     )
     assert found.method == "gp_shapley" and found.standard_error.shape == (5,) and "1" in repr(found)
 

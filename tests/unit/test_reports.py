@@ -26,12 +26,7 @@ REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
 LABELS = {"image": tuple(METHODS), "table": ("exact", "kernel_shap", "sample_shapley", "lime", "occlusion", "random")}
 SECTIONS = ["Explanations", "Instances", "Comparison", "Robustness", "How to read this report"]
 SECTIONS += ["Diagnostics", "Model and data", "Provenance"]
-PARTS = [
-    "Importance over",
-    "Deletion and insertion",
-    "Error to the exact values",
-    "Agreement between methods",
-]
+PARTS = ["Importance over", "Deletion and insertion", "Error to the exact values", "Agreement between methods"]
 PICTURES = ["Masked images", "Misclassified images", "Mean maps"]
 
 

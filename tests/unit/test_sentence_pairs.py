@@ -140,13 +140,7 @@ def test_what_is_no_pair_is_one_line(model, cut):
     refused("its sentences are not parted by the first separator", [("a [SEP] film", "bad")])
     # In the second sentence it is a word as any.
     typed = shapeline.explain(model, [("a film", "bad [SEP] film")], "occlusion", tokenizer=cut)
-    assert typed.feature_names == (
-        "a",
-        "film",
-        "bad",
-        "[SEP]",
-        "film",
-    )
+    assert typed.feature_names == ("a", "film", "bad", "[SEP]", "film")
 
 
 # ----------------------------------------------------------------------------------------------------- the workflow
@@ -195,9 +189,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
 
 def test_the_page_shows_both_sentences_apart(table, monkeypatch):
     results = SimpleNamespace(
-        dataset_card={"unit": "word", "classes": ["negative", "positive"], "vocabulary": []},
-        scores={},
-        settings={},
+        dataset_card={"unit": "word", "classes": ["negative", "positive"], "vocabulary": []}, scores={}, settings={}
     )
     picked = pd.DataFrame(
         {"instance": [3], "label": [0], "prediction": [1], "probability": [0.9], "text": ["a" + tokenizer.PAIR + "b c"]}

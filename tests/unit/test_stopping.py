@@ -167,8 +167,7 @@ def games_in_order(tables):
 
 
 @pytest.mark.parametrize(
-    ("method", "error", "least"),
-    [("kernel_shap", 0.1, 0.92), ("sample_shapley", 0.4, 0.9), ("gp_shapley", 0.1, 0.92)],
+    ("method", "error", "least"), [("kernel_shap", 0.1, 0.92), ("sample_shapley", 0.4, 0.9), ("gp_shapley", 0.1, 0.92)]
 )
 def test_the_predicted_error_holds_when_it_decides(method, error, least):
     # A hard game: log-probabilities of a network that is sure, whose errors have long tails.

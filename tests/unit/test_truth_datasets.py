@@ -458,10 +458,7 @@ def test_a_box_file_that_names_a_missing_picture(tmp_path, source, gone, told):
 
 @pytest.mark.parametrize(
     ("source", "name"),
-    [
-        ("malaria", "malaria/images/c.png"),
-        ("lisa", "daySequence1/daySequence1/frames/daySequence1--00004.jpg"),
-    ],
+    [("malaria", "malaria/images/c.png"), ("lisa", "daySequence1/daySequence1/frames/daySequence1--00004.jpg")],
 )
 def test_a_picture_that_cannot_be_decoded(tmp_path, source, name):
     content = OFFICIAL[source]()

@@ -19,7 +19,7 @@ def own_pictures(folder) -> dict:
     return {
         "run": ["pets"],
         "datasets": {
-            "pets": {"source": "image_folder", "path": str(folder), "size": [16, 16], "on_decode_error": "skip"},
+            "pets": {"source": "image_folder", "path": str(folder), "size": [16, 16], "on_decode_error": "skip"}
         },
         "models": {"cnn": {"dataset": "pets", "architecture": "digits_cnn", "training": {"epochs": 30}}},
         "experiments": {

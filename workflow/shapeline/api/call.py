@@ -3,15 +3,7 @@
 from collections.abc import Sequence
 
 from shapeline.api.case import CallOptions, case_of
-from shapeline.api.choice import (
-    ALWAYS_EXACT,
-    AUTO,
-    automatic,
-    checked_settings,
-    seed_by,
-    settle_spending,
-    spent_on,
-)
+from shapeline.api.choice import ALWAYS_EXACT, AUTO, automatic, checked_settings, seed_by, settle_spending, spent_on
 from shapeline.api.explanation import Explanation
 from shapeline.errors import reported_extras
 from shapeline.games.features import Features

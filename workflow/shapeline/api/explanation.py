@@ -211,10 +211,7 @@ class Explanation(Record):
         if values is not None:
             named["value"] = values.to_numpy(dtype=object).ravel()
         half = np.full(inside.shape, np.nan) if self.standard_error is None else LEVEL * self.standard_error
-        named |= {
-            "score": self.scores.reshape(len(self), -1)[inside],
-            "half": half.reshape(inside.shape)[inside],
-        }
+        named |= {"score": self.scores.reshape(len(self), -1)[inside], "half": half.reshape(inside.shape)[inside]}
         return pd.DataFrame(named).infer_objects()
 
     def interactions(self) -> pd.DataFrame:

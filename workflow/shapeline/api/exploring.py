@@ -127,15 +127,7 @@ def _instances(first, kind: str, shared: bool) -> list[Instance]:
             own["image"] = to_data_uri(_tones(images[place]))
             own |= {} if shared else {"cells": about.features[place].cells[0]}
         facts = {"prediction": number(full, 4, whole=False)} if about.value == "prediction" else {"explained": target}
-        listed.append(
-            Instance(
-                id=name,
-                base=float(first.value_empty[place]),
-                full=full,
-                **facts,
-                **own,
-            )
-        )
+        listed.append(Instance(id=name, base=float(first.value_empty[place]), full=full, **facts, **own))
     return listed
 
 

@@ -7,29 +7,14 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from shapeline.api.choice import (
-    ALWAYS_EXACT,
-    AUTO,
-    automatic,
-    check_spending,
-    checked_settings,
-    seed_by,
-    spent_on,
-)
+from shapeline.api.choice import ALWAYS_EXACT, AUTO, automatic, check_spending, checked_settings, seed_by, spent_on
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import GAME, ONE
 from shapeline.api.progress import AFTER, is_watched
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
-from shapeline.attribution.set_game import (
-    Evaluation,
-    OutputGame,
-    Values,
-    check_outputs,
-    names_of,
-    number_of_jobs,
-)
+from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_outputs, names_of, number_of_jobs
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features

@@ -55,8 +55,4 @@ def _described(context: ExplanationContext) -> dict:
     if context.features is None:
         kind = context.feature_settings
         return {"kind": kind if isinstance(kind, str) else kind["kind"], "shape": None, "names": []}
-    return {
-        "kind": context.features.kind,
-        "shape": list(context.features.shape),
-        "names": list(context.features.names),
-    }
+    return {"kind": context.features.kind, "shape": list(context.features.shape), "names": list(context.features.names)}

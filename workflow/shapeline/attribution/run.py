@@ -131,11 +131,7 @@ class _Run:
 
 
 def attribute(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    method: MethodSettings,
-    options: Options | None = None,
+    game: Game, inputs: np.ndarray, targets: np.ndarray, method: MethodSettings, options: Options | None = None
 ) -> list[Explanation]:
     """Return an Explanation of inputs (n, *input shape) and targets (n,) for each budget of the method. Raises
     ShapelineError for NaN outputs."""

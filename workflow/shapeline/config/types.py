@@ -78,8 +78,7 @@ class Dataset(Strict):
     target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
     text: str | None = Field(None, description="text_file: the column of documents.")
     text_pair: str | None = Field(
-        None,
-        description="text_file: the column of second sentences of pairs; needs a folder's tokenizer.",
+        None, description="text_file: the column of second sentences of pairs; needs a folder's tokenizer."
     )
     task: Literal["classification", "regression", "multilabel"] | None = Field(
         None,
@@ -128,8 +127,7 @@ class Dataset(Strict):
         None, description="Image files: whether an image that cannot be decoded stops the run (default) or is skipped."
     )
     limits: Limits | None = Field(
-        None,
-        description="Archives and image files: limits of size, if the defaults are too small.",
+        None, description="Archives and image files: limits of size, if the defaults are too small."
     )
     validation: float = Field(
         0.1, gt=0, lt=1, description="Fraction of the training part used to choose the best epoch."
@@ -138,8 +136,7 @@ class Dataset(Strict):
         "official", description="drawn: the split is sampled from all instances, whatever split the source has."
     )
     test: Annotated[float, Field(gt=0, lt=1)] | Positive = Field(
-        0.3,
-        description="Size of a sampled test part: a fraction of each class, or a number of instances.",
+        0.3, description="Size of a sampled test part: a fraction of each class, or a number of instances."
     )
 
 
@@ -194,8 +191,7 @@ class Model(Strict):
         "model itself, from rows to probabilities or predictions.",
     )
     outputs: Literal["logits", "probabilities"] | None = Field(
-        None,
-        description="Output of a custom network, or of a .keras or .onnx file; detected by default.",
+        None, description="Output of a custom network, or of a .keras or .onnx file; detected by default."
     )
     sizes: dict[str, int | float | list[int]] = Field(
         {}, description="Sizes that differ from the architecture's defaults."
@@ -381,9 +377,7 @@ MethodEntry = Annotated[
     Discriminator(method),
 ]
 Metrics = create_model(
-    "Metrics",
-    __base__=Strict,
-    **{name: (metric.parameters | None, None) for name, metric in METRICS.items()},
+    "Metrics", __base__=Strict, **{name: (metric.parameters | None, None) for name, metric in METRICS.items()}
 )
 
 
@@ -437,8 +431,7 @@ class Experiment(Strict):
         1, description="Training seeds; every method explains the model of each."
     )
     instances_per_training_seed: Positive | None = Field(
-        None,
-        description="Number of instances explained for the other training seeds, sampled by seed; all by default.",
+        None, description="Number of instances explained for the other training seeds, sampled by seed; all by default."
     )
     time_limit: float | None = Field(
         None,
@@ -515,9 +508,7 @@ class Config(Strict):
     jobs_per_gpu: Positive = Field(1, description="Jobs that share a GPU; --resources gpu still counts GPUs.")
     shards: Literal["auto"] | Positive = Field("auto", description="Score files per method, each with its own job.")
     row_store_gb: float = Field(
-        20.0,
-        ge=0,
-        description="Gigabytes of computed rows in `results/.rows`; the last used ones are kept; 0: none.",
+        20.0, ge=0, description="Gigabytes of computed rows in `results/.rows`; the last used ones are kept; 0: none."
     )
     versions: Literal["tell", "strict"] = Field(
         "tell",

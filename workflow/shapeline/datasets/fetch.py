@@ -26,11 +26,7 @@ NETWORK_ERRORS = (OSError, http.client.HTTPException)
 
 
 def fetch(
-    source_name: str,
-    file_name: str,
-    destination: str | os.PathLike,
-    mirror: str | None = None,
-    offline: bool = False,
+    source_name: str, file_name: str, destination: str | os.PathLike, mirror: str | None = None, offline: bool = False
 ) -> Path:
     """Put one official file of a source at `destination`, verified by checksum, and return its path.
 

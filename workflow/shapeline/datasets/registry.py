@@ -296,12 +296,7 @@ SOURCES: dict[str, Source] = {
         local=True,
     ),
     "table_file": Source(
-        name="table_file",
-        kind="table",
-        input_shape=(),
-        classes=(),
-        module="shapeline.datasets.table_file",
-        local=True,
+        name="table_file", kind="table", input_shape=(), classes=(), module="shapeline.datasets.table_file", local=True
     ),
     "text_file": Source(
         name="text_file",

@@ -7,15 +7,7 @@ So an estimate can be made more exact in rounds without asking anything twice. T
 import numpy as np
 
 from shapeline.designs import sampled
-from shapeline.designs.design import (
-    FIRST_ROUND,
-    Design,
-    constrained_fit,
-    kernel_weight,
-    size_mass,
-    unique_rows,
-    whole,
-)
+from shapeline.designs.design import FIRST_ROUND, Design, constrained_fit, kernel_weight, size_mass, unique_rows, whole
 from shapeline.errors import ShapelineError
 
 BLOCK = 64  # pairs, or orders, drawn at a time, whatever is wanted

@@ -6,15 +6,7 @@ feature's own part is its Shapley value less half of its pairs', so that parts a
 
 import numpy as np
 
-from shapeline.designs.design import (
-    Design,
-    all_coalitions,
-    log_factorial,
-    one_of,
-    sparse_readout,
-    unique_rows,
-    whole,
-)
+from shapeline.designs.design import Design, all_coalitions, log_factorial, one_of, sparse_readout, unique_rows, whole
 from shapeline.errors import ShapelineError
 
 INDICES = ("k_sii", "stii", "fsii")

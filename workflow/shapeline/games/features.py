@@ -89,11 +89,7 @@ KINDS = {
     "player": ("kind",),
 }
 # By the kind of a dataset, as its card states it.
-FITTING = {
-    "image": ("pixel", "patch", "superpixel"),
-    "table": ("column", "group"),
-    "text": ("word", "character_run"),
-}
+FITTING = {"image": ("pixel", "patch", "superpixel"), "table": ("column", "group"), "text": ("word", "character_run")}
 IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS = ("pixel", "patch"), FITTING["table"], FITTING["text"]  # superpixels have no grid
 VARYING_KINDS = ("superpixel", "sentence", "passage", "message", "player", *TEXT_KINDS)
 PADDING = 0  # the token id that fills up a short document

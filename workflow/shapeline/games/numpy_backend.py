@@ -127,12 +127,7 @@ def _block(
 
 
 def _evaluate_tiles(
-    asked: _Asked,
-    instances: slice,
-    coalitions: slice,
-    shared: np.ndarray | None,
-    of_block: tuple,
-    buffer: np.ndarray,
+    asked: _Asked, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple, buffer: np.ndarray
 ) -> np.ndarray:
     game, rows, scored, outputs = asked.game, asked.inputs[instances], [], []
     absent, by_column = asked.absent, takes_columns(game)

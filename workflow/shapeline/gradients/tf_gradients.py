@@ -72,11 +72,7 @@ saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expecte
 
 @halving
 def grad_cam(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    layer: str | None = None,
-    signed: bool = False,
+    game: Game, inputs: np.ndarray, targets: np.ndarray, layer: str | None = None, signed: bool = False
 ) -> tuple[np.ndarray, int]:
     """A layer's maps weighted by the mean of ∂ log p_target / ∂map over each, summed, and 0 where negative (eq. 1, 2).
 

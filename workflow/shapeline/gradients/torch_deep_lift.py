@@ -13,15 +13,7 @@ from torch import nn
 
 from shapeline.errors import NO_RULE, unsupported
 from shapeline.games.game import Game
-from shapeline.gradients.cells import (
-    check,
-    completeness,
-    halving,
-    nodes,
-    pooled,
-    rows_of_a_pass,
-    starts,
-)
+from shapeline.gradients.cells import check, completeness, halving, nodes, pooled, rows_of_a_pass, starts
 from shapeline.gradients.torch_gradients import differentiable, points, tensor
 from shapeline.models.torch_models import checked_logits
 

@@ -78,11 +78,7 @@ UNUSED = ("did not obtain any outputs", "not have been used in the graph")
 
 @halving
 def grad_cam(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    layer: str | None = None,
-    signed: bool = False,
+    game: Game, inputs: np.ndarray, targets: np.ndarray, layer: str | None = None, signed: bool = False
 ) -> tuple[np.ndarray, int]:
     """A layer's maps weighted by the mean of ∂ log p_target / ∂map over each, summed, and 0 where negative (eq. 1, 2).
 
@@ -176,5 +172,5 @@ def token_maps(
     raise unsupported(
         f"grad_cam: '{model.architecture}' has no tokens of a grid of {grid[0]} x {grid[1]} patches in "
         f"{'its last LayerNorm' if len(layers) > 1 else repr(layers[0]) if layers else 'a LayerNorm'} that the class "
-        "depends on; name a layer of maps, or use saliency or integrated_gradients",
+        "depends on; name a layer of maps, or use saliency or integrated_gradients"
     )

@@ -343,12 +343,7 @@ class Tally:
 
 
 def _play(
-    tally: Tally,
-    instances: np.ndarray,
-    children: np.ndarray,
-    players: np.ndarray,
-    worth: np.ndarray,
-    empty: np.ndarray,
+    tally: Tally, instances: np.ndarray, children: np.ndarray, players: np.ndarray, worth: np.ndarray, empty: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the children's Shapley values and own values less v(empty), (m, parts) each; all games of a level at
     once."""

@@ -239,8 +239,7 @@ class SmoothGrad(Parameters):
 
 class OfPoints(Parameters):
     categorical: list[int | str] = Field(
-        [],
-        description="Columns, by name or number from 0, that are 1 if equal to the instance's value, else 0.",
+        [], description="Columns, by name or number from 0, that are 1 if equal to the instance's value, else 0."
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the products.")
 
@@ -298,9 +297,7 @@ class PeerShapiq(Sampled):
         *("LeverageSHAP", "PolySHAP"),
     ] = Field("KernelSHAP", description="Name in the library; availability depends on its release.")
     python: str | None = Field(
-        None,
-        min_length=1,
-        description="Interpreter of another environment, whose shapiq is run: path/to/bin/python.",
+        None, min_length=1, description="Interpreter of another environment, whose shapiq is run: path/to/bin/python."
     )
 
 

@@ -93,11 +93,7 @@ class MethodSettings:
         return _size_of(self.design(features, budget, seed))
 
     def build(
-        self,
-        shape: tuple[int, ...],
-        budget: float | None = None,
-        seed: int = 0,
-        graph: "networkx.Graph | None" = None,
+        self, shape: tuple[int, ...], budget: float | None = None, seed: int = 0, graph: "networkx.Graph | None" = None
     ) -> Design:
         """Return the design on features of a shape; budget: a multiple of d; graph: in place of the shape's grid or
         chain."""

@@ -31,12 +31,7 @@ class Fitted:
 
 
 def shapley(
-    where: str,
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    dataset: "Dataset | None",
-    explain: Callable,
+    where: str, game: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None", explain: Callable
 ) -> tuple[np.ndarray, int]:
     """Return Shapley values (n, d) that `explain` reads from the model, checked to add up to both ends."""
     if game.reference.given is not None:

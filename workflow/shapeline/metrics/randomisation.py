@@ -11,9 +11,7 @@ WINDOW = 7  # pixels: the usual side of SSIM's window
 
 
 def measure(
-    rows: pd.DataFrame,
-    randomised: dict[int, pd.DataFrame],
-    buckets: list[tuple[Features, np.ndarray]] | None = None,
+    rows: pd.DataFrame, randomised: dict[int, pd.DataFrame], buckets: list[tuple[Features, np.ndarray]] | None = None
 ) -> pd.DataFrame:
     """Similarity of scores before and after layers were randomised, per instance, repeat and number of layers (x).
 

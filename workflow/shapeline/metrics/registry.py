@@ -35,9 +35,7 @@ class LogOdds(Parameters):
         description="Masked (or kept) fractions of the features; every number of features if d <= 20.",
     )
     references: list[Literal["zero", "mean", "mean_image", "blur"]] | None = Field(
-        None,
-        min_length=1,
-        description="Further baselines for which the AUCs are measured.",
+        None, min_length=1, description="Further baselines for which the AUCs are measured."
     )
 
     def rows(self) -> int:

@@ -307,11 +307,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
 
 def start_card(classifier: Classifier) -> dict[str, Any]:
     """What every card of a model begins with."""
-    return {
-        "architecture": classifier.architecture,
-        "framework": classifier.framework,
-        "sizes": classifier.sizes,
-    }
+    return {"architecture": classifier.architecture, "framework": classifier.framework, "sizes": classifier.sizes}
 
 
 def check_labels(classifier: Classifier, inputs: np.ndarray, labels: np.ndarray) -> None:

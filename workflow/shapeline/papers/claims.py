@@ -276,13 +276,7 @@ CLAIMS = (
         for experiment, shown in REAL.items()
     ),
     *(
-        Claim(
-            TENEGGI,
-            "5.2",
-            f"{shown}: h-Shap takes less time than {called}",
-            (experiment,),
-            faster("h_shap", label),
-        )
+        Claim(TENEGGI, "5.2", f"{shown}: h-Shap takes less time than {called}", (experiment,), faster("h_shap", label))
         for experiment, shown in REAL.items()
         for label, called in (("partition_64", "Partition"), ("expected_gradients", "GradientExplainer"))
     ),

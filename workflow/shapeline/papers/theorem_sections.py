@@ -152,14 +152,7 @@ def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]
         )
         axes.plot(rho, visited, "o", color=FIRST, alpha=0.45, markersize=4, label="the trained model")
         axes.plot(
-            rho,
-            ideal,
-            "o",
-            color=SECOND,
-            markerfacecolor="none",
-            alpha=0.6,
-            markersize=4,
-            label="OR over true pixels",
+            rho, ideal, "o", color=SECOND, markerfacecolor="none", alpha=0.6, markersize=4, label="OR over true pixels"
         )
         axes.set(
             xscale="log", yscale="log", title=f"{label}, n = {number(n)}",

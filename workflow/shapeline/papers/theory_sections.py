@@ -194,10 +194,7 @@ def kernel_section(checks: Checks) -> HTML:
         }
     )
     designs = pd.DataFrame(
-        {
-            "design": list(kernel.designs),
-            "largest difference": [number(error, 2) for error in kernel.designs.values()],
-        }
+        {"design": list(kernel.designs), "largest difference": [number(error, 2) for error in kernel.designs.values()]}
     )
     drawing = figure(
         finite_weight(kernel),

@@ -143,10 +143,7 @@ def _kernel() -> Iterator[tuple[str, dict[str, str]]]:
             "argv": [*fork_server.command("report"), sys.executable, str(launch), "-f", "{connection_file}"],
             "display_name": "Shapeline",
             "language": "python",
-            "env": {
-                "IPYTHONDIR": str(Path(folder, "ipython")),
-                "MPLBACKEND": "agg",
-            },
+            "env": {"IPYTHONDIR": str(Path(folder, "ipython")), "MPLBACKEND": "agg"},
         }
         place = Path(folder, "kernels", KERNEL, "kernel.json")
         place.parent.mkdir(parents=True)

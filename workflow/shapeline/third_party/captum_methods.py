@@ -18,12 +18,7 @@ Scored = tuple[np.ndarray, np.ndarray]
 
 
 def kernel_shap(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    instances: Sequence[int],
-    seed: int,
-    budget: int,
+    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
     """captum's KernelShap, BATCH perturbations a call (one at a time by default). Scores (n, d), evaluations (n,)."""
 
@@ -35,12 +30,7 @@ def kernel_shap(
 
 
 def shapley_sampling(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    instances: Sequence[int],
-    seed: int,
-    budget: int,
+    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
     """captum's ShapleyValueSampling: as many permutations as the budget pays for."""
 

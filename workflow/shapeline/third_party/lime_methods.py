@@ -16,12 +16,7 @@ ABSENT = "ABSENT"
 
 
 def text(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    instances: Sequence[int],
-    seed: int,
-    budget: int,
+    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
     """LimeTextExplainer on places of words (bow=False), all of which score, fitting the experiment's value; scores (n,
     d)."""
@@ -45,12 +40,7 @@ def text(
 
 
 def image(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    instances: Sequence[int],
-    seed: int,
-    budget: int,
+    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
     """LimeImageExplainer on the experiment's features as its segments, all of which score."""
     segments = game.features.cells[0]

@@ -24,12 +24,7 @@ NODES = 50  # of a tree split at a time: that of the library's examples on image
 
 
 def kernel(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    instances: Sequence[int],
-    seed: int,
-    budget: int,
+    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
     """shap.KernelExplainer (Lundberg & Lee 2017); all features score (l1_reg off). Scores (n, d), evaluations (n,)."""
 
@@ -43,12 +38,7 @@ def kernel(
 
 
 def permutation(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    instances: Sequence[int],
-    seed: int,
-    budget: int,
+    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
     """shap.PermutationExplainer: permutations and their reverses, as many as the budget pays for."""
 
@@ -79,11 +69,7 @@ def partition(
         def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
             return (mask * x)[None]
 
-        masker.shape, masker.clustering, masker.immutable_outputs = (
-            (1, v.d),
-            halves(game.features.shape),
-            True,
-        )
+        masker.shape, masker.clustering, masker.immutable_outputs = ((1, v.d), halves(game.features.shape), True)
         with numpy_seeded(seed):
             explainer = shap.PartitionExplainer(v, masker)
             explanation = explainer(
@@ -148,12 +134,7 @@ class Combined(nn.Module):
 
 
 def gradient(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    instances: Sequence[int],
-    seed: int,
-    samples: int = 200,
+    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, samples: int = 200
 ) -> Scored:
     """shap.GradientExplainer of log p_target, or of a regression's prediction. Scores (n, d), rows it ran (n,)."""
     model = game.model

@@ -47,8 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     init.add_argument("--target", help="the column of classes or numbers; by default guessed and reported")
     init.add_argument(
-        "--model",
-        help="a file of a model, a folder of transformers, or path/to/file.py:function; else trained",
+        "--model", help="a file of a model, a folder of transformers, or path/to/file.py:function; else trained"
     )
     run = actions.add_parser("run", help="make the reports")
     run.add_argument("targets", nargs="*", help="experiments or steps; by default everything under run:")

@@ -184,10 +184,7 @@ def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dic
         yield model_files(config, entry.model)["card"], train_job(config, entry.model)
     yield f"{config.results}/{experiment}/instances.parquet", select_job(config, experiment)
     for variant in variants(config, experiment):
-        yield (
-            model_files(config, f"{entry.model}@{variant}")["card"],
-            randomise_job(config, entry.model, variant),
-        )
+        yield (model_files(config, f"{entry.model}@{variant}")["card"], randomise_job(config, entry.model, variant))
     for number in range(1, entry.training_seeds):
         yield model_files(config, name_training(entry.model, number))["card"], train_job(config, entry.model, number)
 

@@ -88,12 +88,7 @@ def name_rows(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def dot_panel(
-    axes: Axes,
-    rows: pd.DataFrame,
-    styles: Mapping[str, Style],
-    labels: Sequence[str],
-    panel: Panel,
-    unit: str = "",
+    axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Style], labels: Sequence[str], panel: Panel, unit: str = ""
 ) -> None:
     """Draw a dot and interval per method, the mean beside it, the best control dotted; rows: as of `scalars`."""
     beside = axes.get_yaxis_transform()

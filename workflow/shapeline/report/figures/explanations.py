@@ -71,11 +71,7 @@ def waterfall(
 
 @styled_names
 def summary(
-    names: Sequence[str],
-    scores: np.ndarray,
-    shades: np.ndarray | None,
-    across: str,
-    numbers: np.ndarray | None = None,
+    names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None, across: str, numbers: np.ndarray | None = None
 ) -> Figure:
     """Return the mean |score| per feature with its interval, and a dot per instance; shades (n, d): ranks of values."""
     shown = slice(0, MOST)
@@ -317,11 +313,7 @@ def trade_off(
     order = np.argsort(means, kind="stable")
     for row, place in enumerate(order):
         best = labels[place] == taken
-        look = {
-            "marker": "*" if best else "o",
-            "markersize": 13 if best else 6,
-            "color": FOR if best else MIDDLE,
-        }
+        look = {"marker": "*" if best else "o", "markersize": 13 if best else 6, "color": FOR if best else MIDDLE}
         ends = [[means[place] - low[place]], [high[place] - means[place]]]
         left.errorbar(means[place], row, xerr=ends, capsize=2, elinewidth=1, **look)
     left.set_yticks(range(len(labels)), [f"{labels[place]} ({spent(costs[place])})" for place in order])

@@ -117,11 +117,7 @@ def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:
 
 
 def name_points(
-    axes: Axes,
-    across: np.ndarray,
-    rows: pd.DataFrame,
-    styles: Mapping[str, Style],
-    spans: np.ndarray | None = None,
+    axes: Axes, across: np.ndarray, rows: pd.DataFrame, styles: Mapping[str, Style], spans: np.ndarray | None = None
 ) -> None:
     """Write each name beside its point where it covers no point, bar or name; spans: ends (n, 2) of bars."""
     lay_out(axes.figure)  # so that places on the page are known

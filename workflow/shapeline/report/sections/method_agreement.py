@@ -118,10 +118,7 @@ def agreement_section(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]
     pairs = agreement_table(frame)
     return join_parts(
         figure(
-            drawing,
-            "Matrix of rank correlation and cosine between the scores of all methods",
-            caption,
-            numbers=frame,
+            drawing, "Matrix of rank correlation and cosine between the scores of all methods", caption, numbers=frame
         ),
         HTML(f"<details><summary>All {number(len(pairs))} pairs, with 95 % intervals</summary>"),
         table(pairs, text=["other"]),
