@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from shapeline.config.checks.place import Place, absent
+from shapeline.config.checks.place import Place, absent, catch, refuse
 from shapeline.config.derived import canonical, source_of
 from shapeline.config.types import Config, Dataset, Experiment
 from shapeline.datasets import checks, compatibility, folders, records, sources
@@ -25,10 +25,7 @@ def dataset_source(where: str, dataset: Dataset) -> Iterator[str]:
     elif problem := dataset.source not in SOURCES and absent(dataset.source.rpartition(":")[0]):
         yield f"{where}.source: {problem}"
     else:
-        try:
-            checks.check(dataset.source, canonical(dataset))
-        except ShapelineError as error:
-            yield f"{where}: {error}"
+        yield from catch(where, checks.check, dataset.source, canonical(dataset))
 
 
 def dataset_path(where: str, dataset: Dataset) -> Iterator[str]:
@@ -98,8 +95,7 @@ def own_texts(place: Place) -> Iterator[str]:
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.texts:
         return
-    if "count" in chosen.model_fields_set:
-        yield f"{where}.count: custom texts are all explained; remove the count"
+    yield from refuse(where, chosen, ["count"], "custom texts are all explained")
     if source and source.kind != "text":
         yield f"{where}.texts: only a dataset of kind text takes them, not one of kind {source.kind}; remove the key"
     of_pairs = bool(place.dataset and place.dataset.text_pair)
@@ -109,9 +105,8 @@ def own_texts(place: Place) -> Iterator[str]:
             yield f"{where}.texts.{number}: the documents of datasets.{place.dataset_name} are {wanted}"
         elif any(PAIR in sentence or (of_pairs and not sentence.strip()) for sentence in text):
             yield f"{where}.texts.{number}: a sentence of it is empty or holds the sign U+001E; mend it"
-    for key in ("label", "correct", "objects", "fewer_ok"):
-        if key in chosen.model_fields_set:
-            yield f"{where}.{key}: custom texts are all explained and have no class; remove the key"
+    keys = ("label", "correct", "objects", "fewer_ok")
+    yield from refuse(where, chosen, keys, "custom texts are all explained and have no class")
 
 
 def near_records(place: Place) -> Iterator[str]:
@@ -119,9 +114,8 @@ def near_records(place: Place) -> Iterator[str]:
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.near:
         return
-    for key in ("count", "texts", "label", "correct", "objects", "fewer_ok"):
-        if key in chosen.model_fields_set:
-            yield f"{where}.{key}: the records that near selects are all explained; remove the key"
+    keys = ("count", "texts", "label", "correct", "objects", "fewer_ok")
+    yield from refuse(where, chosen, keys, "the records that near selects are all explained")
     if source and source.kind != "table":
         yield f"{where}.near: records are selected by columns, and source '{source.name}' is no table; remove the key"
     elif source and source.feature_names:
@@ -180,7 +174,6 @@ def _check_class(place: Place, where: str, item: int | str) -> Iterator[str]:
         kept = checks.chosen_classes(source.name, source.classes, place.dataset.classes)
     except ShapelineError:  # told where the dataset is
         return
-    try:
-        checks.class_index("classes of the dataset", item, [source.classes[index] for index in kept])
-    except ShapelineError as error:
-        yield f"{where}: {error}"
+    yield from catch(
+        where, checks.class_index, "classes of the dataset", item, [source.classes[index] for index in kept]
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shapeline.config.checks import datasets, games, methods, metrics, models
 from shapeline.config.checks.methods import budget, budget_in_reach, good_enough, too_large
-from shapeline.config.checks.place import MethodPlace, Place, Rule
+from shapeline.config.checks.place import MethodPlace, Place, Rule, catch, refuse
 from shapeline.config.derived import (
     canonical,
     evaluation_shards_of,
@@ -81,10 +81,7 @@ def _check_run(config: Config, names: dict[str, set]) -> Iterator[str]:
     else:
         yield from _find_obstacles(Path(config.results))
     if config.data.mirror:
-        try:
-            sources.expand(config.data.mirror)
-        except ShapelineError as error:
-            yield f"data.mirror: {error}"
+        yield from catch("data.mirror", sources.expand, config.data.mirror)
     for key, asked in (("run", config.run), ("run_if_available", config.run_if_available)):
         for name in asked:
             if name not in names["experiments"]:
@@ -206,9 +203,8 @@ def _patches_left_out(place: Place) -> Iterator[str]:
     if not model or model.architecture or framework_of(model) != "torch":
         yield f"{where}: delete leaves out patches of a transformer, which this model is not; use zero or mean_value"
         return
-    for key in ("precision", "compile"):
-        if key in place.experiment.model_fields_set:
-            yield f"{place.where}.{key}: under reference: delete a model runs plain; remove the key"
+    plain = "under reference: delete a model runs plain"
+    yield from refuse(place.where, place.experiment, ("precision", "compile"), plain)
     try:
         side = folders.patch_left_out(model.source) if of_folder else None
     except ShapelineError:  # reported by the checks of models
@@ -251,10 +247,7 @@ def torch_alone(place: Place) -> Iterator[str]:
 def features_can_be_cut(place: Place) -> Iterator[str]:
     """An input can be cut into the features."""
     if place.source and place.shape is None:
-        try:
-            feature_shape(place.config, place.experiment)
-        except ShapelineError as error:
-            yield f"{place.where}.features: {error}"
+        yield from catch(f"{place.where}.features", feature_shape, place.config, place.experiment)
 
 
 def several_features(place: Place) -> Iterator[str]:

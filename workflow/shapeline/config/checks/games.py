@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from shapeline.config.checks.place import MethodPlace, Place, absent
+from shapeline.config.checks.place import MethodPlace, Place, absent, catch, refuse
 from shapeline.config.types import Config
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
@@ -39,9 +39,7 @@ def file(place: Place) -> Iterator[str]:
 
 def keys(place: Place) -> Iterator[str]:
     """No key stands beside the game that is of models and their data."""
-    for key in OF_MODELS:
-        if key in place.experiment.model_fields_set:
-            yield f"{place.where}.{key}: an experiment with a game has no {key}; remove the key"
+    yield from refuse(place.where, place.experiment, OF_MODELS, "an experiment with a game has no {key}")
     if place.kind != "player":
         yield f"{place.where}.features: the features of a game are its players; remove the key"
     if place.experiment.report.notebook != "game":
@@ -71,9 +69,7 @@ def method(label: MethodPlace) -> Iterator[str]:
 
 def check_game_keys(place: Place) -> Iterator[str]:
     """Keys of games stand beside a game."""
-    for key in OF_GAMES:
-        if key in place.experiment.model_fields_set:
-            yield f"{place.where}.{key}: it is of an experiment with a game; remove the key"
+    yield from refuse(place.where, place.experiment, OF_GAMES, "it is of an experiment with a game")
     if place.kind == "player":
         yield f"{place.where}.features.kind: players are of a game; give game, or the features of the dataset"
     if place.experiment.report.notebook == "game":
@@ -96,32 +92,27 @@ def model_problems(name: str, config: Config) -> Iterator[str]:
     """Yield what is wrong with the entry of a language model, or of another model with keys of one."""
     where, model = f"models.{name}", config.models[name]
     if model.task is None:
-        if "max_tokens" in model.model_fields_set:
-            yield f"{where}.max_tokens: it is of task: generation; remove the key"
+        yield from refuse(where, model, ["max_tokens"], "it is of task: generation")
         return
-    for key in sorted(model.model_fields_set - OF_MODEL):
-        yield f"{where}.{key}: a model with task: generation has no {key}; remove the key"
+    yield from refuse(
+        where, model, sorted(model.model_fields_set - OF_MODEL), "a model with task: generation has no {key}"
+    )
     if not model.source or not folders.names_folder(model.source):
         yield f"{where}.source: task: generation needs a language model; give path/to/folder of transformers"
-        return
-    try:
-        folders.check_generator(model.source)
-    except ShapelineError as error:
-        yield f"{where}.source: {error}"
+    else:
+        yield from catch(f"{where}.source", folders.check_generator, model.source)
 
 
 def dataset_problems(name: str, config: Config) -> Iterator[str]:
     """Yield what is wrong with the entry of a file of prompts."""
     where, dataset = f"datasets.{name}", config.datasets[name]
-    for key in sorted(dataset.model_fields_set - OF_DATASET):
-        yield f"{where}.{key}: a dataset of prompts has no {key}; remove the key"
+    yield from refuse(
+        where, dataset, sorted(dataset.model_fields_set - OF_DATASET), "a dataset of prompts has no {key}"
+    )
     if not dataset.path:
         yield f"{where}.path: is missing; name a .jsonl or .csv file of prompts"
-        return
-    try:
-        prompt_files.read_prompts(expand(dataset.path))
-    except ShapelineError as error:
-        yield f"{where}.path: {error}"
+    else:
+        yield from catch(f"{where}.path", lambda: prompt_files.read_prompts(expand(dataset.path)))
 
 
 def check_prompts(place: Place) -> Iterator[str]:
@@ -141,16 +132,15 @@ def check_prompts(place: Place) -> Iterator[str]:
 def prompt_keys(place: Place) -> Iterator[str]:
     """The keys are those of prompts."""
     where, entry = place.where, place.experiment
-    for key in OF_OTHERS:
-        if key in entry.model_fields_set:
-            yield f"{where}.{key}: an experiment on prompts has no {key}; remove the key"
+    yield from refuse(where, entry, OF_OTHERS, "an experiment on prompts has no {key}")
     removal = getattr(entry.reference, "kind", entry.reference)
     if "reference" in entry.model_fields_set and removal not in REMOVALS:
         yield f"{where}.reference: parts of prompts are removed by {', '.join(REMOVALS)}; set one of them"
     if "value" in entry.model_fields_set and entry.value != "log_probability":
         yield f"{where}.value: the value is the log_probability of the answer; remove the key"
-    for key in sorted(entry.instances.model_fields_set - {"count"}):
-        yield f"{where}.instances.{key}: prompts are taken in the order of the file; remove the key"
+    chosen = entry.instances
+    beside = sorted(chosen.model_fields_set - {"count"})
+    yield from refuse(f"{where}.instances", chosen, beside, "prompts are taken in the order of the file")
     for name, _ in place.metrics():
         if name not in METRICS:
             yield f"{where}.metrics.{name}: it is not of prompts; use {', '.join(METRICS)}"

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from shapeline.config.checks.place import LabelRule, MethodPlace, Place, absent
+from shapeline.config.checks.place import LabelRule, MethodPlace, Place, absent, catch, refuse
 from shapeline.config.derived import budget_of, canonical, feature_shape, features_of, fixed_cost, framework_of
 from shapeline.config.limits import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
 from shapeline.config.types import Model
@@ -115,10 +115,7 @@ def fixed_design(label: MethodPlace) -> Iterator[str]:
     if not method.is_fixed_cost or method.exact or not label.d:
         return
     if _reads_grid(label) or getattr(entry, "graph", "") != "features":
-        try:
-            fixed_cost(json.dumps(canonical(entry)), label.shape)
-        except ShapelineError as error:
-            yield f"{label.where}: {error}"
+        yield from catch(label.where, fixed_cost, json.dumps(canonical(entry)), label.shape)
 
 
 def rival(label: MethodPlace) -> Iterator[str]:
@@ -149,9 +146,9 @@ def tree(label: MethodPlace) -> Iterator[str]:
     if entry.mode == "relative" and entry.threshold > 100:
         yield f"{label.where}.threshold: {entry.threshold:g} is no percentile; in mode relative give 0 to 100"
     if kind == "superpixel":
-        for key in ("min_size", "shifts"):
-            if key in entry.model_fields_set:
-                yield f"{label.where}.{key}: superpixels are the leaves of the tree themselves; remove the key"
+        yield from refuse(
+            label.where, entry, ("min_size", "shifts"), "superpixels are the leaves of the tree themselves"
+        )
         return
     axes = 2 if kind in IMAGE_KINDS else 1
     if any(len(shift) != axes for shift in entry.shifts or ()):

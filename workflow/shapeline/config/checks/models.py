@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from shapeline.config.checks.place import absent
+from shapeline.config.checks.place import absent, refuse
 from shapeline.config.derived import canonical, framework_of, source_of
 from shapeline.config.types import Config, Model
 from shapeline.datasets import checks, folders, sources
@@ -82,9 +82,8 @@ def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
     yield from _check_no_training(where, model)
     if not suffix and not function:
         return
-    for key in ("sizes", "weights", "training") if function else ("framework", "sizes", "weights", "training"):
-        if key in model.model_fields_set:
-            yield f"{where}.{key}: the model in {model.source} is ready and not made here; remove the key"
+    keys = ("sizes", "weights", "training") if function else ("framework", "sizes", "weights", "training")
+    yield from refuse(where, model, keys, f"the model in {model.source} is ready and not made here")
     if not function and suffix != "folder":
         yield from _taken_by_file(where, model, config)
 

@@ -1,10 +1,12 @@
 """What a rule looks at: an experiment with what it explains, and one of its labels."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from pydantic import BaseModel
 
 from shapeline.config.derived import features_of, framework_of
 from shapeline.config.types import Config, Dataset, Experiment, Model
@@ -93,6 +95,21 @@ class MethodPlace:
 
 Rule = Callable[[Place], Iterator[str]]
 LabelRule = Callable[[MethodPlace], Iterator[str]]
+
+
+def refuse(where: str, section: BaseModel, keys: Iterable[str], why: str) -> Iterator[str]:
+    """Yield a line per key that the section sets and should not have; why: "{key}" in it stands for the key."""
+    for key in keys:
+        if key in section.model_fields_set:
+            yield f"{where}.{key}: {why.replace('{key}', key)}; remove the key"
+
+
+def catch(where: str, check: Callable, *given: Any) -> Iterator[str]:
+    """Yield the mistake that a check raises."""
+    try:
+        check(*given)
+    except ShapelineError as error:
+        yield f"{where}: {error}"
 
 
 def absent(path: str) -> str | None:
