@@ -50,12 +50,12 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     if not columns:
         return None
     positions = [shares(answer, answer.last) for _, answer, _ in columns]
-    table = pd.DataFrame(dict(enumerate(positions))).dropna(how="all")
-    table = table[(table.fillna(0) != 0).any(axis=1)]  # random attribution is 0 everywhere
-    order = pd.DataFrame({"in": table.notna().sum(axis=1), "mean": table.mean(axis=1)})
-    table = table.loc[order.sort_values(["in", "mean"], ascending=False, kind="stable").index]
+    placed = pd.DataFrame(dict(enumerate(positions))).dropna(how="all")
+    placed = placed[(placed.fillna(0) != 0).any(axis=1)]  # random attribution is 0 everywhere
+    order = pd.DataFrame({"in": placed.notna().sum(axis=1), "mean": placed.mean(axis=1)})
+    placed = placed.loc[order.sort_values(["in", "mean"], ascending=False, kind="stable").index]
     head = "".join(_head(column) for column in columns)
-    body = "".join(_row(label, row, columns) for label, row in table.iterrows())
+    body = "".join(_row(label, row, columns) for label, row in placed.iterrows())
     return join_parts(
         heading("Methods by experiment and criterion", 2),
         note(

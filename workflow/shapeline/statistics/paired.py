@@ -397,15 +397,15 @@ def pooled_ranks(table: pd.DataFrame, cluster: Sequence) -> pd.DataFrame:
     Student's t over units and of chance, (k^2 - 1) / 12 (Friedman), so that few units that agree do not make a rank
     exact. Bonferroni over methods.
     """
-    units = ranks(table).groupby(np.asarray(cluster)).mean()
-    n, k = units.shape
-    mean = units.mean()
+    averages = ranks(table).groupby(np.asarray(cluster)).mean()
+    n, k = averages.shape
+    mean = averages.mean()
     if n < 2:
         return pd.DataFrame({"mean": mean, "low": math.nan, "high": math.nan}).sort_values("mean", kind="stable")
     from scipy.special import ndtri
 
     tail = (1 - LEVEL) / 2 / k
-    seen, chance = student(tail, n) * units.std(ddof=1), -ndtri(tail) * math.sqrt((k**2 - 1) / 12)
+    seen, chance = student(tail, n) * averages.std(ddof=1), -ndtri(tail) * math.sqrt((k**2 - 1) / 12)
     half = np.maximum(seen, chance) / math.sqrt(n)
     ends = {"low": (mean - half).clip(1, k), "high": (mean + half).clip(1, k)}
     return pd.DataFrame({"mean": mean, **ends}).sort_values("mean", kind="stable")

@@ -52,7 +52,7 @@ def is_model(path: Path) -> bool:
     return path.suffix == ".onnx" or (path / "config.json").is_file()
 
 
-def ready(path: Path) -> Ready:
+def read_model(path: Path) -> Ready:
     """What a model says of itself. Raises ShapelineError for one that the workflow would refuse."""
     if not path.exists():
         raise ShapelineError(f"{path}: file not found; check the path")
@@ -156,10 +156,10 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
             raise ShapelineError(
                 f"{path}: it is a model, and --model names another; name the data in place of the first"
             )
-        ready = ready(path)
+        ready = read_model(path)
         path = data_beside(path, ready.kind)
     elif model and is_model(Path(model)):
-        ready = ready(Path(model))
+        ready = read_model(Path(model))
     model = ready.source if ready else model and _absolute(model)
     if path.is_dir():
         return _pictures(path, model, ready)

@@ -12,8 +12,8 @@ from shapeline.report import styling
 from shapeline.report.criteria import ANY, LEGEND, PASSES, Evidence, name_budgets, name_verdict
 from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
-from shapeline.report.figures import lines
 from shapeline.report.figures.dots import average_ranks, cost_plane, rank_diagram
+from shapeline.report.figures.lines import tabulate_costs
 from shapeline.report.formatting import (
     ends,
     enumerated,
@@ -282,7 +282,7 @@ def _costs(answer: Evidence, results: Results, alt: str) -> HTML | None:
         f"{answer.criterion.title}. Means with 95 % intervals against their cost; "
         f"{'lower' if answer.criterion.better == 'lower' else 'upper'} left is better. The line joins the methods that "
         "no cheaper method beats. A gradient counts as three evaluations. Seconds are means over instances.",
-        numbers=lines.tabulate_costs(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
+        numbers=tabulate_costs(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
     )
 
 
