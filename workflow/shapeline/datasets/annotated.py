@@ -22,11 +22,8 @@ FARTHEST = 2**31  # pixels: what no image has, and what integers of 64 bits hold
 
 @dataclass(frozen=True)
 class Annotation:
-    """What is known of one image before it is read.
-
-    where: the file that names it, for messages. boxes: category, top, left, bottom, right in the image's own pixels,
-    half-open. part: of the official split, an index of PARTS, or None. sides: height and width, where they are stated.
-    """
+    """What is known of an image: `where` for messages, boxes (category, top, left, bottom, right), part, sides where
+    stated."""
 
     where: str
     boxes: list[tuple[int, int, int, int, int]]
@@ -43,13 +40,11 @@ def read(
     on_decode_error: str,
     limits: Limits = USUAL,
 ) -> dict:
-    """A reader's dictionary of images, (n, 3, height, width) uint8, and boxes in the pixels that they then have.
+    """Return a reader's images (n, 3, height, width) uint8 and boxes in their pixels; `kept`: positions in `asked`.
 
-    path, limits: folder or archive, and how much it may make this process read.
-    asked: name -> annotation, in the order of the records; the dictionary has `kept`, positions in it, and no labels.
-    key: the name of a file in `path`, "" for what is no image.
-    size, resize: see images.decode; boxes go with their image, and cover each pixel that they touch.
-    on_decode_error: images missing or not decodable: "skip" leaves out, names, counts; "stop" is a ShapelineError."""
+    asked: name -> annotation; key: the name of a file in `path`, "" for none; size, resize: see images.decode;
+    on_decode_error: images missing or not decodable: "skip" counts and names them, "stop" is a ShapelineError.
+    """
     rows = {name: row for row, name in enumerate(asked)}
     inputs = np.zeros((len(asked), 3, *size), np.uint8)
     boxes: list[np.ndarray | None] = [None] * len(asked)
@@ -113,10 +108,8 @@ def _left_out(path: Path, what: str, names: list[str]) -> list[str]:
 
 
 def fitted(boxes: list, sides: tuple[int, int], size: list[int], resize: str) -> tuple[np.ndarray, Counter]:
-    """Boxes (k, 5) of an image of `sides` in the pixels of one of `size`, and how many were clipped or left out.
-
-    Each covers all pixels that it touches. resize: as the image, see images.decode.
-    """
+    """Return boxes (k, 5) of an image of `sides` in pixels of one of `size`, covering all they touch, and how many were
+    cut."""
     inside, counts = regions.clip(np.array(boxes, np.int64).reshape(-1, 5), *sides)
     scale = np.array(size) / sides
     if resize == "crop":

@@ -31,12 +31,10 @@ DAMAGES = (
 def open_files(
     path: Path, wanted: Callable[[str], bool], limits: Limits = USUAL
 ) -> Iterator[Iterator[tuple[str, BinaryIO]]]:
-    """Iterates over (name, stream) of the wanted files: of an archive in its own order, of a folder by name.
+    """Yield (name, stream) of the wanted files of an archive or folder; a stream lasts until the next.
 
-    A stream lasts until the next one. `wanted` is asked of each name once, of a folder inside with a / at its end. A
-    member that is a link, a device or climbs out of the archive is refused, wanted or not, and so is an archive that
-    ends early or fails its checksum: ShapelineError, here or at the end. So is what is larger than the limits: a member
-    wanted, the whole archive, and of a folder a file.
+    Refused are members that are links or devices or climb out, archives that end early or fail their checksum, and
+    what is larger than the limits: ShapelineError, here or at the end.
     """
     try:
         if path.is_dir():
@@ -153,10 +151,7 @@ def _refuse(path: Path, name: str, odd: bool) -> None:
 
 
 class Tape:
-    """A tar that is only read forwards, within limits.
-
-    left: bytes that may be read before it is set again, so that headers cannot fill the memory.
-    """
+    """A tar that is read forwards within limits; left: bytes that headers may fill before it is set again."""
 
     def __init__(self, path: Path, stream: BinaryIO, limits: Limits):
         self._path, self._stream, self._limits = path, stream, limits

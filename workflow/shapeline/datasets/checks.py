@@ -22,12 +22,7 @@ TASKS = ("classification", "regression", "multilabel")
 
 
 def check(source: str, settings: dict) -> None:
-    """Check a dataset entry without reading any data: names, ranges, impossible combinations.
-
-    settings: any of source, classes, path, validation, test, seed and, for a text, unit ("word" or "character"),
-    length (tokens a document) and vocabulary (words known, padding and unknown counted), and for a source that takes
-    them the keys of images (see images.decode); tokenizer, a text's own (see tokenizer.py). Raises ShapelineError.
-    """
+    """Check a dataset entry without its data: names, ranges, impossible combinations. Raises ShapelineError."""
     for key in settings:
         if key not in (*SETTINGS, "code"):  # a job's settings say by which code they are read
             raise ShapelineError(f"dataset key '{key}': unknown.{nearest(key, SETTINGS)}")
@@ -145,10 +140,8 @@ def text_settings(entry: Source | None, settings: dict) -> text.Settings:
 
 
 def unit_of(settings: dict) -> str | None:
-    """The unit of the tokens, "word" or "character", of a dataset entry (source, unit); None where it is no text.
-
-    Of a user's source it is what the entry says, None where it says nothing; of a tokenizer defined by the user "word".
-    """
+    """Return the unit of an entry's tokens, "word" or "character"; None where it is no text or a user's source says
+    nothing."""
     if settings.get("tokenizer"):
         return "word"
     entry = SOURCES.get(settings["source"])
@@ -178,10 +171,7 @@ def refuse_classes(source: str, settings: dict) -> None:
 
 
 def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> list[int]:
-    """The original class indices that `classes` (indices or names, in the order of the new labels) selects.
-
-    None selects all. Raises ShapelineError for an unknown or repeated class and for fewer than two.
-    """
+    """Return the original indices of `classes` (indices or names in the order of new labels), all for None."""
     names = list(names)
     if classes is None:
         classes = names
@@ -197,8 +187,7 @@ def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> li
 
 
 def class_index(where: str, item: int | str, names: list[str], by_place: bool = False) -> int:
-    """The place among the classes of one that is given by its name, or by index where the names are no numbers or
-    by_place; another is a ShapelineError."""
+    """Return the place of a class by its name, or index where names are no numbers or by_place; else ShapelineError."""
     if str(item) in names:
         return names.index(str(item))
     is_place = isinstance(item, int | np.integer) and not isinstance(item, bool) and 0 <= item < len(names)

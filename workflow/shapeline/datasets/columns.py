@@ -39,10 +39,8 @@ class Columns:
         return values
 
     def inputs(self, attributes: dict[str, tuple]) -> tuple[np.ndarray, dict[str, list[str]]]:
-        """Return attributes as (n, columns), and what the codes among them stand for, in alphabetical order.
-
-        attributes: name -> (column, what it holds): a table for mapped(), limits for numbers(), None for codes.
-        """
+        """Return attributes (n, columns) and what codes stand for; attributes: name -> (column, table, limits or None
+        for codes)."""
         inputs, categories = [], {}
         for name, (column, holds) in attributes.items():
             if holds is None:
@@ -75,10 +73,9 @@ def read(path: Path, names: tuple[str, ...]) -> Columns:
 
 
 def rows(where: str, stream: BinaryIO, names: tuple[str, ...], delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Yield (line, cells of the named columns) of each row, without spaces around.
+    """Yield (line, cells of the named columns, stripped) of each row; ShapelineError for missing columns and no CSV.
 
-    Names are those of the header in lower case with an underscore for every run of other characters; of equal names the
-    first column counts. Raises ShapelineError for a missing column, a row of another width, and text that is no CSV.
+    Names are in lower case with an underscore for other characters; of equal names the first counts.
     """
     lines = csv_lines(where, stream, "replace", delimiter)
     _, header = next(lines, (1, []))

@@ -11,10 +11,7 @@ FIXED_SIZES = ("side", "height", "width", "input_shape")  # of a model that take
 
 
 def told_by(source: Source | None, settings: dict) -> dict:
-    """What an entry of the configuration tells of its data before they are read, as `difference` compares it.
-
-    Nothing of a user's function. Raises ShapelineError for classes that the source does not have.
-    """
+    """Return what an entry tells of its data, as `difference` compares it: nothing of a user's function."""
     if source is None:
         return {}
     facts = {"kind": source.kind, "task": source.task}
@@ -50,10 +47,7 @@ def told_by_card(card: Mapping) -> dict:
 
 
 def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
-    """What keeps a model of some data from explaining others, in words; None where nothing that is known does.
-
-    any_size: whether the model takes images of any size.
-    """
+    """Return in words what keeps a model of some data from explaining others, None where nothing known does."""
     for name in [key for key in trained if key in explained and not (any_size and key == "size")]:
         own, other = trained[name], explained[name]
         if own == other:
@@ -68,10 +62,8 @@ def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
 
 
 def check(sizes: Mapping, trained: Mapping, explained: Mapping) -> None:
-    """Refuse cards of data that do not fit together: those that a model was trained on, and those that it explains.
-
-    sizes: of the model. The classes must be the same by name and order. Raises ShapelineError.
-    """
+    """Raise ShapelineError where the cards of the training and the explained data do not fit, as classes by name and
+    order."""
     any_size = not set(sizes) & set(FIXED_SIZES)
     differs = difference(told_by_card(trained), told_by_card(explained), any_size)
     if differs:

@@ -19,12 +19,9 @@ YAHOO_COLUMNS = ("class", "question title", "question content", "best answer")
 
 
 def read_agnews(paths: dict[str, Path], limits: dict | None = None) -> dict:
-    """AG News (Zhang, Zhao & LeCun 2015): train.csv and test.csv with class, title, description.
+    """Return AG News (Zhang, Zhao & LeCun 2015): title and description joined, and the official split.
 
-    Title and description joined by a space, and the official split; without train.csv no split, and a note of it.
-
-    paths: official file name -> path; that of train.csv may be a file of some of its rows, whose name then differs.
-    Raises ShapelineError with file and line.
+    Without train.csv no split, and a note of it; train.csv may be a file of some rows. Raises ShapelineError.
     """
     texts, labels, split = [], [], []
     for name, part in PARTS.items():
@@ -44,12 +41,10 @@ def read_agnews(paths: dict[str, Path], limits: dict | None = None) -> dict:
 
 
 def read_imdb(paths: dict[str, Path], limits: dict | None = None) -> dict:
-    """Large Movie Review Dataset (Maas et al. 2011): the official archive, or a folder of its layout.
+    """Return the labelled reviews of Maas et al. (2011) and the official split, breaks as spaces.
 
-    The labelled reviews, breaks (<br />) as spaces, and the official split; the `unsup` reviews are left out.
-
-    Order, in whatever order they are stored: training first, negative first, then by file name. paths: official file
-    name -> .tar.gz or folder with {train,test}/{neg,pos}/*.txt. Raises ShapelineError.
+    Order: training first, negative first, then by name. paths: official file name -> .tar.gz or folder. Raises
+    ShapelineError.
     """
     (path,) = paths.values()
     reviews = []
@@ -72,13 +67,8 @@ def _review_place(name: str) -> tuple[int, int, str] | None:
 
 
 def read_polarity(paths: dict[str, Path], limits: dict | None = None) -> dict:
-    """Sentence polarity (Pang & Lee 2005): rt-polarity.neg and rt-polarity.pos, one sentence a line.
-
-    The sentences, negative first, in the order of the files; no official split.
-
-    paths: official file name -> .tar.gz or folder. A file that is not UTF-8 is read as Windows-1252, the encoding of
-    the official files. Raises ShapelineError.
-    """
+    """Return sentences of Pang & Lee (2005), negative first, without a split; Windows-1252 where a file is not
+    UTF-8."""
     (path,) = paths.values()
     sentences_of = {}
     with archive.open_files(path, lambda name: name.split("/")[-1] in POLARITY_FILES, of(limits)) as files:
@@ -102,12 +92,9 @@ def read_polarity(paths: dict[str, Path], limits: dict | None = None) -> dict:
 
 
 def read_yahoo(paths: dict[str, Path], limits: dict | None = None) -> dict:
-    """Yahoo! Answers, ten classes (Zhang, Zhao & LeCun 2015): train.csv and test.csv in an archive or a folder.
+    """Return Yahoo! Answers (Zhang, Zhao & LeCun 2015): title, question and answer joined, training first.
 
-    Title, question and answer joined by spaces, line breaks (\\n, <br />) as spaces, and the official split.
-
-    paths: official file name -> .tgz, folder, or folder with other files of such rows, whose names have "train" or
-    "test". Training rows come first. Raises ShapelineError with file and line.
+    paths: official file name -> .tgz, folder, or folder with files named "train" and "test". Raises ShapelineError.
     """
     (path,) = paths.values()
     is_subset = path.is_dir() and not any((path / name).exists() for name in PARTS)

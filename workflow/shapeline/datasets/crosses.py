@@ -1,7 +1,6 @@
-"""Crosses (Teneggi et al. 2021, §4.1): images of small shapes, positive where at least one of them is a cross.
+"""Crosses (Teneggi et al. 2021, §4.1): images of small shapes, positive where one is a cross, known to the pixel.
 
-Made, not fetched: white RGB images of 100x120 pixels in cells of 10x10, of which about 14 hold a filled square, a
-triangle, a disc or a thin cross, each in a random colour. What makes an image positive is known to the pixel.
+Made: RGB images of 100x120 pixels in cells of 10x10, about 14 of which hold a square, triangle, disc or cross.
 """
 
 from pathlib import Path
@@ -25,10 +24,9 @@ TEST_SHARES = 0.35, 0.075, 0.075, 0.075, 0.075, 0.35
 
 
 def read(paths: dict[str, Path], count: int = COUNT, seed: int = 0) -> dict:
-    """`count` images (n, 3, 100, 120) uint8, half of them positive, their labels, split and masks; `paths` is empty.
+    """Return `count` images (n, 3, 100, 120) uint8, half of them positive, labels, split and masks of crosses.
 
-    masks: (n, 100, 120) bool, the pixels of the crosses. The first 5/8 are for training, the next 1/8 for validation;
-    in the rest, for the test, a positive image holds 1 or 6 crosses more often (35 % each) than another number.
+    5/8 are for training, 1/8 for validation; in the test a positive image often holds 1 or 6 crosses (35 % each).
     """
     ends = [round(count * sum(PARTS[: part + 1])) for part in range(2)]
     random, n_test = np.random.default_rng(seed_of("crosses", seed, "test")), count - ends[1]
@@ -48,11 +46,10 @@ def generate(
     width: int = WIDTH,
     first: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Images (count, 3, height, width) uint8 and the pixels of their crosses (count, height, width) bool.
+    """Return images and pixels of crosses; crosses: of each, None: 0 in half of the images, 1 to 6 in the others.
 
-    crosses: how many each image holds, one number or (count,); None samples: none in half of the images, 1 to 6 in
-    the others. Image i has the random numbers of `seed` and first + i alone. height, width: pixels, multiples of 10.
-    Raises ShapelineError.
+    Image i has the random numbers of `seed` and first + i alone. height, width: multiples of 10. Raises
+    ShapelineError.
     """
     count, first = whole("crosses", "count", count, 0), whole("crosses", "first", first, 0)
     for name, side in (("height", height), ("width", width)):

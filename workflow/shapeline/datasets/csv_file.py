@@ -1,7 +1,4 @@
-"""A user's CSV file, read by pandas with the options that the dataset's keys give.
-
-The header is read without pandas, because the configuration needs it in every dry run; both give the same names.
-"""
+"""A user's CSV file by pandas' options; the header is read without pandas, for every dry run needs it."""
 
 import codecs
 import contextlib
@@ -35,11 +32,8 @@ HIDDEN = ("Cc", "Cf")  # Unicode's control and format signs
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How a file is written.
-
-    header: True, the first line; False, none, and then columns are called 0, 1, ...; their names, where the file has
-    none; or the number of lines above it. trim: spaces around cells and names are removed.
-    """
+    """How a file is written; header: True, False (columns 0, 1, ...), names, or lines above it; trim: spaces are
+    removed."""
 
     separator: str = ","
     header: bool | int | tuple[str, ...] = True
@@ -166,11 +160,8 @@ def _short(line: str) -> str:
 
 
 def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
-    """Return the whole file, its columns by the names of `header`; raise ShapelineError.
-
-    In a column of texts a cell such as NA or None is kept as it is, in one of numbers it is missing, and an empty cell
-    is missing in both. attrs["words"]: of each column the words kept, which pandas by itself takes for missing.
-    """
+    """Return the whole file with the columns of `header`; NA in a column of texts is a text, attrs["words"] lists
+    these."""
     names = header(path, form)
     table = _read(path, form, names)
     doubtful = [
@@ -288,10 +279,8 @@ def _holds_texts(cells: "pd.Series") -> bool:
 
 
 def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | None]]:
-    """Return the (decimal, thousands) by which most of the texts are numbers, of equal ones the likelier first.
-
-    Empty where half of them are no numbers in any; the form's own alone where no other reads more of them.
-    """
+    """Return the (decimal, thousands) by which most texts are numbers, the likelier first; none where under half
+    are."""
     texts = cells.dropna().head(SAMPLED).str.strip()
     own, joined = (form.decimal, form.thousands), "".join(texts[texts.str.contains(r"\d")])
     styles = [(point, group) for group in (None, *THOUSANDS) for point in DECIMALS if point != group]

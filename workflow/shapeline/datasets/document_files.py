@@ -17,8 +17,7 @@ def documents(folder: str | os.PathLike, ids: Iterable[int]) -> list[str]:
 
 
 def ground_truth_words(folder: str | os.PathLike, ids: Iterable[int]) -> list[np.ndarray]:
-    """One bool per word of each record, aligned to words(): whether it decides the class. Raises ShapelineError where
-    the dataset does not know."""
+    """Return per record whether each of words() decides the class; ShapelineError where that is not known."""
     return [np.array(flags, bool) for flags in _document_column(Path(folder), ids, "ground_truth_words")]
 
 

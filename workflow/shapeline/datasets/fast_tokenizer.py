@@ -96,11 +96,8 @@ def most_tokens(made: Any) -> int | None:
 
 
 def words_of(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:
-    """The word that each piece is of, by number, None of a special token, and the words.
-
-    encoding: a tokenizers.Encoding. A word ends where the tokenizer says so, and at white space; not at an apostrophe
-    between letters.
-    """
+    """Return the word of each token (None of a special one) and the words; they end at white space, not at
+    apostrophes."""
     joined = [match.span() for match in CONTRACTION.finditer(text)]
     owners: list[int | None] = []
     spans: list[list[int]] = []

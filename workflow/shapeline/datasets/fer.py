@@ -26,11 +26,10 @@ OTHER, UNREADABLE = "left_out_other_expressions", "left_out_unreadable"
 
 
 def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
-    """Happy and sad faces (n, 1, 48, 48) uint8, labels 0 happy and 1 sad, and the official split.
+    """Return happy and sad faces (n, 1, 48, 48) uint8, labels 0 and 1, and the official split, training first.
 
-    Order: training first; of folders then happy first and by file name, of the csv by row. An image that cannot be
-    decoded is named in a warning, left out and counted. paths: official file name -> csv, folder with
-    {train,test}/{happy,sad}, or a tar of either. Raises ShapelineError.
+    Images that cannot be decoded are named and left out. paths: official file name -> csv, folder with
+    {train,test}/{happy,sad}, or a tar. Raises ShapelineError.
     """
     (path,) = paths.values()
     skipped = Counter({OTHER: 0, UNREADABLE: 0})

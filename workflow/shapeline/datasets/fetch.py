@@ -28,12 +28,10 @@ NETWORK_ERRORS = (OSError, http.client.HTTPException)
 def fetch(
     source_name: str, file_name: str, destination: str | os.PathLike, mirror: str | None = None, offline: bool = False
 ) -> Path:
-    """Put one official file of a source at `destination`, verified by checksum, and return its path.
+    """Put an official file at `destination`, verified by checksum: the one there, the mirror's, or a download's.
 
-    Tried in order: the file already there (placed by hand), `<mirror>/<source>/<file>` (a folder or an http URL), the
-    official URLs. A stopped download stays beside the destination as `.part` and the next call goes on from there.
-    offline: no network at all. Raises ShapelineError, one line: the file, expected and found checksum, the places
-    tried, and where to place the file by hand.
+    A stopped download stays as `.part` and goes on. offline: no network. Raises ShapelineError: file, expected and
+    found checksum, places tried, and where to place it by hand.
     """
     files = remote_files(source_name)
     names = [file.name for file in files]
@@ -109,10 +107,7 @@ def _finish(label: str, file: RemoteFile, origin: Path | str, part: Path, destin
 
 
 def _pinned(file: RemoteFile, found: Path, destination: Path | None = None) -> str:
-    """What is wrong with a file without a published checksum: it is not the one first used here, "" where it is.
-
-    The first one's sha256 is kept beside its place, as <file>.sha256. destination: the place, where it is not there.
-    """
+    """Return what is wrong with a file without a published checksum: it is not the first one here (<file>.sha256)."""
     if file.checksum:
         return ""
     place = destination or found
@@ -136,10 +131,7 @@ def _verified(file: RemoteFile, path: Path) -> str:
 
 
 def _copy(origin: Path, part: Path, file: RemoteFile) -> str:
-    """Copy the mirror's file to `part`; returns what is wrong with it, "" when nothing is.
-
-    It is verified before the copy, so that a bad mirror never costs a partial download.
-    """
+    """Copy the mirror's file to `part` after verifying it; return what is wrong with it, "" for nothing."""
     if not origin.is_file():
         return "not there"
     problem = file.problem(origin)

@@ -96,9 +96,7 @@ def _check_weights(folder: Path) -> None:
 
 
 def normalisation(source: str) -> dict[str, float | list[float]]:
-    """What the image processor of a folder does to images in [0, 1]: `scale` · image, less `mean`, by `deviation`.
-
-    Raises ShapelineError where the folder does not state it."""
+    """Return `scale`, `mean` and `deviation` of a folder's image processor. Raises ShapelineError where it has none."""
     file = expand(source) / PROCESSOR
     if not file.is_file():
         raise ShapelineError(
@@ -157,10 +155,7 @@ def _channels(source: str) -> int:
 
 
 def _sides(source: str) -> list[int] | None:
-    """[height, width] of the images that a model takes; None of any.
-
-    A model with a place for each patch takes its own alone, any other what its processor makes.
-    """
+    """Return [height, width] of a model's images, None of any: its own with a place per patch, else its processor's."""
     processor = _json(expand(source) / PROCESSOR)
     size = processor.get("crop_size") if processor.get("do_center_crop") else processor.get("size")
     size = size if processor.get("do_resize", True) or processor.get("do_center_crop") else None

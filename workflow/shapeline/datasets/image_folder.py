@@ -29,12 +29,10 @@ def read(
     on_decode_error: str = "stop",
     limits: dict | None = None,
 ) -> dict:
-    """Images (n, channels, height, width) uint8, labels and class names (the folders' in alphabetical order).
+    """Return images (n, channels, height, width) uint8, labels, class names (folders, alphabetical), and split folders.
 
-    Also the split, where train, validation and test folders stand above the classes. Order: by part, class and file
-    name, however they are stored. paths: any name -> folder or archive. size, resize, color: see images.decode;
-    without a size all images must have the same. on_decode_error: "skip" leaves out, names and counts what cannot be
-    decoded. Raises ShapelineError.
+    Order: by part, class and file name. size, resize, color: see images.decode; without a size all are alike.
+    on_decode_error: "skip" leaves out what cannot be decoded. Raises ShapelineError.
     """
     (path,) = paths.values()
     allowed = of(limits)
@@ -122,11 +120,7 @@ def _place(folder: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
 
 
 def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]) -> dict[PurePosixPath, str]:
-    """The split folder of each image, "" where there are none.
-
-    folders: all, with images or not. Raises ShapelineError for images at several depths, and for a class folder or
-    a split folder without any.
-    """
+    """Return the split folder of each image, "" without; ShapelineError for several depths and empty folders."""
     layouts: dict[tuple, PurePosixPath] = {}
     for file in files:
         if len(file.parts) == 1:

@@ -48,13 +48,11 @@ def decode(
     color: str = "rgb",
     limits: Limits = USUAL,
 ) -> np.ndarray:
-    """A JPEG or PNG file as (channels, height, width) uint8, turned as its camera says.
+    """Return a JPEG or PNG as (channels, height, width) uint8, turned as its camera says.
 
-    where: the file, for messages. size: height and width it is brought to, by area-weighted bilinear interpolation;
-    None leaves it. resize: "resize" changes the ratio of its sides, "crop" cuts off what is too long, half of it at
-    either end. color: "rgb", where a grey image is refused, or "grey", which turns colours to luma. limits: an image
-    of more pixels is refused before it is decoded. Raises ShapelineError, and Undecodable (which is one) where the
-    content is no whole image.
+    size: of area-weighted bilinear interpolation; resize: "resize" changes the ratio of sides, "crop" cuts both
+    ends; color: "rgb" refuses grey, "grey" is luma; limits: checked before decoding. Raises ShapelineError,
+    Undecodable where the content is no whole image.
     """
     from PIL import Image, ImageOps
 

@@ -1,8 +1,5 @@
-"""Limits of files from outside: a member of an archive, all of it, the pixels of an image.
-
-An archive of a megabyte can unpack to a gigabyte, and an image of a kilobyte to a hundred million pixels. The limits
-are checked by the headers, before anything is read, and while reading, because headers can be wrong.
-"""
+"""Limits of members of archives, of archives and of pixels, checked by headers, which can be wrong, and while
+reading."""
 
 import math
 from dataclasses import dataclass, fields

@@ -33,13 +33,10 @@ def read(
     on_decode_error: str = "stop",
     limits: dict | None = None,
 ) -> dict:
-    """Frames by day (n, 3, 960, 1280) uint8 or of `size`, labels 1 with a green light, the official split, all boxes.
+    """Return frames (n, 3, 960, 1280) uint8 or of `size`, labels 1 with a green light, the split, and all boxes.
 
-    Order: training first, then by sequence and number. A frame without a box is negative, in a sequence that has a
-    file of boxes. boxes: of each frame (k, 5), category (of BOX_NAMES), top, left, bottom, right. paths: official file
-    name -> the archive, or the folder it unpacks to: Annotations/**/frameAnnotationsBOX.csv and frames anywhere below.
-    The pieces whose names begin with "sample-" repeat frames and are not read. size, resize, on_decode_error: see
-    annotated.read. Raises ShapelineError.
+    Order: training first, by sequence and number. boxes: of each frame (k, 5), category of BOX_NAMES first. paths:
+    official file name -> the archive or its folder; "sample-" pieces repeat frames. Raises ShapelineError.
     """
     (path,) = paths.values()
     allowed = of(limits)

@@ -28,12 +28,9 @@ AGAIN = "delete the folder and run again"
 class Dataset:
     """A prepared dataset in memory.
 
-    inputs: (n, *input_shape) float32, of tables float64, images in [0, 1] once their rows are taken (see Images); of
-    texts int32 token ids, right-padded with 0, or the tokenizer's pad. labels: (n,) int64, of a regression float64, of
-    several labels per record (n, labels) uint8, 1 where it has them; split: (n,) uint8, 0 train, 1 validation, 2 test;
-    ids: (n,) int64, position in the source; card: the dictionary of card.json. owners: of texts with a tokenizer of
-    a user (n, length) int32, of each token the word that it is part of, -1 of padding and special ones. folder: that
-    it was read from.
+    inputs: (n, *input_shape) float32 (images in [0, 1] as rows are taken), tables float64, token ids int32; labels:
+    (n,) int64, float64 of a regression, (n, labels) uint8 of several; split: 0 train, 1 validation, 2 test; ids:
+    positions in the source; owners: the word of each token, -1 of none; folder: read from.
     """
 
     inputs: np.ndarray | StoredImages
@@ -104,10 +101,7 @@ def _own_rows(folder: Path, digest: str, categorical: tuple[str, ...], array: st
 
 
 def load(folder: str | os.PathLike) -> Dataset:
-    """Read what prepare() wrote; inputs come back as float32, divided by the card's scale, texts as int32 ids.
-
-    Raises ShapelineError when the folder is missing, damaged or holds files that do not belong together.
-    """
+    """Read what prepare() wrote; ShapelineError where the folder is missing, damaged or mixed."""
     folder = Path(folder)
     again = AGAIN
     try:

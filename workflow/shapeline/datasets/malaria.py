@@ -31,12 +31,10 @@ def read(
     task: str = "classification",
     limits: dict | None = None,
 ) -> dict:
-    """Slides (n, 3, 1200, 1600) uint8 or of `size`, labels 1 with a trophozoite, the official split and all boxes.
+    """Return slides (n, 3, 1200, 1600) uint8 or of `size`, labels 1 with a trophozoite, the split, and all boxes.
 
-    Order: training first, then as annotated. boxes: of each slide (k, 5), category (of BOX_NAMES), top, left, bottom,
-    right. paths: official file name -> malaria.zip, or its folder with training.json, test.json and the images
-    anywhere below; or a sample's, annotations.json in their place, without a split. size, resize, on_decode_error: see
-    annotated.read. task: multilabel gives labels (n, 2), with a trophozoite and with a ring. Raises ShapelineError.
+    paths: malaria.zip, its folder, or a sample's with annotations.json, without a split. task: multilabel gives
+    labels (n, 2), trophozoite and ring. Raises ShapelineError.
     """
     (path,) = paths.values()
     allowed = of(limits)
@@ -72,11 +70,9 @@ def read(
 
 
 def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
-    """Crops (n, 3, 200, 200) uint8 of slides, half of them round a trophozoite and half of background, by slide.
+    """Return crops (n, 3, 200, 200) uint8 of a few slides, half round a trophozoite, half background, by slide.
 
-    For a few slides that all have trophozoites, from which no classifier can learn; name this function as a dataset's
-    source. path: as of read(). held_out: the slide for the test; the next one is for validation. The background is
-    drawn by seed where no trophozoite is. boxes: of all trophozoites in sight.
+    Name it as a dataset's source. held_out: the slide for the test; the next is for validation.
     """
     slides = read({"slides": Path(path)})
     random = np.random.default_rng(seed_of("malaria crops", seed))

@@ -17,10 +17,7 @@ LARGEST = 200_000_000  # bytes, unpacked
 
 
 def read(paths: dict[str, Path]) -> dict:
-    """Images (n, 1, 28, 28) uint8, labels 0..9, and the official split: training records first, then test.
-
-    paths: official file name -> path. Raises ShapelineError naming the file (and record) of the first fault.
-    """
+    """Return images (n, 1, 28, 28) uint8, labels 0..9 and the official split; ShapelineError names file and record."""
     inputs, labels, split = [], [], []
     for part, prefix in ((0, "train"), (2, "t10k")):
         image_path, label_path = paths[f"{prefix}-images-idx3-ubyte.gz"], paths[f"{prefix}-labels-idx1-ubyte.gz"]

@@ -1,7 +1,6 @@
-"""400 digits of MNIST, threes and eights (LeCun, Cortes & Burges 1998; CC BY-SA 3.0), which come with this package.
+"""400 digits of MNIST, threes and eights (LeCun, Cortes & Burges 1998; CC BY-SA 3.0), as data/README.md says.
 
-mnist_small.png beside this module is made of the official files as data/README.md says. It has twenty digits a row: 150
-threes and 150 eights, the first of the official training part, then 50 and 50, the first of the official test part.
+mnist_small.png has twenty digits a row: the first 150 threes and 150 eights for training, then 50 and 50 for the test.
 """
 
 import hashlib
@@ -19,10 +18,8 @@ ACROSS, SIDE = 20, 28
 
 
 def read(paths: dict[str, Path]) -> dict:
-    """400 images (n, 1, 28, 28) uint8, labels 0 (a three) and 1 (an eight), and their parts; `paths` is empty.
-
-    Raises ShapelineError where the sheet is not the one that this package came with.
-    """
+    """Return 400 images (n, 1, 28, 28) uint8, labels 0 (a three) and 1 (an eight), and parts; ShapelineError if
+    changed."""
     from PIL import Image
 
     if not SHEET.exists() or hashlib.sha256(SHEET.read_bytes()).hexdigest() != SHA256:

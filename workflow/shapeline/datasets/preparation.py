@@ -1,9 +1,4 @@
-"""Prepared datasets: prepare() for every source, whatever it is.
-
-A source module (`shapeline.datasets.mnist`, ...) has one function, `read(paths)`, that returns the same dictionary as a
-user's own function; everything after it is the same for all: what a configuration says (checks), what a reader gives
-(records), and here classes, splits and files. The table of sources is in `registry`. These modules need only numpy: the
-configuration imports them before any job."""
+"""Prepared datasets: prepare() for every source, whose `read(paths)` returns a user's function's dictionary."""
 
 import hashlib
 import json
@@ -33,15 +28,11 @@ RARE = 4  # records with the same labels, of which too few could be in every par
 
 
 def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike], folder: str | os.PathLike) -> dict:
-    """Read a source, choose its classes, split it, and write arrays.npz and card.json into `folder`.
+    """Read a source, choose its classes, split it, write arrays.npz, card.json and more into `folder`; return the card.
 
-    Of a table defined by the user also table.parquet, its rows with their own types. Of a text also documents.parquet:
-    id, text, and where they are known the ground-truth words; its vocabulary is that of the training part of the chosen
-    classes. Where the reader says where in an image its class is, also truth.npz.
-
-    source: a name of SOURCES or path/to/file.py:function. raw_files: the official files, in any order, verified by
-    checksum (ignored where settings["path"] names a local copy, which is not). Returns the card. The same arguments
-    write the same bytes. Raises ShapelineError, one line, for whatever is wrong with the settings or the data.
+    Also table.parquet of a user's table, documents.parquet of texts (with ground-truth words where known; the
+    vocabulary is of the training part) and truth.npz. raw_files: verified by checksum, but not settings["path"].
+    The same arguments write the same bytes. Raises ShapelineError, one line.
     """
     check(source, settings)
     own = is_own(source)
@@ -108,11 +99,7 @@ def _split(source: str, content: dict, settings: dict) -> tuple[np.ndarray, bool
 def _select_classes(
     source: str, content: dict, split: np.ndarray, settings: dict, entry: Source | None
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """The names of the chosen classes, the records kept, and all labels as numbers of these classes, -1 of another.
-
-    source: as a message names it; content: the records, whose counts and notes tell what was left out; split: of every
-    record; entry: None of a user's function.
-    """
+    """Return the names of the chosen classes, the records kept, and labels as numbers of these, -1 of another."""
     labels = content["labels"]
     every = np.arange(len(labels))
     if content.get("task") == "regression":
@@ -263,10 +250,9 @@ def _patterns(labels: np.ndarray) -> np.ndarray:
 
 
 def _held_out(labels: np.ndarray, candidates: np.ndarray, fraction: float | int, seed: int, part: str) -> np.ndarray:
-    """Indices of a stratified sample of `fraction` of the candidates, or of so many of each class (a whole number).
+    """Return a stratified sample of `fraction` of the candidates, or so many per class, by each class's own seed.
 
-    Each class has its own sample, seeded by its original index, so a record is in the same part whichever other classes
-    are chosen. A class of two or more keeps at least one record on either side.
+    So a record's part does not depend on the chosen classes. A class of two or more has one on either side.
     """
     held_out = [np.empty(0, np.int64)]
     for label in np.unique(labels[candidates]):
@@ -286,11 +272,9 @@ def _held_out(labels: np.ndarray, candidates: np.ndarray, fraction: float | int,
 def _counts(
     where: str, names: list[str], labels: np.ndarray, split: np.ndarray, own_split: bool = False
 ) -> dict[str, dict[str, int]]:
-    """Records per part and class; a class without training records and an empty test part are errors.
+    """Return records per part and class; no training record of a class and an empty test part are errors.
 
-    Of several labels per record (n, labels): those that have each. Without classes, which a regression has none of, all
-    records count as one. own_split: a user's function says which records are for training; it may have none of a class,
-    for a model that is trained on other data.
+    Of several labels those that have each. own_split: a user's function's, which may have none of a class.
     """
     regression = not names
     if regression:
@@ -333,10 +317,7 @@ def _write(
     marked: dict | None = None,
     frame: "pd.DataFrame | None" = None,
 ) -> None:
-    """Write all files under temporary names and rename them, so that a killed job leaves nothing half-written.
-
-    frame: the rows of a table with the types of the user's own file.
-    """
+    """Write all files under temporary names and rename them; frame: a user's rows with their types."""
     folder.mkdir(parents=True, exist_ok=True)
     contents = {"arrays.npz": arrays, TABLE: frame, regions.FILE: marked, "documents.parquet": documents}
     contents = {name: content for name, content in contents.items() if content is not None}

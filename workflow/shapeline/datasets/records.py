@@ -81,11 +81,9 @@ def read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.Pa
 
 
 def local_files(entry: Source, folder: Path) -> dict[str, Path]:
-    """Official name -> path of the files in a local folder, with or without .gz; a missing one is a ShapelineError.
+    """Return official name -> path of files in a local folder, with or without .gz; ShapelineError for a missing one.
 
-    Where the source is one file, a path may name it, whatever it is called; where that is an archive, a folder may be
-    what it unpacks to: then the archive's name has that folder. A user's own has the source's name. A path may also
-    name a file of some rows of the official file that `subsets` has; the other files are those beside it.
+    A path may name the only file, the unpacked archive, or one of `subsets`, beside which the others are.
     """
     if entry.local:
         if not folder.exists():
@@ -319,10 +317,7 @@ def _check_ground_truth(where: str, flags_of_texts: Iterable | None, tokens: tex
 def _convert_inputs(
     where: str, inputs: np.ndarray, kind: str, scale: float | None, names: list[str], missing: bool
 ) -> tuple:
-    """The inputs as uint8 or float32 (images) or float64, their scale, and how many records leave [0, 1] (images).
-
-    missing: whether cells may be NaN, which then is what is missing.
-    """
+    """Return inputs as uint8 or float (images) or float64, their scale, and how many images leave [0, 1]."""
     if kind == "image" and inputs.dtype == np.uint8:
         scale = 255 if scale is None else scale
     elif kind == "image" and inputs.dtype.kind in "iu" and scale is None:

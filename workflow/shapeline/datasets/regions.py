@@ -18,11 +18,8 @@ DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def truth(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) -> np.ndarray:
-    """The pixels of the objects of a class in records of a prepared dataset, (n, height, width) bool.
-
-    ids: (n,) records; labels: (n,) or one, class indices of the prepared dataset. All False where a record has none of
-    that class. Raises ShapelineError where the dataset does not know them, and for an unknown id.
-    """
+    """Return the pixels of a class's objects in records (n, height, width) bool; ShapelineError where they are
+    unknown."""
     stored, rows, wanted = _read_truth(folder, ids, labels)
     height, width = stored["shape"].tolist()
     shown = np.zeros((len(rows), height, width), bool)
@@ -39,10 +36,7 @@ def truth(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) 
 
 
 def objects(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) -> np.ndarray:
-    """How many objects of a class records hold, (n,) int64: boxes, or connected parts of a mask (corners connect).
-
-    Arguments and errors as of truth().
-    """
+    """Return how many objects of a class records hold (n,): boxes, or connected parts of a mask (corners connect)."""
     stored, rows, wanted = _read_truth(folder, ids, labels)
     if "masks" in stored:
         return np.where(wanted == 0, stored["objects"][rows], 0).astype(np.int64)
@@ -62,12 +56,8 @@ def clip(boxes: np.ndarray, height: int, width: int) -> tuple[np.ndarray, Counte
 
 
 def checked(where: str, records: dict, labels: np.ndarray, names: list[str], size: tuple[int, int]) -> dict | None:
-    """The truth that a reader returned, in the form of truth.npz, for all of its records; None where it gave none.
-
-    records: `masks` (n, height, width) bool, the pixels that decide the second of two classes; or `boxes`, of each
-    record (k, 5) integers: category, top, left, bottom, right in pixels, half-open, with `box_names`, the categories
-    (the classes by default). Raises ShapelineError.
-    """
+    """Return a reader's truth in the form of truth.npz: `masks`, or `boxes` (k, 5) per record with `box_names`; None
+    without."""
     masks, boxes = records.get("masks"), records.get("boxes")
     if masks is None and boxes is None:
         return None

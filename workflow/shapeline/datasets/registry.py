@@ -35,11 +35,7 @@ _NOT_USED_BY_SSL = ("is female", "race", "weapon in 10 years", "drug in 10 years
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One official file: its name, where it is published, and the checksum that makes it official (md5 or sha256).
-
-    Without a checksum none is published, and any content is taken. page: where a person gets a file that has no urls.
-    about: roughly its bytes, where no size is published with the checksum.
-    """
+    """An official file: name, addresses, checksum (md5 or sha256; None: any content); page: where a person gets it."""
 
     name: str
     urls: tuple[str, ...]

@@ -1,8 +1,7 @@
-"""Short labelled reviews, made here from a fixed list of words: synthetic, so the words that decide are known.
+"""Short labelled reviews made of a fixed list of words: synthetic, so the words that decide are known.
 
-A review is one to a few opinions among neutral sentences. Every opinion speaks for the label, plainly ("The story is
-dull.") or by negation of its opposite ("It is not heartwarming or entertaining."), so a polar word says nothing without
-its negator, and negators stand in neutral sentences too. Decisive are the polar words and their negators.
+Every opinion speaks for the label, plainly or by negation of its opposite, so a polar word says nothing without its
+negator, which neutral sentences have too. Both are ground truth.
 """
 
 from pathlib import Path
@@ -86,11 +85,8 @@ FILLING = {
 
 
 def read(paths: dict[str, Path]) -> dict:
-    """3,000 different reviews of 4 to 30 words, negative and positive in turn, with their ground-truth words.
-
-    The same in every run, whatever its seed; no official split. ground_truth_words: one bool per word of each review.
-    `paths` is empty.
-    """
+    """Return 3,000 different reviews of 4 to 30 words, negative and positive in turn, with ground-truth words; no
+    split."""
     generator = np.random.default_rng(seed_of("reviews"))
     texts: dict[str, list[bool]] = {}
     while len(texts) < N:

@@ -30,12 +30,10 @@ SSL_ATTRIBUTES = {
 
 
 def read_ssl(paths: dict[str, Path]) -> dict:
-    """Strategic Subject List (Chicago Police 2017): the score and the 14 attributes of Sliwinski et al. (2019, §8.2).
+    """Return the Strategic Subject List (Chicago Police 2017): 14 attributes (Sliwinski et al. 2019, §8.2) and scores.
 
-    Records as (n, 14) in their own units, the age in decades, and their scores (n,) from 0 to 500; no split.
-
-    A record that lacks its score or an attribute is left out and counted, but no entry for parole means none.
-    paths: official file name -> path. Raises ShapelineError with file and line.
+    (n, 14), the age in decades, and 0 to 500; no split. Records that lack one are counted and left out. Raises
+    ShapelineError.
     """
     (path,) = paths.values()
     names = (SSL_SCORE, *(column for column, _ in SSL_ATTRIBUTES.values()))
@@ -71,12 +69,9 @@ COMPAS_WINDOW = 30  # days; an arrest further off may not be the one that the sc
 
 
 def read_compas(paths: dict[str, Path]) -> dict:
-    """COMPAS scores of Broward County (Angwin et al. 2016, ProPublica), filtered as ProPublica did; the decile score.
+    """Return COMPAS scores of Broward County (Angwin et al. 2016), filtered as ProPublica did: (n, 9), deciles 1 to 10.
 
-    Persons as (n, 9) in their own units and their decile scores (n,) from 1 to 10; no split.
-
-    Left out and counted, each row by its first reason, are those that ProPublica's analysis left out. The file may lack
-    the columns that name people. paths: official file name -> path. Raises ShapelineError with file and line.
+    Those left out are counted by their first reason; no split. Raises ShapelineError with file and line.
     """
     (path,) = paths.values()
     names = [COMPAS_SCORE, *(column for column, _ in COMPAS_ATTRIBUTES.values()), "is_recid", "score_text"]

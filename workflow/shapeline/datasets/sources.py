@@ -43,10 +43,8 @@ def is_address(mirror: str) -> bool:
 
 
 def expand(path: str | os.PathLike) -> Path:
-    """A path with ~ and environment variables filled in, but for one that is there as it is written.
-
-    A variable that is not set is a ShapelineError.
-    """
+    """Return a path with ~ and variables filled in unless it is there as written; ShapelineError for an unset
+    variable."""
     if os.path.exists(path):
         return Path(path)
     text = os.path.expanduser(os.path.expandvars(os.fspath(path)))
@@ -72,12 +70,8 @@ def _refuse_long(path: str) -> None:
 
 
 def user_function(text: str) -> Callable:
-    """The function that "path/to/file.py:function" names (path relative to the working directory).
-
-    The file may import modules beside it (local_imports), where the environment has none of their names. Raises
-    ShapelineError when the file or the function is not there. Errors inside the user's file are not caught:
-    their own traceback says more.
-    """
+    """Return the function of "path/to/file.py:function", which may import modules beside it; ShapelineError if missing.
+    Errors inside the user's file pass with their traceback."""
     file, _, name = text.rpartition(":")
     if not file.endswith(".py") or not name.isidentifier():
         raise ShapelineError(f"source '{text}': is not understood; write a custom source as path/to/file.py:function.")
@@ -106,10 +100,7 @@ class _AsItIs(SourceFileLoader):
 
 
 def _reach_beside(text: str, path: Path) -> None:
-    """Let a user's file import what lies beside it: last, so that no installed module changes its meaning.
-
-    Raises ShapelineError where another file's import already stands under a name that it imports.
-    """
+    """Let a user's file import what lies beside it, last; ShapelineError where another file's import has that name."""
     folder = str(path.parent.resolve())
     if folder not in sys.path:
         sys.path.append(folder)

@@ -14,11 +14,7 @@ CHECKED_BYTES = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class StoredImages(np.lib.mixins.NDArrayOperatorsMixin):
-    """Stored pixels (n, channels, height, width) that come out as float32, divided by `scale`, when rows are taken.
-
-    A job takes the few images it explains; all of them as float32 would be four times the file. Whatever else an
-    array can do is done by all of them.
-    """
+    """Stored pixels (n, channels, height, width) that become float32, divided by `scale`, when rows are taken."""
 
     stored: np.ndarray
     scale: float
@@ -66,10 +62,7 @@ def blocks(inputs: np.ndarray | StoredImages, rows: np.ndarray) -> Iterable[np.n
 
 
 def mapped(path: Path, name: str) -> np.ndarray:
-    """An array of an .npz file, read-only, of which only what is used comes into memory.
-
-    Raises zipfile.BadZipFile where its checksum is wrong, ValueError or KeyError where it is none that np.savez wrote.
-    """
+    """Return an array of an .npz file, read-only and read as used. Raises BadZipFile, ValueError or KeyError."""
     with zipfile.ZipFile(path) as archive:
         entry = archive.getinfo(f"{name}.npy")
     if entry.compress_type != zipfile.ZIP_STORED:

@@ -1,8 +1,7 @@
 """Rows of a table in the container and types that they were given in.
 
-A game exchanges cells by number: a column of numbers holds them as they are, in double precision, and any other column
-the places of its values among those that it has. `Table.compose` makes rows of the user's own container of them, so
-that a model is given what its user would give it: whole numbers, None, dates, categories, in columns of the same type.
+A game exchanges cells by number, others than numbers as places among a column's values; `Table.compose` makes rows of
+the user's own container and types of them.
 """
 
 import contextlib
@@ -22,11 +21,8 @@ EXACT = 1 << 53  # whole numbers beyond it are not all double-precision numbers
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """How the cells of a column are kept. dtype: of the column.
-
-    values: what the places stand for, in order, and last what is missing, where something is; None of numbers.
-    has_missing: whether it is. cast: numbers of an object column, as Python's own.
-    """
+    """How a column's cells are kept; values: what places stand for, last what is missing; cast: Python's own
+    numbers."""
 
     dtype: Any
     values: Any = None
@@ -73,12 +69,8 @@ def as_type(cells: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """How the rows of a table are kept, column by column.
-
-    names: of a data frame's columns, None of an array, whose type is dtype. index: one label of an index that holds
-    something else than whole numbers, which every composed row has. like: the data frame without its rows, where it is
-    of a subclass or has attrs.
-    """
+    """How the rows of a table are kept by column; names: None of an array; index: a label that composed rows have;
+    like: an empty frame."""
 
     columns: tuple[Column, ...]
     names: pd.Index | None = None
@@ -123,11 +115,8 @@ class Table:
 def build_table(
     parts: Sequence[pd.DataFrame], dtype: np.dtype | None = None, categorical: Collection[str] = ()
 ) -> tuple[Table, list[np.ndarray]]:
-    """Return how the rows of data frames with the same columns are kept, and the cells of each (n, columns) float64.
-
-    dtype: of the array that the frames stand for; None of data frames. categorical: columns of numbers that are
-    categories all the same. Columns of the frames are of the same type.
-    """
+    """Return how rows of data frames of the same types are kept, and the cells (n, columns) float64 of each. dtype: of
+    the array that the frames stand for; categorical: columns of numbers that are categories."""
     whole = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0].reset_index(drop=True)
     encoded = [encode(whole.iloc[:, place], name in categorical) for place, name in enumerate(whole.columns)]
     cells = np.stack([one for one, _ in encoded], axis=1) if encoded else np.empty((len(whole), 0))
@@ -144,10 +133,7 @@ def build_table(
 
 
 def encode(values: pd.Series, is_category: bool = False) -> tuple[np.ndarray, Column]:
-    """Return the cells of a column (n,) float64 and how they are kept; every cell comes back as it was.
-
-    NaN is what is missing, where a column has one kind of it. is_category: whether numbers are categories.
-    """
+    """Return a column's cells (n,) float64, which come back as they were, NaN where missing, and how they are kept."""
     for make in (_numbers, _places_of_any)[is_category:]:
         try:
             encoded = make(values)
@@ -247,11 +233,8 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def report_lost_digits(where: str, rows: np.ndarray, names: Sequence[str] = ()) -> None:
-    """Log a warning where cells of rows (n, columns), or of images and series together, are others as float32.
-
-    Whole numbers are where any changes, such as seconds since 1970; other numbers where rounding moves one by more than
-    a ten-thousandth of the range of its column. where: how the line begins; names: of the columns.
-    """
+    """Warn where rows (n, columns) differ as float32: whole numbers that change, others by a ten-thousandth of their
+    range."""
     rows = np.asarray(rows)
     if rows.dtype.kind not in "iuf" or rows.dtype.itemsize < 4 or rows.dtype == np.float32 or not rows.size:
         return

@@ -1,8 +1,4 @@
-"""Custom table in a CSV or Parquet file: numbers, texts, categories and missing cells, as numbers and codes.
-
-A column that holds no numbers is stored as codes 0, 1, 2, ..., and a missing cell as NaN; `columns` in the card says
-what each column was, so that a pipeline is given again what its file held (models/pipeline_file.py).
-"""
+"""A custom table in a CSV or Parquet file: numbers, and codes of all others; the card's `columns` say what each was."""
 
 import json
 import math
@@ -34,12 +30,10 @@ def read(
     categorical: list[str] | None = None,
     form: dict | None = None,
 ) -> dict:
-    """Inputs (n, columns) float64, NaN where a cell is missing, in the order of `columns` (all but the target).
+    """Return inputs (n, columns) float64, NaN where missing, in the order of `columns` (all but the target).
 
-    categorical: columns of numbers that are categories all the same. form: how a CSV file is written, see csv_file. The
-    instances' ids are the rows of the file, from 0. Raises ShapelineError for a column that is not there, holds
-    nothing, or something else than numbers, texts and categories, and for a target that is missing somewhere or has one
-    class.
+    categorical: columns of numbers that are categories. Ids are rows of the file. Raises ShapelineError for missing
+    or unusable columns and targets.
     """
     (path,) = paths.values()
     written = csv_file.form_of(form or {})
@@ -77,10 +71,8 @@ def read(
 
 
 def columns_of(settings: dict) -> tuple[str, ...] | None:
-    """The feature columns of a dataset entry (path, target, columns, how it is written), from its header alone.
-
-    None where there is no such file. Raises ShapelineError where a column is not in it.
-    """
+    """Return an entry's feature columns from the header alone; None without a file, ShapelineError for one not in
+    it."""
     from shapeline.datasets.sources import expand
 
     path, form = expand(settings["path"]), csv_file.form_of(settings)
@@ -250,10 +242,8 @@ def _complete(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> 
 
 
 def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarray, dict]:
-    """A column as numbers or codes (n,) float64, NaN where missing, and what the card says of it.
-
-    where: how a message begins. Raises ShapelineError for infinite numbers, and a column without any cell.
-    """
+    """Return a column as numbers or codes (n,), NaN where missing, and its entry of the card; ShapelineError for
+    infinities."""
     import pandas as pd
 
     from shapeline.datasets.table import encode

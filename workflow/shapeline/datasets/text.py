@@ -1,8 +1,7 @@
-"""Documents as tokens: words and characters, the vocabulary, and the rows of the official CSV files.
+"""Documents as tokens: words and characters, the vocabulary, and rows of the official CSV files.
 
-A word is a run of letters and digits, apostrophes inside it included ("isn't", "o'clock"), in lower case; whatever
-stands between words is dropped. A character is one of the 69 of CHARACTERS, in lower case, every white space a space;
-all others become id 0, which is also the padding.
+A word is a run of letters and digits with inner apostrophes, in lower case; a character one of CHARACTERS, all others
+id 0, which is the padding.
 """
 
 import csv
@@ -42,11 +41,8 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Documents as integers.
-
-    documents: of each its tokens, whole for words (numbers into `entries`), cut for characters (their ids). sizes: (n,)
-    tokens before the cut. empty: (n,) bool, no feature is left. n_words: (n,) words, or runs between spaces.
-    """
+    """Documents as integers: whole words (numbers into `entries`) or cut characters; sizes: before the cut; empty: no
+    feature."""
 
     settings: Settings
     documents: list[np.ndarray]
@@ -59,10 +55,7 @@ class Tokens:
 def settings_of(
     settings: dict, unit: str = "word", length: int | None = None, vocabulary: int = VOCABULARY
 ) -> Settings:
-    """The text keys of a dataset's settings, the given defaults filled in (length: for that unit alone).
-
-    Raises ShapelineError for an unknown unit, a number out of range, and a vocabulary of characters.
-    """
+    """Return the text keys of settings with defaults; ShapelineError for an unknown unit or a number out of range."""
     chosen = settings.get("unit") or unit
     if chosen not in UNITS:
         raise ShapelineError(f"dataset key 'unit': {chosen!r} is unknown.{nearest(chosen, UNITS)}")
@@ -109,11 +102,8 @@ def tokenize(texts: list[str], settings: Settings) -> Tokens:
 
 
 def encode(tokens: Tokens, rows: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """The chosen documents as ids (n, length), right-padded with 0, and the vocabulary, position = id.
-
-    rows: which documents; training: (n,) bool, those whose words are counted: the most frequent are known, of equal
-    ones the first in alphabetical order. The ids are of the smallest unsigned type that holds them.
-    """
+    """Return chosen documents as ids (n, length), right-padded with 0, and the vocabulary of `training` ones by
+    frequency."""
     settings, documents = tokens.settings, [tokens.documents[row] for row in rows]
     if settings.unit == "character":
         table, vocabulary = np.arange(len(CHARACTERS)), list(CHARACTERS)
@@ -177,11 +167,8 @@ def repaired(text: str) -> tuple[str, bool]:
 
 
 def rows(where: str, stream: BinaryIO, columns: tuple[str, ...], n_classes: int) -> Iterator[tuple[int, list[str]]]:
-    """(label from 0, texts) of each row of a CSV file without a header whose first column is the class from 1.
-
-    Bytes that are no UTF-8 stay as surrogates. Raises ShapelineError with file and line for another number of columns,
-    a label out of range, and quotes that do not close.
-    """
+    """Yield (label from 0, texts) of a CSV file without header whose first column is the class; surrogates for bad
+    bytes. Raises ShapelineError with file and line."""
     for line, row in csv_lines(where, stream, "surrogateescape"):
         if not row:
             continue  # an empty line
@@ -199,10 +186,7 @@ def rows(where: str, stream: BinaryIO, columns: tuple[str, ...], n_classes: int)
 
 
 def csv_lines(where: str, stream: BinaryIO, errors: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of each row of a UTF-8 CSV file, empty ones too; errors: what becomes of other bytes.
-
-    Raises ShapelineError with file and line for text that is no CSV.
-    """
+    """Yield (line, cells) of each row of a UTF-8 CSV file, empty ones too; ShapelineError for text that is no CSV."""
     lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", errors, newline=""), strict=True, delimiter=delimiter)
     while True:
         line = lines.line_num + 1

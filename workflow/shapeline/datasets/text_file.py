@@ -20,11 +20,7 @@ def read(
     text_pair: str | None = None,
     form: dict | None = None,
 ) -> dict:
-    """The documents of the column `text` and their classes; ids are the rows of the file, from 0.
-
-    text_pair: the column of second sentences, where a document is a pair. form: how a CSV file is written (csv_file).
-    Raises ShapelineError for a column that is not there, a document or class that is missing, and for one class.
-    """
+    """Return the documents of a column, pairs with `text_pair`, and classes; ids are rows. Raises ShapelineError."""
     (path,) = paths.values()
     written = csv_file.form_of(form or {})
     table = table_file.frame(path, written)

@@ -1,9 +1,8 @@
-"""A tokenizer defined by the user, "path/to/file.py:function": documents as its ids, and of each token the word it is
-of.
+"""A tokenizer of the user, "path/to/file.py:function": ids of documents, and the word of each token.
 
-The function returns a mapping with `encode`, `pad` and `vocabulary`, or an object like a tokenizers.Tokenizer, with
-`encode`, `token_to_id` and `get_vocab`. `encode(text)` gives `(ids, word_of_token)`, `(ids, word_of_token, words)` or
-an object with `ids`, `word_ids` and, where it has them, `offsets`; the word of a special token is None.
+The function returns a mapping with `encode`, `pad` and `vocabulary`, or an object like tokenizers.Tokenizer.
+`encode(text)` gives `(ids, word_of_token[, words])` or an object with `ids`, `word_ids` and perhaps `offsets`; the word
+of a special token is None.
 """
 
 import functools
@@ -40,13 +39,8 @@ class Tokenizer:
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Documents by a tokenizer, cut to `length` tokens.
-
-    ids, owners: of each document its ids (m,) and the word 0, 1, ... of each, SPECIAL of one that is never removed.
-    words: of each the text of every word that is left; seconds: of a pair the number of the second sentence's first, of
-    another None. sizes, n_words: (n,) tokens and words before the cut. empty:
-    (n,) bool, no word is left.
-    """
+    """Documents by a tokenizer, cut to `length`: ids, owners (the word of each token or SPECIAL), words, sizes, empty.
+    seconds: of a pair the number of the second sentence's first word."""
 
     tokenizer: Tokenizer
     length: int
@@ -105,11 +99,8 @@ def list_tokens(vocabulary: int | np.integer | Mapping[str, int] | list[str]) ->
 
 
 def tokenize(texts: list[str], tokenizer: Tokenizer, length: int) -> Documents:
-    """The documents by the tokenizer; ShapelineError, naming the document, for ids and words that do not go together.
-
-    A long document keeps its first tokens and the special tokens at its end; of a long pair the longer sentence loses
-    its end, then both.
-    """
+    """Return documents by the tokenizer; a long one keeps its first and special tokens. Raises ShapelineError naming
+    it."""
     made = [_encoded(text, tokenizer) for text in texts]
     cut = [_cut(*each, length) for each in made]
     return Documents(

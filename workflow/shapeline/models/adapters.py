@@ -14,14 +14,11 @@ KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "
 
 
 def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> Classifier:
-    """Custom model as a Classifier.
+    """Return a custom model as a Classifier.
 
-    `kind`: "logits" (an nn.Module or Keras model giving (n, classes) logits), "probabilities" (one that ends in a
-    softmax or a sigmoid), "multilabel" (an nn.Module giving a logit a label), "predict_proba" (an object with that
-    method), "function" (array -> probabilities) or "regression" (a network, an object with `predict` or a function that
-    gives a number an input); None finds it out: what a network gives is detected when it is first evaluated
-    (models/outputs.py), and an object with `predict` but without classes is of regression. A Classifier is returned as
-    it is. Raises ShapelineError when the model is none of these.
+    `kind`: "logits", "probabilities", "multilabel" (a logit a label), "predict_proba", "function" (array ->
+    probabilities) or "regression"; None finds it out, of a network when it is first evaluated. Raises
+    ShapelineError when the model is none of these.
     """
     if isinstance(model, Classifier):
         model.outputs = model.outputs or (kind if kind in OUTPUTS else None)

@@ -77,13 +77,10 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
-    """A new classifier for a dataset, from a model's settings and the dataset's card.
+    """Return a new classifier for a dataset, from a model's settings (architecture or source, sizes, seed) and its
+    card.
 
-    settings: architecture (a name) or source ("path/to/file.py:function", or the file of a model that is ready,
-    models/pretrained.py), and optionally framework (torch), sizes and seed. What the card knows (classes,
-    channels, side, height and width, inputs, input_shape; of a text length, vocabulary, the number of token ids, and
-    alphabet, one fewer) is given to builders that take it, unless sizes say otherwise. Raises ShapelineError when the
-    inputs do not fit the architecture.
+    What the card knows is given to builders that take it, unless sizes say otherwise. Raises ShapelineError.
     """
     _check_several(settings, card)
     if kind_of(settings.get("source"), settings.get("framework")):

@@ -18,10 +18,8 @@ ORDERS = {
 
 
 def find_order(shape: tuple[int, ...], fits: Callable[[tuple[int, ...]], bool]) -> str | None:
-    """Return the order of the axes in which a model takes rows of a shape, None where it takes them in none.
-
-    fits: whether the model takes rows of these sides. An axis of one channel may be left out, as in series.
-    """
+    """Return the order of axes in which a model takes rows of a shape, None for none; a single channel may be left
+    out."""
     sides = {"channels_first": shape}
     if len(shape) == 3:
         sides |= {"channels_last": (*shape[1:], shape[0])} | ({"without_channels": shape[1:]} if shape[0] == 1 else {})

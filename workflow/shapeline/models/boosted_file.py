@@ -1,7 +1,4 @@
-"""Boosted trees in a file of XGBoost (.json, .ubj), LightGBM (.txt) or CatBoost (.cbm), by their own estimators.
-
-These files hold numbers and texts, and no code. XGBoost and LightGBM write no names of classes: they count from 0.
-"""
+"""Boosted trees in files of XGBoost, LightGBM or CatBoost, which hold no code, by their own estimators."""
 
 import importlib
 import logging
@@ -22,10 +19,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class LightGBM:
-    """The booster of a .txt file by the interface of its own estimators, which cannot be made of a file.
-
-    classes_: numbers of the classes, None of a regression; feature_names_in_: None of arrays.
-    """
+    """The booster of a .txt file as an estimator; classes_: numbers, None of a regression; feature_names_in_: or
+    None."""
 
     booster_: Any
     classes_: np.ndarray | None
@@ -46,10 +41,7 @@ class LightGBM:
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
-    """The model in the bytes of a file. known: kind, columns and classes of the dataset.
-
-    Raises ShapelineError without the package, for a file that it cannot read, and for other columns, classes or task.
-    """
+    """Return the model in a file's bytes, checked against `known` kind, columns and classes. Raises ShapelineError."""
     suffix = Path(source).suffix
     if problem := not_installed(suffix):
         raise ShapelineError(f"models: {source}: {problem}")

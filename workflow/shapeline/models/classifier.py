@@ -67,21 +67,17 @@ class Classifier:
         return str(backend(self.runtime or self.framework).device_of(self.module))
 
     def to(self, device: str) -> "Classifier":
-        """Move the weights to a device, in place; returns the classifier itself.
-
-        TensorFlow's weights stay where they were made: ShapelineError when that is another device.
-        """
+        """Move the weights to a device in place; return the classifier. ShapelineError where TensorFlow's are
+        elsewhere."""
         if self.framework != "function":
             backend(self.runtime or self.framework).move(self.module, device)
         return self
 
     def log_probs(self, inputs: Any, batch: int = 256) -> np.ndarray:
-        """Log-probabilities, (n, *input_shape) array or tensor -> (n, classes) float64, in evaluation mode.
+        """Return log-probabilities (n, classes) float64 of inputs (n, *input_shape), log-sigmoids of several labels.
 
-        From log-softmax of the logits in float64, of several labels the log-sigmoid of each: log P(label present). For
-        a function the log of its probabilities (-inf where P = 0). Integers are token ids; ShapelineError where they do
-        not fit the model's vocabulary or length, and for a regression model. `batch` is halved while memory runs out;
-        MethodFailure where it does at one row.
+        Of a function the log of its probabilities. ShapelineError for unfit token ids and regressions; `batch`
+        is halved while memory runs out, MethodFailure at one row.
         """
         if self.task == "regression":
             raise ShapelineError(
@@ -99,11 +95,8 @@ class Classifier:
         return self.log_probs(inputs, batch).argmax(1)
 
     def settle_outputs(self, inputs: Any) -> None:
-        """Let the module of a network give logits: where it gives probabilities, as these inputs (n, *input_shape) and
-        the network itself show, or `outputs` states, it becomes one of their logarithms.
-
-        Raises ShapelineError where the outputs may be either.
-        """
+        """Let a network give logits: of probabilities, as these inputs show or `outputs` states, their logarithms.
+        Raises ShapelineError where the outputs may be either."""
         if self.framework not in FRAMEWORKS or self.runtime or self.task == "regression" or self.outputs == "logits":
             return
         made_by = backend(self.framework)
@@ -156,10 +149,8 @@ class Classifier:
             backend("torch").check_rows(self.module, inputs[:1], self.architecture)
 
     def check_tokens(self, inputs: Any) -> None:
-        """ShapelineError when token ids (n, length) are not of the vocabulary or the length the model was built for.
-
-        TensorFlow on a GPU would read an unknown id as zeros. The inputs of a model without a vocabulary all pass.
-        """
+        """Raise ShapelineError for token ids (n, length) beyond the model's vocabulary or length, which TensorFlow
+        would not."""
         known = self.sizes.get("vocabulary", self.sizes.get("alphabet", -1) + 1)
         if not known or len(inputs) == 0:
             return
@@ -228,10 +219,7 @@ def detach(returned: Any) -> Any:
 
 
 def check_outputs(given: Any, shape: tuple[int, ...] | None, rows: int, name: str, task: str) -> None:
-    """ShapelineError unless a network gave one number per row of a regression, else logits (rows, classes).
-
-    Two classes or more; of several labels one is enough. shape: of what it gave, None where that is no tensor.
-    """
+    """Raise ShapelineError unless a network gave logits (rows, classes), or one number a row of a regression."""
     shown = f"a {type(given).__name__}" if shape is None else f"shape {shape}"
     if task == "regression":
         if shape not in ((rows,), (rows, 1)):
@@ -264,10 +252,7 @@ def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray
 
 
 def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
-    """A function's probabilities, (n, *input_shape) -> (n, classes) float64.
-
-    Raises ShapelineError when the function gives another shape, numbers outside 0..1, or rows that do not sum to 1.
-    """
+    """Return a function's probabilities (n, classes) float64, checked for shape, range and sum: ShapelineError."""
     returned = _call(function, inputs, name)
     try:
         probabilities = _as_reals(returned)

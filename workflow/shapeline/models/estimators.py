@@ -28,10 +28,8 @@ def columns_of(model: Any) -> Sequence[str] | None:
 
 
 def fitted_columns(model: Any, labels: Sequence) -> list | None:
-    """The columns that a model was fitted on by the labels of a data frame; None of a model without names.
-
-    A name without such a column stays as it is. LightGBM writes _ for a space.
-    """
+    """Return the columns that a model was fitted on by a data frame's labels (LightGBM writes _ for a space); or
+    None."""
     fitted = columns_of(model)
     if fitted is None:
         return None
@@ -46,10 +44,8 @@ def width_of(model: Any) -> int | None:
 
 
 def probabilities_of(model: Any) -> Callable[[Any], np.ndarray]:
-    """The method of an object that gives probabilities (n, classes) of rows.
-
-    XGBoost's own are in single precision, whose 1 - p has few digits where p is near 1: they are made of its margins.
-    """
+    """Return an object's method of probabilities (n, classes); XGBoost's are made of margins, with more digits near
+    1."""
     last = model
     while hasattr(last, "steps") and hasattr(last, "__getitem__"):
         last = last[-1]

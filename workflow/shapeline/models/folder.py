@@ -21,10 +21,8 @@ UNNAMED = re.compile(r"LABEL_\d+")
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
-    """The classifier in the folder that settings name (source), for the texts or images that a card describes.
-
-    Raises ShapelineError where it cannot be read, or does not fit them.
-    """
+    """Return the classifier in the folder of transformers that settings name, for a card's data. Raises
+    ShapelineError."""
     source, kind = settings["source"], card["kind"]
     if kind == "text" and "mask_id" not in card:
         raise ShapelineError(

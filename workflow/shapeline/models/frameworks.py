@@ -6,12 +6,8 @@ import sys
 
 
 def avoid_triton_crash() -> None:
-    """Keep triton from being loaded after TensorFlow, which is a segmentation fault.
-
-    Triton comes with the CUDA builds of torch, whose optimizers already load it. Before TensorFlow it is loaded here.
-    After TensorFlow, which the user's program may have imported, it is declared missing, as beside a CPU build: torch
-    then works without what needs triton (`torch.compile` on a GPU).
-    """
+    """Load triton, of torch's CUDA builds, before TensorFlow, after which it crashes; declare it missing if that is
+    late."""
     if "triton" in sys.modules or importlib.util.find_spec("triton") is None:
         return
     if "tensorflow" not in sys.modules:

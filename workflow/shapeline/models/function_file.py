@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """The user's function of rows (n, *input shape), or of a data frame where the dataset's file has typed columns.
-
-    content: the bytes of its file; columns: those of a table_file; classes: how many there are, None of a regression;
-    order: of the axes of images and series; table: how the dataset keeps rows in their own types.
-    """
+    """The user's function of rows, or of data frames of typed columns; content: of its file; order: of images' axes."""
 
     content: bytes
     source: str
@@ -51,11 +47,8 @@ class Function:
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Function:
-    """The function that "path/to/file.py:function" names. known: columns of a table_file, classes and input shape of
-    the dataset, and whether its images and series were given with channels; the order of axes is added.
-
-    Raises ShapelineError where there is no such file or function.
-    """
+    """Return the function of "path/to/file.py:function", for `known` columns, classes and shape. Raises
+    ShapelineError."""
     classes, function = None if task == "regression" else len(known["classes"]), user_function(source)
     if not known.get("has_channels", True) and "order" not in known:
         rows = np.random.default_rng(0).random((1, *known["input_shape"]), dtype=np.float32)

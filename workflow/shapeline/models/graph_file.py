@@ -21,11 +21,7 @@ VERIFIED = 32  # rows
 
 
 def write(path: str | Path, loaded: Classifier, inputs: np.ndarray) -> dict[str, str] | None:
-    """Write the graph of a network beside its weights in `path`, verified on rows made of inputs (n, *input_shape);
-    what its card says of it: digests of both. None where there is no graph, and the log says why.
-
-    loaded: from these weights, on the CPU, as a job has it.
-    """
+    """Write a network's graph beside its weights, verified on masked `inputs`; return digests for its card, or None."""
     exporter, rows = importlib.import_module(EXPORTERS[loaded.framework]), _rows(inputs)
     try:
         content = exporter.graph(loaded.module, rows[:2])
@@ -44,11 +40,8 @@ def write(path: str | Path, loaded: Classifier, inputs: np.ndarray) -> dict[str,
 
 
 def read(path: str | Path) -> Classifier | None:
-    """The classifier of a file of weights, run by the graph beside it on the CPU; None, with the reason in the log,
-    where that is not there, or is not what the card says of these weights.
-
-    Raises ShapelineError for weights that are damaged.
-    """
+    """Return the classifier run by the graph beside its weights on the CPU; None, with a reason in the log. Raises
+    ShapelineError for damaged weights."""
     metadata, _ = weights.read(Path(path))
     file, card = Path(path).with_name(FILE), Path(path).with_name("card.json")
     try:

@@ -21,11 +21,8 @@ FAILURES = (
 
 
 def graph(model: keras.Model, rows: np.ndarray) -> bytes:
-    """The model as a graph of ONNX for rows of the shape and type of these, in batches of any size.
-
-    It takes tenths of a second, of a recurrent network seconds. Raises Refused where a package is missing, and for what
-    cannot be exported.
-    """
+    """Return the model as a graph of ONNX for rows like these in any batch. Raises Refused where it cannot be
+    exported."""
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise Refused(f"{missing[0]} is not installed")
     check_size(sum(np.dtype(weight.dtype).itemsize * int(np.prod(weight.shape)) for weight in model.weights))

@@ -11,11 +11,8 @@ from shapeline.models.keras_models import Arranged
 
 
 class Ready(keras.Model):
-    """The user's model with two logits in place of one.
-
-    stripped: the activation of its last layer, a softmax or a sigmoid, that was left out; content: the bytes of its
-    file.
-    """
+    """The user's model with two logits in place of one; stripped: its last activation; content: the bytes of its
+    file."""
 
     def __init__(self, inner: keras.Model, stripped: str, content: bytes):
         super().__init__()
@@ -30,10 +27,7 @@ class Ready(keras.Model):
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Ready:
-    """The model in the bytes of a .keras file. known: input_shape and classes of the dataset.
-
-    Raises ShapelineError for a file that is not safe or no Keras model, and for other inputs or outputs.
-    """
+    """Return the model in a .keras file's bytes for `known` input_shape and classes. Raises ShapelineError."""
     with tempfile.NamedTemporaryFile(suffix=".keras") as file:
         file.write(content)
         file.flush()

@@ -1,8 +1,6 @@
-"""The architectures in Keras on TensorFlow, twins of those in torch_models, and what it takes to run them.
+"""The architectures in Keras on TensorFlow, twins of torch_models, and what it takes to run them.
 
-Inputs and weights have torch's layouts: images (n, channels, height, width), weights by torch's names and shapes, so
-that a file trained in one framework loads in the other. Inside, channels are last, as TensorFlow wants them on a
-processor. Every activation is a layer of its own.
+Inputs and weights have torch's layouts and names, so that files load in both; inside, channels are last.
 """
 
 import contextlib
@@ -252,16 +250,7 @@ def word_cnn(
     classes: int = 2,
     dropout: float = 0.2,
 ) -> keras.Model:
-    """The twin of torch_models.word_cnn, (n, length) ids -> (n, classes) logits.
-
-    vocabulary: token ids, padding and unknown among them.
-    length: tokens a document, on which no weight depends.
-    embedding: numbers a token becomes.
-    filters: of the convolution.
-    hidden: units of the dense layer.
-    classes: logits.
-    dropout: share of the embedded tokens' numbers and of the hidden units that a training step leaves out.
-    """
+    """Build the twin of torch_models.word_cnn, (n, length) ids -> (n, classes) logits."""
     module = WordCNN(vocabulary, embedding, filters, hidden, classes, dropout)
     return _build_weights(module, np.zeros((1, length), np.int32))
 
@@ -294,11 +283,8 @@ def _build_weights(module: keras.Model, example: np.ndarray) -> keras.Model:
 
 @contextlib.contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Draw the weights of layers made inside the block from `seed`, and leave the global state as it was.
-
-    Keras takes the seed of every initialiser and dropout layer without one from Python's `random`, when the layer is
-    made; that is seeded here and put back. `keras.random` called without a seed, which no layer does, is not reached.
-    """
+    """Draw weights of layers made inside the block from `seed` (Keras uses Python's `random`), restoring the state
+    after."""
     before = random.getstate()
     random.seed(seed)
     try:
@@ -400,11 +386,8 @@ def last_operation(module: keras.Model, inputs: np.ndarray) -> str:
 
 
 def _outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Iterator[tuple[tf.Tensor, int, int]]:
-    """The module's outputs in calls of one size, how many of each are of the inputs, and the size.
-
-    The size is `batch`, or the next power of two for fewer rows, and the last call is filled up with row 0: another n
-    needs few new traces.
-    """
+    """Return outputs in calls of one size, `batch` or a power of two, how many count of each, and the size, for few
+    traces."""
     # Integers are tokens and stay so; int32 is what every part of the project gives them as.
     inputs = inputs.astype(np.int32 if np.issubdtype(inputs.dtype, np.integer) else np.float32, copy=False)
     size = min(batch, 1 << (len(inputs) - 1).bit_length())
@@ -433,10 +416,7 @@ _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def state(module: keras.Model) -> dict[str, np.ndarray]:
-    """Copies of all weights by torch's names and in its layouts, as `weights.write` takes them.
-
-    Custom model has no torch names; its weights are named by their order.
-    """
+    """Return copies of all weights by torch's names and layouts; those of a custom model are named by order."""
     if not hasattr(module, "parts"):
         return {f"{index}.{weight.name}": weight.numpy() for index, weight in enumerate(module.weights)}
     arrays = {}
@@ -517,10 +497,7 @@ def device_of(module: keras.Model) -> str:
 
 
 def move(module: keras.Model, device: str) -> None:
-    """Check that the weights are on the device: TensorFlow's stay where they were made.
-
-    They are made on the first visible GPU, else on the processor. Raises ShapelineError when that is another device.
-    """
+    """Raise ShapelineError unless TensorFlow made the weights on this device."""
     current = device_of(module)
     if current.partition(":")[0] != device.partition(":")[0]:
         remedy = "no GPU is visible to TensorFlow" if current == "cpu" else "set CUDA_VISIBLE_DEVICES= to hide the GPU"

@@ -128,10 +128,7 @@ class Trainer:
 
 
 def initialise_weights(classifier: Classifier, seed: int) -> None:
-    """Sample all weights and the states of dropout again from the seed, as in the same model built again.
-
-    Raises ShapelineError for a wrapped model, which cannot be built again.
-    """
+    """Draw all weights anew from the seed, as the model built again has. Raises ShapelineError for a wrapped one."""
     if not architectures.is_named(classifier.architecture):
         raise ShapelineError(
             f"training: '{classifier.architecture}' is a wrapped model; train it as it is (initialise=False)"

@@ -26,11 +26,8 @@ SCALES = (0.1, 3.0, 1e3, 1e6)
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Rows (n, *input shape) to probabilities (n, classes), or of the second of two (n,), or predictions (n,).
-
-    content: the bytes of its file; order: of the axes of its rows; last: "softmax" or "sigmoid" where its outputs are
-    logits, else "".
-    """
+    """Rows (n, *input shape) to probabilities or predictions by an ONNX file; last: "softmax" or "sigmoid" of
+    logits."""
 
     content: bytes
     session: Any
@@ -56,11 +53,9 @@ class Network:
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Network:
-    """The network in the bytes of an .onnx file. known: input_shape, classes and columns of the dataset.
+    """Return the network in an .onnx file's bytes for `known` shape, classes and columns.
 
-    Classes are in the dataset's order. Whether outputs are logits is stated by rows of noise: probabilities lie between
-    0 and 1 and sum to 1; `outputs` among what is known says so where noise cannot. Raises ShapelineError without ONNX
-    Runtime, for a file that it cannot read, and for other inputs or outputs than the dataset's.
+    Whether outputs are logits shows on rows of noise, or in known `outputs`. Raises ShapelineError.
     """
     session = _session(source, content)
     coded = [column["name"] for column in known.get("columns") or () if "values" in column]

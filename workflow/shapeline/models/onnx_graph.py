@@ -1,8 +1,4 @@
-"""The graph of a network: what stands beside its weights, and runs by ONNX Runtime on the CPU without its framework.
-
-Of a Classifier whose `runtime` is "onnx" this is the module, and these are the functions that answer in its framework's
-place.
-"""
+"""The graph of a network, run by ONNX Runtime on the CPU in its framework's place."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +20,7 @@ class Refused(ShapelineError):
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Rows (n, *input_shape), float32 or of token ids int32, to the network's outputs (n, outputs) float32.
-
-    shares: so many calls may be made at the same time, each of one thread; a call by itself is cut in as many.
-    """
+    """Rows (n, *input_shape) float32 or int32 to outputs (n, outputs) float32; shares: calls of one thread at once."""
 
     session: Any
     shares: int = 1
@@ -52,11 +45,7 @@ class Graph:
 
 
 def load_graph(content: bytes, threads: int) -> Graph:
-    """The graph in the bytes of a file. Raises Refused where ONNX Runtime cannot read it.
-
-    Threads that have rows of their own wait for nobody; those that share an operation are no faster than one in small
-    networks.
-    """
+    """Return the graph in a file's bytes, whose threads wait for nobody. Raises Refused where it cannot be read."""
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as failures
 

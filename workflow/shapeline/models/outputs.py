@@ -1,8 +1,4 @@
-"""What a network gives, logits or probabilities: detected by evaluating the network itself.
-
-Probabilities that were put through a softmax again would give other explanations. A network of probabilities becomes
-one of their logarithms, which are logits with the same probabilities.
-"""
+"""What a network gives, logits or probabilities, which become their logarithms: detected by evaluating it."""
 
 from types import ModuleType
 from typing import Any
@@ -19,11 +15,10 @@ UNEQUAL = 1e-3  # by which probabilities may miss 1, and vary without being cons
 
 
 def detect(made_by: ModuleType, module: Any, inputs: Any, name: str, batch: int = ROWS) -> str:
-    """Return "logits" or "probabilities", what a network gives of inputs (n, *input shape).
+    """Return "logits" or "probabilities" of a network on inputs (n, *input shape).
 
-    made_by: the module of its framework; batch: rows of a call. Numbers outside 0..1 are logits; within, the last
-    operation of the network decides, and where it is no softmax, sigmoid or linear layer, rows far from the inputs do.
-    Raises ShapelineError where both readings fit.
+    Numbers outside 0..1 are logits; within, the last operation decides, else rows far from the inputs. Raises
+    ShapelineError where both fit.
     """
     rows = _as_array(inputs)
     given = _within(made_by.outputs(module, rows, batch))
@@ -37,10 +32,8 @@ def detect(made_by: ModuleType, module: Any, inputs: Any, name: str, batch: int 
 
 
 def kind_of(given: np.ndarray, name: str, linear: bool = False) -> str:
-    """Return what outputs (n, k) of rows near and far are; linear: whether they are known to be those of such a layer.
-
-    Raises ShapelineError where both readings fit.
-    """
+    """Return what outputs (n, k) near and far are; linear: known to be of such a layer. ShapelineError where both
+    fit."""
     if not len(given) or given.min() < 0 or given.max() > 1 + UNEQUAL:
         return "logits"
     together = given.shape[1] > 1

@@ -1,8 +1,4 @@
-"""A scikit-learn pipeline saved with skops: it is given data frames with the columns and types of the user's own file.
-
-Its steps may impute, scale and encode as they like: an explanation removes columns of the file, so that all that a step
-makes of one column, such as the parts of a one-hot code, belongs to one feature.
-"""
+"""A scikit-learn pipeline saved with skops, given data frames of the file's columns and types; features are columns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,11 +35,8 @@ TRUSTED = (
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """A function from rows (n, columns), NaN where missing, to probabilities (n, classes) or predictions (n,).
-
-    content: the bytes of its file; order: of each class of the dataset the estimator's number, None where the names are
-    the same; table: how the dataset keeps rows in their own types, None where it has numbers and codes alone.
-    """
+    """A function from rows (n, columns) to probabilities or predictions; order: numbers of the dataset's classes, or
+    None."""
 
     content: bytes
     columns: list[dict]
@@ -67,11 +60,7 @@ class Pipeline:
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
-    """The pipeline in the bytes of a .skops file. known: columns and classes of the dataset, and trusted, the types
-    that the user trusts beside TRUSTED.
-
-    Raises ShapelineError for types that are not trusted, for a column that the dataset lacks, and for other classes.
-    """
+    """Return the pipeline in a .skops file's bytes; known: columns, classes, trusted types. Raises ShapelineError."""
     if known["kind"] != "table":
         raise ShapelineError(
             f"models: {source} takes tables, and the dataset is of kind {known['kind']}; give another model or dataset"

@@ -1,8 +1,4 @@
-"""Models that come ready: a pipeline in skops, a file of Keras, ONNX or boosted trees, a folder, a function.
-
-None is trained here, and nothing is unpickled. What stands for the weights in the results is the file itself. A
-network whose training has 0 epochs is ready too, and measured here; its weights are kept as those of any network.
-"""
+"""Models that come ready (skops, Keras, ONNX, boosted trees, a folder, a function): none trained, nothing unpickled."""
 
 import importlib
 import importlib.metadata
@@ -30,10 +26,7 @@ UNTRAINED = "none: the model came ready, and which rows it was made from is not 
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
-    """The classifier in the file that settings name (source, trusted_types), for the dataset that a card describes.
-
-    Raises ShapelineError when the file is not there, is no such file, or does not fit the dataset.
-    """
+    """Return the classifier in the file that settings name, for a card's dataset. Raises ShapelineError."""
     source, kind = settings["source"], kind_of(settings["source"], settings.get("framework"))
     if kind == "folder":
         return importlib.import_module(READERS[kind]).for_dataset(settings, card)

@@ -14,11 +14,10 @@ BLOCK = re.compile(r"(.*?(?:\.\d+|embeddings))\.")  # of a transformer, in the n
 
 
 def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str]:
-    """Draw the last `layers` layers (None: all) anew, in place, as a new model's are; returns their names, last first.
+    """Draw the last `layers` layers (None: all) anew in place; return their names, last first.
 
-    Full and cascading randomisation of Adebayo et al. (2018, §3): with one seed the layers drawn for a smaller number
-    are the same for a larger one. What is not trained, such as the scale of a table's columns, is kept. Raises
-    ShapelineError when there are fewer layers, or when a user's builder gives the same weights whatever the seed.
+    Adebayo et al. (2018, §3); layers of a smaller number are the same by one seed; scales are kept. Raises
+    ShapelineError.
     """
     made_by, name = backend(classifier.framework), classifier.architecture
     layers_by_name = layers_of(classifier)
@@ -43,11 +42,8 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
 
 
 def layers_of(classifier: Classifier) -> dict[str, list[str]]:
-    """The layers that are trained, from the input on, with the names of their weights.
-
-    A layer without a matrix or kernel, such as a batch normalisation, belongs to the one before it; of a transformer a
-    layer is a block, and so are the embeddings.
-    """
+    """Return the trained layers from the input on with their weights' names; normalisations join the layer before,
+    blocks are one."""
     made_by = backend(classifier.framework)
     arrays = made_by.state(classifier.module)
     layers: dict[str, list[str]] = {}

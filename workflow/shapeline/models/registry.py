@@ -1,7 +1,4 @@
-"""The registry of architectures: what is known of each before a framework is imported, and the words of a training.
-
-How a network is built stands in torch_models, torch_image_models and keras_models, and its own training in training.
-"""
+"""The registry of architectures: what is known of each before a framework is imported."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,11 +10,8 @@ AUGMENTATIONS = ("flip_horizontal", "flip_vertical")
 
 @dataclass(frozen=True)
 class Architecture:
-    """One registry entry.
-
-    rate: evaluations a second of one core in the fastest form, of inputs of so many `cells`: an input that is larger
-    takes longer in proportion. Measured by processor time in engine.values, one thread.
-    """
+    """One registry entry; rate: evaluations a second of one core on the fastest backend, of inputs of so many
+    `cells`."""
 
     kind: Literal["image", "table", "text"]  # of the dataset that it takes
     rate: float

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 @reported_extras("models.save")
 def save(classifier: Classifier, path: str | Path) -> None:
-    """Write the weights as safetensors; what it takes to build the model again goes into its metadata. Atomic.
-
-    Raises ShapelineError for a wrapped model, whose architecture has no name to build it from.
-    """
+    """Write weights as safetensors with what it takes to build the model; ShapelineError for a wrapped model."""
     is_ready = pretrained.kind_of(classifier.architecture, classifier.framework) is not None
     if not is_ready and (classifier.framework not in FRAMEWORKS or not is_named(classifier.architecture)):
         raise ShapelineError(f"models: '{classifier.architecture}' is a wrapped model; only built models can be saved")
@@ -53,11 +50,8 @@ def save_graph(classifier: Classifier, path: str | Path, inputs: np.ndarray) -> 
 
 @reported_extras("models.load")
 def load(path: str | Path, device: str = "cpu", framework: str | None = None) -> Classifier:
-    """Read a classifier that `save` wrote, in its own framework or as its twin in another; nothing is unpickled.
-
-    Raises ShapelineError when the file is missing, not safetensors, does not say which architecture it holds, or does
-    not fit it.
-    """
+    """Read a classifier that `save` wrote, in its own framework or as its twin; nothing is unpickled.
+    ShapelineError."""
     metadata, arrays = weights.read(Path(path))
     if pretrained.kind_of(metadata["architecture"], metadata["framework"]):
         return pretrained.restored(metadata, arrays).to(device)
@@ -77,11 +71,8 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
 
 
 def start_from(classifier: Classifier, path: str | Path) -> None:
-    """Put in the weights of a safetensors file with the model's names and shapes, to train on from them.
-
-    The last layer stays as it is where the file has other classes; counts of batches may be missing, which older files
-    lack. Raises ShapelineError when the file is missing or does not fit.
-    """
+    """Put in weights of a safetensors file to train from; the last layer stays where it has other classes.
+    ShapelineError."""
     made_by = backend(classifier.framework)
     own, start = made_by.state(classifier.module), weights.tensors(Path(path))
     kept = [name for name in own if name.endswith("num_batches_tracked") and name not in start]

@@ -1,7 +1,4 @@
-"""TensorFlow as a job wants it: deterministic, in full float32, with GPU memory that grows, and quiet while it starts.
-
-To be imported before anything of TensorFlow or Keras. All of it holds for the whole process: a job has one framework.
-"""
+"""TensorFlow as a job wants it: deterministic, full float32, growing GPU memory, quiet; import it first."""
 
 import contextlib
 import os

@@ -15,12 +15,10 @@ TOKENS = {"cpu": 4096, "cuda": 1 << 16}  # of a pass: more would not be faster
 
 
 class TextNetwork(nn.Module):
-    """forward(ids) gives logits (n, classes) of ids (n, length), filled up with `pad`, which is not attended to.
+    """forward(ids) gives logits (n, classes) of ids (n, length); `pad` is not attended to, DELETED left out.
 
-    A token DELETED is left out: those behind it move up. Rows go through the model sorted by length, each pass as wide
-    as its longest. A row without any token is one of padding. order: of the
-    outputs, those that are given. separator: of pairs the token behind which all are of type 1.
-    `classes_`: names of the classes, but of a regression.
+    Rows are sorted by length, each pass as wide as its longest. order: of outputs; separator: of pairs; `classes_`:
+    names.
     """
 
     rows_a_call = ROWS

@@ -20,12 +20,9 @@ FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError,
 
 
 def graph(module: torch.nn.Module, rows: np.ndarray, free: tuple[int, ...] = (0,)) -> bytes:
-    """The module on the CPU as a graph of ONNX, traced on rows in evaluation mode, for batches of any size.
+    """Return the module as a graph of ONNX, traced on rows, for any batch; free: axes of other sizes.
 
-    free: axes of the rows whose size may be another in each call: of convolutions alone also the sides of images.
-    Of equal modules the bytes are equal. By the exporter that traces: it takes a hundredth of a second where the one by
-    torch.export takes seconds. Raises Refused without ONNX Runtime, and for what cannot be exported, or would be frozen
-    as these rows took it.
+    Equal modules have equal bytes. The tracing exporter is a hundred times as fast as torch.export. Raises Refused.
     """
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise Refused(f"{missing[0]} is not installed")

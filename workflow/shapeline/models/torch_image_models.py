@@ -1,7 +1,4 @@
-"""The larger torch architectures of images, which torch_models lists with its own.
-
-Every activation is a module of its own and is called once: DeepLIFT, Grad-CAM and hooks on layers need that.
-"""
+"""The larger torch architectures of images; every activation is a module of its own, called once, for hooks."""
 
 import torch
 from torch import nn
@@ -26,10 +23,7 @@ class Standard(nn.Module):
 
 
 class DeepSequential(nn.Sequential):
-    """Layers in a row that draw their weights as He et al. (2015) do.
-
-    With torch's initialisation the signal fades from layer to layer: six convolutions learn nothing at first.
-    """
+    """Layers in a row that draw weights as He et al. (2015), without which six convolutions learn nothing at first."""
 
     def reset_parameters(self) -> None:
         for layer in self:
@@ -39,12 +33,10 @@ class DeepSequential(nn.Sequential):
 
 
 def cifar_cnn(classes: int = 2, channels: int = 3, side: int = 32) -> nn.Module:
-    """The network of Chen et al. (2018, §5.2) for CIFAR-10: six 3x3 convolutions in three pairs, dense 512 and 256.
+    """Build Chen et al.'s (2018, §5.2) network for CIFAR-10: six 3x3 convolutions in pairs, dense 512 and 256.
 
-    (n, channels, side, side) -> (n, classes) logits; 48, 96 and 192 filters, max-pool 2 and dropout 0.25 after
-    each pair, dropout 0.5 after the dense layers. The paper names no padding, and without any nothing is left of 32
-    pixels: the first of each pair is padded, so 32 -> 15 -> 6 -> 2 and 1,170,354 parameters. Images in [0, 1] are
-    standardised first.
+    48, 96, 192 filters, max-pool 2 and dropout 0.25 after each pair. The first of each pair is padded, as the paper
+    names none and nothing is left otherwise: 1,170,354 parameters.
     """
     layers: list[nn.Module] = [Standard(channels)]
     before = channels
@@ -66,11 +58,7 @@ def cifar_cnn(classes: int = 2, channels: int = 3, side: int = 32) -> nn.Module:
 def crosses_cnn(
     classes: int = 2, channels: int = 3, height: int = 100, width: int = 120, dropout: float = 0.5
 ) -> nn.Module:
-    """The ConvNet of Teneggi et al. (2021, table 1): conv 6@5x5, max-pool 2, conv 16@4x4, max-pool 5, dense 120, 84.
-
-    (n, channels, height, width) -> (n, classes) logits; nothing is padded, so 100x120 -> 48x58 -> 9x11 and 202,542
-    parameters.
-    """
+    """Build the ConvNet of Teneggi et al. (2021, table 1), unpadded, 100x120 -> 48x58 -> 9x11, 202,542 parameters."""
     rows, columns = (((side - 4) // 2 - 3) // 5 for side in (height, width))
     network = DeepSequential(
         *(nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
@@ -137,9 +125,5 @@ class ResNet18(nn.Module):
 
 
 def resnet18(classes: int = 1000, channels: int = 3) -> nn.Module:
-    """ResNet-18 (He et al. 2016): (n, channels, height, width) of any size -> (n, classes) logits.
-
-    11,689,512 parameters at 1,000 classes of colour images. Images in [0, 1] are standardised by ImageNet's mean
-    and deviation first.
-    """
+    """Build ResNet-18 (He et al. 2016) for images of any size, standardised by ImageNet's mean and deviation."""
     return ResNet18(classes, channels)

@@ -1,7 +1,6 @@
-"""The torch architectures, and what it takes to run them and to hand over their weights; keras_models has the twins.
+"""The torch architectures, how they run, and their weights; keras_models has the twins.
 
-Every activation is a module of its own and is called once: DeepLIFT and hooks on layers need that. Models of text take
-token ids, (n, length) integers with 0 for padding, and split at their embedding: forward(ids) is
+Every activation is a module called once, for hooks. Models of text take ids (n, length), 0 for padding; forward(ids) is
 from_embedding(embed(ids), ids).
 """
 
@@ -55,11 +54,8 @@ class Rescale(Standardize):
 
 
 def mnist_cnn(classes: int = 2, channels: int = 1, side: int = 28) -> nn.Module:
-    """The MNIST network of Chen et al. (2018, §5.2): conv 8@5x5, max-pool 2, conv 16@5x5, max-pool 2, dense.
-
-    (n, channels, side, side) -> (n, classes) logits. The paper names no padding: none is the usual reading
-    (LeNet's, and the default of both frameworks), so 28 -> 24 -> 12 -> 8 -> 4 and 3,938 parameters.
-    """
+    """Build the MNIST network of Chen et al. (2018, §5.2), unpadded as usual: 28 -> 24 -> 12 -> 8 -> 4, 3,938
+    parameters."""
     last = ((side - 4) // 2 - 4) // 2
     return nn.Sequential(
         nn.Conv2d(channels, 8, 5),
@@ -74,10 +70,7 @@ def mnist_cnn(classes: int = 2, channels: int = 1, side: int = 28) -> nn.Module:
 
 
 def digits_cnn(classes: int = 2, channels: int = 1, side: int = 8) -> nn.Module:
-    """A small network for 8x8 digits: two padded 3x3 convolutions (16 and 32 filters), max-pool 2, dense.
-
-    (n, channels, side, side) -> (n, classes) logits.
-    """
+    """Build a small network for 8x8 digits: two padded 3x3 convolutions (16 and 32 filters), max-pool 2, dense."""
     return nn.Sequential(
         nn.Conv2d(channels, 16, 3, padding=1),
         nn.ReLU(),
@@ -90,11 +83,7 @@ def digits_cnn(classes: int = 2, channels: int = 1, side: int = 8) -> nn.Module:
 
 
 def mlp(inputs: int = 30, hidden: tuple[int, ...] = (64, 32), classes: int = 2) -> nn.Module:
-    """A dense network for tables: standardised columns, then hidden layers with ReLU.
-
-    (n, inputs) raw columns -> (n, classes) logits; the mean and deviation are set from the training split by `fit`.
-    One class is a regression: (n, 1) predictions in the target's own units.
-    """
+    """Build a dense network for raw columns (n, inputs), standardised as `fit` sets; one class is a regression."""
     widths = (inputs, *hidden)
     layers: list[nn.Module] = [Standardize(inputs)]
     for before, after in itertools.pairwise(widths):
@@ -104,10 +93,8 @@ def mlp(inputs: int = 30, hidden: tuple[int, ...] = (64, 32), classes: int = 2) 
 
 
 class WordCNN(nn.Module):
-    """The network of `word_cnn`; besides, it tells what it makes of a few neighbouring words.
-
-    forward(ids) is from_pooled of the largest windows(ids[:, p : p + window_size]) over the positions p.
-    """
+    """The network of `word_cnn`; forward(ids) is from_pooled of the largest windows(ids[:, p : p + window_size]) over
+    p."""
 
     window_size = 3
 
@@ -259,29 +246,15 @@ def word_cnn(
     classes: int = 2,
     dropout: float = 0.2,
 ) -> nn.Module:
-    """The WordCNN of Chen et al. (2018, §5.1): embedding, convolution of three words, largest over positions, dense.
-
-    (n, length) ids -> (n, classes) logits; 351,002 parameters, as in their table 1. It takes other lengths too.
-
-    vocabulary: token ids, padding and unknown among them.
-    length: tokens a document, on which no weight depends.
-    embedding: numbers a token becomes.
-    filters: of the convolution.
-    hidden: units of the dense layer.
-    classes: logits.
-    dropout: share of the hidden units that a training step leaves out.
-    """
+    """Build Chen et al.'s (2018, §5.1) WordCNN, (n, length) ids -> (n, classes) logits; 351,002 parameters."""
     return WordCNN(vocabulary, embedding, filters, hidden, classes, dropout)
 
 
 def char_cnn(
     alphabet: int = 69, length: int = 1014, classes: int = 4, hidden: int = 1024, dropout: float = 0.5
 ) -> nn.Module:
-    """The small character network of Zhang et al. (2015, table 1): six convolutions, three pools, three dense layers.
-
-    (n, length) ids, 1 to alphabet for the characters -> (n, classes) logits; 11,337,988 parameters, as in table 1 of
-    Chen et al. (2018).
-    """
+    """Build the small character network of Zhang et al. (2015, table 1) for ids 1 to alphabet; 11,337,988
+    parameters."""
     return CharCNN(alphabet, length, classes, hidden, dropout)
 
 
@@ -293,11 +266,7 @@ def bilstm(
     classes: int = 10,
     dropout: float = 0.5,
 ) -> nn.Module:
-    """The bidirectional LSTM of Chen et al. (2018, §5.1): the last states of both directions, dropout, dense.
-
-    (n, length) ids -> (n, classes) logits; 7,146,166 trainable parameters, as in their table 1. It takes other
-    lengths too.
-    """
+    """Build the bidirectional LSTM of Chen et al. (2018, §5.1): the last states of both directions, dropout, dense."""
     return BiLSTM(vocabulary, embedding, units, classes, dropout)
 
 
