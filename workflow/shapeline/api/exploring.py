@@ -46,10 +46,7 @@ def explore_prompt(explanation, unit: str, fallback: str = "", links: bool = Tru
 
 
 def explore_prompts(found: Mapping, recommended: str | None, unit: str, unitless: Container[str], fallback: str) -> str:
-    """Return the explorer of the answers to several prompts, explained by several methods.
-
-    found: by method, a list of explanations of the same prompts. unitless: methods whose scores have another scale.
-    """
+    """Return the explorer of answers to prompts by several methods (found); unitless: methods with another scale."""
     first = next(iter(found.values()))
     listed = [_answer(str(place), each) for place, each in enumerate(first, 1)]
     entries = [

@@ -128,11 +128,7 @@ def read(
     feature_names: Sequence[str] | None = None,
     cutter: Cutter | None = None,
 ) -> Inputs:
-    """Inputs, and what was given as rows beside them, by their kind.
-
-    tokens: whether arrays are token ids. features: custom ones, which give the shape of one input. cutter: of texts for
-    a model of transformers. Raises ShapelineError that names the argument.
-    """
+    """Return the inputs and what was given as rows beside them. Raises ShapelineError that names the argument."""
     like = inputs
     inputs, background = _plain("inputs", inputs), _plain("background", background)
     if isinstance(inputs, pd.Series):
@@ -366,11 +362,7 @@ def _cast(values: pd.Series, dtype: Any) -> pd.Series:
 
 
 def _numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:
-    """An argument (what) as a model is given it, copied, so that the caller's stays as it is.
-
-    dtype: int32 of token ids, float32 for a network, None: its own. Raises ShapelineError where it would be other
-    numbers: infinite, without an imaginary part, or another word's id.
-    """
+    """Return an argument (what) as a model is given it, copied; ShapelineError where it would be other numbers."""
     try:
         given = np.asarray(given)
         if given.dtype.kind == "c":

@@ -1,7 +1,4 @@
-"""Where the channels of an array are: how its rows reach the engine, and a model as it takes them.
-
-The engine has images as (n, channels, height, width); inputs of two axes, series too, are images of one channel.
-"""
+"""Where the channels of an array are; games have images (n, channels, height, width), series with one channel."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,11 +40,10 @@ GREY_LAST = Layout("grey images, as inputs[..., None]", None, "channels_last")
 
 
 def layout_of(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray | None]) -> Layout | None:
-    """Return how an array of three or four axes is read, whatever the number of its rows; None of other arrays.
+    """Return how an array of three or four axes is read, None of others.
 
-    Four axes are images, whose channels the shape tells, and where it does not, what the model takes. Three axes are
-    n inputs, (n, height, width) or (n, time, channels), or one image, as the model takes them. beside: background and
-    reference, where these are arrays. Raises ShapelineError where several readings fit, or none.
+    Channels of images are known by shape, else by what the model takes; three axes are n inputs or one image.
+    beside: background and reference. Raises ShapelineError where several readings fit, or none.
     """
     keras = adapters.framework_of(model) == "tensorflow"
     if inputs.ndim == 4:

@@ -71,10 +71,8 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
 
 
 def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, list[list[str]], dict]:
-    """Ids and words of the tokens, both (n, most tokens) int32, the words of each text, and the card.
-
-    Raises ShapelineError for a text without a word.
-    """
+    """Return ids and words of the tokens (n, most tokens), the words of each text, and the card; ShapelineError for
+    none."""
     whole = max(1, *(len(text) for text in texts)) * 8 + 8  # more than any has
     made = tokenizer.tokenize(texts, cutter.tokenizer, cutter.most or whole)
     check_words(made.words, list(map(len, made.ids)))
@@ -102,10 +100,8 @@ def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, li
 
 
 def removal(reference: Any, card: dict) -> tuple[str | dict, str]:
-    """What stands for an absent word, as settings of a reference, and in words; None deletes it.
-
-    reference: delete, mask, pad, or a token of the vocabulary. Raises ShapelineError.
-    """
+    """Return what stands for an absent word, as settings and in words: delete, mask, pad, or a token. Raises
+    ShapelineError."""
     named, vocabulary = "delete" if reference is None else reference, card["vocabulary"]
     if isinstance(named, str) and named in TOLD:
         return named, TOLD[named]

@@ -28,10 +28,8 @@ class Classes:
     labels: tuple[str, ...] = ()
 
     def number(self, value: object, what: str, count: int) -> int:
-        """The number of a class, from its label or its name; from the number itself where it has no label.
-
-        what: the argument; count: of the classes. Raises ShapelineError that says what to write.
-        """
+        """Return the number of a class by label, name, or number; what: the argument; count: of classes. Raises
+        ShapelineError."""
         if pd.api.types.is_scalar(value) and pd.isna(value):
             raise ShapelineError(f"explain: {what} has a missing class ({value}); give the class of each input")
         known = class_name(value)
@@ -85,10 +83,7 @@ def classes_named(model: object, class_names: Sequence[str] | None) -> Classes:
 def chosen_targets(
     classifier: Classifier, predictions: np.ndarray, target: object, classes: Classes, y: Sequence | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The class explained in each row, (m,), and the input that the row is of, (m,): inputs of several have a row each.
-
-    predictions: what the model says of all inputs, (n, classes). target, y: as in `explain`. Raises ShapelineError.
-    """
+    """Return the class explained in each row (m,) and the input of the row (m,). Raises ShapelineError."""
     n, names = len(predictions), classes.names
     everyone = np.arange(n)
     if classifier.task == "regression":
@@ -118,10 +113,7 @@ def chosen_targets(
 def answers_of(
     classifier: Classifier, inputs: np.ndarray, what: str = "inputs", background: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the model's outputs for inputs, (n, classes) or (n, 1). Raises ShapelineError that names the row.
-
-    what: the argument; background: all rows of it, where the inputs are some of them or their mean.
-    """
+    """Return the model's outputs of inputs, (n, classes) or (n, 1). Raises ShapelineError that names the row."""
     ask = function_of(classifier)
     try:
         predictions = ask(inputs)

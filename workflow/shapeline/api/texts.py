@@ -63,11 +63,8 @@ def pack_texts(texts: list[str], like: Any) -> Any:
 
 
 def encode_words(texts: list[str], instead: object, like: Any) -> tuple[np.ndarray, list[list[str]], Callable]:
-    """Return texts as ids of their words, (n, most words) int32, the words, and the function from ids to texts.
-
-    A masked word is left out with the space behind it, the last one with the space before it; instead: a word that
-    replaces it. like: the texts as they were given, in whose container the model gets masked ones.
-    """
+    """Return texts as ids of words (n, most words), the words, and the function from ids to texts of the `like`
+    container. A masked word is left out with a space beside it, or replaced by `instead`."""
     if not isinstance(instead, str | None) or instead in references.KINDS:
         raise ShapelineError(
             f"explain: reference: {instead!r} is not of texts; give the word that stands for an absent one, such as "
@@ -97,10 +94,8 @@ def encode_words(texts: list[str], instead: object, like: Any) -> tuple[np.ndarr
 
 
 def check_words(each: list[list[str]], tokens: list[int] | None = None) -> None:
-    """Raise ShapelineError for a text without words, and for one with more than any method can explain.
-
-    tokens: of each text, where it has a tokenizer; a long word has many.
-    """
+    """Raise ShapelineError for a text without words or with too many; tokens: of each text, where it has a
+    tokenizer."""
     for place, words in enumerate(each):
         if not words:
             raise ShapelineError(f"explain: inputs: the text at position {place} has no words; leave it out")

@@ -30,12 +30,11 @@ WINDOWED = ("window_size", "windows", "from_pooled")  # what a module of tokens 
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
-    """The fastest verified backend and batch size of the model on its device, in about a second for a small model.
+    """Return the fastest verified backend and batch of the model on its device, in about a second for a small model.
 
-    inputs (n, *input_shape), some real ones. A backend is verified against the plain model on masked rows and on the
-    pure reference, at two batch sizes, to 1e-5 in log-probability (relative to it where it is below -1); a backend that
-    fails is left out, and the log says why. What is timed is the engine's whole step: filling, model, value. A module
-    that cuts its own batches (`rows_a_call`) is run plain, in calls of so many rows.
+    inputs: some real ones. A backend is verified against the plain model on masked rows and the reference, at two
+    batch sizes, to 1e-5 in log-probability (relative below -1). Timed is the whole step: filling, model, value. A
+    module that cuts its own batches (`rows_a_call`) is run plain.
     """
     inputs = as_array(inputs)
     if len(inputs) == 0:
@@ -83,11 +82,8 @@ def own_rows(model: Classifier, reference: Reference) -> int | None:
 
 
 def choose_backend(game: Game, inputs: np.ndarray, precision: str, compiled: bool) -> ExecutionBackend:
-    """Return the torch backend of an experiment's keys precision and compile, verified as in `calibrate`.
-
-    game: with the calibrated backend, whose batch it keeps. Raises ShapelineError where the model cannot take it, or
-    where it differs by more than TOLERANCE (BFLOAT16_TOLERANCE).
-    """
+    """Return the verified backend that an experiment asks for by precision and compile, of torch. Raises ShapelineError
+    where the model cannot take it or differs by more than TOLERANCE (BFLOAT16_TOLERANCE)."""
     name = "_".join(["compiled"] * compiled + ["bfloat16"] * (precision == "bfloat16"))
     inputs, model = as_array(inputs), game.model
     backend = ExecutionBackend(name, game.backend.batch)

@@ -1,7 +1,4 @@
-"""The search for a model's fastest verified backend and batch: times and choices, in numpy, for any framework.
-
-A framework offers its backends as candidates: how far each differs from the plain model, and a step that is timed.
-"""
+"""The search for a model's fastest verified backend and batch, in numpy, among candidates of any framework."""
 
 import logging
 import math
@@ -22,11 +19,8 @@ NEARLY = 1.02  # within this ratio of the fastest, the smaller batch is better: 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backend as a framework offers it.
-
-    difference: the largest in log-probability to the plain model; most_rows: of a call, at the time it is asked; step:
-    from rows a call to a function that runs one call and returns its seconds per row (inf: too many).
-    """
+    """A backend: its largest difference to the plain model, most rows of a call, and from rows to a call's seconds per
+    row."""
 
     difference: float
     most_rows: Callable[[], int]
@@ -72,10 +66,8 @@ class _Tried:
 
 
 def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search, began: float) -> ExecutionBackend:
-    """The fastest of the backends that the model takes and that do not differ from the plain one, which is the first.
-
-    offer: from a backend's name to its candidate; began: when the calibration did, by time.perf_counter.
-    """
+    """Return the fastest backend that does not differ from the plain one, the first; offer: from a name to its
+    candidate."""
     tried = _Tried({}, {}, {})
     for name, share in zip(names, plan.shares, strict=True):
         end = began + share * CALIBRATION_SECONDS
@@ -132,10 +124,8 @@ def _choose(names: Sequence[str], tried: _Tried, plan: Search) -> ExecutionBacke
 
 
 def fastest(step: Callable[[], float], batch: int, least: float) -> float:
-    """Seconds per row: the best of some repetitions, because others may use the machine at the same time.
-
-    The first ones are a warm-up: kernels are generated for each new shape. least: seconds that it takes at the least.
-    """
+    """Return seconds per row: the best of repetitions after a warm-up, for others use the machine; least: in
+    seconds."""
     started, best = time.perf_counter(), math.inf
     for _ in range(20):
         best = min(best, step())

@@ -17,12 +17,11 @@ Fill = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def build(form: str, rows: int, records: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, Fill]:
-    """What fills absent cells, from records (n, c) of numbers: the rows (M, c) where all are absent, and the function
-    from inputs (n, c) and kept cells (n or 1, K, c) bool to rows (n, K, M, c), whose kept cells mean nothing.
+    """Return the rows (M, c) where all cells are absent, and the function from inputs and kept cells to rows (n, K, M,
+    c).
 
-    gaussian: M samples given the kept cells, of the records' mean and covariance; the samples' mean is the conditional
-    mean itself. neighbours: the M records nearest on the kept cells, each over its standard deviation. Raises
-    ShapelineError for missing numbers and for too few records.
+    gaussian: M samples given the kept cells, whose mean is the conditional mean; neighbours: the M records nearest
+    on the kept cells, each over its standard deviation. Raises ShapelineError.
     """
     records = np.asarray(records, np.float64)
     if not np.isfinite(records).all():

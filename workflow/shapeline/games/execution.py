@@ -22,10 +22,8 @@ CALIBRATION_SECONDS = 3.0  # after which no other candidate is tried; a small mo
 
 @dataclass(frozen=True)
 class ExecutionBackend:
-    """How a model is run: its backend, rows a call, measured rows/s (0: not measured), largest difference to plain.
-
-    An evaluation with M > 1 reference rows takes M rows. `difference` is in log-probability, on masked rows.
-    """
+    """How a model is run: name, rows a call, measured rows/s (0: not measured), largest difference to plain in log
+    p."""
 
     name: str = "plain"
     batch: int = 256
@@ -84,10 +82,8 @@ def backend_of(model: Classifier) -> ModuleType:
 
 
 def masked_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndarray:
-    """Rows to verify a backend on (count, *input_shape): the pure reference, a full input, and masked inputs between.
-
-    Cells are kept at random, sparse to dense, by a fixed seed.
-    """
+    """Return rows to verify a backend on: the reference, a full input, and masked inputs, sparse to dense, by a fixed
+    seed."""
     random = np.random.default_rng(0)
     density = random.permutation(np.linspace(0, 1, count))
     density[:2] = 0, 1

@@ -1,6 +1,5 @@
-"""What a feature is: a pixel, a patch, a superpixel, a column, a group of columns, a word, or a run of characters.
-
-Superpixels, words and runs depend on the instance: `varies` tells, and `build_for` or `buckets` make them."""
+"""What a feature is: a pixel, patch, superpixel, column, group of columns, word, or run of characters. `varies` tells
+whether it depends on the instance."""
 
 import logging
 import math
@@ -97,12 +96,8 @@ PADDING = 0  # the token id that fills up a short document
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The features of one kind of input.
-
-    shape: the feature grid, (28, 28), (4, 4) or (10,); (d,) where there is none. cells: int32 of the input's shape, the
-    id 0..d-1 of the feature that owns each input cell, -1 where a cell is never removed (padding, spaces). names: d
-    names, or empty.
-    """
+    """The features of one kind of input; shape: of the grid, or (d,); names: d or none. cells: int32 of the input's
+    shape, the id 0..d-1 of the feature that owns each input cell, -1 where it is never removed."""
 
     kind: str
     shape: tuple[int, ...]
@@ -130,11 +125,10 @@ def varies(settings: dict | str) -> bool:
 
 
 def build(settings: dict | str, card: dict) -> Features:
-    """The features, the same for every instance, of the inputs that a dataset's card describes.
+    """Return the features, the same for every instance, of inputs that a card describes.
 
-    settings: a kind, or {kind, size (patch: side or [height, width]), groups (group: name -> columns)}; the columns of
-    a one-hot code are one feature where a group lists them. card: needs input_shape, and for tables feature_names and
-    groups. A mistake, a kind that depends on the instance too, raises ShapelineError.
+    settings: a kind, or {kind, size, groups (name -> columns)}; columns of a one-hot code are one feature where a
+    group lists them. Raises ShapelineError.
     """
     settings = _parsed(settings)
     kind, input_shape = settings["kind"], tuple(card["input_shape"])
@@ -156,13 +150,11 @@ def build(settings: dict | str, card: dict) -> Features:
 
 
 def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarray | None = None) -> Features:
-    """The features of one instance x (*input_shape), of any kind.
+    """Return the features of one instance x (*input_shape), of any kind.
 
-    superpixel: segments of the image (channels first), the same on every run, by method "slic" (segments, compactness;
-    Achanta et al. 2012) or "quickshift" (kernel_size, max_distance, ratio; Vedaldi & Soatto 2008). word: each token
-    that is not padding (id 0), in reading order; with `owners` (length,), the word that each token is of (-1: never
-    removed), all tokens of a word. character_run: the characters between spaces (id: the card's
-    space_id). A document of padding alone has d = 0. Raises ShapelineError.
+    superpixel: by "slic" (Achanta et al. 2012) or "quickshift" (Vedaldi & Soatto 2008), the same on every run.
+    word: each token, or with `owners` (length,) all tokens of a word. character_run: characters between spaces.
+    Raises ShapelineError.
     """
     settings, x = _parsed(settings), np.asarray(x)
     kind = settings["kind"]
@@ -202,11 +194,8 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
 def buckets(
     settings: dict | str, card: dict, inputs: np.ndarray, owners: np.ndarray | None = None
 ) -> list[tuple[Features, np.ndarray]]:
-    """Inputs (n, *input_shape) in groups that share one map: (features, ascending positions), by growing d.
-
-    One group for a kind that does not vary; documents of one length are a group. owners (n, length): see build_for.
-    Raises ShapelineError.
-    """
+    """Return inputs in groups that share one map: (features, ascending positions), by growing d. Raises
+    ShapelineError."""
     if not varies(settings):
         return [(build(settings, card), np.arange(len(inputs)))]
     groups: dict[bytes, tuple[Features, list[int]]] = {}
@@ -218,10 +207,7 @@ def buckets(
 
 
 def spread(scores: np.ndarray, features: Features, cells: Features) -> np.ndarray:
-    """Scores (n, *features.shape) as scores of finer features (n, *cells.shape): equal shares, so that sums stay.
-
-    Each of the finer ones lies within one of the features, as a pixel in its patch or superpixel.
-    """
+    """Return scores (n, *features.shape) in equal shares as scores of finer features (n, *cells.shape)."""
     owner = np.empty(cells.d, np.int64)
     owner[cells.cells.ravel()] = features.cells.ravel()
     shares = np.bincount(owner, minlength=features.d)
@@ -230,11 +216,8 @@ def spread(scores: np.ndarray, features: Features, cells: Features) -> np.ndarra
 
 
 def graph(features: Features) -> "networkx.Graph":
-    """The features' own graph on the nodes 0..d-1: the grid of pixels or patches, the chain of words or runs.
-
-    Superpixels are joined where a pixel of one has one of the other above, below, left or right of it; should the
-    graph fall apart, the log says into how many components. Columns have no graph: ShapelineError.
-    """
+    """Return the features' graph on nodes 0..d-1: a grid, a chain, or neighbouring superpixels; ShapelineError for
+    columns."""
     from shapeline import graphs
 
     if features.kind in IMAGE_KINDS:
@@ -264,11 +247,8 @@ def shape_of(
     groups: dict[str, tuple[str, ...]] | None = None,
     data: str | None = None,
 ) -> tuple[int, ...] | None:
-    """The shape of the feature grid, known before any data is read (patches at the far edges may be smaller).
-
-    groups: the dataset's own groups of columns, used where the settings give none. data: "image", "table" or "text",
-    by default what the input's shape allows. None for a kind that depends on the instance. Raises ShapelineError.
-    """
+    """Return the shape of the feature grid before data is read, None where it depends on the instance. Raises
+    ShapelineError."""
     settings = _parsed(settings)
     kind = settings["kind"]
     possible = [data] if data else ["image"] if len(input_shape) == 3 else ["table", "text"]

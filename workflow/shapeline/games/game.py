@@ -92,10 +92,7 @@ class Game:
 def _replace_full_values(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, values: np.ndarray
 ) -> np.ndarray:
-    """Values (n, K) whose full coalitions are what a function says of each input itself, in one row.
-
-    Raises ShapelineError where it says something else of the same cells among masked rows.
-    """
+    """Set values of full coalitions (n, K) to what a function says of each input; ShapelineError where these differ."""
     full = np.broadcast_to(masks.all(axis=-1), values.shape)
     rows = np.flatnonzero(full.any(axis=1))
     if not len(rows):

@@ -12,10 +12,7 @@ FULL_TOLERANCES = (1e-6, 1e-4)
 
 
 def as_array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
-    """The array as a framework can share it: contiguous and writable; copied only where it is not.
-
-    float32, but int32 for integers, which are tokens: as wide as a float32, so that `filler` chooses both by bits.
-    """
+    """Return the array contiguous and writable, float32, or int32 for tokens, so that `filler` chooses both by bits."""
     dtype = dtype or (np.int32 if np.issubdtype(np.asarray(array).dtype, np.integer) else np.float32)
     return np.require(array, dtype, ["C", "W"])
 
@@ -97,10 +94,7 @@ def is_apart(masked: np.ndarray, own: np.ndarray, allowed: float = 0.0) -> np.nd
 
 
 def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarray, allowed: float = 0.0) -> None:
-    """Stop where what a model says of rows that were put together differs from what it says of the rows themselves.
-
-    masked, own: (n, ...) of the inputs at `places`; allowed: see is_apart.
-    """
+    """Raise where the model's outputs of rows put together (masked) differ from those of the rows themselves (own)."""
     apart = np.argwhere(is_apart(masked, own, allowed))
     if len(apart):
         place = tuple(apart[0])
@@ -113,10 +107,8 @@ def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarra
 
 
 def check_finite(game, block: np.ndarray, start: int, first: int) -> None:
-    """Stop at the first NaN or infinite value of a block, naming model, instance and coalition.
-
-    block: values (instances, coalitions) from instance `start` and coalition `first` on.
-    """
+    """Raise at the first NaN or infinite value of a block (instances, coalitions), naming model, instance and
+    coalition."""
     if np.isfinite(block).all():
         return
     row, column = np.argwhere(~np.isfinite(block))[0]

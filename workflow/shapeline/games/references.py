@@ -49,12 +49,11 @@ BEYOND = 10  # a value no image in [0, 1] comes near, noise added or not; one in
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What stands for a masked feature: rows that all instances share, or rows made from each instance.
+    """What stands for a masked feature.
 
-    rows: (M, *input_shape), of the inputs' own type, or real numbers; None where `own` is given.
-    M = 1 is plug-in; for M > 1 the model's probability is averaged over the M rows and the log is taken after (Chen et
-    al. 2018, section 2.1). own: from inputs (n, *input_shape) to their rows (n, M, *input_shape). given: rows that
-    hang on what is present, as `conditional.build` has them; `rows` are then those of the empty coalition.
+    rows: (M, *input_shape) that all instances share; for M > 1 the probability is averaged, the log taken after
+    (Chen et al. 2018, section 2.1). own: from inputs to their rows (n, M, *input_shape). given: rows that depend on
+    what is present (`conditional.build`).
     """
 
     rows: np.ndarray | None
@@ -72,10 +71,7 @@ class Reference:
 
 
 def parse(settings: dict | str) -> tuple[str, dict]:
-    """The kind of a reference and its parameters, defaults filled in, from a kind or {kind, ...}; needs no data.
-
-    Raises ShapelineError for an unknown kind or key, or a value out of range.
-    """
+    """Return the kind and parameters, with defaults, of a kind or {kind, ...}; ShapelineError for what is unknown."""
     settings = {"kind": settings} if isinstance(settings, str) else settings
     kind = settings.get("kind")
     if kind not in KINDS:

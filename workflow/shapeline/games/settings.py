@@ -7,11 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class GameSettings:
-    """What is asked of a model.
-
-    features, reference: as the configuration has them; the reference is the baseline that stands for masked features.
-    value: of a coalition; seed: of the baseline's samples; precision, compile: how values are computed.
-    """
+    """The settings of a game as the configuration has them; reference: the baseline; seed: of what it samples."""
 
     features: Any = None
     seed: int = 0

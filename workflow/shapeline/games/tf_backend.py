@@ -1,8 +1,7 @@
-"""The engine's backend for TensorFlow models.
+"""The backend for TensorFlow models.
 
-One compiled function a model, backend and batch fills the masked features of a batch on the model's device and runs the
-model on it. It takes the instances, reference rows and masks of a block, and of each of its rows which of them meet
-there; so instances x coalitions x reference rows share batches, and another d, n or K needs no new trace.
+One compiled function per model, backend and batch fills and runs a batch by the instance, mask and reference row of
+each row, so that another d, n or K needs no new trace.
 """
 
 import math
@@ -101,10 +100,8 @@ def _block(runner: "_Runner", masks: np.ndarray, n: int, M: int, own: bool, clas
 
 
 def _columns(cells: np.ndarray, d: int, dtype: np.dtype) -> tf.Tensor:
-    """The column of a mask that each cell follows, d where it is never removed; empty where cells are the features.
-
-    Never empty for texts: some fill the input and others do not, and each kind would be one more trace.
-    """
+    """Return the mask column of each cell, d where it is never removed; empty where cells are features, but of
+    texts."""
     cells = cells.reshape(-1)
     if dtype != np.int32 and d == len(cells) and (cells == np.arange(d)).all():
         cells = cells[:0]
@@ -199,11 +196,7 @@ def _size(limit: int, rows: int) -> int:
 def _step(
     module, backend: str, shape: tuple[int, ...], dtype: np.dtype, size: int, direct: bool
 ) -> Callable[..., tf.Tensor]:
-    """The compiled function that fills `size` rows and runs the model; traced once, kept while the module lives.
-
-    direct: masks are of cells. Its variables are taken by reference, so that it follows a model that is trained
-    further.
-    """
+    """Return the compiled function that fills `size` rows and runs the model; direct: masks are of cells."""
     kept = _STEPS.setdefault(module, {})
     key = (backend, shape, np.dtype(dtype), size, direct)
     if key in kept:
@@ -301,10 +294,7 @@ def _step_of(model: Classifier, backend: ExecutionBackend, row: np.ndarray, abse
 
 
 def _timer(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
-    """A batch of the engine on made-up masks, as a function that returns its seconds per row (inf: too large).
-
-    row, absent (1, *input_shape): what is present and what is not.
-    """
+    """Return a function of a batch on made-up masks that gives seconds per row (inf: too large)."""
     runner = _runner(model, backend, row)
     cells, batch = math.prod(runner.shape), backend.batch
     masks = np.random.default_rng(0).random((batch, cells)) < 0.5

@@ -1,7 +1,4 @@
-"""The engine's backend for torch models.
-
-Masked features are filled on the model's device, in one reused buffer, tile after tile of instances x coalitions; each
-tile goes to the model in its execution backend (plain, channels-last, frozen graph); numpy_backend has "onnx"."""
+"""The backend for torch models: features are masked on the device, in one buffer, tile after tile."""
 
 import dataclasses
 import functools

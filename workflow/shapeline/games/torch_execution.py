@@ -28,11 +28,8 @@ class Exported:
 
 
 def exported(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = (0,)) -> Exported:
-    """The module as a graph of ONNX, traced on rows, for batches of any size; of numbers on the CPU alone.
-
-    free: as of torch_export.graph. A job that has torch makes its own, so that no file has to agree with the weights.
-    Raises BackendRefused on a GPU, and what torch_export and onnx_graph raise.
-    """
+    """Return the module as a graph of ONNX traced on rows, on the CPU, for any batch; free: as of torch_export.graph.
+    Raises FormRefused on a GPU, and what torch_export and onnx_graph raise."""
     if rows.device.type != "cpu":
         raise BackendRefused("ONNX Runtime is used on the CPU alone")
     return Exported(onnx_graph.load_graph(torch_export.graph(module, rows.numpy(), free), torch.get_num_threads()))
@@ -44,11 +41,7 @@ def any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
 
 
 def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The model in a backend: a function from rows (n, *input_shape) to logits (log-probabilities for a function).
-
-    rows: as backends.traced_rows. The copy or trace of a backend is cached as long as the module lives and re-computed
-    when its weights change. Raises ShapelineError for an unknown backend, BackendRefused when the model cannot take it.
-    """
+    """Return the model on a backend: from rows to logits (log-probabilities for a function), kept while it lives."""
     backends = BACKENDS | ASKED
     if backend.name not in backends:
         raise ShapelineError(f"engine: unknown backend '{backend.name}'.{nearest(backend.name, backends)}")
@@ -89,10 +82,7 @@ def _channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[tor
 
 
 def _frozen(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The module traced on rows, with its weights folded in and its layers fused; the only place that uses torch.jit.
-
-    Refused as `tracing` says.
-    """
+    """Return the module traced with folded weights and fused layers; the only place that uses torch.jit."""
     with tracing("tracing"):
         traced = torch.jit.trace(module, rows.clone(), check_trace=False)
         return torch.jit.optimize_for_inference(torch.jit.freeze(traced))

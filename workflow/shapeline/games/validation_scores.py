@@ -14,10 +14,7 @@ Scoring = str | Callable | Sequence[str] | None
 
 
 def scorers_of(where: str, scoring: Scoring) -> dict[str, Callable]:
-    """Return scorers by their names, each from (estimator, X, y) to a number; that of the estimator by default.
-
-    Raises ShapelineError for a name that scikit-learn does not have.
-    """
+    """Return scorers by name, from (estimator, X, y) to a number, by default the estimator's. Raises ShapelineError."""
     from sklearn.metrics import get_scorer, get_scorer_names
 
     if scoring is None:

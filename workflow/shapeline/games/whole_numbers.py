@@ -15,11 +15,8 @@ ALIKE = 1e-9  # of the largest answer
 
 
 def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -> tuple[Classifier, Reference]:
-    """Return the model and a reference whose numbers fit its columns of whole numbers, between which a mean lies.
-
-    A model that answers alike to whole and to real numbers takes the mean as it is; for another, for which they are
-    codes, it is rounded.
-    """
+    """Return the model and a reference that fits its columns of whole numbers: a mean, or one rounded where they are
+    codes."""
     table = getattr(model.module, "table", None)
     if model.framework != "function" or table is None or table.names is None or reference.rows is None:
         return model, reference

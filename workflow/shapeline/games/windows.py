@@ -32,9 +32,8 @@ CALL_ROWS = 1 << 12  # windows, or rows of maxima, that the model takes at a tim
 class Plan:
     """How a chunk of masks is evaluated, for any document with these features.
 
-    positions (R,), present (R, w) bool: the windows to table, by their first cell and which of their cells are kept.
-    levels: ids (m, rows) into the table before, whose maxima over m are the rows of the next table; the last has one
-    row a mask. outside: positions of windows that no mask touches.
+    positions (R,), present (R, w): the windows to table; levels: ids (m, rows) into the table before, whose maxima
+    are the next; outside: windows that no mask touches.
     """
 
     positions: np.ndarray
@@ -93,10 +92,8 @@ def plan(masks: np.ndarray, cells: np.ndarray, width: int) -> Plan:
 
 
 def _ranked(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct codes of each row of codes (rows, K) in 0..size-1: ascending row * size + code, ranks, counts a row.
-
-    ranks (rows, K): the place of a code among those of its row.
-    """
+    """Return distinct codes of rows (rows, K) in 0..size-1: ascending row * size + code, ranks (rows, K), counts a
+    row."""
     rows = np.arange(len(codes))[:, None]
     keys = codes + rows * size
     if size <= 16 * codes.shape[1] + 1024:
@@ -147,10 +144,7 @@ def highest(table: np.ndarray, ids: np.ndarray, threads: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Local:
-    """The two halves of a model with a local receptive field, on arrays.
-
-    windows: token ids (P, width) int32 -> (P, channels) float32; from_pooled: (P, channels) -> logits (P, classes).
-    """
+    """A model's halves: token ids (P, width) to windows (P, channels), and from pooled to logits (P, classes)."""
 
     width: int
     windows: Callable[[np.ndarray], np.ndarray]
@@ -166,11 +160,10 @@ class Local:
 def values(
     local: Local, inputs: np.ndarray, rows: np.ndarray, masks: np.ndarray, cells: np.ndarray
 ) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
-    """Logits of masked documents by tiles: start, stop, first, last, logits (stop-start, last-first, M, classes).
+    """Yield logits of tiles of masked documents: start, stop, first, last, logits (stop-start, last-first, M, classes).
 
-    A tile is of documents start..stop-1 under masks first..last-1. inputs (n, length) int32; rows (M, length) for all
-    documents or (n, M, length); masks (K, d) bool or (n, K, d); cells (length,): the owner of each cell, -1 = never
-    removed; length >= the window's width. Logits are float32. Raises ShapelineError for a window of over 32 tokens.
+    inputs (n, length); rows (M, length) or (n, M, length); masks (K, d) or (n, K, d); cells: owners or -1. Raises
+    ShapelineError for a window of over 32 tokens.
     """
     if local.width > WIDEST:
         raise ShapelineError(f"windows: {local.width} tokens; up to {WIDEST} can be tabled. Use the backend 'plain'.")

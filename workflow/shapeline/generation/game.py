@@ -23,11 +23,8 @@ class Removal:
 
 @dataclass(eq=False)
 class PromptGame:
-    """Values (K, T) of coalitions (K, d): log-probabilities of the answer's tokens.
-
-    signs (T,): 1, and -1 for the tokens of a second answer that is contrasted. source: evaluates masks (K, d) that
-    differ. known: values by coalition, so that each is evaluated once. seconds: of all evaluations by the source.
-    """
+    """Values (K, T) of coalitions (K, d), each evaluated once: log-probabilities of the answer's tokens. signs (T,): -1
+    for tokens of a contrasted second answer; seconds: of all evaluations by the source."""
 
     prompt: Prompt
     tokens: tuple[str, ...]
@@ -76,10 +73,8 @@ class PromptGame:
 
 @dataclass(frozen=True, eq=False)
 class ModelSource:
-    """The evaluation of coalitions (K, d) by a model of transformers: log-probabilities (K, T) of the answers' tokens.
-
-    reuse: of key-value caches of shared prefixes; None where counting tokens says that it pays.
-    """
+    """Evaluate coalitions (K, d) by a model of transformers: log-probabilities (K, T); reuse: caches, None where it
+    pays."""
 
     language_model: Any
     encoder: Encoder

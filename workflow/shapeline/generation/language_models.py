@@ -18,10 +18,7 @@ from shapeline.models.text_network import most_positions
 
 @dataclass(eq=False)
 class LanguageModel:
-    """A causal or sequence-to-sequence model. most_rows: of a pass, lowered when memory runs out.
-
-    inputs: the names of the arguments of its forward pass. cache_size: see prefix_cache; () until it is known.
-    """
+    """A causal or sequence-to-sequence model; most_rows: of a pass; inputs: of its forward pass; cache_size: or ()."""
 
     model: Any
     inputs: frozenset[str]

@@ -63,10 +63,7 @@ def curve(game: PromptGame, scores: np.ndarray, kind: str = "deletion") -> np.nd
 
 
 def citation(scores: np.ndarray, support: Iterable[int], k: int | None = None) -> tuple[float, float]:
-    """Return precision and recall of the k parts of largest score among the supporting parts, which are numbered.
-
-    k: as many as there are supporting parts by default. Parts without a positive score are no citations.
-    """
+    """Return precision and recall of the k parts of largest positive score among the supporting parts, k as many."""
     scores = np.asarray(scores)
     given = set(support) if isinstance(support, Iterable) else set()
     if not given or not given <= set(range(len(scores))):

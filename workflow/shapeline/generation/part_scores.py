@@ -55,11 +55,8 @@ def cut(nodes: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def partition(values: Values, prompt: Prompt, evaluations: int) -> tuple[np.ndarray, int]:
-    """Return Owen values (d,) over the tree of the text, refined while evaluations last, and how many were used.
-
-    A node's other side is absent, as with shap's PartitionExplainer; parts of a node that is not refined share its
-    value. Scores add up to the value with all parts less that with none.
-    """
+    """Return Owen values (d,) on the text's tree, refined while evaluations last, as shap's PartitionExplainer, and
+    their use."""
     levels = border_levels(prompt)
     found = forests.partition(
         _evaluator(values, prompt.d), 1, (prompt.d,), evaluations, cut=lambda nodes: cut(nodes, levels)
@@ -68,10 +65,8 @@ def partition(values: Values, prompt: Prompt, evaluations: int) -> tuple[np.ndar
 
 
 def h_shap(values: Values, prompt: Prompt, threshold: float, mode: str, leaf_score: str) -> tuple[np.ndarray, int]:
-    """Return hierarchical Shapley values (d,) on the tree of the text (Teneggi et al. 2021), and the evaluations.
-
-    Nodes whose Shapley value exceeds the threshold are cut further; relevant parts share a sum of 1.
-    """
+    """Return hierarchical Shapley values (d,) on the text's tree (Teneggi et al. 2021), which sum to 1, and the
+    evaluations."""
     levels = border_levels(prompt)
 
     def split(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

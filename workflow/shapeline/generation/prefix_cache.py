@@ -1,7 +1,6 @@
-"""Key-value caches of shared prefixes: coalitions as a trie of tokens, each node evaluated once.
+"""Key-value caches of shared prefixes: coalitions as a trie of tokens, each node evaluated once, depth by depth.
 
-A node is a run of tokens between two branches. Nodes of one depth are evaluated together, their prefixes' caches padded
-on the left. The last token of a prompt and its answer are never shared, so that every leaf has the answer's logits.
+The last token of a prompt and its answer are never shared, so that every leaf has the answer's logits.
 """
 
 from collections.abc import Iterator, Sequence

@@ -87,11 +87,8 @@ class Reader:
 
 
 def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
-    """Return a row per prompt with its answer and the values of both ends.
-
-    Columns: instance, question, parts, answer, answer_ids (of the model's own answer, else null), tokens, support
-    (numbers of parts); as of games, game, output, players, value_full, value_empty; row, label and prediction.
-    """
+    """Return a row per prompt: its question, parts, answer and its ids, tokens, support, and the values of both
+    ends."""
     reader, rows = Reader(settings["prompts"], device), []
     for number, prompt in enumerate(reader.rows):
         played, answer = reader.play(prompt)

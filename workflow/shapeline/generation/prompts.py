@@ -22,10 +22,7 @@ ABBREVIATION = re.compile(
 
 
 def split_text(text: str, features: object, where: str) -> list[Span]:
-    """Return the spans of the parts of a text, in order, without the white space around them.
-
-    features: "passage", "sentence", "word", or (start, end) pairs of characters.
-    """
+    """Return the spans of a text's parts in order, stripped: "passage", "sentence", "word", or (start, end) pairs."""
     if isinstance(features, str):
         if features not in KINDS:
             raise ShapelineError(f"{where}: features is '{features}'.{nearest(features, KINDS)}")
@@ -90,10 +87,8 @@ Rendered = str | list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Content:
-    """Pieces of text, the player of each (FIXED where it stays), and the white space before, between and after them.
-
-    Where pieces are removed, `_join` says which of the gaps around them separates their neighbours.
-    """
+    """Pieces of text, the player of each (FIXED where it stays), and the white space around, of which `_join`
+    chooses."""
 
     pieces: tuple[str, ...]
     players: tuple[int, ...]
@@ -134,10 +129,7 @@ class Content:
 
 
 def _join(gaps: Sequence[str], left: int | None, right: int) -> str:
-    """The white space between two pieces, of players left and right (None: no piece), from all gaps between them.
-
-    That beside text that stays is the template's own; between two parts the widest one separates.
-    """
+    """Return the white space between pieces of players left and right: that beside fixed text, else the widest."""
     if left is None or (left == FIXED and right != FIXED):
         return gaps[0]
     between = [gaps[0], gaps[-1]] if left == FIXED else [gaps[-1]] if right == FIXED else gaps
@@ -146,11 +138,7 @@ def _join(gaps: Sequence[str], left: int | None, right: int) -> str:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text, or chat messages, with d removable parts.
-
-    parts: the text of each; contents: one of a plain text, one per message of a chat; roles: of the messages, empty of
-    a plain text; whole: per message the player that removes it, FIXED where it stays.
-    """
+    """A text, or messages of a chat with roles, with d removable parts; whole: the player that removes each message."""
 
     parts: tuple[str, ...]
     contents: tuple[Content, ...]
@@ -182,10 +170,8 @@ class Prompt:
 def build_prompt(
     prompt: str | Sequence[Mapping], context: object, features: object, template: str | None, chat: bool
 ) -> Prompt:
-    """Return the prompt of a call: parts are those of the context, else of the earlier messages, else of the text.
-
-    chat: whether a text becomes a user message.
-    """
+    """Return the prompt of a call: parts of the context, else of earlier messages, else of the text; chat: one
+    message."""
     if isinstance(prompt, str) and prompt.strip():
         if isinstance(features, str) and features == "message":
             raise ShapelineError(f"{WHERE}: features='message' is for a list of messages; choose passage or sentence.")

@@ -23,10 +23,7 @@ def gradient_x_input(source: ModelSource, weights: np.ndarray) -> np.ndarray:
 
 
 def integrated_gradients(source: ModelSource, weights: np.ndarray, steps: int) -> np.ndarray:
-    """Return gradients integrated over the embeddings of the parts, from zero (midpoint rule); (k, T) -> (k, d).
-
-    Tokens that belong to no part stay as they are (Sundararajan et al. 2017).
-    """
+    """Return gradients integrated over the parts' embeddings from zero (Sundararajan et al. 2017); (k, T) -> (k, d)."""
     return _integrate_path(source, weights, steps)
 
 
@@ -62,10 +59,8 @@ def _integrate_path(
     rules: contextlib.AbstractContextManager | None = None,
     logits: bool = False,
 ) -> np.ndarray:
-    """Embedding times mean gradient along the path from zero, of the log-probabilities or the logits themselves.
-
-    One step is the end of the path, the prompt itself.
-    """
+    """Return embedding times mean gradient along the path from zero; one step is the end of the path, the prompt
+    itself."""
     _check(source)
     model, total, first = source.language_model, 0.0, 0
     removable = torch.as_tensor(source.owners[1] != FIXED, device=model.device)

@@ -115,11 +115,8 @@ def _vector(values: np.ndarray) -> str:
 
 @styled
 def counter_example(verdict: axioms.Verdict, sigma: float | None = None) -> Figure:
-    """The data of a counter-example before and after, with the influence as an arrow at the point of interest.
-
-    One feature: the point's own label is up, the other down; with `sigma` Parzen's potential is drawn, of which the
-    influence is the slope. Two features: a plane.
-    """
+    """Draw a counter-example's data before and after, with the influence as an arrow; with `sigma` Parzen's
+    potential."""
     example = verdict.counter_example
     mean = verdict.axiom == "non_bias"
     plane = example.before.X.shape[1] > 1

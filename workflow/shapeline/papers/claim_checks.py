@@ -26,10 +26,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, and the check of it on the results of the first of its experiments that there is.
-
-    every: the check takes the results of all of its experiments, in their order.
-    """
+    """A claim and its check on the first of its experiments that there is; every: on all of them, in order."""
 
     paper: str
     section: str
@@ -139,10 +136,7 @@ def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Fi
 
 
 def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
-    """Seconds per instance of the second label over the first's, at least so often; the geometric mean of instances.
-
-    Only where every instance was timed alone: a batch's time shared out is one number, whatever it is divided by.
-    """
+    """Check the seconds per instance of the second method over the first's (geometric mean), timed one by one."""
 
     def check(results: Results) -> Finding:
         frames = [results.scores.get(label) for label in (first, second)]
@@ -222,10 +216,7 @@ def check_cost_bound(label: str, bound: Callable[[int], float], formula: str) ->
 
 
 def takes_at_most(label: str, most: float) -> Callable[[Results], Finding]:
-    """Mean seconds per instance of a label, at most so many: holds or fails where its 95 % interval lies on one side.
-
-    Of instances that were not timed alone there is no interval.
-    """
+    """Check the mean seconds per instance of a method by its 95 % interval; none where a batch's time is shared."""
 
     def check(results: Results) -> Finding:
         if label not in results.scores:

@@ -1,7 +1,4 @@
-"""The papers' quantitative claims, each beside what the reports at hand say of it.
-
-A claim names the experiments (of config.paper.yaml, and smaller ones) that can judge it; where none of them is among
-the reports, or its labels are missing, that is what stands beside it. Wordings are ours."""
+"""The papers' quantitative claims, in our words, each with the experiments that can judge it."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,8 +1,5 @@
-"""The theorems in the localization report: nodes visited (3.2) and likeness to the Shapley map (3.4) beside a model's.
-
-Teneggi et al. 2021. truth: (n, height, width) bool in the order of the explained instances, the pixels that decide the
-class explained; None where the dataset does not know them.
-"""
+"""The theorems in the localization report (Teneggi et al. 2021): visited nodes (3.2), similarity to the Shapley map
+(3.4)."""
 
 import html
 import math
@@ -29,10 +26,7 @@ MAX_RUNS, MAX_LEAVES = 400, 400_000  # simulated runs of a point of theorem 3.2 
 
 
 def or_visits(truth: np.ndarray, min_size: int) -> np.ndarray:
-    """Nodes that h-Shap visits where the game is an OR over the true pixels, (n,): the root and all that hold one.
-
-    truth (n, height, width) bool. Theorem 3.2 takes such a game, with pixels true independently of each other.
-    """
+    """Return the nodes that h-Shap visits where the game is an OR over the true pixels (theorem 3.2), (n,)."""
     sides = [np.array([0, side]) for side in truth.shape[1:]]
     visited = np.ones(len(truth), np.int64)
     while True:
@@ -220,10 +214,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 
 def cosines(results: Results, truth: np.ndarray, label: str) -> pd.DataFrame:
-    """cosine (of the label's map with the even map over true pixels), ideal (of the leaves that touch), and bound.
-
-    A row per image with a true region whose explanation did not fail.
-    """
+    """Return cosine of the method's map with true pixels, ideal and bound, a row per image that has a true region."""
     size = parameters(results, label).get("min_size", 1)
     largest = _largest_leaf(truth.shape[1:], size)
     maps = experiment.scores_of(results.scores[label], results.instances["instance"])
