@@ -176,11 +176,8 @@ def _squares(shape: tuple[int, ...], order: int) -> np.ndarray:
 
 
 def _enumerate(graph: networkx.Graph, order: int, most: int) -> list[tuple] | None:
-    """(centres, windows (m, w), adjacency, place of the centre, connected subsets (n, w)) of each shape of window.
-
-    Windows with the same adjacency and centre (nearly all, on a chain or grid) share one enumeration.
-    None when more than `most` coalitions would be built.
-    """
+    """Return centres, windows, adjacency, centre's place and connected subsets (n, w) of each shape of window, or None.
+    Windows with the same adjacency and centre share one enumeration; None beyond `most` coalitions."""
     windows = graphs.windows(graph, order)
     widest = max(map(len, windows))
     most = min(most, MAX_CELLS // widest)

@@ -1,7 +1,4 @@
-"""A design (masks and a linear readout) and the few pieces that several families build theirs from.
-
-scipy is imported where it is used: the configuration asks the designs for their minimum budgets, and must stay quick.
-"""
+"""A design (masks and a linear readout) and its pieces; scipy is imported where it is used, for dry runs."""
 
 import operator
 from dataclasses import dataclass
@@ -173,10 +170,9 @@ def padded_sets(d: int, nodes: np.ndarray, keep: np.ndarray) -> np.ndarray:
 def from_sets(
     d: int, sets: list[np.ndarray], features: np.ndarray, rows: np.ndarray, weights: np.ndarray, context: str
 ) -> Design:
-    """Design of small sets, merged: evaluating a coalition once serves every feature that uses it.
+    """Return a design of small sets, merged so that a coalition serves all features; terms as in `sparse_readout`.
 
-    sets: `padded_sets` (n, w), w may differ; terms as in `sparse_readout`, with rows counted through the list.
-    context "absent": a set lists the features kept; "present": the features removed.
+    sets: `padded_sets` (n, w). context "absent": a set lists the features kept; "present": those removed.
     """
     widest = max(block.shape[1] for block in sets)
     padded = [np.pad(block, ((0, 0), (0, widest - block.shape[1])), constant_values=d) for block in sets]

@@ -19,11 +19,10 @@ STRICT = 0.75  # gain in log likelihood that a term must bring, over the log of 
 
 
 def curve(data: Data, scores: np.ndarray) -> Extra:
-    """Odd waves of a(S), the sum of the features' signed half scores, without their linear part.
+    """Return odd waves of a(S), the sum of signed half scores, without their linear part.
 
-    A model that bends a sum, as a probability does, has interactions in proportion to the products of its main effects:
-    signs and all. sin(w a) is the imaginary part of a product over features; so is its Shapley value, an integral
-    over the features' common probability.
+    A model that bends a sum has interactions in proportion to products of main effects. sin(w a) is the imaginary
+    part of a product over features; so is its Shapley value, an integral over their common probability.
     """
     d = scores.shape[1]
     half = scores / 2
@@ -53,10 +52,8 @@ def triples(count: int) -> np.ndarray:
 
 
 def terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
-    """Single interactions of orders 1 and 3 that the prior holds too small, chosen one by one; None where none is.
-
-    The gain of freeing a term's variance is in closed form (Tipping & Faul 2003).
-    """
+    """Return single interactions of orders 1 and 3 that the prior holds too small, one by one (Tipping & Faul 2003), or
+    None."""
     inverse = inverses(add_rest(correlation(data.rows, relevance), data, rest))
     top = np.argsort(-relevance, axis=1)[:, :AMONG]
     tried, own = _tried(np.take_along_axis(data.rows, top[:, None, :], axis=2), inverse)
@@ -69,10 +66,7 @@ def terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
 
 
 def _tried(chosen: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All triples of the columns of `chosen` (n, m, c), then these: (n, m, q), and the inverse's form of each (n, q).
-
-    Instance by instance: thousands of columns of all together would not stay in the cache.
-    """
+    """Return triples of `chosen` columns, then these, (n, m, q), and the inverse's form of each (n, q), by instance."""
     n, m, c = chosen.shape
     first, second, third = triples(c)
     tried = np.empty((n, m, len(first) + c))

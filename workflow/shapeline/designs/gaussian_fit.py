@@ -78,10 +78,7 @@ class Data:
 
 @dataclass(frozen=True, eq=False)
 class Extra:
-    """Functions of coalitions on top of the prior, each with its standard deviation in it.
-
-    values (n, m, q) at the pairs; scores (n, q, d) their Shapley values; penalty (n,) of the criterion.
-    """
+    """Functions on top of the prior with their standard deviation: values (n, m, q), scores (n, q, d), penalty (n,)."""
 
     values: np.ndarray
     scores: np.ndarray
@@ -115,11 +112,10 @@ class Fit:
 
 
 def compute_pair_variance(data: Data, rest: np.ndarray) -> np.ndarray:
-    """Return the variances (n, m) of what the prior leaves out of each pair.
+    """Return the variances (n, m) of what the prior leaves out of each pair, from rest (n, 3).
 
-    rest (n, 3): the variance at half of the features; the logarithm of its ratio at the ends to that, between which it
-    is linear in the size; and a variance of the pair of the ends alone. Many games give the empty coalition a value by
-    convention, and a model that is trained on few players is erratic.
+    rest: the variance at half of the features, the logarithm of its ratio at the ends, and one of the pair of the
+    ends alone, since many games value the empty coalition by convention.
     """
     variance = rest[:, :1] * np.exp(rest[:, 1:2] * data.lean)
     variance[:, 0] += rest[:, 2]
@@ -144,11 +140,10 @@ def add_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
 def free_ends(
     own: np.ndarray, pull: np.ndarray, power: np.ndarray, m: int, gain: float = ENDS_GAIN
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the variance (n,) of the ends of highest likelihood, and v own / (1 + v own) of that variance v.
+    """Return the variance (n,) of the ends of highest likelihood, in closed form, and v own / (1 + v own).
 
-    own: the entry of the inverse matrix at the pair of the ends; pull: that of the inverse times the data; power: the
-    data's quadratic form; gain: of the criterion, below which the variance is 0. The scale is profiled out, so the
-    likelihood has its maximum in closed form.
+    own: the inverse's entry at the ends; pull: the inverse times the data there; power: the data's quadratic form;
+    gain: least.
     """
     ratio = np.clip(pull**2 / (own * power + 1e-300), 1e-12, 1 - 1e-9)
     share = np.clip((m * ratio - 1) / (ratio * max(m - 1, 1)), 0, 1 - 1e-12)
@@ -279,10 +274,7 @@ def best_of(fitted: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np
 
 
 def ascend(data: Data, relevance: np.ndarray, rest: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Relevances and rest after `steps` of Adam on the likelihood (Kingma & Ba 2015).
-
-    log relevances have standard deviation 1 about their mean, log rest 3 about log 1e-3.
-    """
+    """Return relevances and rest after `steps` of Adam (Kingma & Ba 2015), with priors on their logarithms."""
     d = relevance.shape[1]
     place = np.column_stack([np.log(relevance), np.log(np.maximum(rest[:, 0], 1e-5)), rest[:, 1]])
     first, second = np.zeros_like(place), np.zeros_like(place)
@@ -301,11 +293,8 @@ def ascend(data: Data, relevance: np.ndarray, rest: np.ndarray, steps: int) -> t
 
 
 def gradient(data: Data, relevance: np.ndarray, level: np.ndarray, lean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slope (n, d + 2) of the criterion in log relevance and the first two of the rest, log level and lean; the third.
-
-    It is that of covariances before their scaling to variance 1, with rest and noise in proportion to the variance: the
-    criterion does not see the scale. At the best variance of the ends this has no slope.
-    """
+    """Return the criterion's slope (n, d + 2) in log relevance, log level and lean, before scaling to variance 1, and
+    the third."""
     m = data.shape[1]
     odd, even = hyperbolic(data.rows, relevance)
     top_even = even[:, 0, 0].copy()  # N with itself, where odd is 1

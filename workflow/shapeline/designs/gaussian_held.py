@@ -1,7 +1,6 @@
-"""How far the posterior of a Gaussian process over coalitions is off, by pairs that were held out of the whole fit.
+"""How far the posterior of a Gaussian process over coalitions is off, by pairs held out of the whole fit.
 
-The likelihood, and errors of pairs left out one by one, are too sure of relevances that were learned from these very
-pairs: on a saturated model the variance at new pairs is four times what they say at 4 d, twice at 16 d.
+Likelihood and leave-one-out errors are too sure of relevances learned from these pairs: by 4 at 4 d, 2 at 16 d.
 """
 
 import numpy as np
@@ -53,11 +52,7 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray) -> np.ndarray:
 
 
 def temper_by_linear_fit(data: Data, variance: np.ndarray) -> np.ndarray:
-    """Return the factor (n,) that moves variances (n, d) towards those of a linear fit, on a logarithmic scale.
-
-    From few pairs the process may learn by chance that a game is simple. The residuals of the linear fit are a rough
-    measure of the error, but they vary less from one sample of coalitions to the next.
-    """
+    """Return the factor (n,) that moves variances (n, d) towards those of a linear fit, which few pairs vary less."""
     rows, odd = data.rows[:, 1:], data.odd[:, 1:, None]
     m, d = rows.shape[1:]
     inverse = np.linalg.pinv(rows.swapaxes(1, 2) @ rows, hermitian=True)

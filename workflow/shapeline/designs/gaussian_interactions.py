@@ -107,10 +107,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") ->
 
 
 def _block(masks: np.ndarray, values: np.ndarray, index: str, together: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs (n, d (d-1) / 2) of some instances, and their standard deviations, NaN where features are too many.
-
-    together: the first instance chooses the estimator of all.
-    """
+    """Return pairs (n, d (d-1) / 2) and their standard deviations, NaN for many features; together: one estimator."""
     found = find_pairs(masks)
     there = slice(0, found.rows.shape[1] - found.lone)
     rows = found.rows[:, there]
@@ -273,10 +270,7 @@ def _rest_variance(d: int, index: str) -> float:
 
 
 def _prior_variance(relevance: np.ndarray, log_variance: np.ndarray, index: str) -> np.ndarray:
-    """Prior variance (n, d, d) of the interactions, off the diagonal.
-
-    16 r_i r_j times the double integral of the even part in s t of prod_{k != i, j} (1 + s t r_k).
-    """
+    """Return the prior variance (n, d, d) of interactions: 16 r_i r_j times a double integral of the even part."""
     total = 0.0
     for place, part in zip(*_rule_of_two(relevance.shape[1], index), strict=True):
         for sign in (1, -1):

@@ -29,11 +29,7 @@ def nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def log_nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes u and weights of integrals of f(u) (-log u) over [0, 1], exact for polynomials of degree d - 1.
-
-    The double integral of f(s t) over the unit square is this one. Weights interpolate in Legendre polynomials, whose
-    integrals against -log u are (-1)^n / (n (n + 1)), 1 at n = 0.
-    """
+    """Return nodes u and weights of integrals of f(u) (-log u) over [0, 1], exact to degree d - 1: those of f(s t)."""
     count = min(max(d, 2), MAX_LOG_NODES)
     place, weight = np.polynomial.legendre.leggauss(count)
     order = np.arange(count)
@@ -50,10 +46,7 @@ def log_variance(relevance: np.ndarray) -> np.ndarray:
 
 
 def hyperbolic(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """sinh(M) and cosh(M) (n, m, m) over sinh(M(N, N)), M = sum_i artanh(r_i) z_i z'_i.
-
-    The first is the correlation of odd parts, since prod(1 + r z z') is exp(M) times a constant.
-    """
+    """Return sinh(M), the correlation of odd parts, and cosh(M) over sinh(M(N, N)), M = sum_i artanh(r_i) z_i z'_i."""
     up, down, scale = _exponentials(rows, relevance)
     odd = up - down
     up += down
@@ -71,11 +64,7 @@ def correlation(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
 
 
 def _exponentials(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """exp(M) and exp(-M) (n, m, m), each over exp(M(N, N)), and what their difference is at M(N, N), (n, 1, 1).
-
-    In place: a third of a fit went into new matrices for each step. The product of the two is known, and to divide by
-    one takes a tenth of what another exponential does.
-    """
+    """Return exp(M) and exp(-M) (n, m, m) over exp(M(N, N)), in place, and their difference at M(N, N) (n, 1, 1)."""
     weight = np.arctanh(relevance)
     up = (rows * weight[..., None, :]) @ rows.swapaxes(-1, -2)
     top = weight.sum(axis=-1)[..., None, None]
@@ -89,10 +78,8 @@ def _exponentials(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, 
 
 
 def score_covariance(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
-    """Prior covariance (n, m, d) of odd parts and Shapley values.
-
-    2 r_i z_i times the integral over t in [0, 1] of the even part of prod_{j != i} (1 + t r_j z_j).
-    """
+    """Return the prior covariance (n, m, d) of odd parts and Shapley values: 2 r_i z_i ∫ even of prod_{j != i} (1 + t
+    r_j z_j)."""
     place, weight = nodes(rows.shape[-1])
     scaled = place[:, None] * relevance[..., None, :]
     base = 0.5 * np.log1p(-(scaled**2)).sum(axis=-1) - log_variance(relevance)[..., None]
@@ -105,10 +92,7 @@ def score_covariance(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
 
 
 def score_variance(relevance: np.ndarray) -> np.ndarray:
-    """Prior variance (n, d) of the Shapley values.
-
-    4 r_i times the integral over the unit square of the even part in s t of prod_{j != i} (1 + s t r_j).
-    """
+    """Return the prior variance (n, d) of Shapley values: 4 r_i ∫∫ even of prod_{j != i} (1 + s t r_j)."""
     place, weight = log_nodes(relevance.shape[-1])
     total = 0.0
     for sign in (1, -1):

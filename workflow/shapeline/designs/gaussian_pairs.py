@@ -151,11 +151,8 @@ class _Posterior:
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The complementary pairs of samples, N first.
-
-    rows (n, m, d) of +-1, the member evaluated as `first`; first, second (n, m) row numbers of the masks. The last
-    `lone` of them lack the second, which stands for the first there.
-    """
+    """Complementary pairs, N first: rows (n, m, d) of +-1, first, second (n, m) row numbers; the last `lone` lack the
+    second."""
 
     rows: np.ndarray
     first: np.ndarray
@@ -173,11 +170,8 @@ class Pairs:
         return odd, noise
 
     def _even_of_lone(self, first_values: np.ndarray, second_values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The even part (v(S) + v(complement))/2 of lone coalitions, and its variance, both (n, lone).
-
-        Away from the ends it changes in proportion to v(S) - v(nearer end), as it does over the pairs of that size:
-        a feature without effect has no interactions.
-        """
+        """Return the even part of lone coalitions and its variance, (n, lone), in proportion to v(S) - v(nearer
+        end)."""
         size, count = self.rows.sum(axis=2), first_values.shape[1] - self.lone
         small = np.where(size <= 0, first_values, second_values)  # the value of a pair's smaller member
         grown = small[:, 1:count] - second_values[:, :1]

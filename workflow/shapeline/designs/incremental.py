@@ -1,8 +1,4 @@
-"""KernelSHAP and SampleShapley that grow: at a larger budget the same seed gives a smaller one's coalitions and more.
-
-So an estimate can be made more exact in rounds without asking anything twice. Those of a fixed budget sample otherwise
-(`designs.sampled`): what they enumerate, and what they sample last, hangs on the budget.
-"""
+"""KernelSHAP and SampleShapley that grow: a larger budget keeps a smaller one's coalitions, for rounds."""
 
 import numpy as np
 
@@ -30,10 +26,7 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
 
 
 def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False) -> Design:
-    """SampleShapley that grows: permutations, or pairs of one and its reverse, up to the first that is too many.
-
-    budget: evaluations, at least `minimum(d)`; with all 2^d coalitions it is the Shapley value itself.
-    """
+    """Return SampleShapley that grows: permutations, or pairs of one and its reverse; all 2^d coalitions are exact."""
     budget = _budgeted("sample_shapley", d, budget)
     if budget >= 2 ** min(d, 62):
         return sampled.sample_shapley(d, budget)

@@ -1,7 +1,6 @@
-"""Second-order interactions: every pair of features scored beside the features, exactly or along orders.
+"""Second-order interactions, exactly or along orders; pairs (0, 1), (0, 2), ... in row-major upper-triangle order.
 
-Pairs of d features stand in row-major upper-triangle order: (0, 1), (0, 2), ..., (d-2, d-1). Whichever the index, a
-feature's own part is its Shapley value less half of its pairs', so that parts and pairs add up to v(N) - v(empty).
+A feature's own part is its Shapley value less half of its pairs', so that parts and pairs add up to v(N) - v(empty).
 """
 
 import numpy as np
@@ -138,10 +137,8 @@ def _orders(d: int, budget: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _coalitions(orders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Masks (count x 2 (d-1), d) of orders (count, d), and each feature's place in them (count, d).
-
-    Of each order: the first 1 to d-1 features; then the first k and the one after the next, k from 0 to d-2.
-    """
+    """Return masks (count x 2 (d-1), d) of orders (count, d), and features' places: prefixes, then prefixes and the one
+    after."""
     d = orders.shape[1]
     place = orders.argsort(axis=1)
     steps = np.arange(d - 1)[:, None]

@@ -41,10 +41,7 @@ def sparse(
 
 @dataclass(frozen=True, eq=False)
 class SparseFit:
-    """Coalitions to evaluate and a fit of at most `n_features` features to their values; stands where a `Design` would.
-
-    masks (K, d) bool; weights (K,) of the coalitions; ridge and selection as in `fit`.
-    """
+    """Coalitions and a fit of at most `n_features` features to their values, where a `Design` would stand; as `fit`."""
 
     masks: np.ndarray
     weights: np.ndarray

@@ -68,11 +68,9 @@ SURE = 1e-12  # a probability nearer to 1 than this has lost the digits that its
 
 
 def best_orders(masks: np.ndarray, values: np.ndarray, value: str) -> list[dict[str, list[int]]]:
-    """Of each instance its best orders, features in the order that they are masked, or inserted, in.
+    """Return each instance's best orders of masking or inserting, by log-odds of values (m, K) of masks (K, d).
 
-    masks (K, d) of all instances and values (m, K); value: what they are. The areas are of log-odds, so the values have
-    to be log-probabilities, or probabilities. Nothing is stated where coalitions are missing, d is above 16, or a value
-    has no log-odds.
+    value: what they are. None where coalitions are missing, d is above 16, or a value has no log-odds.
     """
     d = masks.shape[-1]
     nothing = [{} for _ in values]

@@ -249,10 +249,9 @@ def _pairs(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> 
 
 
 def _ends(d: int, budget: int, rng: np.random.Generator) -> Design:
-    """All coalitions of size 1 and as many of size d-1 as the budget holds, solved in closed form.
+    """Return all coalitions of size 1 and as many of size d-1 as the budget holds, solved in closed form.
 
-    Each feature has n = 1 or 2 rows that name it alone, with mean t; the constraint spreads the gap
-    v(N) - v(empty) - sum t in proportion to 1/n.
+    A feature's n = 1 or 2 rows have the mean t; the gap v(N) - v(empty) - sum t is spread in proportion to 1/n.
     """
     dropped = rng.choice(d, size=max(0, 2 * d + 2 - budget), replace=False)
     kept = np.setdiff1d(np.arange(d), dropped)

@@ -31,10 +31,9 @@ def owen_sampling(d: int, budget: int, seed: int = 0) -> Design:
 
 
 def sample_extension(d: int, budget: int, seed: int, probability: Callable[[np.ndarray], np.ndarray]) -> Design:
-    """Mean change by each feature of random coalitions, each holding every feature with a probability of its own.
+    """Return mean changes by each feature of random coalitions, each of a probability from `probability`; unbiased.
 
-    probability: from uniform numbers in (0, 1) to these; it grows. The last coalition is compared for as many features
-    as the budget allows, drawn at random. Unbiased.
+    The last coalition is compared for as many features as the budget allows.
     """
     rng = np.random.default_rng(seed)
     points = -(-(budget - 1) // (d + 1))  # a coalition and at least one change

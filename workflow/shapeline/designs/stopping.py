@@ -49,12 +49,10 @@ class StoppingCriterion:
 
 
 class Foretold:
-    """What its earlier rounds say of an explanation's error beside its last one, for n explanations of d features.
+    """The errors that earlier rounds predict for n explanations.
 
-    A stop at the first error that is small enough picks the rounds whose prediction is low by chance. So a prediction
-    is the mean, in logarithms, of its own and of what the rounds before foretold, error ~ evaluations^-falls; and
-    scores that moved from round to round by more than was predicted widen it, for a posterior's moves have the variance
-    that it lost.
+    A stop at the first small error picks predictions low by chance: each is averaged, in logarithms, with earlier
+    ones, error ~ evaluations^-falls, and moves beyond the predicted widen it.
     """
 
     def __init__(self, n: int, d: int, falls: float):

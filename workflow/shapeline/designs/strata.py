@@ -39,11 +39,7 @@ def available(d: int) -> np.ndarray:
 
 
 def allotted(mass: np.ndarray, most: np.ndarray, total: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs that each size gets, expected (float) and drawn (int): by mass, at most `most`, `total` in all.
-
-    One uniform number decides which sizes are rounded up (systematic sampling), so what is drawn has the mean that is
-    expected. Sizes are full in order: most / mass grows with the size.
-    """
+    """Return pairs of each size, expected and drawn: by mass, at most `most`, `total` in all (systematic sampling)."""
     expected, left = np.zeros(len(mass)), float(min(total, most.sum()))
     rest = np.cumsum(mass[::-1])[::-1]
     for place in range(len(mass)):

@@ -1,7 +1,6 @@
-"""How wrong sampled Shapley values are: standard errors from the samples themselves.
+"""Standard errors of sampled Shapley values from the samples themselves, NaN where no freedom is left.
 
-An `standard_error` is the 95 % half-width of a score's interval over 1.96, NaN where the sample leaves no freedom to
-tell; an `error` is the predicted root mean square error of one explanation over its scores.
+An `error` is the predicted root mean square error of one explanation over its scores.
 """
 
 from collections.abc import Iterator
@@ -109,11 +108,8 @@ def _pairs_of(d: int) -> np.ndarray:
 
 
 def _weights(inner: np.ndarray, readout: np.ndarray) -> np.ndarray:
-    """The weights (R,) that a fit gave its pairs, from its readout (d, R).
-
-    The column of a pair is its weight times one matrix times its centred row; the features alone, whose weight is
-    known, show the matrix.
-    """
+    """Return the weights (R,) that a fit gave its pairs, from its readout (d, R), by the features alone, whose weight
+    is known."""
     d = inner.shape[1]
     alone = np.flatnonzero(inner.sum(axis=1) == 1)
     matrix = np.zeros((d, d))
