@@ -1,6 +1,7 @@
 """The typed configuration: read it, check it, and write one clear line for every mistake."""
 
 import copy
+import functools
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -43,12 +44,15 @@ def rename_keys(raw: dict, files: Iterable[str | Path] = ()) -> list[str]:
     them, the later one counts, as of one name; in one file they are a ShapelineError.
     """
     lines, conflicts = [], []
+    contents = functools.cache(
+        lambda: [yaml.safe_load(Path(file).read_text("utf-8")) for file in files if Path(file).is_file()]
+    )
     for place, old, new in RENAMED_KEYS:
         for where, section in _find_sections(raw, place):
             if old not in section:
                 continue
             key = f"{where}.{old}".removeprefix(".")
-            if new in section and (earlier := _find_earlier(where, old, new, files)):
+            if new in section and (earlier := _find_earlier(where, old, new, contents())):
                 del section[earlier]
                 if earlier == old:
                     continue
@@ -64,11 +68,10 @@ def rename_keys(raw: dict, files: Iterable[str | Path] = ()) -> list[str]:
     return lines
 
 
-def _find_earlier(where: str, old: str, new: str, files: Iterable[str | Path]) -> str | None:
+def _find_earlier(where: str, old: str, new: str, contents: list[Any]) -> str | None:
     """Return which of two names stands only in an earlier file than the other; None where one file has both."""
     last = dict.fromkeys((old, new), float("inf"))  # what no file has is of the command line, which overrides them
-    for rank, file in enumerate(files):
-        section = yaml.safe_load(Path(file).read_text(encoding="utf-8")) if Path(file).is_file() else None
+    for rank, section in enumerate(contents):
         for part in where.split(".") if where else ():
             section = section.get(part) if isinstance(section, dict) else None
         last |= dict.fromkeys({old, new} & set(section if isinstance(section, dict) else ()), rank)

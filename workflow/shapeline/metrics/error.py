@@ -23,19 +23,19 @@ def measure(
     both = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
     if both.empty:
         return both[["instance", "repeat"]].assign(statistic="", x=np.nan, value=np.nan)
-    if scale_free:
-        both["scores"] = both.apply(lambda row: match_scale(row["scores"], row["scores_true"]), axis=1)
     groups = both.groupby(both["scores"].map(len))  # instances may differ in their number of features
-    return pd.concat([_pad_rows(group, top, seed) for _, group in groups], ignore_index=True)
+    return pd.concat([_pad_rows(group, top, seed, scale_free) for _, group in groups], ignore_index=True)
 
 
 def match_scale(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return scores (d,) times the number that gives them the root mean square of other scores (d,)."""
-    own, wanted = (np.sqrt(np.mean(np.square(each, dtype=float))) for each in (scores, truth))
-    return np.asarray(scores, float) * (wanted / own if own else 1.0)
+    """Return scores (..., d) times the number that gives them the root mean square of other scores (..., d)."""
+    own, wanted = (np.sqrt(np.mean(np.square(each, dtype=float), -1, keepdims=True)) for each in (scores, truth))
+    return scores * np.divide(wanted, own, out=np.ones_like(own), where=own > 0)
 
 
-def _pad_rows(both: pd.DataFrame, top: float, seed: int) -> pd.DataFrame:
+def _pad_rows(both: pd.DataFrame, top: float, seed: int, scale_free: bool) -> pd.DataFrame:
+    if scale_free:
+        both = both.assign(scores=list(match_scale(scores.matrix(both), _true(both))))
     last = scores.final(both)
     mine, true = scores.matrix(last), _true(last)
     k = max(1, int(np.ceil(top * mine.shape[1])))
