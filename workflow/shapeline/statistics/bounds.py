@@ -235,7 +235,7 @@ class Claim:
 
 
 def verdict(low: float, high: float, claimed: str = "above", bar: float = 0.0) -> str:
-    """Return whether an interval shows a claim ("above" or "below" the bar): "holds", "does not hold" or "open"."""
+    """Return whether an interval shows a claim ("above" or "below" the bar): "holds", "fails" or "undecided"."""
     if claimed not in ("above", "below"):
         raise ShapelineError(f"verdict: claimed is {claimed!r}; give above or below.")
     if claimed == "below":
