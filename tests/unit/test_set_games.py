@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
@@ -25,7 +26,7 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -111,6 +112,8 @@ def test_ensemble_selection_averages_the_members():
         mean = np.mean([tree for tree, there in zip(trees, mask, strict=True) if there], axis=0)
         assert values == pytest.approx([np.mean(mean.argmax(axis=1) == y[TEST]), -log_loss(y[TEST], mean)])
     assert game(masks_of(5))[-1, 0] == forest.score(FRAME[TEST], NAMES[TEST])
+    zero = games.EnsembleSelection(forest, FRAME[TEST], NAMES[TEST], scoring=["accuracy", "neg_log_loss"], empty=0.0)
+    assert (zero(masks_of(5))[0] == 0).all()
     assert game(masks_of(5))[0] == pytest.approx([SHARES[0], SHARES @ np.log(SHARES)])
     named = {"bayes": GaussianNB().fit(X, NAMES), "tree": DecisionTreeClassifier(max_depth=1).fit(X, NAMES)}
     game = games.EnsembleSelection(named, X, NAMES)
@@ -173,6 +176,21 @@ def test_global_importance_is_the_fall_of_the_loss():
         model, rows, label[:7], background=background, groups={"both": columns, "size": ["size"]}
     )
     assert grouped([[1, 0]])[0] == pytest.approx(game([[1, 0, 1]])[0])
+
+
+def test_global_importance_does_not_broadcast_columns():
+    """Targets or predictions (n, 1) are those of shape (n,), in any combination."""
+    T, t = load_diabetes(return_X_y=True, as_frame=True)
+    values = [
+        games.GlobalImportance(LinearRegression().fit(T, target), T[:50], measured, background=T[50:60])(
+            masks_of(10)[-3:]
+        )
+        for target in (t, t.to_frame())
+        for measured in (t[:50], t[:50].to_frame())
+    ]
+    assert np.ptp(values, axis=0) == pytest.approx(0, abs=1e-6)
+    plain = games.GlobalImportance(LinearRegression().fit(T, t), T[:50], t[:50], background=T[50:60].to_numpy())
+    assert plain(masks_of(10)[-3:]) == pytest.approx(values[0])
 
 
 def test_global_importance_of_a_regression():
@@ -281,8 +299,26 @@ def test_a_game_is_known_by_what_defines_it(tmp_path):
         estimator = DecisionTreeClassifier(random_state=0) if estimator is None else estimator
         return games.DataValuation(estimator, rows, y[TRAIN], FRAME[TEST], y[TEST], groups=list("abcde") * 10, **more)
 
-    others = [made(), made(FRAME[TRAIN] + 1), made(estimator=DecisionTreeClassifier(random_state=1)), made(empty=0.5)]
-    assert len({game.identity for game in others}) == 4 and made().identity == others[0].identity
+    def transformed(power):
+        return make_pipeline(FunctionTransformer(lambda rows: rows**power), GaussianNB())
+
+    others = [
+        made(),
+        made(FRAME[TRAIN] + 1),
+        made(estimator=DecisionTreeClassifier(random_state=1)),
+        made(empty=0.5),
+        made(untrainable="empty"),
+        made(scoring=lambda model, X, y: model.score(X, y), empty=0.5),
+        made(scoring=lambda model, X, y: 1 - model.score(X, y), empty=0.5),
+        made(estimator=transformed(1)),
+        made(estimator=transformed(2)),
+        made(csr_matrix(X[TRAIN]), GaussianNB()),
+        made(csr_matrix(X[TRAIN] + (X[TRAIN] > 0)), GaussianNB()),
+        made([np.pad(row, 1000) for row in X[TRAIN]]),
+        made([np.pad(-row, 1000) for row in X[TRAIN]]),
+    ]
+    assert len({game.identity for game in others}) == len(others) and made().identity == others[0].identity
+    assert made(estimator=transformed(2)).identity == others[8].identity
     shapeline.shapley_values(made(), cache=tmp_path / "values.parquet")
     with pytest.raises(ShapelineError, match="holds the values of another game"):
         shapeline.shapley_values(others[1], cache=tmp_path / "values.parquet")
@@ -314,6 +350,20 @@ ONE = masks_of(2)
         (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1]), "groups has 1 labels for 150 examples"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, scoring="accuraci"), "Did you mean 'accuracy'?"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, untrainable="no"), "give 'raise' or 'empty'"),
+        (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1, "1", 2] * 50), "two groups are written alike"),
+        (lambda: games.DataValuation(BAYES, X, y, X, y, scoring=["r2", "accuracy"], empty=[0, 0, 0]), "for 2 scores"),
+        (lambda: games.FeatureSelection(BAYES, FRAME, y, FRAME.iloc[:, ::-1], y), "X_test has other columns than X"),
+        (lambda: games.FeatureSelection(BAYES, X, y, X[:, :3], y), "X_test has other columns than X"),
+        (
+            lambda: games.GlobalImportance(BAYES.fit(X, y), FRAME, y, background=FRAME.iloc[:, ::-1]),
+            "background has other",
+        ),
+        (
+            lambda: games.EnsembleSelection(
+                VotingClassifier([("a", BAYES), ("b", BAYES)], voting="soft", weights=[1, 2]).fit(X, y), X, y
+            ),
+            "soft voting ensemble without weights",
+        ),
         (lambda: games.FeatureSelection(BAYES, y, y, y, y), "X is a ndarray; give a data frame or an array"),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [7]}), "there is no column 7"),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [0], "b": [0]}), "stands in two groups"),

@@ -9,6 +9,7 @@ from shapeline.games.validation_scores import (
     Scoring,
     baseline_of,
     check_rows,
+    empty_of,
     identity_of,
     output_names_of,
     scorers_of,
@@ -69,8 +70,9 @@ class EnsembleSelection:
         self.scorers = scorers_of("EnsembleSelection", default if scoring is None else scoring)
         self.output_names = output_names_of(self.scorers)
         mean = self._averaged(self.predictions[:1].mean(axis=0))
-        self.empty = scores_of(self.scorers, baseline_of(mean, X, y), X, y) if empty is None else empty
-        self.identity = identity_of("EnsembleSelection", self.predictions, y, list(self.scorers), self.empty)
+        empty = scores_of(self.scorers, baseline_of(mean, X, y), X, y) if empty is None else empty
+        self.empty = empty_of("EnsembleSelection", self.scorers, empty)
+        self.identity = identity_of("EnsembleSelection", self.predictions, y, self.scorers, self.empty)
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return the scores (K,) or (K, n_scores) of coalitions (K, n_players)."""
@@ -114,10 +116,11 @@ def members_of(where: str, models: object) -> tuple[list[str], list[object], np.
 
     classes = getattr(models, "classes_", None)
     if hasattr(models, "estimators_"):
-        if not isinstance(models, averaging_ensembles()):
+        weighted = getattr(models, "weights", None) is not None or getattr(models, "voting", "soft") != "soft"
+        if weighted or not isinstance(models, averaging_ensembles()):
             raise ShapelineError(
-                f"{where}: a {type(models).__name__} does not average its models; give a forest, a bagging or voting "
-                "ensemble, or a list of fitted models"
+                f"{where}: a {type(models).__name__} does not average its models; give a forest, a bagging or soft "
+                "voting ensemble without weights, or a list of fitted models"
             )
         columns = getattr(models, "estimators_features_", [])
         if any(len(set(own)) != models.n_features_in_ or list(own) != sorted(own) for own in columns):

@@ -9,7 +9,7 @@ import pandas as pd
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.ensembles import members_of, predicted
 from shapeline.games.retraining import columns_of
-from shapeline.games.validation_scores import check_rows, identity_of, rows_of
+from shapeline.games.validation_scores import check_columns, check_rows, identity_of, rows_of
 
 TINY = 1e-12  # the least probability whose logarithm is taken
 
@@ -24,6 +24,9 @@ class _Removal:
         if np.ndim(background) != 2 or not background.shape[0] or background.shape[1] != rows.shape[1]:
             given = f"of shape {background.shape}" if hasattr(background, "shape") else type(background).__name__
             raise ShapelineError(f"{where}: background is {given}; give rows with {rows.shape[1]} columns")
+        check_columns(where, rows, background, "background")
+        if hasattr(rows, "iloc") and not hasattr(background, "iloc"):
+            background = pd.DataFrame(background, columns=rows.columns).astype(rows.dtypes)
         self.rows, self.background = rows, background
         each = np.arange(rows.shape[0]), np.arange(background.shape[0])
         self.kept = rows_of(rows, np.repeat(each[0], len(each[1])))
@@ -100,20 +103,26 @@ class GlobalImportance(_Removal):
             raise ShapelineError(
                 f"GlobalImportance: model is a {type(model).__name__}; give a fitted one with predict_proba or predict"
             )
-        classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
-        self.y = np.asarray(y) if classes is None else _numbers("GlobalImportance", np.asarray(y), np.asarray(classes))
+        self.classes = classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
+        self.y = _without_axis(np.asarray(y))
+        if classes is not None:
+            self.y = _numbers("GlobalImportance", self.y, np.asarray(classes))
         self.loss = _loss_of(("squared" if classes is None else "log") if loss is None else loss)
         self.without = self._mean_loss(np.zeros(self.n_players, bool))
-        named = loss if isinstance(loss, str | None) else getattr(loss, "__name__", "loss")
         outputs = self.predict(rows_of(self.background, np.arange(min(32, self.background.shape[0]))))
-        self.identity = identity_of("GlobalImportance", X, self.y, self.background, named, groups, np.asarray(outputs))
+        self.identity = identity_of("GlobalImportance", X, self.y, self.background, loss, groups, np.asarray(outputs))
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return by how much the loss falls, (K,), for coalitions (K, n_players)."""
         return np.array([self.without - self._mean_loss(mask) for mask in np.asarray(masks, bool)])
 
     def _mean_loss(self, mask: np.ndarray) -> float:
-        prediction = self.averaged(np.asarray(self.predict(self.masked(mask)), float))
+        prediction = _without_axis(self.averaged(np.asarray(self.predict(self.masked(mask)), float)))
+        if self.classes is None and prediction.shape != self.y.shape:
+            raise ShapelineError(
+                f"GlobalImportance: the model predicts shape {prediction.shape} and y has {self.y.shape}; give targets "
+                "of that shape"
+            )
         return float(np.mean(self.loss(self.y, prediction)))
 
 
@@ -203,6 +212,11 @@ class UncertaintyExplanation(_Removal):
 
 def _entropy(probabilities: np.ndarray) -> np.ndarray:
     return -(probabilities * np.log(np.maximum(probabilities, TINY))).sum(axis=-1)
+
+
+def _without_axis(values: np.ndarray) -> np.ndarray:
+    """Return a column (n, 1) as (n,), since the two would broadcast against each other."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def _numbers(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -3,12 +3,15 @@
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 
 from shapeline.errors import ShapelineError
 from shapeline.games.validation_scores import (
     Scoring,
     baseline_of,
+    check_columns,
     check_rows,
+    empty_of,
     failure_of,
     identity_of,
     output_names_of,
@@ -31,12 +34,14 @@ class _Retraining:
         self.estimator, (self.X, self.y, self.X_test, self.y_test) = estimator, data
         check_rows(self.where, self.X, self.y, ("X", "y"))
         check_rows(self.where, self.X_test, self.y_test, ("X_test", "y_test"))
+        if len(getattr(self.X, "shape", ())) == len(getattr(self.X_test, "shape", ())) == 2:
+            check_columns(self.where, self.X, self.X_test, "X_test")
         self.scorers = scorers_of(self.where, scoring)
         self.output_names = output_names_of(self.scorers)
         if empty is None:
             empty = scores_of(self.scorers, baseline_of(estimator, self.X, self.y), self.X_test, self.y_test)
-        self.empty = empty
-        self.identity = identity_of(type(self).__name__, estimator, *data, list(self.scorers), empty, self._players())
+        self.empty = empty_of(self.where, self.scorers, empty)
+        self.identity = identity_of(type(self).__name__, estimator, *data, self.scorers, self.empty, self._players())
 
     def _players(self) -> object:
         """Return what makes a player, as the identity has it."""
@@ -126,13 +131,16 @@ class DataValuation(_Retraining):
         labels = [f"example {place}" for place in range(count)] if groups is None else [str(one) for one in groups]
         self.player_names = list(dict.fromkeys(labels))
         self.n_players = len(self.player_names)
+        own = pd.Index(labels if groups is None else list(groups), dtype=object, tupleize_cols=False)
+        if own.nunique(dropna=False) > self.n_players:
+            raise ShapelineError("DataValuation: two groups are written alike, as 1 and '1'; give labels of one type")
         number = {name: place for place, name in enumerate(self.player_names)}
         self.player_of = np.array([number[label] for label in labels])
         self.untrainable = untrainable
         super().__init__(estimator, (X, y, X_test, y_test), scoring, empty)
 
     def _players(self) -> object:
-        return self.player_of
+        return self.player_of, self.untrainable
 
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         places = np.flatnonzero(mask[self.player_of])

@@ -2,7 +2,9 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -70,6 +72,24 @@ def rows_of(data: Any, places: np.ndarray) -> Any:
     return data[places] if hasattr(data, "shape") else [data[place] for place in places]
 
 
+def empty_of(where: str, scorers: dict[str, Callable], empty: float | Sequence[float]) -> np.ndarray | float:
+    """Return the value of no player, one number for all scores or one for each. Raises ShapelineError."""
+    shape = (len(scorers),) if len(scorers) > 1 else ()
+    if np.shape(empty) not in ((), shape):
+        raise ShapelineError(
+            f"{where}: empty has shape {np.shape(empty)} for {len(scorers)} scores; give a number of each"
+        )
+    return np.full(shape, empty) if shape else empty
+
+
+def check_columns(where: str, X: object, other: object, name: str) -> None:
+    """Refuse a table whose columns are not those of X in their order. Raises ShapelineError."""
+    own, theirs = (list(getattr(one, "columns", range(one.shape[1]))) for one in (X, other))
+    framed = hasattr(X, "columns"), hasattr(other, "columns")
+    if len(own) != len(theirs) or (all(framed) and own != theirs):
+        raise ShapelineError(f"{where}: {name} has other columns than X, or in another order; give it the columns of X")
+
+
 def identity_of(name: str, *parts: object) -> str:
     """Return a name and 16 hexadecimal digits of the definition of a game, the same in every process."""
     digest = hashlib.sha256()
@@ -78,14 +98,34 @@ def identity_of(name: str, *parts: object) -> str:
     return f"{name} {digest.hexdigest()[:16]}"
 
 
-def _bytes_of(part: object) -> bytes:
+def _bytes_of(part: Any) -> bytes:
+    """Return what a part of a game holds, as bytes that do not depend on where it lies in memory."""
+    kind = type(part).__qualname__
     if isinstance(part, pd.DataFrame | pd.Series):
-        return pd.util.hash_pandas_object(part).to_numpy().tobytes() + repr(getattr(part, "columns", "")).encode()
+        named = list(part.columns) if part.ndim == 2 else ""
+        return pd.util.hash_pandas_object(part).to_numpy().tobytes() + repr(named).encode()
     if isinstance(part, np.ndarray) and not part.dtype.hasobject:
         return f"{part.dtype}{part.shape}".encode() + part.tobytes()
-    if hasattr(part, "get_params"):
-        part = type(part).__name__, sorted((key, repr(value)) for key, value in part.get_params().items())
-    part = part.tolist() if hasattr(part, "tolist") else part
+    if hasattr(part, "tocsr"):
+        rows = part.tocsr()
+        part = kind, rows.shape, rows.indptr, rows.indices, rows.data
+    elif hasattr(part, "get_params"):
+        part = kind, part.get_params()
+    elif isinstance(part, FunctionType):
+        cells = [cell.cell_contents for cell in part.__closure__ or ()]
+        part = part.__qualname__, part.__code__, part.__defaults__, part.__kwdefaults__, cells
+    elif isinstance(part, CodeType):
+        part = part.co_code, part.co_names, part.co_consts
+    elif isinstance(part, partial):
+        part = part.func, part.args, part.keywords
+    elif hasattr(part, "tolist"):
+        part = part.tolist()
+    elif isinstance(part, set | frozenset):
+        part = sorted(map(repr, part))
+    if isinstance(part, Mapping):
+        part = [(key, part[key]) for key in sorted(part, key=str)]
+    if isinstance(part, list | tuple) and not all(isinstance(one, str | int | float | None) for one in part):
+        return b"\x1e".join([kind.encode(), *map(_bytes_of, part)])
     return re.sub(r" at 0x[0-9a-f]+", "", repr(part)).encode()
 
 
