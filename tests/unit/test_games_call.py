@@ -166,10 +166,10 @@ def test_an_interrupted_run_evaluates_each_coalition_once(tmp_path):
     n, file = 9, tmp_path / "new" / "values.parquet"
     game = Counted(table_game(n, 2), most=25)
     with pytest.raises(KeyboardInterrupt):
-        shapeline.shapley_values(game, n, 60, cache=file, batch=1)
+        shapeline.shapley_values(game, n, 60, cache=file, batch=1, identity="nine")
     assert len(pd.read_parquet(file)) == 25
     game.most = math.inf
-    found = shapeline.shapley_values(game, n, 60, cache=file)
+    found = shapeline.shapley_values(game, n, 60, cache=file, identity="nine")
     whole = shapeline.shapley_values(game.game, n, 60)
     assert set(game.asked.values()) == {1} and game.asked.total() == 60 == found.evaluations[0]
     assert found.details[0] == {"reused": 25}
@@ -203,6 +203,20 @@ def test_a_cache_of_another_game_is_refused(tmp_path):
             shapeline.shapley_values(table_game(given["n_players"]), evaluations=20, cache=file, **given)
     with pytest.raises(ShapelineError, match="1 values a coalition before and 2 now"):
         shapeline.shapley_values(table_game(5, 2), 5, 30, cache=file, seed=2)
+    file.unlink()
+    for row in (1.0, 1.0, 2.0):  # a global in the place of the game's input, as in a loop of a script
+        game = Counted(lambda masks: masks.all(axis=1) * row)  # noqa: B023
+        if row == 1.0:
+            shapeline.shapley_values(game, 5, 20, cache=file)
+            continue
+        with pytest.raises(
+            ShapelineError, match=r"\[1.0\] for the coalition of all players and the game gives \[2.0\]"
+        ):
+            shapeline.shapley_values(game, 5, 20, cache=file)
+        assert game.asked.total() == 2
+        assert shapeline.shapley_values(game, 5, 20, cache=file, identity="noise").scores.sum() == pytest.approx(1)
+    with pytest.raises(ShapelineError, match="1 values a coalition before and 2 now"):
+        shapeline.shapley_values(table_game(5, 2), 5, 20, cache=file)
     file.write_text("no table")
     with pytest.raises(ShapelineError, match=r"is no file of values .*; remove it or name another"):
         shapeline.shapley_values(table_game(5), 5, 20, cache=file)

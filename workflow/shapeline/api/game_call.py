@@ -75,7 +75,8 @@ def shapley_values(
     cache : path, optional
         Parquet file that receives each value as soon as it is known. The same call resumes from it.
     identity : str, optional
-        What the game is, kept in the cache, which refuses another one; that of `game.identity` by default.
+        What the game is, kept in the cache, which refuses another one; that of `game.identity` by default. Without one
+        the cache is refused where the empty or the full coalition has another value than it holds.
     retries : int
         How often an evaluation that raises, or gives no finite number, is tried again.
     on_error : {"fail", "record"}

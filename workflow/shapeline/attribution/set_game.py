@@ -58,6 +58,8 @@ class Values:
         if self.file:
             self._known, self._table = self.file.read()
         self._before = self._known
+        if how.cache and how.identity is None:
+            self._check_ends()
 
     @property
     def evaluations(self) -> int:
@@ -125,16 +127,35 @@ class Values:
                 raise ShapelineError(f"{WHERE}: {reason}; the game must give every coalition a finite value")
             self._failed |= dict.fromkeys(keys_of(masks), reason)
             return
-        if self._table is not None and len(self._table) and values.shape[1] != self._table.shape[1]:
-            held, given = self._table.shape[1], values.shape[1]
-            raise ShapelineError(
-                f"{WHERE}: the game gave {held} values a coalition before and {given} now; give as many"
-            )
+        self._check_outputs(values)
         keys = pd.Index(keys_of(masks), dtype=object)
         self._known = self._known.append(keys)
         self._table = values if self._table is None else np.concatenate([self._table, values])
         if self.file:
             self.file.keep(self._known, self._table)
+
+    def _check_outputs(self, values: np.ndarray) -> None:
+        if self._table is not None and len(self._table) and values.shape[1] != self._table.shape[1]:
+            held, given = self._table.shape[1], values.shape[1]
+            raise ShapelineError(
+                f"{WHERE}: the game gave {held} values a coalition before and {given} now; give as many"
+            )
+
+    def _check_ends(self) -> None:
+        """Refuse a cache of another game where no identity tells: its empty and full coalition have other values."""
+        ends = np.repeat([[False], [True]], len(self.players), axis=1)
+        for mask in ends[pd.Index(keys_of(ends), dtype=object).isin(self._known)]:
+            _, values, failure = _call(self.game, mask[None], self.how.retries)
+            if failure:
+                continue
+            self._check_outputs(values)
+            held = self._table[self._known.get_indexer(keys_of(mask[None]))]
+            if not np.allclose(values, held, rtol=1e-5, atol=1e-9 * np.abs(self._table).max()):
+                raise ShapelineError(
+                    f"{WHERE}: cache: {self.how.cache} holds {held[0].tolist()} for the coalition {self._name(mask)} "
+                    f"and the game gives {values[0].tolist()}; name another file, or say by identity= that the game is "
+                    "the same"
+                )
 
     def _name(self, mask: np.ndarray) -> str:
         """Return a coalition by the names of its players."""
