@@ -206,10 +206,8 @@ def test_every_method_has_a_card():
     text, found = (ROOT / "docs/methods.md").read_text(), cards("methods.md")
     rows = re.findall(r"^\| `(peer_\w+)` (?:\| [^|]+ ){4}\|$", text, re.M)
     assert {*found, *rows} == set(registry.METHODS) and len(found) + len(rows) == len(registry.METHODS)
-    axioms = re.findall(r"^\| `(\w+)` \| (?:yes|no) ", text, re.M)
     for name, card in found.items():
-        parts = ("Formula", "Cost", "Limitations", "Source")
-        for part in parts if name in axioms else (*parts, "Properties"):
+        for part in ("Formula", "Cost", "Limitations", "Source"):
             assert f"- **{part}** " in card, (name, part)
 
 

@@ -52,7 +52,7 @@ def test_a_gallery_is_made_of_pages(folder, capsys):
     row = next(line for line in text.splitlines() if "](#imdb)" in line)
     assert row == (
         r"| [`imdb`](#imdb) | 200 of 1,000, d = 9; model 90 % | 1,234 evaluations, 1,000 s "
-        r"| Faithfulness by deletion: own\_a (64 evaluations, 2 ms per instance) | 1 holds, 1 fails |"
+        r"| Faithfulness by deletion: own\_a (64 evaluations, 2 ms per instance) | holds 1, fails 1 |"
     )
     assert "`snakemake imdb --cores 8 --configfile config.paper.yaml`" in text and "| –, d = – | no model |" in text
     assert "## Reviews \\| long\n" in text and "](images/gallery/imdb.png)" in text

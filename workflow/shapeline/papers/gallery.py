@@ -283,7 +283,7 @@ def _verdicts(page: Page) -> str:
     for _, _, judged in page.claims:
         word = judged.replace("⚠ ", "")
         counts[word] = counts.get(word, 0) + 1
-    return ", ".join(f"{count} {word}" for word, count in counts.items()) or "–"
+    return ", ".join(f"{word} {count}" for word, count in counts.items()) or "–"
 
 
 def _cell(text: str) -> str:
