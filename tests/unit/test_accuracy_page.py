@@ -134,7 +134,7 @@ def test_every_cell_of_the_page_shows_something(root, tmp_path, monkeypatch):
     monkeypatch.setattr(page, "read", lambda: played)
     written = tmp_path / "errors.parquet"
     measured = pa.Table.from_pandas(accuracy.measure(played, repeats=2, seed=0), preserve_index=False)
-    scores.write_table(written, measured, {"draws": 2})
+    scores.write_table(written, measured, {"repeats": 2})
     _, shown = notebooks.shown(root / "notebooks/accuracy.ipynb", measured=str(written))
     assert shown.count("<svg") == 2 and shown.count("<table") == 3
     assert "At 4 d evaluations: " in shown and "game 2" in shown and "a sum of terms" in shown
