@@ -126,4 +126,4 @@ def ends(low: float, high: float) -> str:
 
 def within(status: str) -> str:
     """Return whether a method is non-inferior, by its status in the bounds of a recommendation."""
-    return {"within": "yes", "open": "undecided"}.get(status, "no")
+    return {"within": "yes", "undecided": "undecided"}.get(status, "no")

@@ -28,11 +28,11 @@ class Recommendation:
     method) or "too few" (instances; label is None). safe: whether label is non-inferior to the best. rivals: methods
     that more instances may put in its place: cheaper ones, or any where it is not safe. margin, span: in units of the
     values; span is the range from the best mean to `ends_at`, random attribution or, without it (to_random False), the
-    worst. needed: additional instances planned to decide; 0 where nothing is open, inf where none would. exhausted:
-    whether no instances are left. absent: methods measured on fewer than half of the instances. bounds: a row per
+    worst. needed: additional instances planned to decide; 0 where all is decided, inf where none would. exhausted: whether
+    no instances are left. absent: methods measured on fewer than half of the instances. bounds: a row per
     method, the best first: mean, cost, behind (own less best mean, positive is worse), low and high (simultaneous
-    95 % CI), status ("within", "open", "worse", "plainly worse"); a method is "within" where high is below the margin,
-    and "worse" where low is above 0.
+    95 % CI), status ("within", "undecided", "worse", "plainly worse"): "within" where high is below the margin, "worse"
+    where low is above 0.
     """
 
     outcome: str
@@ -167,7 +167,7 @@ def _unjudged(
         available=None,
         exhausted=False,
         absent=(),
-        bounds=bounds.assign(low=np.nan, high=np.nan, status="open"),
+        bounds=bounds.assign(low=np.nan, high=np.nan, status="undecided"),
     )
 
 
@@ -208,7 +208,7 @@ def behind_best(
     low, high = moments(rows - rows[:, :1]).ends(_strict(rows.shape[1], len(rows)))
     status = np.full(rows.shape[1], "plainly worse", dtype=object)
     low[kept], high[kept] = np.maximum(0.0, _bound_differences(_Compared(rows[:, kept], end, share), margin))
-    status[kept] = np.where(high[kept] < margin, "within", np.where(low[kept] > 0, "worse", "open"))
+    status[kept] = np.where(high[kept] < margin, "within", np.where(low[kept] > 0, "worse", "undecided"))
     if len(kept) == 1:  # all others are worse
         status[kept] = "within"
     return low, high, status
@@ -246,7 +246,7 @@ def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: 
     within = bounds.index[bounds["status"] == "within"]
     cheapest = [label for label in within if price[label] <= ROUNDING * price[within].min()]
     chosen = min(cheapest, key=lambda label: (bounds["behind"][label], price[label]), default=best)
-    rivals = [label for label in bounds.index if label != chosen and bounds["status"][label] == "open"]
+    rivals = [label for label in bounds.index if label != chosen and bounds["status"][label] == "undecided"]
     others = len(rivals) + len(within) > 1
     if len(within):
         rivals = [label for label in rivals if ROUNDING * price[label] < price[chosen]]

@@ -154,7 +154,7 @@ def reference_change(answer: Evidence, results: Results) -> str | None:
     if worse:
         ahead = enumerated([_format_difference(others[name], taken, answer.unit, name) for name in worse])
         return f"⚠ The recommendation changes with the baseline: {taken} is significantly worse than {ahead}."
-    if unsure := [name for name in status if status[name] == "open"]:
+    if unsure := [name for name in status if status[name] == "undecided"]:
         return f"Sensitivity to the baseline: with {enumerated(unsure)} in place of {own}, {taken} is undecided."
     return (
         f"Sensitivity to the baseline: with {enumerated(list(status))} in place of {own}, {taken} is non-inferior too."
