@@ -160,7 +160,7 @@ def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path, monkeypatch, capsy
     assert "source: pipeline.skops" in given and "skops.io.dump" in given
     monkeypatch.chdir(tmp_path)
     assert command.main(["init", "mixed.csv"]) == 0
-    assert "save a pipeline for its texts or missing cells (docs/own_data.md), name it there" in capsys.readouterr().out
+    assert "save a fitted pipeline as pipeline.skops (docs/own_data.md)" in capsys.readouterr().out
     assert 'source: "mine.skops"' in init_config.configuration(tmp_path / "mixed.csv", model="mine.skops")
 
 

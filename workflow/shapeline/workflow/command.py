@@ -35,10 +35,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="shapeline", description="Which attribution to trust, and what it costs.")
+    parser = argparse.ArgumentParser(
+        prog="shapeline",
+        description="Explain predictions by several attribution methods at a matched budget, and recommend one.",
+        epilog="Documentation: docs/index.md of the repository; all keys: docs/configuration.md.",
+    )
     parser.add_argument("--version", action="version", version=f"shapeline {__version__}")
     actions = parser.add_subparsers(dest="action", required=True)
-    init = actions.add_parser("init", help="write a small configuration for your data, by looking at it")
+    init = actions.add_parser("init", help="write a configuration for a file or folder of data")
     init.add_argument(
         "path",
         type=Path,
@@ -47,21 +51,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     init.add_argument("--target", help="the column of classes or numbers; by default guessed and reported")
     init.add_argument(
-        "--model", help="a file of a model, a folder of transformers, or path/to/file.py:function; else trained"
+        "--model",
+        help="a model file, a folder of transformers, or path/to/file.py:function; by default a model is trained",
     )
-    run = actions.add_parser("run", help="make the reports")
+    run = actions.add_parser("run", help="run the experiments and write their reports")
     run.add_argument("targets", nargs="*", help="experiments or steps; by default everything under run:")
     run.add_argument("--cores", default="all")
-    doctor = actions.add_parser("doctor", help="report what a run needs, and what is missing")
-    prune = actions.add_parser("prune", help="remove results that the configuration no longer names")
+    doctor = actions.add_parser("doctor", help="check versions, devices, data and disk space for a run")
+    prune = actions.add_parser("prune", help="remove results that are not in the configuration")
     export = actions.add_parser("export", help="write the figures and tables of a report: SVG, PNG, CSV, LaTeX")
     export.add_argument("experiment", help="an experiment with a report")
     export.add_argument("folder", type=Path, nargs="?", help="by default EXPERIMENT_export")
     for one in (run, doctor, prune, export):
-        one.add_argument("--configfile", action="append", type=Path, help=f"by default {CONFIG}, where it exists")
+        one.add_argument("--configfile", action="append", type=Path, help=f"by default {CONFIG}, if it exists")
     for one in (run, prune):
-        one.add_argument("--dry-run", "-n", action="store_true", help="only list what would be done")
-    actions.add_parser("open", help="show the reports in a browser")
+        one.add_argument("--dry-run", "-n", action="store_true", help="list the actions without performing them")
+    actions.add_parser("open", help="open the reports in a browser")
     return parser
 
 
@@ -82,13 +87,13 @@ def _init(asked: argparse.Namespace) -> int:
         raise ShapelineError(f"{file}: the file exists; remove or rename it first")
     text = init_config.configuration(asked.path, asked.target, asked.model)
     file.write_text(text, encoding="utf-8")
-    first = "save a pipeline for its texts or missing cells (docs/own_data.md), name it there" * (
+    first = "the data has texts or missing cells: save a fitted pipeline as pipeline.skops (docs/own_data.md)" * (
         init_config.PIPELINE in text
     )
     with contextlib.suppress(BrokenPipeError):  # who reads no further has the file
         print(
             text,
-            f"\nWrote {file}; {first or 'read it'}, then: shapeline run --dry-run, and shapeline run",
+            f"\nWrote {file}; {first or 'check it'}, then: shapeline run --dry-run, and shapeline run",
             sep="",
             flush=True,
         )
