@@ -28,8 +28,8 @@ class Recommendation:
     method) or "too few" (instances; label is None). safe: whether label is non-inferior to the best. rivals: methods
     that more instances may put in its place: cheaper ones, or any where it is not safe. margin, span: in units of the
     values; span is the range from the best mean to `ends_at`, random attribution or, without it (to_random False), the
-    worst. needed: additional instances planned to decide; 0 where all is decided, inf where none would. exhausted: whether
-    no instances are left. absent: methods measured on fewer than half of the instances. bounds: a row per
+    worst. needed: additional instances planned to decide; 0 if decided, inf where none would. exhausted: whether no
+    instances are left. absent: methods measured on fewer than half of the instances. bounds: a row per
     method, the best first: mean, cost, behind (own less best mean, positive is worse), low and high (simultaneous
     95 % CI), status ("within", "undecided", "worse", "plainly worse"): "within" where high is below the margin, "worse"
     where low is above 0.
