@@ -127,8 +127,8 @@ def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance(
     [
         ({"method": "kernel_shp"}, "Did you mean 'kernel_shap'"),
         ({"method": "lime", "rige": 1.0}, "lime: there is no parameter 'rige'. Did you mean 'ridge'"),
-        ({"nsamples": 9}, "no parameter 'nsamples'; it has none of its own, and budget= sets the evaluations.$"),
-        ({"method": "saliency", "nsamples": 9}, "no parameter 'nsamples'; it has none of its own, so leave it out.$"),
+        ({"nsamples": 9}, "no parameter 'nsamples'; set the cost by evaluations= or budget=.$"),
+        ({"method": "saliency", "nsamples": 9}, "no parameter 'nsamples'; leave it out.$"),
         ({"method": "kernel_shap", "budget": 1}, "minimum for d = 6 is 12"),
         ({"method": "l_shapley", "order": -1}, "order"),
         ({"reference": "meen"}, "Did you mean 'mean'"),

@@ -55,7 +55,7 @@ def test_evaluations_are_those_of_explain_for_every_method():
         alone = shapeline.explain(MODEL, X[:3], name, background=X[:8], evaluations=20)
         np.testing.assert_array_equal(found.explanations[label].scores, alone.scores)
         assert found.table["evaluations"][label] == alone.evaluations.mean()
-    with pytest.raises(ShapelineError, match="compare: budget and evaluations say the same; give one of them"):
+    with pytest.raises(ShapelineError, match="compare: budget and evaluations both set the cost; give one of them"):
         shapeline.compare(MODEL, X[:3], named, background=X[:8], evaluations=20, budget=4)
     with pytest.raises(ShapelineError, match="compare: evaluations"):
         shapeline.compare(MODEL, X[:3], named, background=X[:8], evaluations=0)

@@ -211,11 +211,11 @@ def test_the_draws_of_a_row_are_the_same_for_each_class(pipeline):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"target": "survivd"}, "target 'survivd' is no class. Did you mean 'survived'"),
+        ({"target": "survivd"}, "target 'survivd' is not a class. Did you mean 'survived'"),
         ({"target": "true"}, "target 'true' needs the true class of each input"),
         ({"class_names": ["one"]}, "class_names: 1 names, and the model gives 2 classes"),
-        ({"background": FRAME[["sex", "age"]]}, "background: there is no column 'deck'"),
-        ({"inputs": FRAME.drop(columns="sex")[:2]}, "inputs: there is no column 'sex'"),
+        ({"background": FRAME[["sex", "age"]]}, "background: column 'deck' is missing"),
+        ({"inputs": FRAME.drop(columns="sex")[:2]}, "inputs: column 'sex' is missing"),
         ({"inputs": FRAME[:0]}, "give one or more rows"),
         ({"inputs": FRAME[:1], "background": None}, "give background \\(rows of your data\\) or a reference"),
         ({"reference": "zero"}, "column 'sex' holds categories"),
@@ -561,7 +561,7 @@ def test_a_model_that_draws_is_refused():
         return 1 / (1 + np.exp(-rows.sum(1) - np.random.default_rng(0).normal(0, 0.01)))
 
     rows = RNG.normal(size=(6, 3))
-    with pytest.raises(ShapelineError, match=r"'drawing' says 0\.\d+ and then 0\.\d+ of one row; let it answer alike"):
+    with pytest.raises(ShapelineError, match=r"'drawing' returns 0\.\d+ and then 0\.\d+ for one row; make it"):
         shapeline.explain(drawing, rows)
     with pytest.raises(ShapelineError, match="'drawing' says"):
         shapeline.compare(drawing, rows, ["occlusion", "kernel_shap"])

@@ -340,7 +340,7 @@ def test_progress_counts_evaluations():
         ({"evaluations": 40, "method": "sample_interactions"}, "evaluations is 40 and sample_interactions needs"),
         ({"evaluations": 0}, "evaluations is 0; give a whole number of at least 1"),
         ({"evaluations": 4.5}, "evaluations is 4.5"),
-        ({"evaluations": 40, "budget": 4}, "budget and evaluations say the same; give one of them"),
+        ({"evaluations": 40, "budget": 4}, "budget and evaluations both set the cost; give one of them"),
         ({"player_names": "abcdefghi"}, "player_names is 'abcdefghi'; give a list of 9 names"),
         ({"player_names": ["a"] * 9}, "player_names has 'a' twice"),
         ({"player_names": ["a", "b"]}, "player_names has 2 names for 9 players"),

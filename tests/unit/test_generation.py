@@ -516,7 +516,7 @@ def test_a_prompt_that_does_not_fit_is_refused(cut):
         ({"features": ["The", "It"]}, "pairs of characters"),
         ({"context": "A \ud800 lone. One."}, "lone surrogate"),
         ({"target": "\udfff"}, "lone surrogate"),
-        ({"budget": 4, "evaluations": 8}, "budget and evaluations say the same"),
+        ({"budget": 4, "evaluations": 8}, "budget and evaluations both set the cost"),
         ({"budget": 0}, "budget is 0"),
         ({"budget": {"err": 1}}, "budget is {'err': 1}"),
         ({"budget": {"error": 1, "max_budget": 2}}, "max_budget: the first round of gp_shapley takes 4 x d"),

@@ -146,7 +146,7 @@ def test_many_columns_in_a_moment():
             "with 2 reference rows the probability is averaged .* set value: margin, give a ref",
         ),
         (CASES["boosted"][0], LABELS, "tree_shap", "log_odds", 1, "log_odds of 3 classes is no sum"),
-        (linear_model.Ridge(), TARGET, "tree_shap", "prediction", 1, "Ridge is no trees of scikit-learn's"),
+        (linear_model.Ridge(), TARGET, "tree_shap", "prediction", 1, "Ridge is not a tree model of scikit-learn"),
         (SVR(), TARGET, "linear_shap", "prediction", 1, "SVR has no weight for each input"),
         (linear_model.PoissonRegressor(), TARGET**2, "linear_shap", "prediction", 1, "is not the sum that its scores"),
         (make_pipeline(PCA(3), linear_model.Ridge()), TARGET, "linear_shap", "prediction", 1, "Ridge mixes columns"),

@@ -303,7 +303,7 @@ Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
     ("model", "told"),
     [
         (LinearSVC().fit(X, Y), r"CalibratedClassifierCV, or lambda rows: model.decision_function\(rows\)\[:, 0\]"),
-        (LogisticRegression().fit(X, Y).predict, "gives labels and no probabilities; give model.predict_proba"),
+        (LogisticRegression().fit(X, Y).predict, "returns labels, not probabilities; give model.predict_proba"),
         (KMeans(2, n_init=1).fit(X), "gives numbers of groups; give lambda rows: model.transform"),
         (KMeans(2, n_init=1).fit(X).predict, "gives numbers of groups"),
         (
@@ -316,7 +316,7 @@ Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
         ),
         (
             VotingClassifier([("svc", LinearSVC()), ("lr", LogisticRegression())]).fit(X, Y),
-            "gives labels and no probabilities; give the model with voting='soft'",
+            "returns labels, not probabilities; give the model with voting='soft'",
         ),
         (
             OneVsRestClassifier(LogisticRegression()).fit(X, several(X)),

@@ -20,7 +20,7 @@ def check_spending(where: str, budget: float | dict | None, evaluations: object)
     if evaluations is None:
         return BUDGET if budget is None else budget
     if budget is not None:
-        raise ShapelineError(f"{where}: budget and evaluations say the same; give one of them")
+        raise ShapelineError(f"{where}: budget and evaluations both set the cost; give one of them")
     whole(where, "evaluations", evaluations, 1)
     return BUDGET
 
@@ -82,8 +82,8 @@ def checked_settings(method: str, parameters: dict, budget: float | dict, where:
         if first["type"] != "extra_forbidden":
             raise ShapelineError(f"{method}: {key}: {first['msg']}; give another value.") from None
         allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *PLANNED)]
-        spend = ", and budget= sets the evaluations." if METHODS[method].sampled else ", so leave it out."
-        own = f".{nearest(key, allowed)}" if allowed else f"; it has none of its own{spend}"
+        spend = "; set the cost by evaluations= or budget=." if METHODS[method].sampled else "; leave it out."
+        own = f".{nearest(key, allowed)}" if allowed else spend
         raise ShapelineError(f"{method}: there is no parameter '{key}'{own}") from None
     return settings
 

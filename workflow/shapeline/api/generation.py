@@ -139,7 +139,7 @@ def explain_generation(
       +0                  It rains.
     """
     if evaluations is not None and budget is not None:
-        raise ShapelineError(f"{WHERE}: budget and evaluations say the same; give one of them.")
+        raise ShapelineError(f"{WHERE}: budget and evaluations both set the cost; give one of them.")
     model, tokenizer = _open(model, tokenizer)
     evaluations = EVALUATIONS if evaluations is None else evaluations
     _check_choices(removal, value, evaluations, max_tokens, seed, model)

@@ -298,7 +298,7 @@ def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.Data
     """The columns that are wanted, in that order; what: the argument."""
     for name in wanted if wanted is not None else ():
         if name not in table:
-            raise ShapelineError(f"explain: {what}: there is no column '{name}'.{nearest(str(name), table.columns)}")
+            raise ShapelineError(f"explain: {what}: column '{name}' is missing.{nearest(str(name), table.columns)}")
     return table if wanted is None else table[list(wanted)]
 
 

@@ -47,18 +47,18 @@ class Classes:
         if place is not None:
             label = (self.names or self.labels)[place]
             raise ShapelineError(
-                f"explain: {what} {value} is no class; the model's are {_format_classes(self.labels)}. For "
+                f"explain: {what} {value} is not a class; the model's are {_format_classes(self.labels)}. For "
                 "the class at that "
                 f"position write {what}={label!r}."
             )
         if not (self.names or self.labels):
             if is_number:
                 raise ShapelineError(
-                    f"explain: {what} {value} is no class; give classes as whole numbers, 0 to {count - 1}."
+                    f"explain: {what} {value} is not a class; give classes as whole numbers, 0 to {count - 1}."
                 )
             raise ShapelineError(f"explain: {what} '{value}': the model's classes have no names; give class_names")
         raise ShapelineError(
-            f"explain: {what} '{value}' is no class.{nearest(known, [*(self.names or self.labels), *WORDS])}"
+            f"explain: {what} '{value}' is not a class.{nearest(known, [*(self.names or self.labels), *WORDS])}"
         )
 
 
@@ -169,7 +169,7 @@ def fails(classifier: Classifier, inputs: np.ndarray, where: str, error: Excepti
     if isinstance(error, KeyError):
         reason = f"there is no {reason}"
     single = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_image(classifier, inputs)
-    remedy = "for a single image give inputs[None]" if single else "give inputs as the model takes them"
+    remedy = "for a single image give inputs[None]" if single else "give inputs that the model accepts"
     return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")
 
 
@@ -179,8 +179,8 @@ def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -
     if apart.any():
         one, other = (float(np.asarray(answers)[apart][0]) for answers in (first, second))
         raise ShapelineError(
-            f"explain: model '{classifier.architecture}' says {one:.6g} and then {other:.6g} of one row; let it answer "
-            "alike: switch its dropout off, or seed it within each call"
+            f"explain: model '{classifier.architecture}' returns {one:.6g} and then {other:.6g} for one row; make it "
+            "deterministic: switch its dropout off, or seed it within each call"
         )
 
 

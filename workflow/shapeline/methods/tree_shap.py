@@ -42,7 +42,7 @@ def value_of(model: Any) -> str:
         not isinstance(model, (*forests, *boosting)) or getattr(model, "n_outputs_", 1) != 1
     ):
         raise unsupported(
-            f"tree_shap: {type(model).__name__} is no trees of scikit-learn's, XGBoost's, LightGBM's or CatBoost's; "
+            f"tree_shap: {type(model).__name__} is not a tree model of scikit-learn, XGBoost, LightGBM or CatBoost; "
             f"{OTHERS}"
         )
     if classes_of(model) is None:

@@ -111,7 +111,7 @@ def check_explainable(model: Any) -> None:
             remedy = "the model with voting='soft'"
         elif not hasattr(estimator, "decision_function"):
             remedy = "lambda rows: (model.predict(rows) == model.classes_[0]).astype(float), 1 where that is the label"
-        raise _unexplainable(name, "gives labels and no probabilities", remedy)
+        raise _unexplainable(name, "returns labels, not probabilities", remedy)
     if hasattr(estimator, "predict_proba"):
         return
     own = "lambda rows: model.transform(rows)[:, 0]"
