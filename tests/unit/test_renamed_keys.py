@@ -3,12 +3,16 @@
 import copy
 import logging
 
+import pandas as pd
 import pytest
 
 from shapeline.api.explanation import RENAMED
 from shapeline.config import validation
 from shapeline.config.validation import RENAMED_KEYS, rename_keys
 from shapeline.errors import ShapelineError
+from shapeline.games.execution import ExecutionBackend
+from shapeline.games.game import Game
+from shapeline.metrics import custom
 from shapeline.scores import RENAMED_COLUMNS
 
 # A value of each renamed key where a configuration has it: the section of that place, and the value.
@@ -156,3 +160,12 @@ def test_the_changelog_names_every_rename(root):
     text = (root / "CHANGELOG.md").read_text()
     renames = [*((old, new) for _, old, new in RENAMED_KEYS), *RENAMED_COLUMNS.items(), *RENAMED.items()]
     assert not [(old, new) for old, new in renames if f"`{old}`" not in text or f"`{new}`" not in text]
+
+
+def test_a_custom_metric_may_name_the_backend_by_its_old_name(tmp_path):
+    (tmp_path / "old.py").write_text(
+        "def old(rows, form, backend):\n    return rows['instance'] * (form is backend) * form.batch\n"
+    )
+    rows = pd.DataFrame({"instance": [2, 3], "repeat": 0})
+    game = Game(None, None, None, backend=ExecutionBackend("plain", 5))
+    assert custom.measure(rows, {"old": f"{tmp_path}/old.py:old"}, game)["value"].tolist() == [10, 15]

@@ -36,7 +36,7 @@ def measure(
         if values.shape != (len(rows),) or values.dtype.kind not in "buif":
             raise ShapelineError(
                 f"metric {name}: {file} returned {values.dtype} of shape {values.shape}; return {len(rows)} "
-                "numbers, one a row"
+                "numbers, one per row"
             )
         frames.append(rows[["instance", "repeat"]].assign(statistic=name, x=np.nan, value=values.astype(float)))
     return pd.concat(frames, ignore_index=True)
