@@ -563,7 +563,7 @@ def test_a_model_that_draws_is_refused():
     rows = RNG.normal(size=(6, 3))
     with pytest.raises(ShapelineError, match=r"'drawing' returns 0\.\d+ and then 0\.\d+ for one row; make it"):
         shapeline.explain(drawing, rows)
-    with pytest.raises(ShapelineError, match="'drawing' says"):
+    with pytest.raises(ShapelineError, match="'drawing' returns"):
         shapeline.compare(drawing, rows, ["occlusion", "kernel_shap"])
     assert np.isfinite(shapeline.explain(seeded, rows).scores).all()
 
