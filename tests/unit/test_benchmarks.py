@@ -160,3 +160,21 @@ def test_an_unknown_part_is_told(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["run", "--quick", "--only", "nothing"])
     with pytest.raises(SystemExit, match="there is no 'nothing'; choose among: digits_cnn"):
         run.main()
+
+
+def test_fine_tuning_trains_the_last_layers_alone():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers", reason="encoders need the extra shapeline[text]")
+    from benchmarks import finetuning
+    from tests.fixtures import transformer
+
+    texts = ["good film", "a very good film", "the good", "bad film", "the very bad film", "a bad"] * 4
+    model, cut = transformer.bert(layers=2), transformer.tokenizer()
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    finetuning.train(model, cut, texts, np.array([1, 1, 1, 0, 0, 0] * 4), 1)
+    changed = {name for name, weight in model.named_parameters() if not weight.equal(before[name])}
+    assert changed and all("layer.1." in name or "pooler" in name or "classifier" in name for name in changed)
+    assert any("layer.1.attention" in name for name in changed)
+    with torch.no_grad():
+        alone = [int(model(**cut(text, return_tensors="pt")).logits.argmax()) for text in texts]
+    assert finetuning.predict(model, cut, texts).tolist() == alone

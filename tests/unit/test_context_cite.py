@@ -10,6 +10,7 @@ import shapeline
 from shapeline import designs
 from shapeline.errors import ShapelineError
 from shapeline.generation import measures
+from shapeline.methods.registry import METHODS
 
 
 def test_scores_are_the_slopes_of_the_lasso_on_random_ablations():
@@ -42,6 +43,20 @@ def test_explained_by_the_estimator_of_context_cite():
     alone = shapeline.explain_generation(either, "a b c d", features="word", method="leave_one_out")
     assert cited.method == "context_cite" and cited.scores[2] == pytest.approx(1, abs=0.2)
     assert (cited.scores[:2] > 0.5).all() and alone.scores[:2] == pytest.approx([0, 0])
+
+
+@pytest.mark.parametrize("method", [name for name, one in METHODS.items() if one.explains_prompts and one.is_design])
+def test_every_method_of_coalitions_explains_a_function(method):
+    def function(prompts):
+        return [[value, float(len(prompt))] for value, prompt in zip(either(prompts), prompts, strict=True)]
+
+    for evaluations in (31, 32):
+        if method != "sample_interactions" or evaluations == 32:  # at least 32
+            found = shapeline.explain_generation(
+                function, "a b c d e", features="word", evaluations=evaluations, method=method
+            )
+            assert np.isfinite(found.scores).all() and found.tokens.shape == (5, 2)
+            np.testing.assert_allclose(found.tokens.sum(axis=1), found.scores, atol=1e-6)
 
 
 def test_an_explanation_is_drawn_without_a_model(found):

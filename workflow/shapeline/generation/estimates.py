@@ -162,8 +162,13 @@ def _read_plainly(method: MethodSettings, design: Design, values: np.ndarray) ->
         scores = design.attribute(values)
         return scores, np.zeros(scores.shape)
     if method.read_stack:
-        return method.read_stack(np.broadcast_to(design.masks, (len(values), *design.masks.shape)), values)[:2]
+        return method.read_stack(_stack(design, values), values)[:2]
     return method.read(design, values)[:2] if method.read else (design.attribute(values), None)
+
+
+def _stack(design: Design, values: np.ndarray) -> np.ndarray:
+    """The masks (m, K, d) of values (m, K) of one design."""
+    return np.broadcast_to(design.masks, (len(values), *design.masks.shape))
 
 
 def _reader(method: MethodSettings, design: Design) -> Reader:
@@ -172,7 +177,7 @@ def _reader(method: MethodSettings, design: Design) -> Reader:
     def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
         scores, error = _read_plainly(method, design, total[None])
         if method.read_outputs:
-            by_token, spread = method.read_outputs(design.masks[None], tokens)
+            by_token, spread = method.read_outputs(_stack(design, tokens), tokens)[:2]  # without pairs
         else:
             by_token, spread = _read_plainly(method, design, tokens)
         return scores[0], None if error is None else error[0], by_token, spread
