@@ -101,6 +101,31 @@ def test_cells_are_run_lengths():
     assert stored["cells"] == [0, 2, 1, 2, -1, 2] and stored["size"] == [2, 3]
 
 
+def test_a_large_image_is_shown_by_blocks_that_keep_the_sums():
+    height, width = 204, 205  # blocks of 2 x 2 pixels, of one column at the right edge
+    scores = np.random.default_rng(0).normal(size=height * width)
+    cells = np.arange(height * width).reshape(height, width)
+    entries = [Entry("m", [scores], [np.ones_like(scores)]), Entry("failed", [None])]
+    data = ExplorerData("image", [Instance("0")], entries, [f"feature {one}" for one in range(len(scores))], cells)
+    page = explorer_html(data)
+    stored = content(page)
+    expected = np.pad(scores.reshape(height, width), ((0, 0), (0, 1))).reshape(102, 2, 103, 2).sum((1, 3)).ravel()
+    [first, half], failed = stored["scores"][0]
+    found = np.frombuffer(base64.b64decode(first["text"]), "<i2") / 32767 * first["largest"]
+    assert np.allclose(found, expected, atol=2e-5 * np.abs(expected).max()) and half is None and failed is None
+    features, lengths = np.array(stored["cells"]).reshape(-1, 2).T
+    assert (np.repeat(features, lengths).reshape(height, width)[[0, 1, 2], [0, 1, 3]] == [0, 0, 104]).all()
+    assert stored["size"] == [204, 205] and stored["names"] == [] and "2 × 2 pixels" in stored["note"]
+    assert len(page) < 400_000
+
+
+def test_pixels_that_are_features_need_no_cells_and_no_names():
+    pixels = np.arange(6).reshape(2, 3)
+    names = [f"feature {one}" for one in range(6)]
+    stored = content(explorer_html(ExplorerData("image", [Instance("0")], [Entry("m", [np.ones(6)])], names, pixels)))
+    assert stored["cells"] is None and stored["names"] == [] and stored["size"] == [2, 3]
+
+
 def test_a_fragment_loads_nothing_and_a_failed_explanation_is_null():
     page = explorer_html(ExplorerData("table", [Instance("0")], [Entry("m", [None])]))
     assert content(page)["scores"] == [[None]]

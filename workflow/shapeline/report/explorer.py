@@ -7,9 +7,10 @@ import base64
 import functools
 import io
 import json
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 
 import numpy as np
@@ -24,6 +25,7 @@ MANY = 256  # from so many scores on, an explanation is stored as 16-bit integer
 TOP = 5  # scores of an instance that has a summary only
 CHOSEN = 2  # methods shown at first
 STEPS = np.iinfo(np.int16).max
+MAX_FEATURES = 20_000  # of an image; where it has more, a page shows blocks of pixels
 
 
 @dataclass(frozen=True)
@@ -159,13 +161,15 @@ def _content(data: ExplorerData) -> dict:
         if len(entry.scores) != len(data.instances):
             counts = f"{len(entry.scores)} explanations of {len(data.instances)} instances"
             raise ShapelineError(f"explorer: '{entry.name}' has {counts}; give one per instance, or None.")
+    data = _sum_blocks(data)
     shown = len(data.instances) if data.n_shown is None else min(data.n_shown, len(data.instances))
+    is_named = data.kind != "image" or any(name != f"feature {place}" for place, name in enumerate(data.names))
     names = [entry.name for entry in data.entries]
     chosen = [names.index(name) for name in dict.fromkeys(data.recommended) if name in names]
     chosen = chosen or [*range(min(CHOSEN, len(names)))]
     return {
         "kind": data.kind,
-        "names": list(data.names),
+        "names": list(data.names) if is_named else [],  # the script numbers features
         "cells": _run_lengths(data.cells),
         "size": None if data.cells is None else list(np.shape(data.cells)),
         "signs": colours.signs(data.explained),
@@ -181,6 +185,28 @@ def _content(data: ExplorerData) -> dict:
         "instances": [_instance(data, place, place < shown, chosen) for place in range(len(data.instances))],
         "scores": [[_explanation(entry, place) for entry in data.entries] for place in range(shown)],
     }
+
+
+def _sum_blocks(data: ExplorerData) -> ExplorerData:
+    """Return the data with the scores of an image of many features summed over blocks of pixels, without intervals:
+    those of a sum need covariances."""
+    if data.kind != "image" or data.cells is None or data.cells.max(initial=-1) < MAX_FEATURES:
+        return data
+    height, width = data.cells.shape
+    side = math.ceil(math.sqrt(height * width / MAX_FEATURES))
+    blocks = np.arange(height)[:, None] // side * -(-width // side) + np.arange(width) // side
+    block_of = np.full(data.cells.max() + 2, -1)  # each feature, by its first pixel; the last one stands for none
+    block_of[data.cells.ravel()[::-1]] = blocks.ravel()[::-1]
+    block_of[-1] = -1
+    n_blocks = int(blocks.max()) + 1
+    entries = [
+        replace(entry, half=None, scores=[
+            None if one is None else np.bincount(block_of[:-1], np.ravel(one), n_blocks) for one in entry.scores
+        ])
+        for entry in data.entries
+    ]  # fmt: skip
+    note = f"{data.note} Scores are sums over blocks of {side} × {side} pixels.".strip()
+    return replace(data, names=(), cells=block_of[data.cells], entries=entries, note=note)
 
 
 def _instance(data: ExplorerData, place: int, whole: bool, chosen: Sequence[int]) -> dict:
@@ -247,8 +273,8 @@ def _round(value: float | None) -> float | None:
 
 
 def _run_lengths(cells: np.ndarray | None) -> list[int] | None:
-    """Return [feature, count, feature, count, ...] of the pixels in their order."""
-    if cells is None:
+    """Return [feature, count, feature, count, ...] of the pixels in their order; None where each is its own feature."""
+    if cells is None or np.array_equal(np.ravel(cells), np.arange(cells.size)):
         return None
     flat = np.ravel(cells)
     starts = np.flatnonzero(np.r_[True, flat[1:] != flat[:-1]])
