@@ -206,7 +206,7 @@ def _count_missing_bytes(config: Config) -> dict[str, float]:
     trained = sum(not os.path.exists(runs.model_files(config, model)["weights"]) for model in models)
     pages = [name for name in config.run if not os.path.exists(f"{config.results}/reports/{name}.html")]
     return {
-        "data/raw": estimates.missing_bytes(files.values()),
+        "data/raw": sum(file.size or file.about for _, file, place in files.values() if not os.path.exists(place)),
         "data/prepared": sum(estimates.prepared_bytes(config, name) for name in lacking),
         config.results: sum(estimates.result_bytes(config, name) for name in pages) + trained * estimates.MODEL_BYTES,
     }

@@ -1,7 +1,4 @@
-"""What a configuration asks for, from counts alone and before anything runs: evaluations, core hours, bytes.
-
-Rough by intent: the rates are of one core of an ordinary server, for each architecture in its fastest form.
-"""
+"""Evaluations, core hours and bytes of a configuration before it runs, by rough rates of one core of a server."""
 
 import json
 import math
@@ -43,8 +40,7 @@ MODEL_BYTES, REPORT_BYTES = 50e6, 6e6
 
 @dataclass(frozen=True)
 class Cost:
-    """What an experiment asks for: evaluations (those of its metrics that ask the model too), seconds of one core, and
-    the label that takes an instance longest, with its seconds."""
+    """An experiment's evaluations, also of its metrics, seconds of one core, and the slowest method per instance."""
 
     evaluations: float
     seconds: float
@@ -53,8 +49,7 @@ class Cost:
 
 
 def estimate_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
-    """The cost of an experiment's scores, metrics and report; its model and data apart. rate: measured, in
-    rows a second that the model is run on, in place of the table's."""
+    """Return the cost of an experiment's scores, metrics and report, by the table or a measured rate (rows/s)."""
     experiment = config.experiments[name]
     count = explanations(config, name)
     model = config.models.get(experiment.model)
@@ -91,8 +86,7 @@ def explanations(config: Config, name: str) -> int:
 
 
 def count_models(config: Config, name: str) -> float:
-    """Models that an experiment's labels explain: trained, randomised; a training whose instances are fewer counts as
-    their share."""
+    """Return how many trained and randomised models are explained; one on fewer instances counts as their share."""
     return len(runs.variants(config, name)) + count_trainings(config.experiments[name])
 
 
@@ -108,8 +102,7 @@ def estimate_instance(config: Config, name: str, label: str) -> tuple[float, flo
     method = METHODS[entry.method]
     if experiment.model is None or not method.asks_model:
         return 0.0, 0.0
-    shape = feature_shape(config, experiment, entry)
-    d = math.prod(shape) if shape else _features(config, name, entry)
+    shape, d = _count_features(config, name, entry)
     if gradients := method.gradients_of(entry):
         return gradients, BACKWARD * gradients
     if (asked := entry.count_evaluations(d, shape)) is not None:
@@ -159,33 +152,25 @@ def estimate_training(config: Config, model: str) -> float:
 def estimate_run(config: Config) -> tuple[float, float]:
     """Evaluations, and seconds of one core with training and data, of everything under `run:`, from the start."""
     costs = [estimate_experiment(config, name) for name in config.run]
-    models: dict[str, int] = {}  # how often each is trained
-    for entry in (config.experiments[name] for name in config.run):
-        if entry.model:
-            models[entry.model] = max(entry.training_seeds, models.get(entry.model, 1))
-    prepared = (
-        len({dataset for name in config.run for dataset in runs.datasets_of(config, name)}) * JOB_SECONDS["torch"]
-    )
-    seconds = (
-        sum(cost.seconds for cost in costs)
-        + sum(n * estimate_training(config, model) for model, n in models.items())
-        + prepared
-    )
+    trained = {  # what counts is the experiment with the most training seeds of a model
+        entry.model: entry.training_seeds * estimate_training(config, entry.model)
+        for entry in sorted((config.experiments[name] for name in config.run), key=lambda entry: entry.training_seeds)
+        if entry.model
+    }
+    datasets = {dataset for name in config.run for dataset in runs.datasets_of(config, name)}
+    seconds = sum(cost.seconds for cost in costs) + sum(trained.values()) + len(datasets) * JOB_SECONDS["torch"]
     return sum(cost.evaluations for cost in costs), seconds
 
 
 def memory_lines(config: Config) -> list[str]:
     """A line for each label under `run` whose design takes much memory in each of its jobs."""
-    lines = []
-    for name in config.run:
-        for label in runs.labels(config, name):
-            if (needed := design_bytes(config, name, label)) > MUCH_MEMORY:
-                lines.append(
-                    f"{name}: each job of {label} takes about {format_bytes(needed)} of memory for its design "
-                    "alone; run "
-                    "few jobs at a time, or choose coarser features, a smaller budget or sample_shapley"
-                )
-    return lines
+    return [
+        f"{name}: each job of {label} takes about {format_bytes(needed)} of memory for its design alone; run few jobs "
+        "at a time, or choose coarser features, a smaller budget or sample_shapley"
+        for name in config.run
+        for label in runs.labels(config, name)
+        if (needed := design_bytes(config, name, label)) > MUCH_MEMORY
+    ]
 
 
 def design_bytes(config: Config, name: str, label: str) -> float:
@@ -193,8 +178,7 @@ def design_bytes(config: Config, name: str, label: str) -> float:
     entry = config.experiments[name].methods[label]
     if entry.method != "kernel_shap":
         return 0.0
-    shape = feature_shape(config, config.experiments[name], entry)
-    d = math.prod(shape) if shape else _features(config, name, entry)
+    shape, d = _count_features(config, name, entry)
     budget = budget_of(config, name, label) if shape or entry.match_budget_of is None else 4
     return DENSE * 8 * min(budget * d, 2.0 ** min(d, 60)) * d
 
@@ -271,27 +255,24 @@ def prepared_bytes(config: Config, dataset: str) -> float:
 def result_bytes(config: Config, name: str) -> float:
     """Bytes of an experiment's scores, metrics, cached values and pages."""
     experiment = config.experiments[name]
-    count = explanations(config, name)
-    shares = count_models(config, name)
-    total = REPORT_BYTES
-    for label in runs.labels(config, name):
-        entry = experiment.methods[label]
-        shape = feature_shape(config, experiment)
-        d = math.prod(shape) if shape else _features(config, name, None)
+    count, shares, total = explanations(config, name), count_models(config, name), REPORT_BYTES
+    _, d = _count_features(config, name, None)
+    for label, entry in experiment.methods.items():
         sampled = METHODS[entry.method].sampled
         rows = count * (experiment.repeats * (1 + len(entry.intermediate_budgets or ())) if sampled else 1)
         total += rows * shares * (4 * d + 100)
-        if experiment.cache:
-            total += 8 * rows * estimate_instance(config, name, label)[0]
+        total += 8 * rows * estimate_instance(config, name, label)[0] if experiment.cache else 0
     return total
 
 
-def missing_bytes(files: Iterator[tuple[str, RemoteFile, str]]) -> float:
-    return sum(file.size or file.about for _, file, place in files if not os.path.exists(place))
+def _count_features(config: Config, name: str, entry) -> tuple[tuple[int, ...] | None, float]:
+    """Return the shape of the features and their number, on average where instances differ and the shape is None."""
+    shape = feature_shape(config, config.experiments[name], entry)
+    return shape, math.prod(shape) if shape else _average_features(config, name, entry)
 
 
-def _features(config: Config, name: str, entry) -> float:
-    """Features of an instance on average, where each has its own number."""
+def _average_features(config: Config, name: str, entry) -> float:
+    """Return the features of an instance on average, where each has its own number."""
     experiment = config.experiments[name]
     chosen = features_of(experiment, entry)
     if chosen.kind == "superpixel":
