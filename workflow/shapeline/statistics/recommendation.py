@@ -28,39 +28,71 @@ class Recommendation:
     method) or "too few" (instances; label is None). safe: whether label is non-inferior to the best. rivals: methods
     that more instances may put in its place: cheaper ones, or any where it is not safe. margin, span: in units of the
     values; span is the range from the best mean to `ends_at`, random attribution or, without it (to_random False), the
-    worst. needed: additional instances planned to decide; 0 if decided, inf where none would. exhausted: whether no
-    instances are left. absent: methods measured on fewer than half of the instances. bounds: a row per
-    method, the best first: mean, cost, behind (own less best mean, positive is worse), low and high (simultaneous
-    95 % CI), status ("within", "undecided", "worse", "plainly worse"): "within" where high is below the margin, "worse"
-    where low is above 0.
+    worst. needed: additional instances planned to decide; 0 if decided, inf where none would. absent: methods measured
+    on fewer than half of the instances. bounds: a row per method, the best first: mean, cost, behind (own less best
+    mean, positive is worse), low and high (simultaneous 95 % CI), status ("within", "undecided", "worse", "plainly
+    worse"): "within" where high is below the margin, "worse" where low is above 0.
     """
 
-    outcome: str
-    label: str | None
-    safe: bool
-    rivals: tuple[str, ...]
     margin: float
     span: float
     share: float
     ends_at: str | None
     to_random: bool
-    needed: float
     n: int
     available: int | None
-    exhausted: bool
     absent: tuple[str, ...]
     bounds: pd.DataFrame
+    outcome: str = "too few"
+    label: str | None = None
+    safe: bool = False
+    rivals: tuple[str, ...] = ()
+    needed: float = 0.0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no instances are left."""
+        return self.available is not None and self.n >= self.available
 
     def decision(self, cost: str = "", among: str = "") -> str:
         """Return the decision alone, "Recommended: gp_shapley (64 evaluations)", without a full stop.
 
         cost: of the method, written behind its name. among: which methods were compared, as in "within the budget".
         """
-        return _decision(self, f" ({cost})" if cost else "", f" {among}" if among else "")
+        cost, among = f" ({cost})" if cost else "", f" {among}" if among else ""
+        if self.outcome == "alone":
+            return f"{self.label}{cost} is the only method measured{among}"
+        if self.label is None:
+            return "No recommendation"
+        if self.outcome == "undecided":
+            return f"Undecided between {self.label}{cost} and {_enumerate(self.rivals)}"
+        return f"Recommended: {self.label}{cost}"
 
     def reason(self, unit: str = "", among: str = "") -> str:
         """Return why, and what to do where it is undecided, without a full stop; "" where only one was measured."""
-        return _reason(self, f" {unit}" if unit else "", f" {among}" if among else "")
+        unit, among = f" {unit}" if unit else "", f" {among}" if among else ""
+        if self.outcome == "alone":
+            return ""
+        if self.label is None:
+            return f"{self.n} instances are too few; explain at least {self.needed:.0f} more"
+        if self.outcome == "best":
+            following = self.bounds.iloc[1]
+            level = "simultaneous 95 % CI"
+            if following["status"] == "plainly worse":  # by the screen, whose intervals are wider
+                level = f"{100 * (1 - SCREEN):.3g} % CI"
+            ends = f"{following.name}, by {following['low']:.3g} to {following['high']:.3g}{unit} ({level})"
+            return f"every other method{among} is significantly worse; the next is {ends}"
+        if self.outcome == "undecided":
+            near = f"The {_margin(self, unit)}"
+            if self.safe:
+                near = f"{self.label} can be used: {_non_inferior(self, unit, among)}"
+            return f"{_further_instances(self)}. {near}"
+        reason = _non_inferior(self, unit, among)
+        if self.rivals:
+            verb = "is" if len(self.rivals) == 1 else "are"
+            cheaper = f"{_enumerate(self.rivals)} {verb} cheaper and not significantly different"
+            reason += f". {cheaper}: {_further_instances(self)}"
+        return reason
 
     def sentence(self, unit: str = "", cost: str = "", among: str = "") -> str:
         """Return the decision and its reason, as every page, table and printed comparison gives them."""
@@ -123,14 +155,12 @@ def recommend(
     labels = list(means.index)
     rows = units(sign * table[labels].to_numpy(), blocks)
     end = random if random in labels else labels[-1] if labels else None
-    unjudged = replace(
-        _unjudged(means, sign, costs, margin, end),
-        to_random=end == random,
-        n=len(table),
-        available=available,
-        exhausted=available is not None and len(table) >= available,
-        absent=absent,
-    )
+    prices = np.array([costs.get(label, math.nan) for label in labels], float)
+    span = float(means[end] - means.iloc[0]) if labels else math.nan
+    bounds = pd.DataFrame({"mean": sign * means, "cost": np.where(np.isnan(prices), np.inf, prices)}, index=labels)
+    bounds = bounds.assign(behind=means - means.min(), low=np.nan, high=np.nan, status="undecided")
+    width = margin * max(span, 0.0) if labels else math.nan
+    unjudged = Recommendation(width, span, margin, end, end == random, len(table), available, absent, bounds)
     if len(labels) == 1:
         return replace(unjudged, outcome="alone", label=labels[0])
     size = len(table) / max(len(rows), 1)
@@ -142,33 +172,6 @@ def recommend(
     low, high, status = behind_best(rows, at_end, margin, kept)
     judged = replace(unjudged, bounds=unjudged.bounds.assign(low=low, high=high, status=status))
     return _advice(judged, _Compared(rows[:, kept], at_end, margin), [labels[place] for place in kept], size)
-
-
-def _unjudged(
-    means: pd.Series, sign: int, costs: Mapping[str, float], margin: float, end: str | None
-) -> Recommendation:
-    """What there is before any label is judged; means: losses, the least first."""
-    prices = np.array([costs.get(label, math.nan) for label in means.index], float)
-    prices = np.where(np.isnan(prices), np.inf, prices)
-    span = float(means[end] - means.iloc[0]) if len(means) else math.nan
-    bounds = pd.DataFrame({"mean": sign * means, "cost": prices, "behind": means - means.min()}, index=means.index)
-    return Recommendation(
-        outcome="too few",
-        label=None,
-        safe=False,
-        rivals=(),
-        margin=margin * max(span, 0.0) if len(means) else math.nan,
-        span=span,
-        share=margin,
-        ends_at=end,
-        to_random=False,
-        needed=0.0,
-        n=0,
-        available=None,
-        exhausted=False,
-        absent=(),
-        bounds=bounds.assign(low=np.nan, high=np.nan, status="undecided"),
-    )
 
 
 def _complete(
@@ -278,43 +281,6 @@ def _further(advice: Recommendation, compared: _Compared, pairs: list[tuple[int,
         planned = ((top + ndtri(POWER)) * spread / max(advice.margin, means[second] - means[first])) ** 2
         most = max(most, planned if planned > have else (2 * top * spread / advice.margin) ** 2)
     return float(max(1, math.ceil((most - have) * size)))
-
-
-def _decision(advice: Recommendation, cost: str, among: str) -> str:
-    """Return the decision of a recommendation, without its reason."""
-    if advice.outcome == "alone":
-        return f"{advice.label}{cost} is the only method measured{among}"
-    if advice.label is None:
-        return "No recommendation"
-    if advice.outcome == "undecided":
-        return f"Undecided between {advice.label}{cost} and {_enumerate(advice.rivals)}"
-    return f"Recommended: {advice.label}{cost}"
-
-
-def _reason(advice: Recommendation, unit: str, among: str) -> str:
-    """Return the reason of a decision, and what to do where it is open; "" for a single method."""
-    if advice.outcome == "alone":
-        return ""
-    if advice.label is None:
-        return f"{advice.n} instances are too few; explain at least {advice.needed:.0f} more"
-    if advice.outcome == "best":
-        following = advice.bounds.iloc[1]
-        level = "simultaneous 95 % CI"
-        if following["status"] == "plainly worse":  # by the screen, whose intervals are wider
-            level = f"{100 * (1 - SCREEN):.3g} % CI"
-        ends = f"{following.name}, by {following['low']:.3g} to {following['high']:.3g}{unit} ({level})"
-        return f"every other method{among} is significantly worse; the next is {ends}"
-    if advice.outcome == "undecided":
-        near = f"The {_margin(advice, unit)}"
-        if advice.safe:
-            near = f"{advice.label} can be used: {_non_inferior(advice, unit, among)}"
-        return f"{_further_instances(advice)}. {near}"
-    reason = _non_inferior(advice, unit, among)
-    if advice.rivals:
-        verb = "is" if len(advice.rivals) == 1 else "are"
-        cheaper = f"{_enumerate(advice.rivals)} {verb} cheaper and not significantly different"
-        reason += f". {cheaper}: {_further_instances(advice)}"
-    return reason
 
 
 def _non_inferior(advice: Recommendation, unit: str, among: str) -> str:

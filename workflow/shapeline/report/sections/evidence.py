@@ -267,32 +267,25 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
 
 def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
     """Return two figures of a criterion: means against costs, and average ranks."""
-    named = f"{results.experiment}, {answer.criterion.short}:"
+    criterion, styles, seconds = answer.criterion, styling.styles_of(results), mean_seconds(results)
+    means = scalars(results.metrics.get(criterion.metric), criterion.statistic)
+    named = f"{results.experiment}, {criterion.short}:"
     return join_parts(
-        _costs(answer, results, f"{named} means against evaluations and seconds per instance"),
-        _ranks(answer, results, f"{named} average ranks of the methods with the critical difference"),
-    )
-
-
-def _costs(answer: Evidence, results: Results, alt: str) -> HTML | None:
-    means = scalars(results.metrics.get(answer.criterion.metric), answer.criterion.statistic)
-    return figure(
-        cost_plane(answer, means, styling.styles_of(results), mean_seconds(results)),
-        alt,
-        f"{answer.criterion.title}. Means with 95 % intervals against their cost; "
-        f"{'lower' if answer.criterion.better == 'lower' else 'upper'} left is better. The line joins the methods that "
-        "no cheaper method beats. A gradient counts as three evaluations. Seconds are means over instances.",
-        numbers=tabulate_costs(means, evaluations=answer.evaluations, seconds=mean_seconds(results)),
-    )
-
-
-def _ranks(answer: Evidence, results: Results, alt: str) -> HTML | None:
-    return figure(
-        rank_diagram(answer, styling.styles_of(results)),
-        alt,
-        f"Average rank over {number(len(answer.values))} instances, 1 is best. A bar joins methods whose ranks "
-        "differ by less than Nemenyi's critical difference at 5 %, which is stricter than the pairwise tests.",
-        numbers=average_ranks(answer),
+        figure(
+            cost_plane(answer, means, styles, seconds),
+            f"{named} means against evaluations and seconds per instance",
+            f"{criterion.title}. Means with 95 % intervals against their cost; "
+            f"{'lower' if criterion.better == 'lower' else 'upper'} left is better. The line joins the methods that "
+            "no cheaper method beats. A gradient counts as three evaluations. Seconds are means over instances.",
+            numbers=tabulate_costs(means, evaluations=answer.evaluations, seconds=seconds),
+        ),
+        figure(
+            rank_diagram(answer, styles),
+            f"{named} average ranks of the methods with the critical difference",
+            f"Average rank over {number(len(answer.values))} instances, 1 is best. A bar joins methods whose ranks "
+            "differ by less than Nemenyi's critical difference at 5 %, which is stricter than the pairwise tests.",
+            numbers=average_ranks(answer),
+        ),
     )
 
 
