@@ -1,4 +1,4 @@
-"""A real Slurm: the tiny configuration is submitted, a job is cancelled, the next call goes on where it stopped.
+"""A real Slurm: the tiny configuration and a game are submitted, a job is cancelled, the next call resumes.
 
 Needs the extra `slurm` (pip install -e ".[slurm]" -c constraints.txt) and a Slurm with two GPUs, real or made up. One
 that runs is found by `sinfo`; else SHAPELINE_SLURM names a command that starts one with `up` and ends it with `down`.
@@ -12,12 +12,15 @@ import shlex
 import shutil
 import subprocess
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from shapeline import scores
+from tests.fixtures.games_of_files import GAME, by_definition
 from tests.workflow.conftest import BIN, TINY
+from tests.workflow.test_game import PLAN
 
 pytestmark = pytest.mark.real
 PROFILE = ["--profile", "profiles/slurm", "--resources", "gpu=2"]
@@ -114,6 +117,23 @@ def test_a_cancelled_job_is_submitted_again_and_the_scores_are_those_of_a_local_
         assert (ours["status"] == "ok").all()
         np.testing.assert_array_equal(ours["instance"], theirs["instance"])
         np.testing.assert_allclose(scores.matrix(ours), scores.matrix(theirs), atol=1e-4)
+
+
+def test_a_game_resumes_after_a_killed_job(slurm, fresh):
+    (fresh.path / "own").mkdir()
+    (fresh.path / "own/table.py").write_text(GAME)
+    (fresh.path / "own/kill").write_text("20")
+    fresh.configure(PLAN)
+    values = [f"results/groups/values/exact/0.{index}-of-2.parquet" for index in range(2)]
+    assert fresh.snakemake(*values, *PROFILE, *HASTE, cold=True, check=False).returncode
+    assert not (fresh.path / "own/kill").exists()
+    fresh.snakemake(*PROFILE, *HASTE, cold=True)
+    counts = Counter((fresh.path / "own/asked.txt").read_text().splitlines())
+    assert len(counts) == 64 and counts.total() == 65  # the one that was cut short, once more
+    table = np.random.default_rng(0).normal(size=(64, 1))[:, 0]
+    found = scores.read(fresh.path / "results/groups/scores/exact")
+    np.testing.assert_allclose(found["scores"][0], by_definition(table, 6), atol=1e-6)
+    assert "Exact Shapley values by exact" in (fresh.path / "results/reports/groups.html").read_text()
 
 
 def finished(checkout) -> dict:
