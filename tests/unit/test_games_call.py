@@ -137,6 +137,17 @@ def test_an_error_target_ends_all_outputs_together():
     assert shapeline.shapley_values(game, n, budget={"error": 1e-9, "max_budget": 5}).evaluations[0] == 60
 
 
+@pytest.mark.parametrize("budget", [{"error": 1e-3}, {"top": 2}])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
+def test_an_error_target_holds_for_few_players(n, budget):
+    game = table_game(n)
+    found = shapeline.shapley_values(game, n, budget=budget)
+    assert found.evaluations[0] <= 2**n and found.scores.shape == (1, n)
+    if "error" in budget:
+        exact = shapeline.shapley_values(game, n, method="shapley").scores
+        np.testing.assert_allclose(found.scores, exact, atol=5e-3)
+
+
 @pytest.mark.parametrize("method", ["gp_interactions", "sample_interactions", "shapley_interactions"])
 def test_interactions_of_outputs_add_up(method):
     n, game = 9, smooth_game(9, 3)
@@ -355,6 +366,7 @@ def test_progress_counts_evaluations():
         ({"batch": 0}, "batch is 0"),
         ({"on_error": "skip"}, "on_error is 'skip'"),
         ({"method": "lime", "budget": {"error": 1}}, "lime cannot stop when good enough"),
+        ({"player_names": set("abcdefghi")}, "give a list of 9 names"),
         ({"seed": 1, "random_state": 2}, "seed and random_state are the same thing"),
     ],
 )

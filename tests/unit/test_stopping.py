@@ -294,6 +294,17 @@ def configuration(entry):
     }
 
 
+def test_auto_takes_an_error_target_of_few_features():
+    rows = np.random.default_rng(0).normal(size=(3, 4))
+    found = shapeline.explain(
+        lambda rows: np.tanh(rows.sum(axis=1)), rows, reference="zero", value="prediction", budget={"error": 1e-3}
+    )
+    exact = shapeline.explain(
+        lambda rows: np.tanh(rows.sum(axis=1)), rows, "shapley", reference="zero", value="prediction"
+    )
+    np.testing.assert_allclose(found.scores, exact.scores, atol=5e-3)
+
+
 def test_the_plan_and_the_estimates_know_the_most_that_it_spends():
     config = validation.load(configuration({"method": "gp_shapley", "budget": {"error": "5%"}}))
     settings = plan_settings.attribute_settings(config, "own", "own")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from shapeline.api.case import CallOptions, case_of
-from shapeline.api.choice import ALWAYS_EXACT, AUTO, automatic, checked_settings, seed_by, settle_spending, spent_on
+from shapeline.api.choice import AUTO, automatic, checked_settings, most_for_exact, seed_by, settle_spending, spent_on
 from shapeline.api.explanation import Explanation
 from shapeline.errors import reported_extras
 from shapeline.games.features import Features
@@ -111,5 +111,5 @@ def explain(
     if method == AUTO:
         largest = max((own.d for own, _ in case.buckets), default=1)
         spent = spent_on(largest, spend, evaluations)
-        settings = checked_settings(automatic(largest, spent, max(spent, ALWAYS_EXACT)), parameters, spend)
+        settings = checked_settings(automatic(largest, spent, most_for_exact(spend, spent)), parameters, spend)
     return case.explain_all(settings, spend, evaluations)

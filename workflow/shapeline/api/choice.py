@@ -44,6 +44,11 @@ def automatic(d: int, spent: float, exact: float) -> str:
     return "gp_shapley" if spent <= METHODS["gp_shapley"].largest else "kernel_shap"
 
 
+def most_for_exact(spend: float | dict, spent: float) -> float:
+    """The coalitions up to which all of them are evaluated; 0 of a budget that may end before that."""
+    return 0 if isinstance(spend, dict) else max(spent, ALWAYS_EXACT)
+
+
 def spent_on(d: int, budget: float | dict, evaluations: int | None) -> float:
     """The evaluations that may be spent on d features; 0 of a budget that ends when it is good enough."""
     return evaluations or (0 if isinstance(budget, dict) else budget * d)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from shapeline.api.choice import ALWAYS_EXACT, AUTO, automatic, check_spending, checked_settings, seed_by, spent_on
+from shapeline.api.choice import AUTO, automatic, check_spending, checked_settings, most_for_exact, seed_by, spent_on
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import GAME, ONE
 from shapeline.api.progress import AFTER, is_watched
@@ -59,8 +59,8 @@ def shapley_values(
         Largest number of coalitions to evaluate.
     method : str
         "auto", or a method of coalitions: "shapley" (exact), "gp_shapley", "kernel_shap", "gp_interactions", ...
-        "auto" is exact where all coalitions are within `evaluations`, or are at most 256 if nothing is given, and
-        else gp_shapley.
+        "auto" is exact where all coalitions are within `evaluations`, or are at most 256 if neither that nor an error
+        target is given, and else gp_shapley.
     budget : float or dict, optional
         In place of `evaluations`: a multiple of the number of players (default 4), or an error target as in
         `shapeline.explain`: ``{"error": 0.05}``, ``{"error": "5%"}`` or ``{"top": 5}``, with "max_budget" beside it.
@@ -113,7 +113,7 @@ def shapley_values(
     chosen = method
     if method == AUTO:
         spent = spent_on(n, spend, evaluations)
-        chosen = automatic(n, spent, evaluations or max(spent, ALWAYS_EXACT))
+        chosen = automatic(n, spent, evaluations or most_for_exact(spend, spent))
     settings = checked_settings(chosen, parameters, spend, WHERE)
     _check_method(chosen, n, evaluations)
     features = Features("player", (n,), np.arange(n, dtype=np.int32), names)

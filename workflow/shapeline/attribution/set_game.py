@@ -264,7 +264,7 @@ def names_of(argument: str, given: object, count: int, noun: str) -> tuple[str, 
     """Return the names of players or outputs. Raises ShapelineError where they do not fit."""
     if given is None:
         return tuple(f"{noun} {place}" for place in range(count))
-    if isinstance(given, str) or not hasattr(given, "__iter__"):
+    if isinstance(given, str | set | frozenset) or not hasattr(given, "__iter__"):  # a set has no order
         raise ShapelineError(f"{WHERE}: {argument} is {given!r}; give a list of {count} names")
     names = tuple(map(str, given))
     if len(names) != count:
