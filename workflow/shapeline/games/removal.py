@@ -104,7 +104,7 @@ class GlobalImportance(_Removal):
                 f"GlobalImportance: model is a {type(model).__name__}; give a fitted one with predict_proba or predict"
             )
         self.classes = classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
-        self.y = _without_axis(np.asarray(y))
+        self.y = _drop_axis(np.asarray(y))
         if classes is not None:
             self.y = _numbers("GlobalImportance", self.y, np.asarray(classes))
         self.loss = _loss_of(("squared" if classes is None else "log") if loss is None else loss)
@@ -117,7 +117,7 @@ class GlobalImportance(_Removal):
         return np.array([self.without - self._mean_loss(mask) for mask in np.asarray(masks, bool)])
 
     def _mean_loss(self, mask: np.ndarray) -> float:
-        prediction = _without_axis(self.averaged(np.asarray(self.predict(self.masked(mask)), float)))
+        prediction = _drop_axis(self.averaged(np.asarray(self.predict(self.masked(mask)), float)))
         if self.classes is None and prediction.shape != self.y.shape:
             raise ShapelineError(
                 f"GlobalImportance: the model predicts shape {prediction.shape} and y has {self.y.shape}; give targets "
@@ -214,7 +214,7 @@ def _entropy(probabilities: np.ndarray) -> np.ndarray:
     return -(probabilities * np.log(np.maximum(probabilities, TINY))).sum(axis=-1)
 
 
-def _without_axis(values: np.ndarray) -> np.ndarray:
+def _drop_axis(values: np.ndarray) -> np.ndarray:
     """Return a column (n, 1) as (n,), since the two would broadcast against each other."""
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 

@@ -219,7 +219,7 @@ def detach(returned: Any) -> Any:
 
 
 def check_outputs(given: Any, shape: tuple[int, ...] | None, rows: int, name: str, task: str) -> None:
-    """Raise ShapelineError unless a network gave logits (rows, classes), or one number a row of a regression."""
+    """Raise ShapelineError unless a network gave logits (rows, classes), or one number per row of a regression."""
     shown = f"a {type(given).__name__}" if shape is None else f"shape {shape}"
     if task == "regression":
         if shape not in ((rows,), (rows, 1)):

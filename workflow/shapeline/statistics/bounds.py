@@ -157,10 +157,10 @@ PARTS = ("instances", "repetitions", "training_seeds", "rest")
 
 
 def variance_components(values: np.ndarray, same_samples: bool = True) -> dict[str, float]:
-    """Return variance components of instances, samples, trainings and rest; NaN for one of one level.
+    """Return variance components of instances, samples, training seeds and rest; NaN for one of one level.
 
-    values: (instances, samples, trainings), samples nested in instances, trainings crossed. same_samples: the r-th
-    sample is one design in every training. Mean squares equal their expectations (Searle, Casella & McCulloch 1992,
+    values: (instances, samples, training seeds), samples nested in instances, seeds crossed. same_samples: the r-th
+    sample is one design for every seed. Mean squares equal their expectations (Searle, Casella & McCulloch 1992,
     chapters 3 and 4), which is unbiased; a negative component is given as 0.
     """
     values = np.asarray(values, float)

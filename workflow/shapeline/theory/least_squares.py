@@ -149,8 +149,8 @@ class SymmetricWeight:
 
 
 def charnes(d: int = 7, games: int = 20, random_weights: int = 4, seed: int = 0) -> list[SymmetricWeight]:
-    """Check least squares with symmetric weights (Charnes et al. 1988; Pei 2018, (6) and (-1)), named and `draws`
-    random ones."""
+    """Check least squares with symmetric weights (Charnes et al. 1988; Pei 2018, (6) and (-1)), named and
+    `random_weights` random ones."""
     d = whole("charnes", "d", d, 3)
     rng = generator(seed, "charnes")
     tables = rng.normal(size=(games, 2**d))
