@@ -190,7 +190,7 @@ def test_an_instance_that_failed_at_one_budget_is_computed_again(tmp_path):
 
 def one_metric(name: str, job: dict, **changes) -> measurement._OneMetric:
     asked = parse(SETTINGS)
-    known = {"name": name, "job": job, "label": "sampled", "context": subject(), "selected": selected(0, 1, 2, 3)}
+    known = {"name": name, "job": job, "entry": "sampled", "context": subject(), "selected": selected(0, 1, 2, 3)}
     return measurement._OneMetric(**known | {"settings": asked, "longest": 3} | changes)
 
 
@@ -200,7 +200,7 @@ def test_a_measurement_is_of_the_metric_and_of_what_the_scores_are_of(place):
     def of(**changes) -> str:
         return digest_of(one_metric(**{"name": "infidelity", "job": job} | changes).facts(["weights"], "arrays.npz"))
 
-    assert of() == of(label="other") == of(longest=9)
+    assert of() == of(entry="other") == of(longest=9)
     for change in ({"job": job | {"code": "0dd"}}, {"settings": parse(SETTINGS | {"value": "logit"})}):
         assert of(**change) != of()
     assert of(settings=parse(SETTINGS | {"budget": 8.0})) == of()  # which the scores themselves tell apart

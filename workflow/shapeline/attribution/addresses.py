@@ -17,9 +17,9 @@ READS_ALL_DATA = ("data", "external")  # families whose scores depend on more th
 
 
 def score_facts(
-    context: ExplanationContext, settings: AttributionSettings, label: str, files: Iterable[str], arrays: str
+    context: ExplanationContext, settings: AttributionSettings, entry: str, files: Iterable[str], arrays: str
 ) -> dict:
-    """Return what defines the scores of a model by a method beside the instance; label: seeds the samples, arrays: the
+    """Return what defines the scores of a model by a method beside the instance; entry: seeds the samples, arrays: the
     data."""
     method = settings.method
     whole = method.method.family in READS_ALL_DATA or method.background
@@ -27,7 +27,7 @@ def score_facts(
         **_shared(context, [*files, *([arrays] if whole else [])], method.method.package),
         "settings": settings.rows,
         **({"release": shapiq_process.version_in(python)} if (python := method.arguments.get("python")) else {}),
-        "label": label if method.is_random else None,
+        "label": entry if method.is_random else None,
         "columns": SCHEMA.names,
     }
 

@@ -62,7 +62,7 @@ class AttributionJob:
     """A method's settings, name and input files, how models run, and the folder of the row store, "" without one."""
 
     settings: AttributionSettings
-    label: str
+    entry: str
     files: Any
     device: str
     by_graph: bool = False
@@ -102,7 +102,7 @@ class AttributionJob:
         files = self.files
         behind = [model.weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
         own = [*behind, *files.get("own", ())]
-        keys = [digest_of(addresses.score_facts(context, self.settings, self.label, own, files.arrays))]
+        keys = [digest_of(addresses.score_facts(context, self.settings, self.entry, own, files.arrays))]
         if self.value_code and context.model:
             code = self.value_code(context.model.architecture, context.model.framework)
             keys.append(digest_of(addresses.value_facts(context, self.settings, [*behind, *code])))
@@ -111,7 +111,7 @@ class AttributionJob:
             options = dataclasses.replace(options, values=ValueStore(table), addresses=named)
         with Table(self._folder("scores", keys[0]), STORED) as table:
             stored = StoredRows(table, addresses.score_addresses(context, share, self.settings.repeats))
-            rows = explain_rows(context, share, self.settings, self.label, options, stored=stored)
+            rows = explain_rows(context, share, self.settings, self.entry, options, stored=stored)
         reused, computed = len(stored.found), len(rows) - len(stored.found)
         log.info("rows of %s: %d computed, %d found", model.weights or "the labelled points", computed, reused)
         return rows, keys

@@ -160,7 +160,7 @@ class GameJob:
     """What a job of a method on games is given: as of an AttributionJob."""
 
     settings: AttributionSettings
-    label: str
+    entry: str
     files: Any
     device: str
     store: str = ""
@@ -247,7 +247,7 @@ class GameJob:
         each = np.arange(len(share))
         check_outputs(self.settings.method, len(each))
         options = Options(
-            seed_of(self.settings.game.seed, self.label, repeat),
+            seed_of(self.settings.game.seed, self.entry, repeat),
             instances=share["instance"].to_numpy(),
             sample_keys=np.full(len(each), game.number),
             on_error=on_error,

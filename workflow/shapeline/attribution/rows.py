@@ -1,4 +1,4 @@
-"""Rows of a score file: one label on the instances of a shard, every repeat and budget."""
+"""Rows of a score file: one method entry on the instances of a shard, every repeat and budget."""
 
 import contextlib
 import dataclasses
@@ -65,7 +65,7 @@ def explain_rows(
     context: ExplanationContext,
     share: pd.DataFrame,
     settings: AttributionSettings,
-    label: str,
+    entry: str,
     options: Options | None = None,
     inputs: np.ndarray | None = None,
     stored: StoredRows | None = None,
@@ -92,10 +92,10 @@ def explain_rows(
                 *(shown, stored),
             )
             if not computed:
-                part.warm_up(dataclasses.replace(options, seed=seed_of(seed, label, "warm-up")))
+                part.warm_up(dataclasses.replace(options, seed=seed_of(seed, entry, "warm-up")))
             own = dataclasses.replace(
                 options,
-                seed=seed_of(seed, label, repeat),
+                seed=seed_of(seed, entry, repeat),
                 instances=part.share["instance"].to_numpy(),
                 addresses=np.asarray(options.addresses, object)[positions] if len(options.addresses) else (),
                 progress=options.progress

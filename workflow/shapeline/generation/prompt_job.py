@@ -151,7 +151,7 @@ class PromptJob:
     """What a job of a method on prompts is given: as of an AttributionJob."""
 
     settings: AttributionSettings
-    label: str
+    entry: str
     files: Any
     device: str
     store: str = ""
@@ -185,7 +185,7 @@ class PromptJob:
         ends = {"value_full": row["value_full"], "value_empty": row["value_empty"]}
         method = self.settings.method
         settings = {"method": method.name, **method.arguments}
-        seed = seed_of(self.settings.game.seed, self.label, repeat, int(row["instance"]))
+        seed = seed_of(self.settings.game.seed, self.entry, repeat, int(row["instance"]))
         usual = 2**played.d if method.method.exact else played.d + 1
         spent = budget if until else evaluations_of(budget, played.d) if budget else usual
         try:

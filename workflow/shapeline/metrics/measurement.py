@@ -32,7 +32,7 @@ class ModelMeasurement:
     store: str
     progress: Callable[[int], Callable]
 
-    def measure(self, label: str, jobs: dict[str, dict]) -> tuple[pd.DataFrame, list[str]]:
+    def measure(self, entry: str, jobs: dict[str, dict]) -> tuple[pd.DataFrame, list[str]]:
         """Return a method's measurements (scores.MEASURED) and the keys of their tables; jobs: settings by metric."""
         files, frames, keys = self.files, [], []
         rows, selected = scores.read(files.scores), selection.read(files.instances)
@@ -49,9 +49,9 @@ class ModelMeasurement:
                 if METRICS[name].moves_inputs:  # and explains them anew by the samples of the first repeat
                     chosen = chosen[chosen["repeat"] == 0].reset_index(drop=True)
                 longest = int(np.max([len(row) for row in chosen["scores"]], initial=0))
-                one = _OneMetric(name, jobs[name], label, context, selected, settings, longest)
+                one = _OneMetric(name, jobs[name], entry, context, selected, settings, longest)
                 found, key = self._measure(one, chosen, behind)
-                frames.append(found.assign(metric=name, method=label, training_seed=training_seed))
+                frames.append(found.assign(metric=name, method=entry, training_seed=training_seed))
                 keys.append(key)
         return pd.concat(frames, ignore_index=True), keys
 
@@ -71,11 +71,11 @@ class ModelMeasurement:
 
 @dataclass(frozen=True)
 class _OneMetric:
-    """A metric on the scores of one label and training; job: its settings; settings: those of the scores."""
+    """A metric on the scores of one entry and training seed; job: its settings; settings: those of the scores."""
 
     name: str
     job: dict
-    label: str
+    entry: str
     context: ExplanationContext
     selected: pd.DataFrame
     settings: AttributionSettings
@@ -90,7 +90,7 @@ class _OneMetric:
             for name, reference in self.references.items()
         }
         if metric.moves_inputs:
-            facts |= {"scores": self.settings.rows, "label": self.label, "arrays": digest_file(arrays)}
+            facts |= {"scores": self.settings.rows, "label": self.entry, "arrays": digest_file(arrays)}
         if metric.shares_axis:
             facts["longest"] = self.longest
         return facts
@@ -116,7 +116,7 @@ class _OneMetric:
 
     def measure(self, rows: pd.DataFrame, progress: Callable[[int, int], None]) -> pd.DataFrame:
         """Return the measurements of some rows."""
-        given = {"references": self.references, "label": self.label, "progress": progress, "longest": self.longest}
+        given = {"references": self.references, "entry": self.entry, "progress": progress, "longest": self.longest}
         parameters = self.job.get("parameters", {})
         return measure(
             self.name, rows, parameters | for_metric(self.context, self.selected, self.settings, rows) | given

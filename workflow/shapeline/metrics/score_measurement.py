@@ -19,23 +19,23 @@ def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.Data
     by_label: dict[str, list[str]] = {}
     for path in files.scores:
         by_label.setdefault(Path(path).parent.name, []).append(path)
-    inputs = {label: _input_of(files, label, paths) for label, paths in by_label.items()}
+    inputs = {entry: _input_of(files, entry, paths) for entry, paths in by_label.items()}
     frames, keys = [scores.MEASURED.empty_table().to_pandas()], []
     for name, job in jobs.items():
         keys.append(digest_of(_facts(name, job, files)))
         truth = inputs.get(job.get("parameters", {}).get("reference"))
-        for label, own in inputs.items():
+        for entry, own in inputs.items():
             if own is truth:
                 continue
             with open_table(store, keys[-1]) as table:
                 for seed in sorted(_read(own)["training_seed"].unique()) if METRICS[name].paired else [0]:
                     measured = _measure(name, job.get("parameters", {}), table, own, truth, seed)
-                    frames.append(measured.assign(metric=name, method=label, training_seed=seed))
+                    frames.append(measured.assign(metric=name, method=entry, training_seed=seed))
     return pd.concat(frames, ignore_index=True), keys
 
 
 def _measure(name: str, parameters: dict, table, files, truth, training_seed: int) -> pd.DataFrame:
-    """Return the measurements of a label's scores of one training; truth: the files of the label that is the truth."""
+    """Return the measurements of an entry's scores of one training seed; truth: the files with the exact scores."""
     rows = rows_of(name, _read(files), training_seed)
     known = None if truth is None else scores.select_training(_read(truth), training_seed)
     address = _address(name, rows, files, known)
@@ -47,7 +47,7 @@ def _measure(name: str, parameters: dict, table, files, truth, training_seed: in
 
 
 def _facts(name: str, job: dict, files) -> dict:
-    """Return what defines the measurements of every label beside its scores."""
+    """Return what defines the measurements of every entry beside its scores."""
     facts = {
         "metric": job,
         "columns": scores.MEASURED.names,
@@ -60,7 +60,7 @@ def _facts(name: str, job: dict, files) -> dict:
 
 
 def _address(name: str, rows: pd.DataFrame, files, truth: pd.DataFrame | None) -> str:
-    """Return the address of a label's measurements: of its scores, and of the others that the metric reads."""
+    """Return the address of an entry's measurements: of its scores, and of the others that the metric reads."""
     facts = {"rows": digest_frame(rows), "method": scores.metadata(files.scores[0])["settings"]["method"]}
     if truth is not None:
         facts["truth"] = digest_frame(truth, ("seconds",))
@@ -89,9 +89,9 @@ def _gather(name: str, parameters: dict, files, rows: pd.DataFrame, truth: pd.Da
     return needs
 
 
-def _input_of(files, label: str, paths: list[str]) -> SimpleNamespace:
-    """Return what one label is measured by."""
-    others = [path for path in files.get("randomised", ()) if Path(path).parent.name.partition("@")[0] == label]
+def _input_of(files, entry: str, paths: list[str]) -> SimpleNamespace:
+    """Return the files that one entry is measured by."""
+    others = [path for path in files.get("randomised", ()) if Path(path).parent.name.partition("@")[0] == entry]
     return SimpleNamespace(**dict(files.items()) | {"scores": paths, "randomised": others})
 
 
@@ -99,6 +99,6 @@ def _read(files) -> pd.DataFrame:
     return _cached(tuple(files.scores))
 
 
-@functools.lru_cache(maxsize=2)  # a label, and what is the truth of all
+@functools.lru_cache(maxsize=2)  # an entry, and the reference of all
 def _cached(paths: tuple[str, ...]) -> pd.DataFrame:
     return scores.read(paths)

@@ -21,7 +21,7 @@ def measure(
     context: ExplanationContext,
     share: pd.DataFrame,
     settings: AttributionSettings,
-    label: str,
+    entry: str,
     samples: int = 10,
     radius: float = 0.02,
     progress=None,
@@ -46,7 +46,7 @@ def measure(
         for place, instance in enumerate(share["instance"]):
             random = np.random.default_rng(seed_of(settings.game.seed, "sensitivity", sample, int(instance)))
             moved[place] = inputs[place] + (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
-        again = rows[keys].merge(explain_rows(context, share, own, label, inputs=moved), on=keys)
+        again = rows[keys].merge(explain_rows(context, share, own, entry, inputs=moved), on=keys)
         fine = (again["status"] == "ok").to_numpy()
         distance = np.linalg.norm(np.stack(again["scores"][fine]) - base[fine], axis=1) if fine.any() else 0.0
         worst[fine] = np.maximum(worst[fine], distance)
