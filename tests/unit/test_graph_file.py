@@ -103,7 +103,6 @@ def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch
     masks, reference = RANDOM.random((300, 30)) < 0.5, Reference(drawn(2, (30,), 0))
     expected = questions.values(network, rows, reference, masks, features)
     monkeypatch.setitem(numpy_backend.MASK_BYTES, "cpu", 1)
-    monkeypatch.setattr(numpy_backend, "KEPT_OUTPUTS", 8)
     told = []
     for batch in (1, 64, 4096):
         form = ExecutionBackend("onnx", batch)

@@ -107,6 +107,8 @@ def all_coalitions(d: int, where: str) -> np.ndarray:
 
 def subsets_of_size(d: int, size: int) -> np.ndarray:
     """All coalitions of `size` of d features, (C(d, size), d) bool."""
+    if size == 1:
+        return np.eye(d, dtype=bool)
     if 2 * size > d:
         return ~subsets_of_size(d, d - size)
     members = np.zeros((1, 0), np.int64)
@@ -128,8 +130,10 @@ def log_factorial(n: np.ndarray) -> np.ndarray:
     return gammaln(np.asarray(n, dtype=np.float64) + 1)
 
 
-def kernel_weight(d: int, sizes: np.ndarray) -> np.ndarray:
+def kernel_weight(d: int, sizes: np.ndarray | int) -> np.ndarray | float:
     """Return KernelSHAP's weights (d-1) / (C(d,s) s (d-s)) of sizes 1..d-1 (Lundberg & Lee 2017, theorem 2)."""
+    if isinstance(sizes, int):
+        return (d - 1) / (comb(d, sizes) * sizes * (d - sizes))
     s = np.asarray(sizes, dtype=np.float64)
     log_count = log_factorial(d) - log_factorial(s) - log_factorial(d - s)
     return np.exp(np.log(d - 1) - log_count - np.log(s) - np.log(d - s))
@@ -217,7 +221,7 @@ def inverse_of(factor: np.ndarray, lower: bool) -> np.ndarray:
 
     inverse, _ = dpotri(factor, lower=lower, overwrite_c=True)
     inverse += inverse.T
-    inverse[np.diag_indices(len(inverse))] /= 2
+    inverse.ravel(order="K")[:: len(inverse) + 1] /= 2
     return inverse
 
 
@@ -232,13 +236,13 @@ def constrained_fit(
     multiple of ones ones'/d makes regular and leaves alone; so scores sum to v(N) - v(empty) to float precision.
     """
     count, d = inner.shape
-    share, ends = inner.mean(axis=1), np.ones((1, d), bool)
+    share, ends = np.count_nonzero(inner, axis=1) / d, np.ones((1, d), bool)
     by_coalition = np.empty(((2 if mirrored else 1) * count + 2, d))
     fit = by_coalition[1 : 1 + count]
     _fit(inner, share, weights, where, ridge, mirrored, fit)
     if mirrored:
         np.negative(fit, out=by_coalition[1 + count : -1])
-        share, inner = np.r_[share, 1 - share], np.concatenate([inner, ~inner])
+        share, inner = np.concatenate([share, 1 - share]), np.concatenate([inner, ~inner])
     fit = by_coalition[1:-1]
     with one_thread(fit.size):
         by_coalition[0], by_coalition[-1] = -1 / d - (1 - share) @ fit, 1 / d - share @ fit
@@ -258,11 +262,11 @@ def _fit(
         matrix = rows.T @ rows
         if alone:
             matrix += weights[:d].sum() / d**2 - (weights[:d, None] + weights[:d]) / d
-            matrix[np.diag_indices(d)] += weights[:d]
+            matrix.ravel()[:: d + 1] += weights[:d]
         if mirrored:
             matrix *= 2  # a complement's centred row is the negative of its partner's
         matrix += np.trace(matrix) / d**2
-        matrix[np.diag_indices(d)] += ridge
+        matrix.ravel()[:: d + 1] += ridge
         inverse = inverse_of(_factor(matrix, where), lower=True)
         np.matmul(rows, inverse, out=out[alone:])
     out[alone:] *= root

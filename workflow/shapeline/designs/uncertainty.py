@@ -52,7 +52,7 @@ def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
         sampled = _sampled(d, inner)
     if sampled.sum() < 2:
         return nothing
-    share = inner.mean(axis=1, keepdims=True)
+    share = np.count_nonzero(inner, axis=1, keepdims=True) / d
     odd = values[:, 1 : 1 + half] - values[:, 1 + half : -1]
     ends = (values[:, -1:] - values[:, :1]) * (2 * share[:, 0] - 1)
     scores = design.attribute(values)
