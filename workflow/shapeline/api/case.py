@@ -25,7 +25,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.games.execution import LARGEST_BATCH, ExecutionBackend, backend_of, masked_rows
 from shapeline.games.features import TEXT_KINDS, Features
 from shapeline.games.game import Game
-from shapeline.games.input_checks import check_full
+from shapeline.games.input_checks import check_full, is_apart
 from shapeline.games.output_values import PREDICTION
 from shapeline.games.references import Reference
 from shapeline.games.whole_numbers import answers_alike, settle_reference
@@ -217,7 +217,7 @@ def check_rows(classifier: Classifier, given: Inputs, reference: Reference, pred
         ask = function_predictions if regression else function_probabilities
         own = ask(classifier.module.ask, given.untouched.copy(), classifier.architecture)
         expected = predictions if regression else np.exp(predictions)
-        check_full(classifier.architecture, expected, own, np.arange(len(own)))
+        check_full(classifier.architecture, expected, own, np.arange(len(own)), is_apart(expected, own))
 
 
 def _default_features(given: Inputs) -> str | dict:

@@ -19,6 +19,7 @@ from shapeline.designs.orders import best_orders
 from shapeline.errors import MethodFailure, ShapelineError, about, first_line, locate_input, unsupported
 from shapeline.games import features as feature_kinds
 from shapeline.games.game import Game
+from shapeline.games.input_checks import check_full
 from shapeline.games.output_values import PREDICTION
 from shapeline.games.references import Reference
 from shapeline.memory import ran_out
@@ -313,13 +314,7 @@ def _check_own_answers(game: Game, inputs: np.ndarray, targets: np.ndarray, full
     own = model.predict(inputs) if value == PREDICTION else model.log_probs(inputs)[np.arange(len(inputs)), targets]
     own = np.exp(own) if value == "probability" else own
     apart = np.abs(full - own) > UNEQUAL * (1 + np.abs(own))  # NaN of what failed is not
-    if apart.any():
-        place = int(np.argmax(apart))
-        raise ShapelineError(
-            f"model '{model.architecture}', instance {{instance}}: it says {own[place]:.6g} of the input and "
-            f"{full[place]:.6g} of the same cells among masked rows; give a model that answers row by row",
-            place,
-        )
+    check_full(model.architecture, full, own, np.arange(len(own)), apart)
 
 
 def _evaluate_among(run: _Run, places: np.ndarray, rows: np.ndarray, masks: np.ndarray) -> np.ndarray:

@@ -111,7 +111,7 @@ def _replace_full_values(
     if is_apart(masked, each).any():  # how far a row alone is from one among others is measured where it matters
         few = rows[:SINGLE]
         allowed = max(abs(float(ask(few[i : i + 1])[0] - own[few[i]])) for i in range(len(few)))
-        check_full(game.model.architecture, masked, each, np.nonzero(full)[0], allowed)
+        check_full(game.model.architecture, masked, each, np.nonzero(full)[0], is_apart(masked, each, allowed))
     values[full] = each
     return values
 

@@ -93,11 +93,10 @@ def is_apart(masked: np.ndarray, own: np.ndarray, allowed: float = 0.0) -> np.nd
     return np.abs(masked - own) > np.clip(10 * allowed, least, most)
 
 
-def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarray, allowed: float = 0.0) -> None:
-    """Raise where the model's outputs of rows put together (masked) differ from those of the rows themselves (own)."""
-    apart = np.argwhere(is_apart(masked, own, allowed))
-    if len(apart):
-        place = tuple(apart[0])
+def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarray, apart: np.ndarray) -> None:
+    """Raise where the model's outputs of rows put together (masked) are apart from those of the rows themselves."""
+    if apart.any():
+        place = tuple(np.argwhere(apart)[0])
         raise ShapelineError(
             f"engine: model '{name}', instance {{instance}}: it says {own[place]:.6g} of the input and "
             f"{masked[place]:.6g} of the same cells among masked rows; give a model that answers row by row, from the "
