@@ -6,6 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -130,6 +131,25 @@ def test_ensemble_selection_averages_the_members():
     assert game([[0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]) == pytest.approx(
         [0, trees.score(T, t), r2_score(t, trees.estimators_[0].predict(T))]
     )
+
+
+def test_columns_are_found_by_name_and_by_position():
+    """Also by names that are numbers, or that stand twice; and predictions (n, 1) are those of shape (n,)."""
+    turned = FRAME.set_axis([3, 2, 1, 0], axis=1)
+    groups = {"first": [3], "others": [2, 1, 0]}
+    game = games.FeatureSelection(GaussianNB(), turned[TRAIN], y[TRAIN], turned[TEST], y[TEST], groups=groups)
+    assert game([[1, 0]])[0] == GaussianNB().fit(X[TRAIN, :1], y[TRAIN]).score(X[TEST, :1], y[TEST])
+    model = GaussianNB().fit(X, y)
+    twice = FRAME.set_axis(["a", "a", "b", "c"], axis=1)
+    grouped = {"first": [0], "second": [1], "others": ["b", "c"]}
+    masks = masks_of(3)
+    expected = games.GlobalImportance(model, X, y, background=X[::9], groups={"a": [0], "b": [1], "c": [2, 3]})(masks)
+    plain = SimpleNamespace(predict_proba=lambda rows: model.predict_proba(rows.to_numpy()), classes_=model.classes_)
+    found = games.GlobalImportance(plain, twice, y, background=twice[::9], groups=grouped)(masks)
+    assert found == pytest.approx(expected)
+    T, t = load_diabetes(return_X_y=True)
+    members = [LinearRegression().fit(T, t[:, None]), Ridge().fit(T, t)]
+    assert games.EnsembleSelection(members, T, t)(masks_of(2))[1:3] == pytest.approx([m.score(T, t) for m in members])
 
 
 def mixed() -> pd.DataFrame:
@@ -370,6 +390,19 @@ ONE = masks_of(2)
         (lambda: games.EnsembleSelection(3, X, y), "models is a int; give a list of fitted models"),
         (lambda: games.EnsembleSelection(AdaBoostClassifier().fit(X, y), X, y), "does not average its models"),
         (lambda: games.EnsembleSelection([LinearSVC().fit(X, y)], X, y), "LinearSVC gives no probabilities"),
+        (
+            lambda: games.EnsembleSelection([LinearRegression().fit(X, y), BAYES.fit(X, y)], X, y),
+            "give models of one task",
+        ),
+        (
+            lambda: games.EnsembleSelection([GaussianNB().fit(X, y)], X, y, scoring="neg_log_loss", empty=[1, 2]),
+            "empty is [1, 2] for 1 scores",
+        ),
+        (
+            lambda: games.EnsembleSelection([GaussianNB().fit(X, y)], X, y, scoring="roc_auc"),
+            "give a scorer that takes such targets",
+        ),
+        (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, loss="squared"), "predicts shape (150, 3)"),
         (lambda: games.GlobalImportance(3, X, y), "model is a int; give a fitted one"),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, loss="logg"), "Did you mean 'log'?"),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y + 1), "y has the label 3, which is no class"),

@@ -7,7 +7,6 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.games.validation_scores import (
     Scoring,
-    baseline_of,
     check_rows,
     empty_of,
     identity_of,
@@ -61,17 +60,19 @@ class EnsembleSelection:
         names, members, classes = members_of("EnsembleSelection", models)
         check_rows("EnsembleSelection", X, y, ("X", "y"))
         self.player_names, self.n_players, self.classes, self.y = names, len(names), classes, y
-        self.predictions = np.array([predicted(member, X) for member in members])
-        if classes is not None and self.predictions.shape[2] != len(classes):
+        predictions = [predicted(member, X) for member in members]
+        if len({one.shape for one in predictions}) > 1 or (
+            classes is not None and predictions[0].shape[1] != len(classes)
+        ):
             raise ShapelineError(
                 "EnsembleSelection: the models have other classes than each other; give models of one task"
             )
+        self.predictions = np.array(predictions)
         default = "r2" if classes is None else "accuracy"
         self.scorers = scorers_of("EnsembleSelection", default if scoring is None else scoring)
         self.output_names = output_names_of(self.scorers)
         mean = self._averaged(self.predictions[:1].mean(axis=0))
-        empty = scores_of(self.scorers, baseline_of(mean, X, y), X, y) if empty is None else empty
-        self.empty = empty_of("EnsembleSelection", self.scorers, empty)
+        self.empty = empty_of("EnsembleSelection", self.scorers, empty, (mean, X, y), (X, y))
         self.identity = identity_of("EnsembleSelection", self.predictions, y, self.scorers, self.empty)
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
@@ -150,4 +151,11 @@ def predicted(member: object, X: object) -> np.ndarray:
 
     if isinstance(member, BaseDecisionTree) and not hasattr(member, "feature_names_in_"):
         X = np.asarray(X)  # those of a forest that was fitted on a frame
-    return np.asarray(member.predict_proba(X) if hasattr(member, "predict_proba") else member.predict(X))
+    if hasattr(member, "predict_proba"):
+        return np.asarray(member.predict_proba(X))
+    return drop_column(np.asarray(member.predict(X)))
+
+
+def drop_column(values: np.ndarray) -> np.ndarray:
+    """Return a column (n, 1) as (n,), since the two would broadcast against each other."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.games.ensembles import members_of, predicted
+from shapeline.games.ensembles import drop_column, members_of, predicted
 from shapeline.games.retraining import columns_of
 from shapeline.games.validation_scores import check_columns, check_rows, identity_of, rows_of
 
@@ -40,8 +40,9 @@ class _Removal:
         if not hasattr(self.kept, "iloc"):
             return np.where(there, self.kept, self.filled)
         kept, filled = self.kept.reset_index(drop=True), self.filled.reset_index(drop=True)
-        parts = [kept.iloc[:, np.flatnonzero(there)], filled.iloc[:, np.flatnonzero(~there)]]
-        return pd.concat(parts, axis=1)[list(kept.columns)]
+        order = np.argsort(~there, kind="stable")  # of the columns in the parts; by position, since names may repeat
+        parts = [kept.iloc[:, order[: there.sum()]], filled.iloc[:, order[there.sum() :]]]
+        return pd.concat(parts, axis=1).iloc[:, np.argsort(order)]
 
     def averaged(self, outputs: np.ndarray) -> np.ndarray:
         """Return outputs of the masked rows averaged over the background, (n_rows, ...)."""
@@ -103,8 +104,8 @@ class GlobalImportance(_Removal):
             raise ShapelineError(
                 f"GlobalImportance: model is a {type(model).__name__}; give a fitted one with predict_proba or predict"
             )
-        self.classes = classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
-        self.y = _drop_axis(np.asarray(y))
+        classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
+        self.y = drop_column(np.asarray(y))
         if classes is not None:
             self.y = _numbers("GlobalImportance", self.y, np.asarray(classes))
         self.loss = _loss_of(("squared" if classes is None else "log") if loss is None else loss)
@@ -117,8 +118,8 @@ class GlobalImportance(_Removal):
         return np.array([self.without - self._mean_loss(mask) for mask in np.asarray(masks, bool)])
 
     def _mean_loss(self, mask: np.ndarray) -> float:
-        prediction = _drop_axis(self.averaged(np.asarray(self.predict(self.masked(mask)), float)))
-        if self.classes is None and prediction.shape != self.y.shape:
+        prediction = drop_column(self.averaged(np.asarray(self.predict(self.masked(mask)), float)))
+        if self.loss in (_squared_loss, _absolute_loss) and prediction.shape != self.y.shape:
             raise ShapelineError(
                 f"GlobalImportance: the model predicts shape {prediction.shape} and y has {self.y.shape}; give targets "
                 "of that shape"
@@ -212,11 +213,6 @@ class UncertaintyExplanation(_Removal):
 
 def _entropy(probabilities: np.ndarray) -> np.ndarray:
     return -(probabilities * np.log(np.maximum(probabilities, TINY))).sum(axis=-1)
-
-
-def _drop_axis(values: np.ndarray) -> np.ndarray:
-    """Return a column (n, 1) as (n,), since the two would broadcast against each other."""
-    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def _numbers(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarray:

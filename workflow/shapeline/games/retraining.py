@@ -8,7 +8,6 @@ import pandas as pd
 from shapeline.errors import ShapelineError
 from shapeline.games.validation_scores import (
     Scoring,
-    baseline_of,
     check_columns,
     check_rows,
     empty_of,
@@ -38,9 +37,7 @@ class _Retraining:
             check_columns(self.where, self.X, self.X_test, "X_test")
         self.scorers = scorers_of(self.where, scoring)
         self.output_names = output_names_of(self.scorers)
-        if empty is None:
-            empty = scores_of(self.scorers, baseline_of(estimator, self.X, self.y), self.X_test, self.y_test)
-        self.empty = empty_of(self.where, self.scorers, empty)
+        self.empty = empty_of(self.where, self.scorers, empty, (estimator, self.X, self.y), (self.X_test, self.y_test))
         self.identity = identity_of(type(self).__name__, estimator, *data, self.scorers, self.empty, self._players())
 
     def _players(self) -> object:
@@ -220,6 +217,9 @@ def columns_of(where: str, X: object, groups: Mapping[str, Sequence] | None) -> 
     if groups is None:
         return names, [np.array([place]) for place in range(X.shape[1])]
     number = {name: place for place, name in enumerate(named)} | {place: place for place in range(X.shape[1])}
+    number |= {
+        name: place for place, name in enumerate(getattr(X, "columns", []))
+    }  # a name that is a number comes first
     unknown = [column for columns in groups.values() for column in columns if column not in number]
     if unknown or not groups or not all(len(columns) for columns in groups.values()):
         reason = f"there is no column {unknown[0]!r}" if unknown else "a group has no columns"

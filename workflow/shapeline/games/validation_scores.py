@@ -72,14 +72,20 @@ def rows_of(data: Any, places: np.ndarray) -> Any:
     return data[places] if hasattr(data, "shape") else [data[place] for place in places]
 
 
-def empty_of(where: str, scorers: dict[str, Callable], empty: float | Sequence[float]) -> np.ndarray | float:
-    """Return the value of no player, one number for all scores or one for each. Raises ShapelineError."""
-    shape = (len(scorers),) if len(scorers) > 1 else ()
-    if np.shape(empty) not in ((), shape):
-        raise ShapelineError(
-            f"{where}: empty has shape {np.shape(empty)} for {len(scorers)} scores; give a number of each"
-        )
-    return np.full(shape, empty) if shape else empty
+def empty_of(
+    where: str, scorers: dict[str, Callable], empty: float | Sequence[float] | None, fitted: tuple, test: tuple
+) -> np.ndarray | float:
+    """Return the value of no player: one number for all scores, one for each, or None for the scores on `test` of a
+    prediction without features, which `baseline_of` makes of `fitted`. Raises ShapelineError."""
+    if empty is None:
+        try:
+            empty = scores_of(scorers, baseline_of(*fitted), *test)
+        except ValueError as error:
+            raise failure_of(where, error, "give a scorer that takes such targets, or the value empty") from error
+    values = np.ravel(empty)
+    if values.size not in (1, len(scorers)):
+        raise ShapelineError(f"{where}: empty is {empty!r} for {len(scorers)} scores; give a number, or one of each")
+    return np.broadcast_to(values, len(scorers)).copy() if len(scorers) > 1 else float(values[0])
 
 
 def check_columns(where: str, X: object, other: object, name: str) -> None:
