@@ -16,6 +16,7 @@ from shapeline.games.features import Features, build
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.hierarchy import exploration
+from shapeline.methods.settings import parse
 from shapeline.metrics import ground_truth, registry
 
 SCALARS = {"f1", "f1_best", "f1_equal_area", "auprc", "iou", "iou_equal_area", "pointing"}
@@ -34,6 +35,8 @@ def of(maps, truth, **options) -> dict[str, np.ndarray]:
     """Quantities (n,) of maps and truth (n, height, width)."""
     truth = np.asarray(truth, bool)
     one = [(pixels(*truth.shape[1:]), np.arange(len(truth)))]
+    if method := options.pop("method", None):
+        options["method"] = parse(method)
     found = ground_truth.measure_pixels(rows(maps), truth, one, **options)
     assert found["x"].isna().all()
     found = {name: part.sort_values("instance") for name, part in found.groupby("statistic")}

@@ -17,6 +17,7 @@ from shapeline.config.validation import load
 from shapeline.datasets import loading, preparation, regions, sources
 from shapeline.games import features as feature_kinds
 from shapeline.hierarchy import exploration
+from shapeline.methods.settings import parse
 from shapeline.metrics import ground_truth
 from shapeline.papers import claims, theorem_sections
 from shapeline.report import experiment, rendering, styling
@@ -119,7 +120,10 @@ def build(
         files[name] = [str(path)]
         fine = score_files.read(path)
         measured[name] = ground_truth.measure_pixels(
-            fine, regions.truth(data, fine["instance"], fine["target"]), [(features, np.arange(n))], settings["method"]
+            fine,
+            regions.truth(data, fine["instance"], fine["target"]),
+            [(features, np.arange(n))],
+            parse(settings["method"]),
         ).assign(method=name)
         counts = np.unique(np.geomspace(1, 12_000, 40).astype(int))
         fall = np.exp(-counts / (40 + 200 * random.random()))

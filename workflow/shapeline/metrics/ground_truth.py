@@ -7,6 +7,7 @@ import pandas as pd
 
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
+from shapeline.methods.settings import MethodSettings
 from shapeline.seeds import seed_of
 
 MARKED = 1e-6  # a pixel is marked above it, as published
@@ -17,7 +18,7 @@ def measure_pixels(
     rows: pd.DataFrame,
     truth: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
-    method: dict | None = None,
+    method: MethodSettings | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Scores as maps of pixels against the true pixels of the explained class (Teneggi et al. 2021, §5.2).
@@ -41,7 +42,7 @@ def measure_pixels(
             # A pixel of no feature has no score: 0.
             maps = np.concatenate([values, np.zeros((len(some), 1), values.dtype)], axis=1)[:, owner]
             measured = quantities(maps, wanted, [seed_of(seed, "ties", instance) for instance in some["instance"]])
-            measured |= ceilings(truth[positions[start : start + step]], method or {}, features)
+            measured |= ceilings(truth[positions[start : start + step]], method, features)
             keys = some[["instance", "repeat"]]
             frames += [keys.assign(statistic=name, x=np.nan, value=value) for name, value in measured.items()]
     return pd.concat(frames, ignore_index=True)
@@ -96,11 +97,13 @@ def _top_hits(ordered: np.ndarray, hits: np.ndarray, total: np.ndarray, seeds: l
     return sure + np.array(drawn, int)
 
 
-def ceilings(truth: np.ndarray, method: dict, features: Features) -> dict[str, np.ndarray]:
+def ceilings(truth: np.ndarray, method: MethodSettings | None, features: Features) -> dict[str, np.ndarray]:
     """Return both ceilings of F1 of an h_shap method's leaves and truth (n, height, width); none with other trees."""
-    if method.get("method") != "h_shap" or {"shifts", "features"} & set(method) or features.kind != "pixel":
+    if method is None or method.name != "h_shap" or features.kind != "pixel":
         return {}
-    touching, best = leaf_ceilings(truth, method.get("min_size", 1))
+    if method.parameters.shifts or method.features is not None:
+        return {}
+    touching, best = leaf_ceilings(truth, method.parameters.min_size)
     return {"ceiling_touching": touching, "ceiling_best": best}
 
 

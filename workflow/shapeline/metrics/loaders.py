@@ -7,9 +7,8 @@ import pandas as pd
 from shapeline import scores
 from shapeline.attribution.context import ExplanationContext, load_context
 from shapeline.attribution.selection import read
-from shapeline.attribution.settings import AttributionSettings
+from shapeline.attribution.settings import AttributionSettings, parse
 from shapeline.datasets import document_files, regions
-from shapeline.games.settings import parse
 
 
 def for_metric(
@@ -43,7 +42,7 @@ def read_rows(files, rows: pd.DataFrame) -> pd.DataFrame:
 def randomised(files, rows: pd.DataFrame) -> dict:
     """Return scores of randomised models by number of layers, and of images the score rows' features."""
     settings = parse(scores.metadata(files.scores[0])["settings"])
-    context = load_context(None, files.arrays, settings, "cpu")
+    context = load_context(None, files.arrays, settings.game, "cpu")
     found = scores.read(files.randomised)
     found = found[found["status"] == "ok"]
     needs = {"randomised": {int(count): frame for count, frame in found.groupby("randomised_layers")}}
@@ -63,12 +62,12 @@ def known_words(files, rows: pd.DataFrame) -> dict:
 
 def known_pixels(files, rows: pd.DataFrame) -> dict:
     """Return the pixels that decide the class each score row explains, and the scores' features."""
-    stated = scores.metadata(files.scores[0])["settings"]
-    context = load_context(None, files.arrays, parse(stated), "cpu")
+    settings = parse(scores.metadata(files.scores[0])["settings"])
+    context = load_context(None, files.arrays, settings.game, "cpu")
     picked = read_rows(files, rows)
     return {
         "truth": regions.truth(context.folder, rows["instance"].to_numpy(), rows["target"].to_numpy()),
         "buckets": context.buckets(context.inputs(picked), picked),
-        "method": stated["method"],
-        "seed": stated["seed"],
+        "method": settings.method,
+        "seed": settings.game.seed,
     }
