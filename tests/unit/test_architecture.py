@@ -13,6 +13,7 @@ from shapeline.workflow.dependencies import PACKAGE
 
 MOST_MODULES, MOST_ROOMS = 9, 21
 MOST_FLOORS = 11
+MOST_FILES, MOST_FILE_LINES = 335, 57_500  # of the package, which is to get smaller
 # Modules of `workflow` that the Snakefile imports while it plans a run.
 PLANNING = {"dependencies", "job_code", "jobs", "messages", "runs"}
 FRAMEWORKS = {"torch", "tensorflow", "keras", "captum", "shap", "lime"}
@@ -97,6 +98,12 @@ def test_the_top_level_is_short():
     modules = [file for file in PACKAGE.glob("*.py") if file.name != "__init__.py"]
     rooms = [file.parent for file in PACKAGE.glob("*/__init__.py")]
     assert len(modules) <= MOST_MODULES and len(rooms) <= MOST_ROOMS
+
+
+def test_the_package_does_not_grow():
+    files = list(PACKAGE.rglob("*.py"))
+    lines = sum(len(file.read_text().splitlines()) for file in files)
+    assert len(files) <= MOST_FILES and lines <= MOST_FILE_LINES, (len(files), lines)
 
 
 def test_every_init_is_empty_or_lazy():
