@@ -1,6 +1,7 @@
 """What the games share: scikit-learn's scorers, rows of any container, and what a game is known by."""
 
 import hashlib
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -104,7 +105,7 @@ def identity_of(name: str, *parts: object) -> str:
     return f"{name} {digest.hexdigest()[:16]}"
 
 
-def _bytes_of(part: Any) -> bytes:
+def _bytes_of(part: Any, depth: int = 12) -> bytes:
     """Return what a part of a game holds, as bytes that do not depend on where it lies in memory."""
     kind = type(part).__qualname__
     if isinstance(part, pd.DataFrame | pd.Series):
@@ -117,8 +118,8 @@ def _bytes_of(part: Any) -> bytes:
         part = kind, rows.shape, rows.indptr, rows.indices, rows.data
     elif hasattr(part, "get_params"):
         part = kind, part.get_params()
-    elif isinstance(part, FunctionType):
-        cells = [cell.cell_contents for cell in part.__closure__ or ()]
+    elif isinstance(part, FunctionType) and depth > 0:  # a function may hold itself
+        cells = list(inspect.getclosurevars(part).nonlocals.items())
         part = part.__qualname__, part.__code__, part.__defaults__, part.__kwdefaults__, cells
     elif isinstance(part, CodeType):
         part = part.co_code, part.co_names, part.co_consts
@@ -131,7 +132,7 @@ def _bytes_of(part: Any) -> bytes:
     if isinstance(part, Mapping):
         part = [(key, part[key]) for key in sorted(part, key=str)]
     if isinstance(part, list | tuple) and not all(isinstance(one, str | int | float | None) for one in part):
-        return b"\x1e".join([kind.encode(), *map(_bytes_of, part)])
+        return b"\x1e".join([kind.encode(), *(_bytes_of(one, depth - 1) for one in part)])
     return re.sub(r" at 0x[0-9a-f]+", "", repr(part)).encode()
 
 
