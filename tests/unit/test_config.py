@@ -339,7 +339,7 @@ def test_a_rival_spends_what_a_fixed_cost_method_spends(default):
 def test_schema_is_in_step(root):
     stored = json.loads((root / "workflow/schemas/config.schema.json").read_text())
     assert stored == validation.schema(), (
-        "run: python -m shapeline.config.reference --schema > workflow/schemas/config.schema.json"
+        "run: python -m tools.configuration_reference --schema > workflow/schemas/config.schema.json"
     )
 
 

@@ -22,13 +22,14 @@ import numpy as np
 import pytest
 import yaml
 
-from shapeline.api import reference as api_reference
-from shapeline.config import mistakes, reference, types, validation
+from shapeline.config import mistakes, types, validation
 from shapeline.errors import ShapelineError
 from shapeline.methods import dispatch, registry
 from shapeline.metrics import registry as metrics_registry
 from tests.unit.questions import build
 from tests.workflow.conftest import copy_repository
+from tools import api_reference
+from tools import configuration_reference as reference
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -188,7 +189,7 @@ def merged(base: dict, over: dict) -> dict:
 
 
 def test_the_configuration_reference_is_made_from_the_types():
-    made = "python -m shapeline.config.reference > docs/configuration.md"
+    made = "python -m tools.configuration_reference > docs/configuration.md"
     assert (ROOT / "docs/configuration.md").read_text() == reference.page(), f"make it anew: {made}"
 
 

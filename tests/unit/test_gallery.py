@@ -8,10 +8,10 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from shapeline.papers import gallery
 from shapeline.report import elements
 from shapeline.report.elements import HTML
 from shapeline.report.sections import common
+from tools import gallery
 
 MEANS = "digits, masking: means against evaluations and seconds per instance"
 

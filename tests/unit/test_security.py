@@ -16,7 +16,7 @@ LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "mars
 
 def code(root):
     """Every file of Python that the workflow runs, parsed."""
-    files = [*(root / "workflow").rglob("*.py"), *(root / "benchmarks").glob("*.py")]
+    files = [*(root / "workflow").rglob("*.py"), *(root / "benchmarks").glob("*.py"), *(root / "tools").glob("*.py")]
     assert len(files) > 50
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):

@@ -45,7 +45,7 @@ HEAD = """# Configuration reference
 
 This page is the reference of all configuration keys, with type, default and meaning. [Experiments](experiments.md)
 shows how to combine them. *needed* marks a key without a default; where the default is –, the meaning states it. The
-page is generated from the types by `python -m shapeline.config.reference > docs/configuration.md`.
+page is generated from the types by `python -m tools.configuration_reference > docs/configuration.md`.
 """
 
 

@@ -1,4 +1,4 @@
-"""A gallery of finished runs, made from their pages: python -m shapeline.papers.gallery FOLDER...
+"""A gallery of finished runs, made from their pages: python -m tools.gallery FOLDER...
 
 It writes docs/gallery.md, a small figure of each page into docs/images/gallery, the claims of the papers into
 docs/images/claims.csv, and their figure, docs/images/claims.png. It is run at the repository's root.
@@ -51,7 +51,7 @@ SHOWN = re.compile(
 OTHERS = ("index", "theory", "accuracy")
 HEAD = """# Gallery
 
-<!-- Made by `python -m shapeline.papers.gallery FOLDER...`, of folders with pages (results/reports); do not edit. -->
+<!-- Made by `python -m tools.gallery FOLDER...`, of folders with pages (results/reports); do not edit. -->
 
 Finished runs with the command, cost, figure and recommended method of each. Seconds are of the methods alone, on the
 machine of the run. [The claims of the papers](papers.md) explains the verdicts; [claims.csv](images/claims.csv) has
@@ -297,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = configured()
         pages = [read(file) for name, file in files.items() if name not in OTHERS]
         if not pages:
-            raise ShapelineError("gallery: no pages are named; run python -m shapeline.papers.gallery results/reports")
+            raise ShapelineError("gallery: no pages are named; run python -m tools.gallery results/reports")
         drawn = {page.name: draw_figure(*page.points) for page in pages if page.points}
         made = {page.name: entry(page, known, page.name in drawn) for page in pages}
         before = {name: said for name, said in read_entries().items() if name not in made}

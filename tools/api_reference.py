@@ -32,7 +32,7 @@ SECTION = re.compile(r"\n\n(Parameters|Returns|Yields|Raises|References|Notes|Ex
 HEAD = """# Python reference
 
 This page is the reference of the public Python interface. [Python](python.md) shows how to use it. The page is
-generated from the docstrings by `python -m shapeline.api.reference > docs/api.md`.
+generated from the docstrings by `python -m tools.api_reference > docs/api.md`.
 """
 
 
@@ -82,5 +82,5 @@ def _format_item(entry: str) -> str:
     return f"- `{name}`{f' ({escape(kind)})' if kind else ''}: {words}"
 
 
-if __name__ == "__main__":  # python -m shapeline.api.reference > docs/api.md
+if __name__ == "__main__":  # python -m tools.api_reference > docs/api.md
     print(format_page(), end="")
