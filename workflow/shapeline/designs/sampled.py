@@ -73,8 +73,8 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     >>> design = designs.kernel_shap(10, budget=40, seed=1)
     >>> design.masks.shape
     (40, 10)
-    >>> design.attribute(design.masks @ np.arange(10.0)).round(6)
-    array([0., 1., 2., 3., 4., 5., 6., 7., 8., 9.])
+    >>> design.attribute(design.masks @ np.arange(1.0, 11.0)).round(6)
+    array([ 1.,  2.,  3.,  4.,  5.,  6.,  7.,  8.,  9., 10.])
     """
     d, budget = _budgeted("kernel_shap", d, budget, kernel_shap_minimum)
     if d == 1:
@@ -149,8 +149,8 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     >>> design = designs.sample_shapley(10, budget=40, seed=1)
     >>> len(design.masks) <= 40
     True
-    >>> design.attribute(design.masks @ np.arange(10.0)).round(6)
-    array([0., 1., 2., 3., 4., 5., 6., 7., 8., 9.])
+    >>> design.attribute(design.masks @ np.arange(1.0, 11.0)).round(6)
+    array([ 1.,  2.,  3.,  4.,  5.,  6.,  7.,  8.,  9., 10.])
     """
     d, budget = _budgeted("sample_shapley", d, budget, sample_shapley_minimum)
     if d == 1:
