@@ -1,5 +1,7 @@
 """CSV files as people have them: other separators, no header, spaces, words for missing cells; and what mends them."""
 
+import gzip
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -92,6 +94,13 @@ def test_a_file_is_the_same_however_it_is_written(prepared, content, entry):
     assert len(data.labels) == len(ROWS)
 
 
+def test_init_sees_a_file_without_header(tmp_path):
+    file = tmp_path / "own.csv"
+    for first, header in (("1.5,2,no", False), ("400.5,401.5,kind", True), ("a,b,no", True)):
+        file.write_text(f"{first}\n" + "0.5,3,yes\n2.5,1,no\n" * 9)
+        assert csv_file.detect(file)[0].header is header
+
+
 def test_columns_without_header_are_called_by_number(prepared):
     data = prepared(written(header=""), header=False, target="2", columns=["1", "0"])
     assert data.card["feature_names"] == ["1", "0"]
@@ -182,6 +191,13 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
         (written(), {"header": 500}, "holds no line below 500 line(s)"),
         (b"", {}, "own.csv: holds no line; it is no table"),
         (b'x,y\n1,"2\n', {}, "a quote is opened and never closed"),
+        (gzip.compress(written()), {}, "own.csv: is an archive or a workbook, no text; unpack it"),
+        ("x,y\n\u22121.5,a\n2.5,b\n".encode(), {}, "such as '\u22121.5', whose minus is the sign U+2212; write '-'"),
+        (
+            b"x,y\n36893488147419103233,a\n36893488147419103299,b\n",
+            {},
+            "holds whole numbers of more than 64 bits; leave",
+        ),
         (b"x," * 3_000_000, {}, "a line of more than 4,194,304 characters; it is no table"),
         (written(), {"separator": "::"}, "'separator': '::' is no separator; give one character, or tab or spaces"),
         (written(), {"separator": '"'}, "'separator'"),

@@ -28,6 +28,14 @@ MAX_NAME = 1000
 CATEGORICAL = "list the column under 'categorical'"  # what helps where numbers are meant as names
 SAMPLED = 1000  # rows or cells from which the form of a file is seen
 HIDDEN = ("Cc", "Cf")  # Unicode's control and format signs
+PACKED = (
+    b"\x1f\x8b",
+    b"PK\3\4",
+    b"BZh",
+    b"\xfd7zXZ",
+    b"\xd0\xcf\x11\xe0",
+)  # how .gz, .zip and .xlsx, .bz2, .xz, .xls begin
+MINUS = "\u2212"  # a sign of typesetting, not of numbers in files
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,11 @@ def _is_encoding(name: object) -> bool:
 def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
     """Return the names of the columns from the beginning of the file; raise ShapelineError."""
     try:
+        with open(path, "rb") as stream:
+            if stream.read(6).startswith(PACKED):
+                raise ShapelineError(
+                    f"{path}: is an archive or a workbook, no text; unpack it, or save it as a CSV file."
+                )
         row = next(_rows(path, form), [])
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, error, form) from error
@@ -176,6 +189,12 @@ def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
             is_number = _holds_texts(table[name]) and number_styles(table[name], form)
             if len(kept) and cells.nunique() > 1 and not is_number:
                 table[name], words[name] = cells, kept.unique().tolist()
+    for name, cells in table.items():
+        if cells.dtype == object and any(type(cell) is int for cell in cells.head(SAMPLED)):
+            raise ShapelineError(
+                f"{path}, column '{name}': holds whole numbers of more than 64 bits; leave it out of the file, or put "
+                "a letter before each, which makes it a column of texts."
+            )
     if form.thousands:
         _check_groups(path, form, table, names)
     table.attrs["words"] = words
@@ -300,10 +319,16 @@ def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | 
 
 def refuse_numbers(where: str, cells: "pd.Series", form: CsvFormat, fix: str = CATEGORICAL) -> None:
     """Raise ShapelineError for a column of texts that are numbers, but for how they are written or a few words."""
+    texts = cells.dropna()
     styles = number_styles(cells, form) if _holds_texts(cells) else []
+    if _holds_texts(cells) and (signed := texts[texts.str.contains(MINUS)]).size:
+        if number_styles(texts.str.replace(MINUS, "-"), form):
+            raise ShapelineError(
+                f"{where}: holds numbers such as {signed.iloc[0]!r}, whose minus is the sign U+2212; write '-' in the "
+                f"file, or {fix}."
+            )
     if not styles:
         return
-    texts = cells.dropna()
     odd = texts[~texts.str.fullmatch(_pattern(form.decimal, form.thousands))]
     if (form.decimal, form.thousands) not in styles:
         example = odd[odd.str.fullmatch(_pattern(*styles[0]))].iloc[0]
@@ -349,12 +374,23 @@ def detect(path: Path) -> tuple[CsvFormat, list[tuple[str, str | None]]]:
         rows = _beginning(path, replace(form, separator=separator))
         if len(rows) > 1 and len(rows[0]) > 1 and len({len(row) for row in rows}) == 1:
             trim = all(cell[:1] == " " for row in rows for cell in row[1:])
-            form = replace(form, separator=separator, trim=trim)
+            form = replace(form, separator=separator, trim=trim, header=not _is_data(rows))
             break
     columns = [pd.Series(cells, dtype="str").replace("", None) for cells in zip(*rows[1:], strict=False)]
     numbers = [cells for cells in columns if number_styles(cells, form)]
     styles = number_styles(pd.concat(numbers), form) if numbers else []
     return replace(form, decimal=styles[0][0], thousands=styles[0][1]) if styles else form, styles
+
+
+def _is_data(rows: list[list[str]]) -> bool:
+    """Return whether the first row holds a number and a text that stands in the same column below: no header."""
+    numbers = [bool(re.fullmatch(_pattern(".", None), cell.strip())) for cell in rows[0]]
+    below = zip(rows[0], *rows[1:], strict=False)
+    return any(numbers) and any(
+        first in cells
+        for (first, *cells), is_number in zip(below, numbers, strict=True)
+        if not is_number and first.strip()
+    )
 
 
 def _detect_encoding(path: Path) -> str:
