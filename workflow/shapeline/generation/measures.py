@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from shapeline.designs.design import whole
-from shapeline.designs.exact import shapley
 from shapeline.errors import ShapelineError
 from shapeline.generation.game import PromptGame
 from shapeline.metrics.error import correlation, match_scale
@@ -16,16 +15,6 @@ MOST_EXACT = 12  # parts
 TIES = 1e-12
 ROUNDING = 1e-6  # of the largest score: what single precision may hide
 WITHOUT_UNIT = ("h_shap", "attention_rollout", "attn_lrp")  # methods whose scores are not in nats
-
-
-def exact_values(game: PromptGame) -> np.ndarray:
-    """Return the exact Shapley values (d,) of a game of at most 12 parts, over all 2^d coalitions."""
-    if game.d > MOST_EXACT:
-        raise ShapelineError(
-            f"measures: {game.d} parts have 2^{game.d} coalitions; at most {MOST_EXACT} are enumerated."
-        )
-    design = shapley(game.d)
-    return design.attribute(game.totals(design.masks))
 
 
 def rmse(scores: np.ndarray, exact: np.ndarray) -> float:
