@@ -520,6 +520,19 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
     assert under * inch < bottom < bottom + len(pixels) < above * inch
 
 
+@pytest.mark.parametrize(
+    "label, width, expected",
+    [
+        ("class deer, 13", 1.25, "class deer, 13"),
+        ("wrong predictions, 2", 1.25, "wrong\npredictions, 2"),
+        ("c_shapley_regression_kernel", 1.25, "c_shapley_\nregression_kernel"),
+        ("shapley_regression_kernel_4", 0.5, "shapley_\nregression_\nkernel_4"),
+    ],
+)
+def test_a_label_is_broken_where_it_is_wider_than_its_column(label, width, expected):
+    assert styling.wrapped(label, width) == expected
+
+
 def test_a_tile_is_drawn_where_its_frame_is():
     tiles = [score_maps.Tile(np.zeros((2, 3, 3))), score_maps.Tile(None)]
     figure = score_maps.picture_grid(["a"], ["b"], lambda _, label: tiles[label is not None])

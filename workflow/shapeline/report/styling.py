@@ -154,10 +154,11 @@ def styles(labels: Mapping[str, dict], exact: str | None = None, colours: str = 
 
 
 def wrapped(label: str, width: float) -> str:
-    """The label on up to three lines, broken after its underscores where it is wider than its column (inches)."""
+    """The label on up to three lines, broken after spaces, underscores and hyphens where it is wider than its column
+    (inches)."""
     limit, lines = max(8, int(width / 0.07)), [""]
-    for word in label.replace("_", "_ ").replace("-", "- ").split(" "):
-        if lines[-1] and len(lines[-1]) + len(word.rstrip("_")) > limit:
+    for word in re.split("(?<=[ _-])", label):
+        if lines[-1] and len(lines[-1]) + len(word.rstrip(" _")) > limit:
             lines.append("")
         lines[-1] += word
-    return "\n".join(lines[:3])
+    return "\n".join(line.rstrip(" ") for line in lines[:3])
