@@ -217,7 +217,7 @@ def test_the_keys_of_limits_are_checked(default):
         ({"membr": 3}, "'membr' is unknown. Did you mean 'member'"),
         ({"total": -1}, "total is -1; give a number above 0"),
         ({"pixels": 200}, "the most is 178"),
-        ([3], "is no mapping"),
+        ([3], "is not a mapping"),
     ):
         with pytest.raises(ShapelineError, match="dataset key 'limits'") as failure:
             checks.check("image_folder", {**entry, "limits": given})

@@ -156,7 +156,7 @@ def test_what_has_no_rule_is_refused_in_a_line():
     targets = np.array([0, 1])
     with pytest.raises(ShapelineError, match="one fused call has no rule"):
         torch_attention.attn_lrp(Game(Classifier("torch", "fused", Fused().eval(), 2), None, WORDS), IDS, targets)
-    with pytest.raises(ShapelineError, match="'bag' is no transformer of tokens; give"):
+    with pytest.raises(ShapelineError, match="'bag' is not a transformer of tokens; give"):
         torch_attention.attn_lrp(Game(Classifier("torch", "bag", Bag(), 2), None, WORDS), IDS, targets)
 
 

@@ -93,8 +93,8 @@ def test_a_frame_from_python(package):
     [
         ("xgboost", {}, BINARY, "probability", "add up to its margin, not to probability; set value: margin"),
         ("lightgbm", {}, BINARY, "log_odds", "before log_odds is taken, and no sum is left; set value: margin"),
-        ("catboost", {}, LABELS, "margin", "margin of 3 classes is no sum"),
-        ("xgboost", {"booster": "gblinear"}, BINARY, "margin", "XGBoost's gblinear is no sum of trees"),
+        ("catboost", {}, LABELS, "margin", "margin of 3 classes is not a sum"),
+        ("xgboost", {"booster": "gblinear"}, BINARY, "margin", "XGBoost's gblinear is not a sum of trees"),
         ("lightgbm", {"zero_as_missing": True}, BINARY, "margin", "takes 0 for missing"),
         ("lightgbm", {"categorical_feature": [2]}, BINARY, "margin", "LGBMClassifier splits by categories"),
     ],
@@ -181,7 +181,7 @@ def test_a_file_that_does_not_fit_is_one_line(package, prepared, table, tmp_path
         assert "\n" not in str(caught.value)
 
     source = written(package, boosted(package).fit(table[list("uvwxyz")], LABELS), tmp_path)
-    refused("knows the classes 0, 1, 2 and the dataset has no, yes", prepared())
+    refused("has the classes 0, 1, 2 and the dataset has no, yes", prepared())
     refused("needs the column 'z', which the dataset lacks", prepared(table=table.drop(columns="z")))
     source.write_bytes(b"")
     refused(f"cannot be read as a file of {package}", prepared())

@@ -143,7 +143,7 @@ def test_texts_of_several_lengths_are_compared():
         ({"methods": "lime"}, "expected a list of names"),
         ({"methods": {"mine": {"ridge": 1.0}}}, "'mine' has no method; add 'method'"),
         ({"methods": ["kernel_shp"]}, "Did you mean 'kernel_shap'"),
-        ({"ridge": 1.0}, "'ridge' is no argument; give a method's parameters with the method"),
+        ({"ridge": 1.0}, "'ridge' is not an argument; give a method's parameters with the method"),
         ({"target": "each"}, "several classes of one input"),
     ],
 )

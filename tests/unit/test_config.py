@@ -62,7 +62,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             {"dataset": "digits38", "architecture": "resnet18", "weights": "imagenet", "training": {"epochs": 0}},
             ["digits_cnn.training.epochs: with 0 the last layer stays random"],
         ),
-        ("models.digits_cnn.training.epochs", 0, ["epochs: with 0 nothing is trained and digits_cnn knows nothing"]),
+        ("models.digits_cnn.training.epochs", 0, ["epochs: with 0 nothing is trained and digits_cnn is untrained"]),
         ("models.digits_cnn.architecture", "mlp", ["models.digits_cnn.architecture: mlp does not take", "image"]),
         (
             "models.digits_cnn",

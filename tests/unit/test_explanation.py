@@ -227,7 +227,7 @@ def test_the_draws_of_a_row_are_the_same_for_each_class(pipeline):
         ({"target": {1}}, "write target='survived'"),
         ({"inputs": ["some text"]}, "background: is of tables and images"),
         ({"inputs": ["a b", " "], "background": None}, "the text at position 1 has no words"),
-        ({"inputs": ["a b"], "background": None, "reference": "mean"}, "give the word that stands for an absent one"),
+        ({"inputs": ["a b"], "background": None, "reference": "mean"}, "give the word that replaces a masked one"),
         ({"inputs": [[1.0, 2.0], [3.0]], "background": None}, "inputs: .*give rows of one shape"),
     ],
 )

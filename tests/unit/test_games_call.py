@@ -229,7 +229,7 @@ def test_a_cache_of_another_game_is_refused(tmp_path):
     with pytest.raises(ShapelineError, match="1 values a coalition before and 2 now"):
         shapeline.shapley_values(table_game(5, 2), 5, 20, cache=file)
     file.write_text("no table")
-    with pytest.raises(ShapelineError, match=r"is no file of values .*; remove it or name another"):
+    with pytest.raises(ShapelineError, match=r"is not a file of values .*; remove it or name another"):
         shapeline.shapley_values(table_game(5), 5, 20, cache=file)
 
 

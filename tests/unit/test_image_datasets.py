@@ -232,7 +232,7 @@ def test_what_is_no_picture_is_ignored_and_counted(tmp_path, folder):
         "deer/lower.jpeg": encoded(painted((1, 2, 3)), "JPEG"),
     }
     card, _ = prepared(tmp_path, "image_folder", folder(changes))
-    assert card["notes"] == ["5 file(s) that are no images ignored"] and card["records"]["read"] == 12
+    assert card["notes"] == ["5 file(s) that are not images ignored"] and card["records"]["read"] == 12
 
 
 def test_split_folders_have_several_names(tmp_path, folder):
@@ -513,9 +513,9 @@ def test_a_tar_whose_first_name_begins_like_a_zip_is_a_tar(tmp_path):
     ("source", "settings", "words"),
     [
         ("image_folder", {}, "reads data of your own; name their file, folder or archive"),
-        ("image_folder", {"path": "x", "size": [32]}, "[32] is no size; give [height, width]"),
-        ("image_folder", {"path": "x", "size": [32, 0]}, "is no size; give [height, width]"),
-        ("image_folder", {"path": "x", "size": 32}, "is no size; give [height, width]"),
+        ("image_folder", {"path": "x", "size": [32]}, "[32] is not a size; give [height, width]"),
+        ("image_folder", {"path": "x", "size": [32, 0]}, "is not a size; give [height, width]"),
+        ("image_folder", {"path": "x", "size": 32}, "is not a size; give [height, width]"),
         ("image_folder", {"path": "x", "resize": "crop"}, "add size: [height, width]"),
         ("image_folder", {"path": "x", "size": [8, 8], "resize": "corp"}, "Did you mean 'crop'?"),
         ("image_folder", {"path": "x", "color": "gray"}, "Did you mean 'grey'?"),

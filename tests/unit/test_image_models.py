@@ -438,7 +438,7 @@ def entry(**model):
         ({"framework": "tensorflow"}, "models.net.framework: resnet18 needs torch"),
         (
             {"weights": "imagnet"},
-            "models.net.weights: 'imagnet' is no .pth or .safetensors file. Did you mean 'imagenet'",
+            "models.net.weights: 'imagnet' is not a .pth or .safetensors file. Did you mean 'imagenet'",
         ),
         ({"weights": "none.pth"}, "models.net.weights: there is no file"),
         ({"weights": "imagenet", "architecture": "digits_cnn"}, "models.net.weights: imagenet is of resnet18"),

@@ -494,7 +494,7 @@ X3 = np.eye(3)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: influence.mim(X3 + 1, X3, [0, 1, 1]), r"3 of 3 points are no rows .* point 0\), .* point_labels="),
+        (lambda: influence.mim(X3 + 1, X3, [0, 1, 1]), r"3 of 3 points are not rows .* point 0\), .* point_labels="),
         (lambda: influence.mim(X3[0], X3, [0, 1, 1]), r"points has shape \(3,\)"),
         (lambda: influence.mim(X3[:, :2], X3, [0, 1, 1]), "points have 2 features and X has 3"),
         (lambda: influence.mim(X3, X3, [0, 1]), r"labels has shape \(2,\)"),

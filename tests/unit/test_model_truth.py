@@ -145,7 +145,7 @@ def test_many_columns_in_a_moment():
             2,
             "with 2 reference rows the probability is averaged .* set value: margin, give a ref",
         ),
-        (CASES["boosted"][0], LABELS, "tree_shap", "log_odds", 1, "log_odds of 3 classes is no sum"),
+        (CASES["boosted"][0], LABELS, "tree_shap", "log_odds", 1, "log_odds of 3 classes is not a sum"),
         (linear_model.Ridge(), TARGET, "tree_shap", "prediction", 1, "Ridge is not a tree model of scikit-learn"),
         (SVR(), TARGET, "linear_shap", "prediction", 1, "SVR has no weight for each input"),
         (linear_model.PoissonRegressor(), TARGET**2, "linear_shap", "prediction", 1, "is not the sum that its scores"),

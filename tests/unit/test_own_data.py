@@ -257,11 +257,8 @@ def test_coalitions_are_frames_whose_absent_columns_are_the_references(prepared,
             "takes 1 columns and the dataset has 4",
         ),
         (lambda t: LinearSVC().fit(t[["rooms"]], t["sold"]), "has no predict_proba"),
-        (lambda t: LinearRegression().fit(t[["rooms"]], t["garden"]), "is no classifier"),
-        (
-            lambda t: LogisticRegression().fit(t[["rooms"]], t["town"].fillna("Bern")),
-            "knows the classes Bern, Ulm, Wien",
-        ),
+        (lambda t: LinearRegression().fit(t[["rooms"]], t["garden"]), "is not a classifier"),
+        (lambda t: LogisticRegression().fit(t[["rooms"]], t["town"].fillna("Bern")), "has the classes Bern, Ulm, Wien"),
     ],
 )
 def test_a_pipeline_that_does_not_fit_is_refused_in_one_line(prepared, table, tmp_path, make, said):

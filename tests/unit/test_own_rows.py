@@ -322,7 +322,7 @@ Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
             OneVsRestClassifier(LogisticRegression()).fit(X, several(X)),
             r"those of one, as lambda rows: model.predict_proba\(rows\)\[:, 0\]",
         ),
-        (RandomForestClassifier(2).fit(X, ["yes"] * 60), "knows one class, 'yes', so that there is nothing to explain"),
+        (RandomForestClassifier(2).fit(X, ["yes"] * 60), "has one class, 'yes', so that there is nothing to explain"),
         (RandomForestClassifier(2).fit(X, several(X)), r"2 labels a row; give one of them, as lambda rows: model"),
         (MultiOutputClassifier(LogisticRegression()).fit(X, np.c_[Y, Y > 0]), "gives 2 labels a row"),
         (LinearRegression().fit(X, X[:, :2]), r"lambda rows: model.predict\(rows\)\[:, 0\] of several"),
@@ -655,7 +655,7 @@ def test_columns_of_lists_of_arrow():
     ("inputs", "line"),
     [
         (np.ma.masked_array(np.ones((3, 2)), mask=[[0, 1], [0, 0], [0, 0]]), r"lose its mask; give inputs.filled"),
-        ({"a": [1, 2], "b": [3, 4]}, r"a dict of named columns is no frame; give pandas.DataFrame\(inputs\)"),
+        ({"a": [1, 2], "b": [3, 4]}, r"a dict with named columns is not a data frame; give pandas.DataFrame\(inputs\)"),
     ],
 )
 def test_containers_that_would_lose_something(inputs, line):
@@ -665,7 +665,7 @@ def test_containers_that_would_lose_something(inputs, line):
 
 def test_a_table_of_arrow_names_its_frame():
     arrow = pytest.importorskip("pyarrow")
-    with pytest.raises(ShapelineError, match=r"a Table is no data frame of pandas; give inputs.to_pandas\(\)"):
+    with pytest.raises(ShapelineError, match=r"a Table is not a pandas data frame; give inputs.to_pandas\(\)"):
         shapeline.explain(lambda rows: np.ones(len(rows)), arrow.table({"a": [1, 2]}), "shapley")
 
 

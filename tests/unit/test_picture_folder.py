@@ -141,7 +141,7 @@ def edited(folder, name, **changes):
     ("change", "said"),
     [
         (lambda path: (path / "preprocessor_config.json").unlink(), "has no preprocessor_config.json.*save_pretrained"),
-        (lambda path: edited(path, "preprocessor_config.json", auto_map={}), "asks to run code of its own"),
+        (lambda path: edited(path, "preprocessor_config.json", auto_map={}), "requires code of its own"),
         (lambda path: edited(path, "preprocessor_config.json", image_mean=[0.5]), "does not say how images of 3"),
         (lambda path: edited(path, "preprocessor_config.json", rescale_offset=True), "does not say how images"),
         (lambda path: edited(path, "config.json", image_size=32), "takes images of 32x32 .* size: \\[32, 32\\]"),

@@ -329,7 +329,7 @@ def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, 
     with open(path, "w") as file:
         file.write(text)
     with pytest.raises(
-        ShapelineError, match=rf"^{path}: damaged \(.+\); remove it and run again, which makes it anew$"
+        ShapelineError, match=rf"^{path}: damaged \(.+\); remove it and run again, which re-computes it$"
     ):
         jobs.check_records(loaded)
     if "prepared" in path:

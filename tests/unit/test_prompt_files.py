@@ -49,7 +49,7 @@ def test_messages_are_a_prompt(tmp_path):
 @pytest.mark.parametrize(
     "line, said",
     [
-        ("{", r"line 1: it is no JSON \("),
+        ("{", r"line 1: it is not JSON \("),
         ("[1]", "line 1: it is a list; write an object with a question"),
         ({"question": "Why?", "contxt": "A. B."}, "line 1: unknown key 'contxt'. Did you mean 'context'"),
         ({"context": "A. B."}, "line 1: exactly one of question and messages is needed"),

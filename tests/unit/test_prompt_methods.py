@@ -173,7 +173,7 @@ def test_bad_input_is_one_line(model, cut, named, match):
 
 
 def test_gradients_need_a_causal_model(cut, plain):
-    with pytest.raises(ShapelineError, match="is no causal model"):
+    with pytest.raises(ShapelineError, match="is not a causal model"):
         explain(language_model.t5(), plain, method="gradient_x_input")
     with pytest.raises(ShapelineError, match="needs a model of transformers"):
         shapeline.explain_generation(lambda prompts: [1.0] * len(prompts), "a b", features="word", method="attn_lrp")

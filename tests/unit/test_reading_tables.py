@@ -127,7 +127,7 @@ def test_a_column_named_twice_is_refused(prepared, trim):
     content = "y,a, y\n0,1,0\n1,2,1\n" * 9 if trim else "y,a,y\n0,1,0\n1,2,1\n" * 9
     with pytest.raises(ShapelineError) as failure:
         prepared(content, **entry)
-    assert "own.csv, header: the name 'y' stands twice or more (columns 1 and 3); rename all but one." in str(
+    assert "own.csv, header: the name 'y' occurs twice or more (columns 1 and 3); rename all but one." in str(
         failure.value
     )
 
@@ -135,7 +135,7 @@ def test_a_column_named_twice_is_refused(prepared, trim):
 @pytest.mark.parametrize("other", ["y ", "\ty", "y\u00a0", "\ufeffy", "y\u200b"])
 def test_names_that_look_the_same_are_refused(prepared, other):
     """The copy of the target under such a name was a feature, with all of the score."""
-    with pytest.raises(ShapelineError, match=r"'y' stands twice or more \(columns 1 and 3, but for spaces or"):
+    with pytest.raises(ShapelineError, match=r"'y' occurs twice or more \(columns 1 and 3, but for spaces or"):
         prepared(f"y,a,{other},b\n" + "0,1,0,1\n1,2,1,1\n" * 9)
 
 
@@ -149,7 +149,7 @@ def test_a_column_named_twice_is_refused_before_any_job(default, tmp_path):
     default["datasets"]["own"] = {"source": "table_file", "path": str(file), "target": "y"}
     with pytest.raises(ShapelineError) as failure:
         validation.load(default)
-    assert "header: the name 'y' stands twice or more (columns 1 and 3), and 'a' too; rename all but one" in str(
+    assert "header: the name 'y' occurs twice or more (columns 1 and 3), and 'a' too; rename all but one" in str(
         failure.value
     )
 
@@ -161,7 +161,7 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
     file = tmp_path / "own.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array([1, 2])] * 3, ["y", "a", "y"]), file)
     for read in (table_file.header, table_file.frame):
-        with pytest.raises(ShapelineError, match=r"the name 'y' stands twice or more \(columns 1 and 3\)"):
+        with pytest.raises(ShapelineError, match=r"the name 'y' occurs twice or more \(columns 1 and 3\)"):
             read(file)
 
 
@@ -187,9 +187,9 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
         (b"x,y\n1,2,3\n4,5,6\n", {}, "rows have more cells than its header has names, 2; name every column"),
         (b"x,y\n2,3,4,5\n4,5,6,7\n", {}, "rows have more cells than its header has names, 2; name every column"),
         (written(), {"header": ["x", "y"]}, "'header': 2 name(s), and the first line of"),
-        (written(), {"header": ["x", "y", "x"]}, "'header': the name 'x' stands twice or more (columns 1 and 3)"),
+        (written(), {"header": ["x", "y", "x"]}, "'header': the name 'x' occurs twice or more (columns 1 and 3)"),
         (written(), {"header": 500}, "holds no line below 500 line(s)"),
-        (b"", {}, "own.csv: holds no line; it is no table"),
+        (b"", {}, "own.csv: holds no line; it is not a table"),
         (b'x,y\n1,"2\n', {}, "a quote is opened and never closed"),
         (gzip.compress(written()), {}, "own.csv: is an archive or a workbook, no text; unpack it"),
         ("x,y\n\u22121.5,a\n2.5,b\n".encode(), {}, "such as '\u22121.5', whose minus is the sign U+2212; write '-'"),
@@ -198,18 +198,18 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
             {},
             "holds whole numbers of more than 64 bits; leave",
         ),
-        (b"x," * 3_000_000, {}, "a line of more than 4,194,304 characters; it is no table"),
-        (written(), {"separator": "::"}, "'separator': '::' is no separator; give one character, or tab or spaces"),
+        (b"x," * 3_000_000, {}, "a line of more than 4,194,304 characters; it is not a table"),
+        (written(), {"separator": "::"}, "'separator': '::' is not a separator; give one character, or tab or spaces"),
         (written(), {"separator": '"'}, "'separator'"),
         (written(), {"encoding": "latin"}, None),
         (written(), {"encoding": "utf8000"}, "'encoding': 'utf8000' is unknown."),
         (written(), {"encoding": "rot13"}, "'encoding': 'rot13' is unknown."),
-        (written(), {"header": -1}, "'header': -1 is no header; give true, false, names, or a number"),
-        (written(), {"header": [1]}, "'header': [1] are no names"),
-        (written(), {"na_values": "?"}, "'na_values': '?' is no list"),
-        (written(), {"trim": 1}, "'trim': 1 is no truth value; give true or false"),
-        (written(), {"decimal": ";"}, "'decimal': ';' is no decimal sign; give '.' or ','"),
-        (written(), {"thousands": "x"}, "'thousands': 'x' is no sign of thousands"),
+        (written(), {"header": -1}, "'header': -1 is not a header; give true, false, names, or a number"),
+        (written(), {"header": [1]}, "'header': [1] are not names"),
+        (written(), {"na_values": "?"}, "'na_values': '?' is not a list"),
+        (written(), {"trim": 1}, "'trim': 1 is not a truth value; give true or false"),
+        (written(), {"decimal": ";"}, "'decimal': ';' is not a decimal sign; give '.' or ','"),
+        (written(), {"thousands": "x"}, "'thousands': 'x' is not a thousands separator"),
         (written(), {"thousands": "."}, "'thousands': '.' is the sign of decimals too"),
     ],
     ids=lambda value: None if isinstance(value, str) else "",

@@ -102,7 +102,7 @@ def test_at_a_call_it_is_one_line_too():
             return ids[:, :2].float()
 
     for model in (Bag(), lambda ids: np.full(len(ids), 0.5)):
-        with pytest.raises(ShapelineError, match="tells no attention; give"):
+        with pytest.raises(ShapelineError, match="has no attention; give"):
             shapeline.explain(model, IDS, "attention_rollout", {"kind": "pad", "id": 0}, WORDS)
 
 

@@ -134,9 +134,9 @@ def test_what_is_no_pair_is_one_line(model, cut):
 
     refused("the second sentence of the pair at position 1 has no words", [("good", "bad"), ("good", " ")])
     refused("the first sentence of the pair at position 0 has no words", [("", "bad")])
-    refused(r"at position 1 is no pair of texts; give \('first', 'second'\)", [("good", "bad"), "good"])
-    refused("at position 0 is no pair of texts", [("good", "bad", "film")])
-    refused("at position 1 is no pair of texts", [("good", "bad"), ("good", None)])
+    refused(r"at position 1 is not a pair of texts; give \('first', 'second'\)", [("good", "bad"), "good"])
+    refused("at position 0 is not a pair of texts", [("good", "bad", "film")])
+    refused("at position 1 is not a pair of texts", [("good", "bad"), ("good", None)])
     refused("its sentences are not parted by the first separator", [("a [SEP] film", "bad")])
     # In the second sentence it is a word as any.
     typed = shapeline.explain(model, [("a film", "bad [SEP] film")], "occlusion", tokenizer=cut)

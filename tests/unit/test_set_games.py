@@ -267,7 +267,7 @@ def test_a_stored_game_is_shapiq_s(tmp_path):
     with pytest.raises(ShapelineError, match=r"the coalition of players \[0, 1\] is not stored"):
         games.StoredGame(masks_of(2)[:3], [0, 1, 2])(masks_of(2))
     (tmp_path / "bad").write_text("no archive")
-    with pytest.raises(ShapelineError, match="bad is no game of shapiq"):
+    with pytest.raises(ShapelineError, match="bad is not a game of shapiq"):
         games.StoredGame.read(tmp_path / "bad")
 
 
@@ -301,7 +301,7 @@ def test_the_game_of_a_model_is_what_explain_plays():
     assert shapeline.shapley_values(words).scores[0, 2] == pytest.approx(0)
     with pytest.raises(ShapelineError, match="ModelGame: x has 2 inputs; give one"):
         games.ModelGame(model, FRAME[:2], background=FRAME[::10])
-    with pytest.raises(ShapelineError, match="ModelGame: 'targets' is no argument"):
+    with pytest.raises(ShapelineError, match="ModelGame: 'targets' is not an argument"):
         games.ModelGame(model, FRAME[:1], targets="each")
 
 
@@ -390,7 +390,7 @@ ONE = masks_of(2)
         ),
         (lambda: games.FeatureSelection(BAYES, y, y, y, y), "X is a ndarray; give a data frame or an array"),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [7]}), "there is no column 7"),
-        (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [0], "b": [0]}), "stands in two groups"),
+        (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [0], "b": [0]}), "is in two groups"),
         (lambda: games.EnsembleSelection(3, X, y), "models is a int; give a list of fitted models"),
         (lambda: games.EnsembleSelection(AdaBoostClassifier().fit(X, y), X, y), "does not average its models"),
         (lambda: games.EnsembleSelection([LinearSVC().fit(X, y)], X, y), "LinearSVC gives no probabilities"),
@@ -414,7 +414,7 @@ ONE = masks_of(2)
         (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[:2], X), "x has 2 rows; give one"),
         (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[0], X, kind="all"), "kind: there is no 'all'"),
         (lambda: games.StoredGame(ONE, [1, 2]), "give (K, n_players) and a value for each"),
-        (lambda: games.StoredGame(np.ones((2, 2), bool), [1, 2]), "a coalition stands twice"),
+        (lambda: games.StoredGame(np.ones((2, 2), bool), [1, 2]), "a coalition occurs twice"),
     ],
 )
 def test_mistakes_are_one_line(make, words):

@@ -188,7 +188,7 @@ def test_an_absent_feature_is_padding_or_space(tmp_path):
     for token in (n, -1):
         np.save(tmp_path / "rows.npy", np.full(data.inputs.shape[1:], token))
         settings = {"kind": "array", "path": str(tmp_path / "rows.npy")}
-        assert f"{token} is no token" in failures.failure(references.build, settings, data, 0)
+        assert f"{token} is not a token" in failures.failure(references.build, settings, data, 0)
 
 
 # ---- settings

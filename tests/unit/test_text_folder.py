@@ -140,7 +140,7 @@ def test_outputs_are_of_the_classes_by_name(place, prepared, tmp_path):
     usual = model.log_probs(data.inputs)  # negative, positive
     np.testing.assert_array_equal(named(("LABEL_0", "LABEL_1")), usual)
     np.testing.assert_array_equal(named(("Positive", "Negative")), usual[:, ::-1])
-    with pytest.raises(ShapelineError, match=r"knows the classes no, yes and the dataset has negative, positive"):
+    with pytest.raises(ShapelineError, match=r"has the classes no, yes and the dataset has negative, positive"):
         named(("no", "yes"))
     with pytest.raises(ShapelineError, match="must be the same: set the dataset's trim: true"):
         architectures.for_dataset({"source": str(place[0] / PATH)}, {**card, "classes": [" negative", " positive"]})
@@ -183,8 +183,8 @@ def edited(folder, name, **changes):
         (lambda path: path.rename(path.parent / "gone"), "text_folder/model: there is no such folder"),
         (lambda path: (path / "config.json").unlink(), "has no config.json"),
         (lambda path: (path / "config.json").write_text("{"), "config.json: is not readable as JSON"),
-        (lambda path: edited(path, "config.json", auto_map={"AutoModel": "own.py"}), "asks to run code of its own"),
-        (lambda path: edited(path, "tokenizer_config.json", auto_map={}), "asks to run code .* tokenizer_config.json"),
+        (lambda path: edited(path, "config.json", auto_map={"AutoModel": "own.py"}), "requires code of its own"),
+        (lambda path: edited(path, "tokenizer_config.json", auto_map={}), "requires code .* tokenizer_config.json"),
         (lambda path: edited(path, "config.json", architectures=["BertModel"]), "holds BertModel, which is no text cl"),
         (lambda path: (path / "model.safetensors").rename(path / "pytorch_model.bin"), "only pickled weights"),
         (lambda path: (path / "adapter_config.json").write_text("{}"), "holds an adapter; merge it"),

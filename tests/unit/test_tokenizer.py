@@ -193,10 +193,10 @@ def test_an_object_like_those_of_the_library_tokenizers(own):
         (
             "return [*ids, 1], [*words, None]",
             "return ids, None",
-            "document 'abcd ef': the words of tokens are no whole",
+            "document 'abcd ef': the words of tokens are not whole",
         ),
-        ("return [*ids, 1], [*words, None]", "return [str(i) for i in ids], words", "the ids are no whole numbers"),
-        ("return [*ids, 1], [*words, None]", "return [[0], ids], words", "the ids are no whole numbers"),
+        ("return [*ids, 1], [*words, None]", "return [str(i) for i in ids], words", "the ids are not whole numbers"),
+        ("return [*ids, 1], [*words, None]", "return [[0], ids], words", "the ids are not whole numbers"),
         ('"pad": 3, ', "", "it has no 'pad'; return a dict with the id of padding"),
         ('"pad": 3', '"pad": 8', "pad is 8; the vocabulary has the ids 0 to 7"),
         ("return {", "return 3\n    return {", "returned int; return a dict with encode, pad, vocabulary"),
@@ -302,7 +302,7 @@ def test_the_example_is_valid_and_tracks_the_tokenizer(example):
         (
             "models.bag",
             {"dataset": "pieces", "architecture": "bilstm", "training": {"epochs": 0}},
-            "bilstm knows nothing",
+            "bilstm is untrained",
         ),
         (
             "datasets.pieces",

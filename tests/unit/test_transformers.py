@@ -131,7 +131,7 @@ def test_what_cannot_be_is_one_line(model, cut, caplog):
     refused(
         "no mask token; use delete or pad", model, TEXTS, reference="mask", tokenizer=transformer.tokenizer(mask=False)
     )
-    refused("'nonsense' is no token", model, TEXTS, reference="nonsense", tokenizer=cut)
+    refused("'nonsense' is not a token", model, TEXTS, reference="nonsense", tokenizer=cut)
     refused("position 1 has no words", model, ["a film", " "], tokenizer=cut)
     refused("no fast tokenizer", model, TEXTS, tokenizer=object())
     refused("use reference: mask or pad", model, TEXTS, "integrated_gradients", tokenizer=cut)

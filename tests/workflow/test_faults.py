@@ -277,7 +277,7 @@ def test_a_damaged_model_is_named_and_trained_anew_to_the_same_scores(done, undi
     assert stopped.returncode
     assert re.search(
         r"error: models: results/models/cnn/weights.safetensors is damaged \(not a safetensors file: .*\); "
-        "remove it and run again, which trains the model anew\n",
+        "remove it and run again, which trains the model again\n",
         stopped.stderr,
     )
     assert "Traceback" not in stopped.stderr

@@ -42,7 +42,7 @@ def document(path: str | Path) -> dict:
     except ValueError as error:  # of the text or of its coding
         reason = str(error)
     if reason:
-        raise ShapelineError(f"{path}: damaged ({reason}); remove it and run again, which makes it anew")
+        raise ShapelineError(f"{path}: damaged ({reason}); remove it and run again, which re-computes it")
     return content
 
 

@@ -123,7 +123,7 @@ def _name_file(path: str | Path) -> Iterator[None]:
         raise
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # what a wrong bit may cause
         reason = str(error).splitlines()[0]
-        raise ShapelineError(f"{path}: damaged ({reason}); remove it and run again, which makes it anew") from error
+        raise ShapelineError(f"{path}: damaged ({reason}); remove it and run again, which re-computes it") from error
 
 
 def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
@@ -155,7 +155,7 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     for shard in path:
         frames.append(_upgrade(read_table(shard), shard))
         if list(frames[-1]) != SCHEMA.names:
-            raise ShapelineError(f"{shard}: no score file; remove it and run again, which makes it anew")
+            raise ShapelineError(f"{shard}: no score file; remove it and run again, which re-computes it")
     rows = pd.concat(frames, ignore_index=True).astype({"randomised_layers": "Int16"})
     return rows.sort_values(KEYS, ignore_index=True)
 

@@ -161,7 +161,7 @@ def compare(
     if wrong:
         own = f"methods={{'mine': {{'method': ..., '{wrong[0]}': ...}}}}"
         raise ShapelineError(
-            f"compare: '{wrong[0]}' is no argument; give a method's parameters with the method, as in {own}"
+            f"compare: '{wrong[0]}' is not an argument; give a method's parameters with the method, as in {own}"
         )
     check_spending("compare", budget, evaluations)
     case = case_of(model, inputs, CallOptions(**asked, seed=seed_by(seed, random_state)))

@@ -131,7 +131,7 @@ def compare_generation(
 
 def _drop_methods(asked: dict) -> dict:
     if wrong := sorted({"method", "budget"} & set(asked)):
-        raise ShapelineError(f"{WHERE}: '{wrong[0]}' is no argument; give methods= and evaluations=.")
+        raise ShapelineError(f"{WHERE}: '{wrong[0]}' is not an argument; give methods= and evaluations=.")
     return asked
 
 

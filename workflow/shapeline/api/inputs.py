@@ -170,16 +170,17 @@ def _plain(what: str, given: object) -> Any:
     )
     if of_dicts or getattr(getattr(given, "dtype", None), "names", None):  # or a structured array
         raise ShapelineError(
-            f"explain: {what}: a {type(given).__name__} of named columns is no frame; give pandas.DataFrame({what})"
+            f"explain: {what}: a {type(given).__name__} with named columns is not a data frame; give "
+            f"pandas.DataFrame({what})"
         )
     if hasattr(given, "columns") and (hasattr(given, "to_pandas") or hasattr(given, "collect")):
         remedy = f"{what}{'' if hasattr(given, 'to_pandas') else '.collect()'}.to_pandas()"
-        raise ShapelineError(f"explain: {what}: a {type(given).__name__} is no data frame of pandas; give {remedy}")
+        raise ShapelineError(f"explain: {what}: a {type(given).__name__} is not a pandas data frame; give {remedy}")
     if hasattr(given, "toarray"):
         raise ShapelineError(f"explain: {what}: a {type(given).__name__} is sparse; give {what}.toarray()")
     if hasattr(given, "weights") and hasattr(given, "data"):  # of shap.kmeans
         raise ShapelineError(
-            f"explain: {what}: a {type(given).__name__} holds weighted rows, and all rows count alike here; give "
+            f"explain: {what}: a {type(given).__name__} holds weighted rows, and all rows have equal weight here; give "
             "shap.sample(rows, 100), or the rows themselves"
         )
     if hasattr(given, "detach"):  # a torch tensor, wherever it is

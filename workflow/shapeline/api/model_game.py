@@ -35,7 +35,7 @@ class ModelGame:
     def __init__(self, model: object, x: object, **wanted: object):
         if wrong := sorted(set(wanted) - set(CallOptions.__dataclass_fields__)):
             raise ShapelineError(
-                f"ModelGame: '{wrong[0]}' is no argument; give {', '.join(CallOptions.__dataclass_fields__)}"
+                f"ModelGame: '{wrong[0]}' is not an argument; give {', '.join(CallOptions.__dataclass_fields__)}"
             )
         case = case_of(model, x, CallOptions(**wanted))
         if len(set(case.positions.tolist())) != 1:

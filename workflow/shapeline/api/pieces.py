@@ -34,7 +34,7 @@ def _joined(inputs: Any) -> list[str] | None:
     for place, one in enumerate(each):
         if not _holds_text(one) or len(one) != 2 or not all(isinstance(text, str) and PAIR not in text for text in one):
             raise ShapelineError(
-                f"explain: inputs: what stands at position {place} is no pair of texts; give ('first', 'second') each"
+                f"explain: inputs: the item at position {place} is not a pair of texts; give ('first', 'second') each"
             )
     return [f"{first}{PAIR}{second}" for first, second in each]
 
@@ -109,6 +109,6 @@ def removal(reference: Any, card: dict) -> tuple[str | dict, str]:
         return named, "the mask token"
     if not isinstance(named, str) or named not in vocabulary:
         raise ShapelineError(
-            f"explain: reference: {named!r} is no token of the tokenizer; give 'delete', 'mask', 'pad' or a token"
+            f"explain: reference: {named!r} is not a token of the tokenizer; give 'delete', 'mask', 'pad' or a token"
         )
     return {"kind": "pad", "id": vocabulary.index(named)}, f"the token '{named}'"

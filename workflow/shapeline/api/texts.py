@@ -67,8 +67,8 @@ def encode_words(texts: list[str], instead: object, like: Any) -> tuple[np.ndarr
     container. A masked word is left out with a space beside it, or replaced by `instead`."""
     if not isinstance(instead, str | None) or instead in references.KINDS:
         raise ShapelineError(
-            f"explain: reference: {instead!r} is not of texts; give the word that stands for an absent one, such as "
-            "'[MASK]', or leave it out: then absent words are deleted"
+            f"explain: reference: {instead!r} is not of texts; give the word that replaces a masked one, such as "
+            "'[MASK]', or leave it out: then masked words are deleted"
         )
     each = [WORD.findall(text) for text in texts]
     check_words(each)

@@ -109,7 +109,7 @@ class ValueFile:
             keys = pd.Index(table["coalition"].to_pylist(), dtype=object)
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             raise ShapelineError(
-                f"{WHERE}: cache: {self.path} is no file of values ({first_line(error)}); remove it or name another"
+                f"{WHERE}: cache: {self.path} is not a file of values ({first_line(error)}); remove it or name another"
             ) from None
         self._check(about)
         self.identity = self.identity or about.get("identity")

@@ -285,7 +285,7 @@ class Pad(Strict):
 
 class Placeholder(Strict):
     kind: Literal["placeholder"]
-    text: str = Field("...", description="Prompts: what stands for a removed part.")
+    text: str = Field("...", description="Prompts: what replaces a removed part.")
 
 
 def kind(reference: Any) -> str | None:

@@ -72,7 +72,7 @@ def _check_numbers(source: str, settings: dict) -> None:
     count = settings.get("count")
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
         raise ShapelineError(
-            f"dataset key 'count': {count!r} is no number of records; give a whole number of 1 or more."
+            f"dataset key 'count': {count!r} is not a number of records; give a whole number of 1 or more."
         )
     if count is not None and (is_own(source) or source_named(source).count is None):
         counted = ", ".join(name for name, known in SOURCES.items() if known.count is not None)

@@ -74,18 +74,18 @@ def form_of(settings: dict) -> CsvFormat:
     problems = {
         "separator": separator not in SEPARATORS
         and (not printable or separator == '"' or separator.isalnum())
-        and f"is no separator; give one character, or {' or '.join(SEPARATORS)}",
+        and f"is not a separator; give one character, or {' or '.join(SEPARATORS)}",
         "encoding": not _is_encoding(encoding := given.get("encoding", PLAIN.encoding))
         and f"is unknown.{nearest(encoding, ENCODINGS)}",
         "header": _header_problem(header),
         "na_values": (not isinstance(words, list | tuple) or any(type(word) not in (str, int, float) for word in words))
-        and "is no list; give the values of missing cells as a list",
-        "trim": not isinstance(given.get("trim", False), bool) and "is no truth value; give true or false",
-        "decimal": decimal not in DECIMALS and "is no decimal sign; give '.' or ','",
+        and "is not a list; give the values of missing cells as a list",
+        "trim": not isinstance(given.get("trim", False), bool) and "is not a truth value; give true or false",
+        "decimal": decimal not in DECIMALS and "is not a decimal sign; give '.' or ','",
         "thousands": (
             thousands is not None
             and thousands not in THOUSANDS
-            and "is no sign of thousands; give ',', '.', ' ' or \"'\""
+            and "is not a thousands separator; give ',', '.', ' ' or \"'\""
         )
         or (thousands == decimal and "is the sign of decimals too; set decimal to the other"),
     }
@@ -101,9 +101,9 @@ def form_of(settings: dict) -> CsvFormat:
 def _header_problem(header: object) -> str | None:
     if isinstance(header, list | tuple):
         named = header and all(isinstance(name, str) for name in header)
-        return None if named else "are no names; give a text for each column"
+        return None if named else "are not names; give a text for each column"
     number = type(header) in (bool, int) and header >= 0
-    return None if number else "is no header; give true, false, names, or a number of lines"
+    return None if number else "is not a header; give true, false, names, or a number of lines"
 
 
 def _is_encoding(name: object) -> bool:
@@ -127,7 +127,7 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
         raise _unreadable(path, error, form) from error
     if not row:
         above = f" below {form.above} line(s)" if form.above else ""
-        raise ShapelineError(f"{path}: holds no line{above}; it is no table.")
+        raise ShapelineError(f"{path}: holds no line{above}; it is not a table.")
     if form.header is False:
         return [str(number) for number in range(len(row))]
     if isinstance(form.header, tuple):
@@ -143,7 +143,7 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
         )
     if broken := [name for name in row if len(f"{name}.".splitlines()) > 1 or len(name) > MAX_NAME]:
         raise ShapelineError(
-            f"{path}: its header has the name '{shorten_name(broken[0])}', which is no text on one line; close its "
+            f"{path}: its header has the name '{shorten_name(broken[0])}', which is not one line of text; close its "
             "quote, or rename it."
         )
     names = [name or f"Unnamed: {number}" for number, name in enumerate(row)]  # as pandas calls them
@@ -168,7 +168,7 @@ def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
 
 def _short(line: str) -> str:
     if len(line) == MAX_LINE:
-        raise ValueError(f"a line of more than {MAX_LINE:,} characters; it is no table")
+        raise ValueError(f"a line of more than {MAX_LINE:,} characters; it is not a table")
     return line
 
 
@@ -432,7 +432,7 @@ def refuse_repeated(where: str, names: list[str]) -> None:
             "" if len({names[number] for number in twice[0]}) == 1 else ", but for spaces or signs that nobody sees"
         )
         raise ShapelineError(
-            f"{where}: the name '{shorten_name(name)}' stands twice or more (columns {places}{hidden})"
+            f"{where}: the name '{shorten_name(name)}' occurs twice or more (columns {places}{hidden})"
             f"{f', and {others} too' if others else ''}; rename all but one."
         )
 

@@ -40,7 +40,7 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
     """A fast tokenizer of transformers as a Tokenizer; ShapelineError, beginning with `where`, for another one."""
     if not getattr(made, "is_fast", False):
         raise ShapelineError(
-            f"{where}: a {type(made).__name__} is no fast tokenizer, which alone tells the word of each piece; give "
+            f"{where}: a {type(made).__name__} is not a fast tokenizer, which knows the word of each token; give "
             "the one of a tokenizer.json, as AutoTokenizer.from_pretrained reads it"
         )
     if made.pad_token_id is None:

@@ -84,7 +84,7 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
     if not file.urls:
         beside = f" Tried: {'; '.join(tried)}." if tried else ""
         raise ShapelineError(
-            f"{label}: its host asks for a log-in, so it cannot be fetched; get it at {file.page} and place it at "
+            f"{label}: its host requires a log-in, so it cannot be fetched; get it at {file.page} and place it at "
             f"{destination}, or name a copy by the dataset's key 'path'.{beside}"
         )
     size = f", {file.size:,} bytes" if file.size is not None else ""

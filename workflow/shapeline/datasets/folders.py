@@ -100,7 +100,7 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
     file = expand(source) / PROCESSOR
     if not file.is_file():
         raise ShapelineError(
-            f"{file.parent}: has no {PROCESSOR}, which tells how images are scaled; save the image processor there, "
+            f"{file.parent}: has no {PROCESSOR}, which states how images are scaled; save the image processor there, "
             "AutoImageProcessor.from_pretrained(...).save_pretrained(folder)"
         )
     config, channels = _json(file), _channels(source)
@@ -220,7 +220,7 @@ def _checked(source: str) -> Path:
     for name in CONFIGS:
         if (folder / name).is_file() and "auto_map" in _json(folder / name):
             raise ShapelineError(
-                f"{folder}: asks to run code of its own (auto_map in {name}), which is never done; give a model of an "
+                f"{folder}: requires code of its own (auto_map in {name}), which is never done; give a model of an "
                 "architecture that transformers has"
             )
     if not is_installed("transformers"):

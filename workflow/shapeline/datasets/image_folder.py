@@ -53,8 +53,8 @@ def read(
         _check_split(path, set(parts.values()))
         notes += _absent(path, parts, names)
     if others:
-        log.warning("%s: %d file(s) that are no images are ignored", path, len(others))
-        notes.append(f"{len(others)} file(s) that are no images ignored")
+        log.warning("%s: %d file(s) that are not images are ignored", path, len(others))
+        notes.append(f"{len(others)} file(s) that are not images ignored")
     if unreadable:
         more = f" and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
         notes.append(f"cannot be decoded and left out: {', '.join(sorted(unreadable)[:NAMED])}{more}")

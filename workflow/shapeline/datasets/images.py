@@ -28,10 +28,10 @@ def check(settings: dict) -> None:
     size = settings.get("size")
     if size is None:
         if settings.get("resize") is not None:
-            raise ShapelineError("dataset key 'resize': it says how images get their size; add size: [height, width].")
+            raise ShapelineError("dataset key 'resize': it sets how images are resized; add size: [height, width].")
         return
     if not isinstance(size, list | tuple) or len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
-        raise ShapelineError(f"dataset key 'size': {size!r} is no size; give [height, width] in pixels.")
+        raise ShapelineError(f"dataset key 'size': {size!r} is not a size; give [height, width] in pixels.")
 
 
 def shape_of(settings: dict) -> tuple[int, int, int] | None:

@@ -63,7 +63,7 @@ def _key(name: str, needed: float) -> str:
 def of(given: dict | None, **usual: float) -> Limits:
     """The limits that a dataset's key gives, those of its source (usual) where it gives none; raises ShapelineError."""
     if given is not None and not isinstance(given, dict):
-        raise ShapelineError(f"dataset key 'limits': {given!r} is no mapping; give member, total and pixels.")
+        raise ShapelineError(f"dataset key 'limits': {given!r} is not a mapping; give member, total and pixels.")
     known = [field.name for field in fields(Limits)]
     for name, limit in (given or {}).items():
         if name not in known:

@@ -235,7 +235,7 @@ def _categories(
     checked = {str(name): [str(value) for value in values] for name, values in categories.items()}
     for name, values in checked.items():
         if name not in names:
-            raise ShapelineError(f"{where}: categories of '{name}', which is no column.{nearest(name, names)}")
+            raise ShapelineError(f"{where}: categories of '{name}', which is not a column.{nearest(name, names)}")
         codes = inputs[:, names.index(name)]
         strange = ~(np.isin(codes, np.arange(len(values))) | (np.isnan(codes) if missing else False))
         if strange.any():

@@ -95,7 +95,7 @@ def select_columns(
         raise ShapelineError(f"dataset key 'columns': '{target}' is the target; remove it.")
     if not names or len(set(names)) < len(names):
         raise ShapelineError(
-            f"dataset key 'columns': {shorten_name(names)} is no list of columns; give one or more, each once."
+            f"dataset key 'columns': {shorten_name(names)} is not a list of columns; give one or more, each once."
         )
     for name in categorical or ():
         if name not in names:
@@ -183,7 +183,7 @@ def classes_of(path: Path, target: str, values: "pd.Series", form: CsvFormat = P
     _complete(path, target, values, form)
     kind = values.dtype.kind if isinstance(values.dtype, np.dtype) else "O"
     if kind == "f" and not (values == values.round()).all():
-        raise ShapelineError(f"{path}: the target '{target}' holds numbers that are no classes; set task: regression.")
+        raise ShapelineError(f"{path}: the target '{target}' holds numbers, not classes; set task: regression.")
     native = np.array(values.to_numpy() if kind in "buif" else values.astype(str).to_numpy(object))
     classes, labels = np.unique(native, return_inverse=True)
     names = [class_name(value) for value in classes]

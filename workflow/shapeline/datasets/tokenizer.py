@@ -176,7 +176,7 @@ def _whole(where: str, what: str, given: Any) -> np.ndarray:
         numbers = np.zeros(1, object)
     if len(numbers) and numbers.dtype.kind not in "iu":
         raise ShapelineError(
-            f"{where}: the {what} are no whole numbers; give each token its id, and the number of its word or None."
+            f"{where}: the {what} are not whole numbers; give each token its id, and the number of its word or None."
         )
     return numbers.astype(np.int64)
 

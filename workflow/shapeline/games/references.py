@@ -123,7 +123,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
         return Reference(np.zeros((1, *input_shape), dtype))
     if kind == "pad":
         if not tokens:
-            raise ShapelineError("reference kind 'pad': the inputs are no tokens; use zero or mean.")
+            raise ShapelineError("reference kind 'pad': the inputs are not tokens; use zero or mean.")
         return Reference(np.full((1, *input_shape), _padding(chosen["id"], dataset), dtype))
     if kind == "delete" and len(input_shape) == 3:
         return Reference(np.full((1, *input_shape), np.nan, real))
@@ -131,7 +131,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
         return Reference(np.full((1, *input_shape), _removed(kind, dataset.card), np.int32))
     if kind == "blur":
         if len(input_shape) != 3:
-            raise ShapelineError("reference kind 'blur': the inputs are no images; use mean or background.")
+            raise ShapelineError("reference kind 'blur': the inputs are not images; use mean or background.")
         return Reference(None, partial(_blurred, sigma=chosen["sigma"] or min(input_shape[1:]) / 8))
     if kind == "array":
         rows = _users_rows(chosen["path"], input_shape, dtype if tokens else real, dataset.card.get("scale", 1))
@@ -178,7 +178,7 @@ def _is_tokens(dataset: "Dataset") -> bool:
 def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: int) -> Reference:
     """Rows that hang on the present cells, of a table without categories."""
     if dataset.inputs.ndim != 2:
-        raise ShapelineError("reference kind 'conditional': the inputs are no table; use mean or background.")
+        raise ShapelineError("reference kind 'conditional': the inputs are not a table; use mean or background.")
     for name in dataset.card.get("categorical") or {}:
         raise ShapelineError(f"reference kind 'conditional': column '{name}' holds categories; use background.")
     rng = np.random.default_rng(seed_of("conditional", seed))
@@ -207,7 +207,7 @@ def _check_known(where: str, tokens: np.ndarray, card: dict) -> None:
     n_tokens = len(card.get("vocabulary", ()))
     wrong = tokens[(tokens < 0) | (tokens >= n_tokens)]
     if n_tokens and len(wrong):
-        raise ShapelineError(f"{where}: {wrong[0]} is no token; the vocabulary has the ids 0 to {n_tokens - 1}.")
+        raise ShapelineError(f"{where}: {wrong[0]} is not a token; the vocabulary has the ids 0 to {n_tokens - 1}.")
 
 
 def _blurred(inputs: np.ndarray, sigma: float) -> np.ndarray:
@@ -243,7 +243,7 @@ def _users_rows(path: str | os.PathLike, input_shape: tuple[int, ...], dtype: np
                     raise ShapelineError(f"{where}: it holds {len(stored.files)} arrays ({named}); keep one.")
                 stored = stored[stored.files[0]]
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else "it is no .npy or .npz array"
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else "it is not a .npy or .npz array"
         raise ShapelineError(f"{where}: {reason}; write one with numpy.save.") from error
     rows = stored[None] if stored.shape == input_shape else stored
     if rows.shape[1:] != input_shape or len(rows) == 0:

@@ -130,7 +130,7 @@ class DataValuation(_Retraining):
         self.n_players = len(self.player_names)
         own = pd.Index(labels if groups is None else list(groups), dtype=object, tupleize_cols=False)
         if own.nunique(dropna=False) > self.n_players:
-            raise ShapelineError("DataValuation: two groups are written alike, as 1 and '1'; give labels of one type")
+            raise ShapelineError("DataValuation: two groups have the same text, as 1 and '1'; give labels of one type")
         number = {name: place for place, name in enumerate(self.player_names)}
         self.player_of = np.array([number[label] for label in labels])
         self.untrainable = untrainable
@@ -227,5 +227,5 @@ def columns_of(where: str, X: object, groups: Mapping[str, Sequence] | None) -> 
     places = [np.array([number[column] for column in columns]) for columns in groups.values()]
     every = np.concatenate(places)
     if len(set(every.tolist())) < len(every):
-        raise ShapelineError(f"{where}: groups: a column stands in two groups; give each column to one")
+        raise ShapelineError(f"{where}: groups: a column is in two groups; give each column to one")
     return [str(name) for name in groups], places

@@ -45,7 +45,7 @@ class StoredGame:
         self.n_players, self.player_names = self.masks.shape[1], player_names and list(player_names)
         self._places = pd.Index(_keys(self.masks), dtype=object)
         if not self._places.is_unique:
-            raise ShapelineError("StoredGame: a coalition stands twice in the table; give each once")
+            raise ShapelineError("StoredGame: a coalition occurs twice in the table; give each once")
         self.identity = identity_of("StoredGame", self.masks, self.values)
 
     @classmethod
@@ -63,7 +63,7 @@ class StoredGame:
                 return cls(file["coalitions"], file["values"])
         except (OSError, ValueError, KeyError, EOFError) as error:
             raise ShapelineError(
-                f"StoredGame: {path} is no game of shapiq ({first_line(error)}); give a file of shapiq's Game.save"
+                f"StoredGame: {path} is not a game of shapiq ({first_line(error)}); give a file of shapiq's Game.save"
             ) from error
 
     def write(self, path: str | Path) -> None:

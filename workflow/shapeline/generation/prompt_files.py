@@ -73,7 +73,7 @@ def _read_json(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            raise ShapelineError(f"{where}: it is no JSON ({first_line(error)}); write an object per line") from error
+            raise ShapelineError(f"{where}: it is not JSON ({first_line(error)}); write an object per line") from error
         if not isinstance(entry, dict):
             raise ShapelineError(f"{where}: it is a {type(entry).__name__}; write an object with a question")
         yield where, entry
@@ -93,7 +93,7 @@ def _read_csv(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
             }
             yield f"{file}, row {number}", row
     except csv.Error as error:
-        raise ShapelineError(f"{file}: it is no CSV ({first_line(error)}); quote cells with line breaks") from error
+        raise ShapelineError(f"{file}: it is not CSV ({first_line(error)}); quote cells with line breaks") from error
 
 
 def _cells(cell: str, split: str) -> list:

@@ -201,7 +201,7 @@ def _split_messages(roles: tuple[str, ...], texts: tuple[str, ...], context: obj
         raise ShapelineError(f"{WHERE}: features='message' takes no context; choose passage, or leave context out.")
     removable = [place for place in range(_question(roles)) if roles[place] != "system"]
     if not removable:
-        raise ShapelineError(f"{WHERE}: no message stands before the question; choose features='sentence' or 'word'.")
+        raise ShapelineError(f"{WHERE}: there is no message before the question; choose features='sentence' or 'word'.")
     whole = tuple(removable.index(place) if place in removable else FIXED for place in range(len(roles)))
     contents = tuple(Content.of(text, []) for text in texts)
     return Prompt(tuple(texts[place] for place in removable), contents, roles, whole)

@@ -105,7 +105,7 @@ def _pooled(source: ModelSource, by_token: np.ndarray) -> np.ndarray:
 def _check(source: ModelSource) -> None:
     model = source.language_model
     if model.seq2seq or "inputs_embeds" not in model.inputs:
-        raise _unsupported(source, "is no causal model that takes embeddings")
+        raise _unsupported(source, "is not a causal model that takes embeddings")
 
 
 def _unsupported(source: ModelSource, reason: str) -> ShapelineError:

@@ -30,8 +30,8 @@ def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.nd
     model = game.model
     if not check(model, inputs, "torch") or not hasattr(model.module, "plainly"):
         raise unsupported(
-            f"attn_lrp: '{model.architecture}' is no transformer of tokens; give a text classifier of transformers, a "
-            "network with the method plainly(), or choose another method"
+            f"attn_lrp: '{model.architecture}' is not a transformer of tokens; give a text classifier of transformers, "
+            "a network with the method plainly(), or choose another method"
         )
     of_cells = np.zeros(inputs.shape)
     with differentiable(model.module), model.module.plainly(), relevance_rules(model.module):
@@ -120,7 +120,7 @@ def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
     model = game.model
     if inputs.ndim != 2 or not hasattr(model.module, "attentions"):
         raise unsupported(
-            f"attention_rollout: '{model.architecture}' tells no attention; give a text classifier of transformers, a "
+            f"attention_rollout: '{model.architecture}' has no attention; give a text classifier of transformers, a "
             "network of tokens with the method attentions(ids), or choose another method"
         )
     of_cells = np.zeros(inputs.shape)

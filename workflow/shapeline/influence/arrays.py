@@ -158,8 +158,8 @@ def labelled(
         outside = np.flatnonzero(first[point_ids] < 0)
         if len(outside):
             raise ShapelineError(
-                f"{where}: {len(outside)} of {len(point_ids)} points are no rows of the data (the first is point "
-                f"{outside[0]}), so they have no label; give point_labels=, one a point."
+                f"{where}: {len(outside)} of {len(point_ids)} points are not rows of the data (the first is point "
+                f"{outside[0]}), so they have no label; give point_labels=, one per point."
             )
         own = labels[first[point_ids]]
     else:

@@ -62,7 +62,7 @@ def read(
     if bad.any():
         raise MethodFailure(
             "not finite",
-            f"{path}: has scores of instance {np.asarray(instances)[bad][0]} that are no numbers; give finite numbers",
+            f"{path}: has scores of instance {np.asarray(instances)[bad][0]} that are not numbers; give finite numbers",
         )
     spent, more = own.get("evaluations"), {}
     evaluations = np.zeros(len(own), np.int64) if spent is None else spent.fillna(0).to_numpy(np.int64)

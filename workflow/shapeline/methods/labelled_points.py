@@ -148,7 +148,7 @@ def score_pairs(
 @lru_cache(maxsize=1)
 def _points(dataset: Dataset, all_points: bool = False) -> Dataset:
     if dataset.card["kind"] == "text":
-        raise ShapelineError("measures of labelled points: the tokens of a text are no points; choose another method")
+        raise ShapelineError("measures of labelled points: the tokens of a text are not points; choose another method")
     return dataset if all_points else dataset.part("train")
 
 

@@ -462,7 +462,7 @@ def stopping_problem(name: str, budget: StoppingRule) -> str | None:
         able = ", ".join(other for other, method in METHODS.items() if method.grows)
         return f"budget: {name} cannot stop when good enough; give a number, or use one of {able}"
     if budget.error is None and budget.top is None:
-        return "budget: nothing says when it is good enough; give error, or top"
+        return "budget: there is no stopping criterion; give error, or top"
     if budget.max_budget < (first := METHODS[name].first_round):
         return f"budget.max_budget: the first round of {name} takes {first} x d evaluations; set {first} or more"
     return None

@@ -125,7 +125,7 @@ def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any
         )
     if additive == "margin" and len(estimator.classes_) != 2:
         raise unsupported(
-            f"{where}: {game.value} of {len(estimator.classes_)} classes is no sum over the parts of a "
+            f"{where}: {game.value} of {len(estimator.classes_)} classes is not a sum over the parts of a "
             f"{type(estimator).__name__}; {OTHERS}"
         )
 

@@ -106,7 +106,7 @@ def _xgboost(model: Any) -> Iterator[Nodes]:
     booster = booster if best is None else booster[: best + 1]  # what predict asks after an early stop
     learner = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]
     if learner["name"] != "gbtree":
-        raise unsupported(f"tree_shap: XGBoost's {learner['name']} is no sum of trees; {OTHERS}")
+        raise unsupported(f"tree_shap: XGBoost's {learner['name']} is not a sum of trees; {OTHERS}")
     for tree, group in zip(learner["model"]["trees"], learner["model"]["tree_info"], strict=True):
         left = np.array(tree["left_children"])
         if any(tree["split_type"]):

@@ -79,7 +79,7 @@ def _ends(path: Path) -> pd.DataFrame:
         with pq.ParquetFile(path) as file:
             rows = file.read([*KEYS, *ENDS, "status"]).to_pandas()
     except (OSError, ValueError) as error:
-        raise ShapelineError(f"{path}: damaged ({error}); remove it and run again, which makes it anew") from error
+        raise ShapelineError(f"{path}: damaged ({error}); remove it and run again, which re-computes it") from error
     rows = rows[rows["status"] == "ok"].drop_duplicates(KEYS).drop(columns="status")
     return rows.replace([np.inf, -np.inf], np.nan).assign(
         file=str(path),

@@ -146,6 +146,6 @@ def _order(source: str, own: Any, classes: list[str]) -> list[int]:
         log.info("%s: its classes are numbers, taken in the order of %s", source, ", ".join(classes))
         return list(range(len(classes)))
     raise ShapelineError(
-        f"models: {source} knows the classes {', '.join(names)} and the dataset has {', '.join(classes)}; they must be "
+        f"models: {source} has the classes {', '.join(names)} and the dataset has {', '.join(classes)}; they must be "
         "the same"
     )

@@ -97,7 +97,7 @@ def check_explainable(model: Any) -> None:
     if classes is not None and len(classes) == 1 and kind in ("", "predict_proba"):
         raise _unexplainable(
             name,
-            f"knows one class, '{classes[0]}', so that there is nothing to explain",
+            f"has one class, '{classes[0]}', so that there is nothing to explain",
             "a model that was fitted on rows of two classes or more",
         )
     if kind not in ("", "predict") or (hasattr(estimator, "predict_proba") and not kind):

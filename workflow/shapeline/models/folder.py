@@ -135,7 +135,7 @@ def _order(source: str, model: Any, classes: list[str]) -> list[int]:
     spaced = {name.strip().casefold() for name in classes} == {label.casefold() for label in labels}
     remedy = "set the dataset's trim: true" if spaced else "rename those of the file, or id2label in config.json"
     raise ShapelineError(
-        f"models: {source} knows the classes {', '.join(labels)} and the dataset has {', '.join(classes)}; they must "
+        f"models: {source} has the classes {', '.join(labels)} and the dataset has {', '.join(classes)}; they must "
         f"be the same: {remedy}"
     )
 

@@ -124,14 +124,14 @@ def check_columns(source: str, estimator: Any, names: list[str]) -> None:
 
 def _predict(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
     if classes_of(estimator) is not None or not hasattr(estimator, "predict"):
-        raise ShapelineError(f"models: {source} is no regressor; remove the dataset's task, or fit one")
+        raise ShapelineError(f"models: {source} is not a regressor; remove the dataset's task, or fit one")
     return estimator.predict
 
 
 def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
     """predict_proba with the columns in the order of the dataset's classes."""
     if classes_of(estimator) is None:
-        raise ShapelineError(f"models: {source} is no classifier; set the dataset's task: regression, or fit one")
+        raise ShapelineError(f"models: {source} is not a classifier; set the dataset's task: regression, or fit one")
     if not hasattr(estimator, "predict_proba"):
         raise ShapelineError(
             f"models: {source} has no predict_proba; wrap its classifier in sklearn's CalibratedClassifierCV"
@@ -139,7 +139,7 @@ def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[
     own = [class_name(label) for label in estimator.classes_]
     if sorted(own) != sorted(classes):
         raise ShapelineError(
-            f"models: {source} knows the classes {', '.join(own)} and the dataset has {', '.join(classes)}; they must "
+            f"models: {source} has the classes {', '.join(own)} and the dataset has {', '.join(classes)}; they must "
             "be the same"
         )
     order = [own.index(name) for name in classes]

@@ -36,7 +36,7 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
     chosen = list(layers_by_name)[len(layers_by_name) - count :]
     drawn = {weight: fresh[weight] for layer in chosen for weight in layers_by_name[layer]}
     if all(np.array_equal(array, kept[weight]) for weight, array in drawn.items()):
-        raise ShapelineError(f"randomisation: '{name}' is built with the same weights whatever the seed; draw them")
+        raise ShapelineError(f"randomisation: '{name}' is built with the same weights for every seed; initialise them")
     made_by.set_state(classifier.module, {**kept, **drawn})
     return chosen[::-1]
 

@@ -55,7 +55,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise ShapelineError(f"models: {path} does not name its architecture; it was not written by shapeline")
     if stored.get("digest") not in (None, digest_of(arrays)):
         raise ShapelineError(
-            f"models: {path} is damaged (its arrays have another digest than it says); remove it and run again, "
+            f"models: {path} is damaged (its arrays have another digest than stated); remove it and run again, "
             "which trains the model anew"
         )
     return {

@@ -180,7 +180,7 @@ def _export(asked: argparse.Namespace) -> int:
 def _open(asked: argparse.Namespace) -> int:
     page = (clone() or Path.cwd()) / "results" / "reports" / "index.html"
     if not page.is_file():
-        raise ShapelineError(f"{page}: is not there; make it by: shapeline run")
+        raise ShapelineError(f"{page}: there is no such file; create it by: shapeline run")
     print(page)
     webbrowser.open(page.as_uri())
     return 0

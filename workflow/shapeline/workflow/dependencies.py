@@ -35,7 +35,7 @@ def workflow_root() -> Path:
     found = next((place for place in PLACES if (place / "Snakefile").is_file()), None)
     if found is None:
         raise ShapelineError(
-            f"shapeline: no Snakefile beside the package in {PACKAGE}; install it anew (pip install "
+            f"shapeline: no Snakefile beside the package in {PACKAGE}; reinstall it (pip install "
             "--force-reinstall --no-deps), "
             "or work in a clone (git clone <address of the repository>)"
         )

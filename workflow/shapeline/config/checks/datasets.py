@@ -117,7 +117,7 @@ def near_records(place: Place) -> Iterator[str]:
     keys = ("count", "texts", "label", "correct", "objects", "fewer_ok")
     yield from refuse(where, chosen, keys, "the records that near selects are all explained")
     if source and source.kind != "table":
-        yield f"{where}.near: records are selected by columns, and source '{source.name}' is no table; remove the key"
+        yield f"{where}.near: records are selected by columns; source '{source.name}' is not a table; remove the key"
     elif source and source.feature_names:
         for column in dict.fromkeys(name for values in chosen.near for name in values):
             if column not in source.feature_names:

@@ -141,7 +141,7 @@ def shards(place: Place) -> Iterator[str]:
 def texts_have_a_model(place: Place) -> Iterator[str]:
     if place.has_no_model and place.kind in TEXT_KINDS:
         yield (
-            f"{place.where}.dataset: the tokens of a text are no points, so texts are explained by a model; give model"
+            f"{place.where}.dataset: the tokens of a text are not points, so texts are explained by a model; give model"
         )
 
 

@@ -144,7 +144,7 @@ def tree(label: MethodPlace) -> Iterator[str]:
             yield f"{label.where}: partition halves a grid or a row and superpixels lie on none; use h_shap"
         return
     if entry.mode == "relative" and entry.threshold > 100:
-        yield f"{label.where}.threshold: {entry.threshold:g} is no percentile; in mode relative give 0 to 100"
+        yield f"{label.where}.threshold: {entry.threshold:g} is not a percentile; in mode relative give 0 to 100"
     if kind == "superpixel":
         yield from refuse(
             label.where, entry, ("min_size", "shifts"), "superpixels are the leaves of the tree themselves"

@@ -58,7 +58,7 @@ def weights(name: str, model: Model, config: Config) -> Iterator[str]:
         return
     if file.suffix not in (".pth", ".safetensors"):
         hint = nearest(model.weights, WEIGHTS)
-        yield f"{where}: '{model.weights}' is no .pth or .safetensors file.{hint}"
+        yield f"{where}: '{model.weights}' is not a .pth or .safetensors file.{hint}"
     elif not file.is_file():
         yield f"{where}: there is no file {file}; paths start at the repository root"
 
@@ -90,7 +90,7 @@ def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
 
 def _check_no_training(where: str, model: Model) -> Iterator[str]:
     if model.training.epochs == 0 and model.architecture and not model.weights:
-        yield f"{where}.training.epochs: with 0 nothing is trained and {model.architecture} knows nothing; give weights"
+        yield f"{where}.training.epochs: with 0 nothing is trained and {model.architecture} is untrained; give weights"
     elif model.training.epochs == 0 and model.weights in WEIGHTS:
         yield (
             f"{where}.training.epochs: with 0 the last layer stays random, for {model.weights} has other "
@@ -163,7 +163,9 @@ def not_of_rows(source: str) -> str | None:
         needed = [argument for argument, must in own_arguments(source).items() if must]
     except ShapelineError as error:
         return str(error)
-    return None if len(needed) == 1 else f"{source} is called with rows alone; it asks for {len(needed)} arguments"
+    return (
+        None if len(needed) == 1 else f"{source} is called with rows only; it has the parameter {len(needed)} arguments"
+    )
 
 
 def unit(name: str, model: Model, config: Config) -> Iterator[str]:
