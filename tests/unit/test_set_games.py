@@ -374,7 +374,7 @@ ONE = masks_of(2)
         (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1]), "groups has 1 labels for 150 examples"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, scoring="accuraci"), "Did you mean 'accuracy'?"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, untrainable="no"), "give 'raise' or 'empty'"),
-        (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1, "1", 2] * 50), "two groups are written alike"),
+        (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1, "1", 2] * 50), "two groups have the same text"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, scoring=["r2", "accuracy"], empty=[0, 0, 0]), "for 2 scores"),
         (lambda: games.FeatureSelection(BAYES, FRAME, y, FRAME.iloc[:, ::-1], y), "X_test has other columns than X"),
         (lambda: games.FeatureSelection(BAYES, X, y, X[:, :3], y), "X_test has other columns than X"),
