@@ -655,6 +655,8 @@ def test_columns_of_lists_of_arrow():
     ("inputs", "line"),
     [
         (np.ma.masked_array(np.ones((3, 2)), mask=[[0, 1], [0, 0], [0, 0]]), r"lose its mask; give inputs.filled"),
+        ({3, 1, 2}, "a set has no order; give a list, an array or a data frame of rows"),
+        (None, "it is None; give a list, an array or a data frame of rows"),
         ({"a": [1, 2], "b": [3, 4]}, r"a dict with named columns is not a data frame; give pandas.DataFrame\(inputs\)"),
     ],
 )

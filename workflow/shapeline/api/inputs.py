@@ -161,6 +161,9 @@ def read(
 
 def _plain(what: str, given: object) -> Any:
     """A data frame or Series as it is, texts as a list, anything else as an array; None stays. what: the argument."""
+    if isinstance(given, set | frozenset) or (given is None and what == "inputs"):
+        problem = "it is None" if given is None else f"a {type(given).__name__} has no order"
+        raise ShapelineError(f"explain: {what}: {problem}; give a list, an array or a data frame of rows")
     if given is None or isinstance(given, pd.DataFrame | pd.Series):
         return given
     if isinstance(given, np.ma.MaskedArray) and (what != "inputs" or list_texts(given) is None):
