@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shapeline.datasets import loading, mnist_small, preparation, registry, sources
+from shapeline.datasets import loading, preparation, registry, sources
 from shapeline.datasets import mnist as official_mnist
 from shapeline.errors import ShapelineError
 from tests.fixtures import builders, failures
@@ -120,14 +120,14 @@ def test_the_digits_that_come_with_the_package(tmp_path, monkeypatch):
     left = data.inputs[:, 0, 8:22, 6:12].mean(axis=(1, 2))
     assert left[data.labels == 0].mean() < 0.7 * left[data.labels == 1].mean()
     assert len(np.unique(data.inputs.reshape(400, -1), axis=0)) == 400
-    monkeypatch.setattr(mnist_small, "SHA256", "0" * 64)
+    monkeypatch.setattr(official_mnist, "SHEET_SHA256", "0" * 64)
     assert "missing or changed; get it again" in failure("mnist_small", {}, [], tmp_path / "out")
 
 
 @needs_real_mnist
 def test_they_are_the_official_ones():
     paths = {name: REAL / name for name in builders.MNIST_FILES}
-    official, ours = mnist_small.sheet_of(official_mnist.read(paths)), mnist_small.read({})["inputs"]
+    official, ours = official_mnist.sheet_of(official_mnist.read(paths)), official_mnist.read_small({})["inputs"]
     np.testing.assert_array_equal(official[28:56, 56:84], ours[22, 0])
     np.testing.assert_array_equal(official[-28:, -28:], ours[-1, 0])
     assert official.shape == (560, 560) and int(official.sum()) == int(ours.sum())

@@ -1,6 +1,7 @@
 """MNIST (LeCun, Cortes & Burges 1998): the four official IDX files, gzipped or not."""
 
 import gzip
+import hashlib
 import io
 import math
 import zlib
@@ -14,6 +15,14 @@ from shapeline.errors import ShapelineError
 IMAGES, LABELS = 0x00000803, 0x00000801
 SIDE, N_CLASSES = 28, 10
 LARGEST = 200_000_000  # bytes, unpacked
+
+# 400 of the digits (CC BY-SA 3.0, data/README.md), twenty a row: the first 150 threes and 150 eights for training, then
+# 50 and 50 for the test.
+SHEET = Path(__file__).with_name("mnist_small.png")
+SHEET_SHA256 = "a6ab4af1591c57cef88223385d8fdee598f549ee978b9eec74d5b35f4e964c19"
+SHOWN = (3, 8)
+PARTS = ((0, 150), (2, 50))  # split, and digits of each class
+ACROSS = 20
 
 
 def read(paths: dict[str, Path]) -> dict:
@@ -66,3 +75,33 @@ def read_idx(path: Path, magic: int) -> np.ndarray:
     if len(content) != expected:
         raise ShapelineError(f"{path}: {len(content):,} bytes, but its header promises {expected:,}; get it again.")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def read_small(paths: dict[str, Path]) -> dict:
+    """Return 400 images (n, 1, 28, 28) uint8, labels 0 (a three) and 1 (an eight), and parts; ShapelineError if
+    changed."""
+    from PIL import Image
+
+    if not SHEET.exists() or hashlib.sha256(SHEET.read_bytes()).hexdigest() != SHEET_SHA256:
+        raise ShapelineError(f"{SHEET}: it is missing or changed; get it again with this package.")
+    with Image.open(SHEET) as image:
+        sheet = np.asarray(image)
+    digits = sheet.reshape(-1, SIDE, ACROSS, SIDE).swapaxes(1, 2).reshape(-1, 1, SIDE, SIDE)
+    runs = [(part, label, count) for part, count in PARTS for label in range(len(SHOWN))]  # as sheet_of puts them
+    parts, labels, counts = zip(*runs, strict=True)
+    return {
+        "inputs": digits,
+        "labels": np.repeat(labels, counts),
+        "split": np.repeat(np.array(parts, np.uint8), counts),
+    }
+
+
+def sheet_of(records: dict) -> np.ndarray:
+    """The digits of the sheet as one image (rows of 28, 20 times 28) uint8. records: what `read` returns."""
+    chosen = [
+        np.flatnonzero((records["split"] == part) & (records["labels"] == label))[:count]
+        for part, count in PARTS
+        for label in SHOWN
+    ]
+    digits = records["inputs"][np.concatenate(chosen), 0]
+    return digits.reshape(-1, ACROSS, SIDE, SIDE).swapaxes(1, 2).reshape(-1, ACROSS * SIDE)
