@@ -83,7 +83,7 @@ def describe_missing(undecided) -> list[str]:
     for row in undecided:
         needs = re.search(r"not run: needs ([^;]+)", " ".join(row.values()))
         counts.update(re.findall(r"`[^`]+`", needs[1]) if needs else ["more instances"])
-    return [f"{what} ({count} rows)" for what, count in counts.items()]
+    return [f"{what} ({count} row{'s' * (count > 1)})" for what, count in counts.items()]
 
 
 ROWS = rows()
