@@ -623,3 +623,17 @@ def test_dollar_signs_of_names_are_drawn_as_they_are(kind):
     drawn.canvas.draw()
     texts = {text.get_text().replace("\\$", "$") for text in drawn.findobj(Text)}
     assert any("price ($) less tax ($)" in text for text in texts) or kind == "dependence"
+
+
+def test_text_shows_dates_without_midnight_and_rounding_errors_as_0():
+    days = pd.DataFrame(
+        {"day": [pd.Timestamp(2024, 2, 3), pd.Timestamp(2024, 5, 6, 7)], "x": [0.1, 0.7], "y": [0.3, 0.2]}
+    )
+
+    def sum_months(rows):
+        return 0.1 * rows["day"].dt.month.to_numpy() + (rows["x"].to_numpy() + 1e-15 * rows["y"].to_numpy())
+
+    explanation = shapeline.explain(sum_months, days, "shapley", background=days, value="prediction")
+    text = str(explanation[0])
+    assert "day = 2024-02-03 " in text and " 00:00" not in text and "day = 2024-05-06 07:00:00" in str(explanation[1])
+    assert text.split("y = 0.3")[1].split()[0] == "+0"

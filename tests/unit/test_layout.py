@@ -109,7 +109,9 @@ def test_what_may_be_either_is_refused_whatever_the_number(n):
         shapeline.explain(lambda rows: 1 / (1 + np.exp(-rows.mean((1, 2, 3)))), RNG.normal(size=(n, 4, 4)), "occlusion")
     line = str(failure.value)
     assert "inputs[:, None]" in line and "inputs[None]" in line and "\n" not in line
-    with pytest.raises(ShapelineError, match=rf"inputs have shape \({n}, 4, 4\), and the model takes them neither"):
+    with pytest.raises(
+        ShapelineError, match=rf"inputs have shape \({n}, 4, 4\), and the model takes them neither.* reshapes"
+    ):
         shapeline.explain(nn.Linear(7, 2), RNG.normal(size=(n, 4, 4)), "occlusion")
 
 

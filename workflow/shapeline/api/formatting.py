@@ -15,7 +15,7 @@ VALUES = {
     "log_probability": "log-probability",
     "expected_log_probability": "expected log-probability",
     "log_odds": "log-odds",
-    "margin": "log-odds, averaged over the background rows",
+    "margin": "margin (log-odds averaged over the background rows)",
     "prediction": "the model's prediction",
     GAME: "value of the coalition",
 }
@@ -32,7 +32,7 @@ def format_explanation(explanation) -> str:
         shown = table[:MOST]
         wide = max(map(len, shown.index))
         lines += ["", f"  {'':<{wide}}  mean |score|  mean score"]
-        for name, (size, mean) in zip(shown.index, shown.to_numpy(), strict=True):
+        for name, (size, mean) in zip(shown.index, round_noise(shown.to_numpy()), strict=True):
             lines.append(f"  {name:<{wide}}  {size:>12.4g}  {mean:>+10.4g}")
         lines += _more(len(table) - len(shown), "feature")
     else:
@@ -124,8 +124,16 @@ def format_value(value: object) -> str:
     """Return the value of a feature in at most WIDE characters."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return "missing"
+    if isinstance(value, pd.Timestamp) and value == value.normalize():
+        value = value.strftime("%Y-%m-%d")
     text = f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
     return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
+
+
+def round_noise(scores: np.ndarray) -> np.ndarray:
+    """Return the scores with 0 in the place of rounding errors: numbers below 1e-12 of the largest."""
+    sizes = np.abs(np.nan_to_num(scores))
+    return np.where(sizes < 1e-12 * sizes.max(initial=0), 0.0, scores)
 
 
 def format_title(explanation, place: int) -> str:
@@ -151,6 +159,7 @@ def find_second(explanation, place: int) -> int | None:
 
 def _one(explanation) -> list[str]:
     _, scores, half = explanation.of(0)
+    scores = round_noise(scores)
     names = label_features(explanation, 0)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MOST]
     wide = max((len(names[place]) for place in order), default=0)
@@ -164,7 +173,7 @@ def _one(explanation) -> list[str]:
 def _short(explanation, place: int) -> str:
     names, scores, _ = explanation.of(place)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:TOP]
-    top = ", ".join(f"{names[one]} {scores[one]:+.2g}" for one in order)
+    top = ", ".join(f"{names[one]} {score:+.2g}" for one, score in zip(order, round_noise(scores)[order], strict=True))
     return f"  {format_title(explanation, place)}; {top}"
 
 

@@ -67,7 +67,7 @@ def layout_of(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray | N
         raise ShapelineError(
             f"explain: inputs have shape {inputs.shape}, and the model takes them neither so nor with an axis of "
             f"channels, as inputs[:, None] or inputs[None] ({next(iter(reasons.values()))}); give the shape of "
-            "its training"
+            "its training, or a function that reshapes its inputs"
         )
     if len(inputs) > 1 and fitting[0] not in one and set(fitting) & set(one):
         singly = next(each for each in fitting if each in one)

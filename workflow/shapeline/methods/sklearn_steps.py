@@ -113,6 +113,11 @@ def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any) -> None:
     """Refuse a value that the parts of this estimator do not add up to."""
     rows = 1 if game.reference.rows is None else len(game.reference.rows)
+    if additive == "margin" and len(estimator.classes_) != 2:
+        raise unsupported(
+            f"{where}: {game.value} of {len(estimator.classes_)} classes is not a sum over the parts of a "
+            f"{type(estimator).__name__}; {OTHERS}"
+        )
     if game.value != additive and not (additive == "margin" and game.value == "log_odds" and rows == 1):
         if additive == "margin" and game.value == "log_odds":
             raise unsupported(
@@ -122,11 +127,6 @@ def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any
         raise unsupported(
             f"{where}: the parts of a {type(estimator).__name__} add up to its {additive}, not to {game.value}; "
             f"set value: {additive}, or {OTHERS}"
-        )
-    if additive == "margin" and len(estimator.classes_) != 2:
-        raise unsupported(
-            f"{where}: {game.value} of {len(estimator.classes_)} classes is not a sum over the parts of a "
-            f"{type(estimator).__name__}; {OTHERS}"
         )
 
 
@@ -145,7 +145,9 @@ def linear_shap(
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
         weights = np.asarray(getattr(model.last, "coef_", np.zeros((0, 0))), np.float64)
         if weights.size != len(owners):
-            raise unsupported(f"linear_shap: {type(model.last).__name__} has no weight for each input; {OTHERS}")
+            classes = len(getattr(model.last, "classes_", ()))
+            of = f" of {classes} classes" if classes > 2 else ""
+            raise unsupported(f"linear_shap: {type(model.last).__name__}{of} has no single weight per input; {OTHERS}")
         refuse_unless_additive("linear_shap", game, "prediction" if model.outputs is None else "margin", model.last)
         sign = 1.0 if model.outputs is None else 2.0 * outputs[:, None] - 1
         parts = sign * weights.ravel() * (rows[0] - rows[1].mean(axis=0))
