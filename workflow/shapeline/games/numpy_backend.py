@@ -39,7 +39,7 @@ class _Asked:
     absent: np.ndarray
     columns: np.ndarray | None
     forward: Callable[[np.ndarray], np.ndarray]
-    buffers: queue.SimpleQueue
+    buffers: queue.LifoQueue
     limit: int
 
 
@@ -65,7 +65,7 @@ def values(
     a, b = tile(n, K, max(1, limit // M))
     chunk = b * max(1, MASK_BYTES["cpu"] // (4 * size * b))
     threads = _threads(game)
-    buffers = queue.SimpleQueue()
+    buffers = queue.LifoQueue()  # the last used is still in the cache
     for _ in range(max(2, threads)):
         buffers.put(np.empty((a * b * M, size), absent.dtype))
     columns, forward = _columns(game.features), _forward(model, threads)
