@@ -533,6 +533,12 @@ def test_a_label_is_broken_where_it_is_wider_than_its_column(label, width, expec
     assert styling.wrapped(label, width) == expected
 
 
+@pytest.mark.parametrize("low, high, expected", [(-0.001, 0.3, "0.15 (0.00 to 0.30)"), (np.nan, np.nan, "0.15")])
+def test_a_mean_without_an_interval_stands_alone(low, high, expected):
+    row = {"mean": 0.15, "low": low, "high": high}
+    assert formatting.two_digit_interval(row) == expected
+
+
 def test_a_tile_is_drawn_where_its_frame_is():
     tiles = [score_maps.Tile(np.zeros((2, 3, 3))), score_maps.Tile(None)]
     figure = score_maps.picture_grid(["a"], ["b"], lambda _, label: tiles[label is not None])

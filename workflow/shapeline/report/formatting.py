@@ -38,8 +38,9 @@ def two_digits(value: float) -> str:
 
 
 def two_digit_interval(row: Mapping) -> str:
-    """'mean (low to high)' with two decimals."""
-    return f"{two_digits(row['mean'])} ({two_digits(row['low'])} to {two_digits(row['high'])})"
+    """Return 'mean (low to high)' with two decimals; the mean alone without an interval."""
+    mean, low, high = (two_digits(row[key]) for key in ("mean", "low", "high"))
+    return f"{mean} ({low} to {high})" if np.isfinite([row["low"], row["high"]]).all() else mean
 
 
 def aligned(value: float, largest: float) -> str:
