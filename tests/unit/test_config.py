@@ -44,7 +44,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         (
             "datasets.digits38.source",
             "own_x.py:f",
-            ["datasets.digits38.source: there is no file own_x.py; paths start at the repository root"],
+            ["datasets.digits38.source: there is no file own_x.py; paths start at the folder of the run"],
         ),
         ("datasets.digits38.source", "$NOT_SET/own_x.py:f", ["datasets.digits38.source: path", "NOT_SET is not set"]),
         ("datasets.digits38.classes", [3, 18], ["datasets.digits38", "18"]),
@@ -67,7 +67,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         (
             "models.digits_cnn",
             {"dataset": "digits38", "source": "own_y.py:f"},
-            ["models.digits_cnn.source: there is no file own_y.py; paths start at the repository root"],
+            ["models.digits_cnn.source: there is no file own_y.py; paths start at the folder of the run"],
         ),
         ("experiments.digits.budget", float("inf"), ["experiments.digits.budget", "finite number"]),
         ("experiments.digits.methods", {"exact": {"method": "shapley"}}, ["'exact' is the only method"]),

@@ -210,7 +210,7 @@ def _checked(source: str) -> Path:
     """The folder; ShapelineError where it is not there, asks for code of its own, or cannot be read here."""
     folder = expand(source)
     if not folder.is_dir():
-        raise ShapelineError(f"{folder}: there is no such folder; paths start at the repository root")
+        raise ShapelineError(f"{folder}: there is no such folder; paths start at the folder of the run")
     if not (folder / "config.json").is_file():
         raise ShapelineError(f"{folder}: has no config.json; save the model there with model.save_pretrained")
     if (folder / "adapter_config.json").is_file():

@@ -28,7 +28,9 @@ def read_own(source: str, settings: dict) -> dict:
     if settings.get("path") is not None:
         path = expand(settings["path"])
         if not path.exists():
-            raise ShapelineError(f"dataset key 'path': there is nothing at {path}; paths start at the repository root.")
+            raise ShapelineError(
+                f"dataset key 'path': there is nothing at {path}; paths start at the folder of the run."
+            )
         arguments = [str(path)]
     try:
         inspect.signature(function).bind(*arguments)
@@ -88,7 +90,7 @@ def local_files(entry: Source, folder: Path) -> dict[str, Path]:
     if entry.local:
         if not folder.exists():
             raise ShapelineError(
-                f"dataset key 'path': there is no file or folder {folder}; paths start at the repository root."
+                f"dataset key 'path': there is no file or folder {folder}; paths start at the folder of the run."
             )
         return {entry.name: folder}
     if entry.unpacked:

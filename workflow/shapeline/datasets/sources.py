@@ -77,7 +77,7 @@ def user_function(text: str) -> Callable:
         raise ShapelineError(f"source '{text}': is not understood; write a custom source as path/to/file.py:function.")
     path = expand(file)
     if not path.is_file():
-        raise ShapelineError(f"source '{text}': there is no file {path}; paths start at the repository root.")
+        raise ShapelineError(f"source '{text}': there is no file {path}; paths start at the folder of the run.")
     # The digest keeps two files of one name apart; sys.modules is where pickle and dataclasses look a module up.
     module_name = f"shapeline_own_{path.stem}_{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
     _reach_beside(text, path)

@@ -56,7 +56,7 @@ def read_prompts(path: str | os.PathLike) -> list[PromptRow]:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
-            raise ShapelineError(f"{file}: there is no such file; paths start at the repository root") from error
+            raise ShapelineError(f"{file}: there is no such file; paths start at the folder of the run") from error
         raise ShapelineError(f"{file}: cannot be read ({first_line(error)}); give a file in UTF-8") from error
     entries = _read_json if file.suffix.lower() == ".jsonl" else _read_csv
     rows = [_row(where, entry) for where, entry in entries(file, text)]

@@ -49,7 +49,7 @@ def own_arguments(reference: str) -> dict[str, bool]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError) as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
-        raise ShapelineError(f"{path}: cannot be read ({reason}); paths start at the repository root") from error
+        raise ShapelineError(f"{path}: cannot be read ({reason}); paths start at the folder of the run") from error
     functions = {node.name: node.args for node in tree.body if isinstance(node, ast.FunctionDef)}
     if name not in functions:
         hint = f".{nearest(name, functions)}" if functions else "; the file defines no function, so add it"

@@ -40,7 +40,7 @@ def read(
     """
     file = expand(path)
     if not file.is_file():
-        raise ShapelineError(f"{path}: there is no such file of scores; paths start at the repository root.")
+        raise ShapelineError(f"{path}: there is no such file of scores; paths start at the folder of the run.")
     table = _table(str(file), os.stat(file).st_mtime_ns)
     keyed = table.index.nlevels > 1
     if not keyed and dataset is not None and dataset.labels.ndim == 2:

@@ -33,7 +33,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     function = kind == "function"
     path = expand(source.rpartition(":")[0] if function else source)
     if not path.is_file():
-        raise ShapelineError(f"models: there is no file {path}; paths start at the repository root")
+        raise ShapelineError(f"models: there is no file {path}; paths start at the folder of the run")
     known = {
         "classes": list(card["classes"]),
         "columns": card.get("columns") or (None if function else _numbers(card["feature_names"])),

@@ -231,7 +231,7 @@ def reference_file(place: Place) -> Iterator[str]:
     try:
         file = references.file_of(canonical(place.experiment.reference))
         if file is not None and not file.is_file():
-            yield f"{place.where}.reference.path: there is no file {file}; paths start at the repository root"
+            yield f"{place.where}.reference.path: there is no file {file}; paths start at the folder of the run"
     except ShapelineError as error:
         yield f"{place.where}.reference.path: {error}"
 

@@ -60,7 +60,7 @@ def weights(name: str, model: Model, config: Config) -> Iterator[str]:
         hint = nearest(model.weights, WEIGHTS)
         yield f"{where}: '{model.weights}' is not a .pth or .safetensors file.{hint}"
     elif not file.is_file():
-        yield f"{where}: there is no file {file}; paths start at the repository root"
+        yield f"{where}: there is no file {file}; paths start at the folder of the run"
 
 
 def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
