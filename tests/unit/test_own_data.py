@@ -307,7 +307,7 @@ def test_a_function_of_pictures_and_of_a_regression_is_given_arrays(tmp_path):
     np.testing.assert_allclose(np.exp(model.log_probs(rows))[:, 0], rows.mean((1, 2, 3)) / 2, rtol=1e-6)
     for wrong in ("    return p\n", "    return np.stack([p, 1 - p], 1)\n"):
         model = architectures.for_dataset(function_in(tmp_path, text + wrong), card)
-        with pytest.raises(ShapelineError, match="the dataset has 3 classes; return a probability of each"):
+        with pytest.raises(ShapelineError, match="the dataset has 3 classes; return the probability of each"):
             model.log_probs(rows)
     card = {"classes": [], "input_shape": [2], "kind": "table", "feature_names": ["a", "b"], "task": "regression"}
     model = architectures.for_dataset(function_in(tmp_path, "def model(rows):\n    return 3 * rows[:, 0]\n"), card)
@@ -480,7 +480,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
         ("models.network.dataset", "remarks", "a Keras file has a vocabulary of its own"),
         ("models.network.trusted_types", ["x"], "only the types of a .skops file are checked"),
         ("models.rule.source", "examples/own/rule.py:grantd", "has no function 'grantd'. Did you mean 'granted'?"),
-        ("models.rule.source", "examples/own/halves.py:halves", "called with rows alone; it asks for 3 arguments"),
+        ("models.rule.source", "examples/own/halves.py:halves", "requires 3 arguments and is called with rows only"),
         ("models.rule.source", "examples/own/pipeline.skops", "function is of a source path/to/file.py:function"),
         ("models.rule.training", {"epochs": 0}, "models.rule.training: the model in"),
         ("models.opinions.framework", "function", "function is of a source path/to/file.py:function"),

@@ -24,7 +24,7 @@ def place(tmp_path_factory, root):
     """A folder with the example's files: a model, its processor, and images of two classes."""
     place = tmp_path_factory.mktemp("place")
     made = vision.folder(place / PATH)
-    text_files.write_folder(place / "examples/picture_folder/pictures", picture_files.folders(n=15))
+    text_files.write_folder(place / "examples/picture_folder/images", picture_files.folders(n=15))
     return place, yaml.safe_load((root / "examples/picture_folder.yaml").read_text()), *made
 
 
@@ -153,7 +153,7 @@ def edited(folder, name, **changes):
 def test_a_folder_that_does_not_fit_is_one_line_before_any_job(example, tmp_path, monkeypatch, change, said):
     monkeypatch.chdir(tmp_path)
     vision.folder(tmp_path / PATH)
-    (tmp_path / "examples/picture_folder/pictures").mkdir()
+    (tmp_path / "examples/picture_folder/images").mkdir()
     validation.load(example)
     change(tmp_path / PATH)
     with pytest.raises(ShapelineError, match=said):
@@ -163,9 +163,9 @@ def test_a_folder_that_does_not_fit_is_one_line_before_any_job(example, tmp_path
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("datasets.pictures.color", "grey", "takes images of 3 channel.s. and the dataset has 1; set .* color: rgb"),
-        ("datasets.pictures.size", [16, 20], "takes images of 16x16 pixels and the dataset has 16x20"),
-        ("datasets.pictures", {"source": "compas"}, "takes texts or images; give a dataset of that kind"),
+        ("datasets.images.color", "grey", "takes images of 3 channel.s. and the dataset has 1; set .* color: rgb"),
+        ("datasets.images.size", [16, 20], "takes images of 16x16 pixels and the dataset has 16x20"),
+        ("datasets.images", {"source": "compas"}, "takes texts or images; give a dataset of that kind"),
         ("experiments.filled.methods.deep", {"method": "deep_lift"}, "no rule for what a transformer does"),
         ("experiments.left_out.features.size", 6, r"made of whole patches of the model, of 4 x 4 .* size: 4}"),
         ("experiments.left_out.features", {"kind": "pixel"}, r"made of whole patches of the model"),
@@ -194,7 +194,7 @@ def test_what_cannot_go_together_is_one_line(example, path, value, said):
 def test_other_transformers_are_told(example, tmp_path, monkeypatch, written, said):
     monkeypatch.chdir(tmp_path)
     vision.folder(tmp_path / PATH)
-    (tmp_path / "examples/picture_folder/pictures").mkdir()
+    (tmp_path / "examples/picture_folder/images").mkdir()
     validation.load(example)
     edited(tmp_path / PATH, "config.json", **written)
     with pytest.raises(ShapelineError, match=said):

@@ -46,7 +46,7 @@ def test_a_run_begins_with_what_has_other_versions(default, tmp_path, monkeypatc
         (path,) = runs.score_files(loaded, "digits", label)
         scores.write(path, pd.DataFrame({"instance": [1]}), {"versions": {"numpy": number}})
     (line,) = messages.version_lines(loaded)
-    assert line.startswith(f"digits: scores of kernel_shap, lime were made with numpy 1.0 and {here} is here")
+    assert line.startswith(f"digits: scores of kernel_shap, lime were made with numpy 1.0 and {here} is installed")
     assert "versions: strict" in line
 
 

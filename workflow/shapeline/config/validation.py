@@ -45,7 +45,7 @@ def rename_keys(raw: dict, files: Iterable[str | Path] = ()) -> list[str]:
     """
     lines, conflicts = [], []
     contents = functools.cache(
-        lambda: [yaml.safe_load(Path(file).read_text("utf-8")) for file in files if Path(file).is_file()]
+        lambda: [yaml.safe_load(Path(file).read_text(encoding="utf-8")) for file in files if Path(file).is_file()]
     )
     for place, old, new in RENAMED_KEYS:
         for where, section in _find_sections(raw, place):

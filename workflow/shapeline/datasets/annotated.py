@@ -66,7 +66,9 @@ def read(
             sides = _sides(content)
             if annotation.sides not in (None, sides):
                 declared, stored = ("x".join(map(str, pair)) for pair in (annotation.sides, sides))
-                raise ShapelineError(f"{where}: has {stored} pixels and {annotation.where} {declared}; get it again.")
+                raise ShapelineError(
+                    f"{where}: has {stored} pixels and {annotation.where} says {declared}; get it again."
+                )
             boxes[row], odd = fitted(_near(annotation, where), sides, size, resize)
             counts.update(odd)
             resized += sides != tuple(size)

@@ -163,9 +163,9 @@ def not_of_rows(source: str) -> str | None:
         needed = [argument for argument, must in own_arguments(source).items() if must]
     except ShapelineError as error:
         return str(error)
-    return (
-        None if len(needed) == 1 else f"{source} is called with rows only; it has the parameter {len(needed)} arguments"
-    )
+    if len(needed) == 1:
+        return None
+    return f"{source} requires {len(needed)} arguments and is called with rows only; give it one required argument"
 
 
 def unit(name: str, model: Model, config: Config) -> Iterator[str]:
