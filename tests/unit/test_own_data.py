@@ -314,6 +314,13 @@ def test_a_function_of_pictures_and_of_a_regression_is_given_arrays(tmp_path):
     np.testing.assert_allclose(model.predict(np.array([[1, 2], [5, 7]])), [3, 15])
 
 
+def _own_step(rows):
+    return rows
+
+
+_own_step.__module__ = "__main__"  # as in a script
+
+
 def test_types_that_are_not_trusted_are_named(prepared, table, tmp_path):
     data = prepared()
     fitted = make_pipeline(FunctionTransformer(operator.neg), LogisticRegression()).fit(table[["rooms"]], table["sold"])
@@ -322,6 +329,9 @@ def test_types_that_are_not_trusted_are_named(prepared, table, tmp_path):
     assert "types that are not trusted: _operator.neg; list them" in str(failure.value)
     model = opened(fitted, data, tmp_path, trusted_types=["_operator.neg"])
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs)), fitted.predict_proba(table[["rooms"]]), atol=1e-9)
+    fitted.steps[0] = ("own", FunctionTransformer(_own_step))
+    with pytest.raises(ShapelineError, match=r"__main__\._own_step; .* import your own functions from a \.py file"):
+        opened(fitted, data, tmp_path)
     (tmp_path / "own.skops").write_bytes(b"no archive")
     with pytest.raises(ShapelineError, match=r"cannot be read as skops\.io\.dump writes it"):
         architectures.for_dataset({"source": str(tmp_path / "own.skops")}, data.card)

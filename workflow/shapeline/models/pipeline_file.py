@@ -94,9 +94,12 @@ def load_estimator(source: str, content: bytes, trusted: Sequence[str] = ()) -> 
     try:
         unknown = sorted({*skops.io.get_untrusted_types(data=content)} - {*TRUSTED, *trusted})
         if unknown:
+            own = (
+                "; import your own functions from a .py file" if any(n.startswith("__main__.") for n in unknown) else ""
+            )
             raise ShapelineError(
                 f"models: {source} holds types that are not trusted: {', '.join(unknown)}; list them under the model's "
-                "'trusted_types' if you know where the file is from"
+                f"'trusted_types' if you know where the file is from{own}"
             )
         return skops.io.loads(content, trusted=[*TRUSTED, *trusted])
     except (zipfile.BadZipFile, UntrustedTypesFoundException, KeyError, ValueError, TypeError, ImportError) as error:
