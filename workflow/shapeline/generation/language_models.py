@@ -51,6 +51,11 @@ class LanguageModel:
         return "position_ids" in self.inputs
 
     @property
+    def cache_input(self) -> str | None:
+        """The argument of its forward pass that takes a cache; transformers 5.24 renamed it."""
+        return next((name for name in ("cache", "past_key_values") if name in self.inputs), None)
+
+    @property
     def device(self) -> torch.device:
         """Where it takes its inputs, also of a model spread over devices."""
         return self.model.get_input_embeddings().weight.device

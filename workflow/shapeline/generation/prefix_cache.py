@@ -142,13 +142,13 @@ def _probe(language_model: LanguageModel) -> tuple[int, int, int] | None:
 
     config = language_model.model.config.get_text_config()
     devices = set((getattr(language_model.model, "hf_device_map", None) or {"": 0}).values())
-    takes = {"position_ids", "past_key_values", "attention_mask"} <= language_model.inputs
+    takes = {"position_ids", "attention_mask"} <= language_model.inputs and language_model.cache_input
     if language_model.seq2seq or not takes or getattr(config, "sliding_window", None) or len(devices) > 1:
         return None
     one, cache = np.zeros((1, 1), np.int64), DynamicCache()
     given = {"input_ids": one, "attention_mask": one + 1, "position_ids": one}
     try:
-        batches.last_logits(language_model, 1, **given, past_key_values=cache, use_cache=True)
+        batches.last_logits(language_model, 1, **given, **{language_model.cache_input: cache}, use_cache=True)
         sizes = {tuple(part.shape) for layer in cache.layers for part in (layer.keys, layer.values)}
         if len(sizes) != 1 or any(type(layer) is not DynamicLayer for layer in cache.layers):
             return None
@@ -226,8 +226,7 @@ def _evaluate(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequen
     logits = batches.last_logits(
         language_model,
         keep,
-        **{"input_ids": ids, "attention_mask": attended, "position_ids": positions},
-        past_key_values=cache,
+        **{"input_ids": ids, "attention_mask": attended, "position_ids": positions, language_model.cache_input: cache},
         use_cache=True,
     )
     if nodes[0].row is None:
