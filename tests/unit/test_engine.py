@@ -30,7 +30,6 @@ from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.models import adapters, architectures, onnx_graph, torch_export
-from shapeline.threads import run_ahead
 from tests.unit import questions
 
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.5]])
@@ -677,13 +676,12 @@ def test_the_probability_of_two_is_exact_however_sure_the_network_is():
 
 
 @pytest.mark.parametrize("threads", ["1", "2"])
-def test_a_function_that_returns_its_rows_keeps_them_while_others_are_filled(threads, monkeypatch):
+def test_a_function_that_returns_its_rows_keeps_them(threads, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
     random = np.random.default_rng(5)
     inputs, rows, masks = random.random((40, 3)), random.random((20, 3)), random.random((40, 60, 3)) < 0.5
 
     def first_cell(cells):
-        time.sleep(0.001)  # in which the next tile is filled
         return cells[:, 0]
 
     model = adapters.wrap(first_cell, "regression")
@@ -695,19 +693,3 @@ def test_a_function_that_returns_its_rows_keeps_them_while_others_are_filled(thr
     with pytest.raises(ShapelineError) as caught:
         questions.values(model, inputs, Reference(rows), np.ones((1, 3), bool), COLUMNS, "prediction", backend=backend)
     assert caught.value.instance == 7
-
-
-def test_results_of_a_thread_ahead_are_in_order_and_its_errors_are_raised(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    made = []
-
-    def invert(number):
-        made.append(number)
-        return 1 / number
-
-    results = run_ahead(invert, [4, 2, 0, 1])
-    assert next(results) == 0.25
-    assert next(results) == 0.5
-    assert 1 not in made
-    with pytest.raises(ZeroDivisionError):
-        next(results)

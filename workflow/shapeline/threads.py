@@ -31,22 +31,6 @@ def run_tasks(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> It
     return _pool(threads, os.getpid()).map(run, tasks)
 
 
-def run_ahead(run: Callable[[Any], Result], tasks: Sequence) -> Iterator[Result]:
-    """What `run` gives of each task, in their order, by a thread that is one ahead of whoever uses the results.
-
-    A task must not ask for others itself, as of `run_tasks`.
-    """
-    if min(allowed(), len(tasks)) < 2:
-        yield from map(run, tasks)
-        return
-    pool = _pool(1, os.getpid())
-    coming = pool.submit(run, tasks[0])
-    for task in tasks[1:]:
-        result, coming = coming.result(), pool.submit(run, task)
-        yield result
-    yield coming.result()
-
-
 @functools.cache
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     """Threads of this process: those of one that was forked from are not there."""

@@ -4,14 +4,14 @@ import functools
 import math
 import queue
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from shapeline.errors import MethodFailure
 from shapeline.games import calibration_search
-from shapeline.games.execution import MASK_BYTES, ExecutionBackend, rows_a_call, rows_tried, tile
+from shapeline.games.execution import KEPT_OUTPUTS, MASK_BYTES, ExecutionBackend, rows_a_call, rows_tried, tile
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.input_checks import as_array, as_cells, check_finite, given_rows, shared_reference
@@ -19,7 +19,7 @@ from shapeline.games.output_values import PREDICTION, score
 from shapeline.games.references import Reference
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
-from shapeline.threads import run_ahead, run_tasks
+from shapeline.threads import run_tasks
 
 RUN = 8  # rows of a reference from which on they are copied together
 MEASURED, FEW_ROWS = 0.03, 64  # seconds that a batch is measured for; rows that are rarely the best
@@ -27,19 +27,18 @@ MEASURED, FEW_ROWS = 0.03, 64  # seconds that a batch is measured for; rows that
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of all instances. targets (n,); full: probabilities of the inputs, where the value needs them;
-    absent: bits (M, cells) of the shared reference; columns: of a mask, by cell; forward: the function or graph;
-    buffers: of a tile's filled rows, those of the tiles that are in memory together; limit: rows of a call."""
+    """What is asked of all instances. absent: bits (M, cells) of the shared reference; columns: of a mask, by cell;
+    forward: the function or graph; buffers: of a tile's filled rows, one a thread; step: coalitions of a tile; limit:
+    rows of a call."""
 
     game: Game
     inputs: np.ndarray
     masks: np.ndarray
-    targets: np.ndarray
-    full: np.ndarray | None
     absent: np.ndarray
     columns: np.ndarray | None
     forward: Callable[[np.ndarray], np.ndarray]
-    buffers: queue.LifoQueue
+    buffers: queue.SimpleQueue
+    step: int
     limit: int
 
 
@@ -65,22 +64,28 @@ def values(
     a, b = tile(n, K, max(1, limit // M))
     chunk = b * max(1, MASK_BYTES["cpu"] // (4 * size * b))
     threads = _threads(game)
-    buffers = queue.LifoQueue()  # the last used is still in the cache
-    for _ in range(max(2, threads)):
+    blocks = [slice(start, min(start + a, n)) for start in range(0, n, a)]
+    # Where there are fewer blocks of instances than threads, these share the coalitions of a block.
+    step = chunk if len(blocks) >= threads else b * math.ceil(min(chunk, K) / b / threads)
+    threads = min(threads, len(blocks) * math.ceil(min(chunk, K) / step))
+    buffers = queue.SimpleQueue()
+    for _ in range(threads):
         buffers.put(np.empty((a * b * M, size), absent.dtype))
-    columns, forward = _columns(game.features), _forward(model, threads)
-    asked = _Asked(game, inputs, masks, targets, full, absent, columns, forward, buffers, limit)
+    forward = _forward(model, threads)
+    asked = _Asked(game, inputs, masks, absent, _columns(game.features), forward, buffers, b, limit)
     for first in range(0, K, chunk):
         last, shared = min(first + chunk, K), None  # frees those of the chunk before, which are as large
         # Masks that all instances share are expanded to input cells once, not once an instance.
         shared = _present(masks[None, first:last], asked.columns, absent.dtype) if masks.ndim == 2 else None
-        parts = [slice(start, min(start + b, last)) for start in range(first, last, b)]
-        tiles = [
-            (slice(start, min(start + a, n)), part, None if shared is None else shared[:, part.start - first :])
-            for start in range(0, n, a)
-            for part in parts
-        ]
-        for (block, part, _), made in zip(tiles, _evaluate_tiles(asked, tiles, threads), strict=True):
+
+        def run(task: tuple[slice, slice], first: int = first, shared: np.ndarray | None = shared) -> np.ndarray:
+            block, part = task
+            present = None if shared is None else shared[:, part.start - first : part.stop - first]
+            return _block(asked, block, part, present, (targets[block], None if full is None else full[block]))
+
+        parts = [slice(start, min(start + step, last)) for start in range(first, last, step)]
+        tasks = [(block, part) for block in blocks for part in parts]
+        for (block, part), made in zip(tasks, run_tasks(run, tasks, threads), strict=True):
             result[block, part] = made
             check_finite(game, made, block.start, part.start)
             if progress:
@@ -106,60 +111,52 @@ def _calls(model: Classifier) -> int:
     return 1 if model.runtime is None else model.module.shares
 
 
-def _evaluate_tiles(asked: _Asked, tiles: list[tuple], threads: int) -> Iterable[np.ndarray]:
-    """Values (instances, coalitions) of each tile: by the threads of a graph; for a function, which one thread asks,
-    another fills the rows of the next tile in the meantime."""
-    own = functools.lru_cache(1)(lambda start, stop: _absent_of(asked, slice(start, stop)))
-
-    def fill_tile(of: tuple) -> tuple:
-        return (*of[:2], *_fill_tile(asked, *of, own(of[0].start, of[0].stop)))
-
-    if asked.game.model.framework == "function":
-        return (_score_tile(asked, *filled) for filled in run_ahead(fill_tile, tiles))
-    return run_tasks(lambda of: _score_tile(asked, *fill_tile(of)), tiles, threads)
-
-
-def _absent_of(asked: _Asked, instances: slice) -> np.ndarray:
-    """Bits of the reference of some instances: those that all share (M, cells), or their own (a, 1, M, cells)."""
-    rows = asked.inputs[instances]
-    if asked.game.reference.own is None:
-        return asked.absent
-    own = as_array(asked.game.reference.own(rows), rows.dtype)
-    return _bits(own.reshape(-1, *rows.shape[1:])).reshape(len(rows), 1, len(asked.absent), -1)
-
-
-def _fill_tile(
-    asked: _Asked, instances: slice, coalitions: slice, shared: np.ndarray | None, absent: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """A buffer and the rows of a tile in it; shared: the bits of its coalitions and more, where all instances have the
-    same."""
-    game, rows = asked.game, asked.inputs[instances]
-    if shared is None:
-        present = _present(asked.masks[instances, coalitions], asked.columns, absent.dtype)
-    else:
-        present = shared[:, : coalitions.stop - coalitions.start]
-    if game.reference.given is not None:
-        given = given_rows(game, rows, asked.masks[..., coalitions, :], instances.start)
-        absent = _bits(given.reshape(-1, *rows.shape[1:])).reshape(*given.shape[:3], -1)
-    pairs = (len(rows), coalitions.stop - coalitions.start, len(asked.absent))
+def _block(
+    asked: _Asked, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple
+) -> np.ndarray:
+    """Values of some coalitions on some instances; shared: the bits of these coalitions where all have the same."""
     buffer = asked.buffers.get()
-    filled = buffer[: math.prod(pairs)]
-    if takes_columns(game):
-        fill_columns(present, _bits(rows), absent, filled.reshape(-1, pairs[2]))
-        return buffer, filled.reshape(rows.shape[1], -1).T.view(rows.dtype)
-    fill(present[:, :, None], _bits(rows)[:, None, None], absent, filled.reshape(*pairs, -1))
-    return buffer, filled.view(rows.dtype).reshape(-1, *rows.shape[1:])
-
-
-def _score_tile(asked: _Asked, instances: slice, coalitions: slice, buffer: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Values of some coalitions on some instances, from the rows that stand for them."""
-    pairs = (instances.stop - instances.start, coalitions.stop - coalitions.start, len(asked.absent))
     try:
-        outputs = _outputs(asked.game.model, asked.forward, rows, asked.limit).reshape(*pairs, -1)
-        full = None if asked.full is None else asked.full[instances]
-        return values_of(outputs, asked.targets[instances], full, asked.game.value, asked.game.model)
+        return _evaluate_tiles(asked, instances, coalitions, shared, of_block, buffer)
     finally:
-        asked.buffers.put(buffer)  # only now: a function may return a view of its rows
+        asked.buffers.put(buffer)
+
+
+def _evaluate_tiles(
+    asked: _Asked, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple, buffer: np.ndarray
+) -> np.ndarray:
+    game, rows, scored, outputs = asked.game, asked.inputs[instances], [], []
+    absent, by_column = asked.absent, takes_columns(game)
+    if game.reference.own is not None:
+        own = as_array(game.reference.own(rows), rows.dtype)
+        absent = _bits(own.reshape(-1, *rows.shape[1:])).reshape(len(rows), 1, len(absent), -1)
+    for first in range(coalitions.start, coalitions.stop, asked.step):
+        last = min(first + asked.step, coalitions.stop)
+        if shared is None:
+            present = _present(asked.masks[instances, first:last], asked.columns, absent.dtype)
+        else:
+            present = shared[:, first - coalitions.start : last - coalitions.start]
+        if game.reference.given is not None:
+            given = given_rows(game, rows, asked.masks[..., first:last, :], instances.start)
+            absent = _bits(given.reshape(-1, *rows.shape[1:])).reshape(*given.shape[:3], -1)
+        pairs = (len(rows), last - first, len(asked.absent))
+        filled = buffer[: math.prod(pairs)]
+        if by_column:
+            fill_columns(present, _bits(rows), absent, filled.reshape(-1, pairs[2]))
+            tile_rows = filled.reshape(rows.shape[1], -1).T.view(rows.dtype)
+        else:
+            fill(present[:, :, None], _bits(rows)[:, None, None], absent, filled.reshape(*pairs, -1))
+            tile_rows = filled.view(rows.dtype).reshape(-1, *rows.shape[1:])
+        outputs.append(_outputs(game.model, asked.forward, tile_rows, asked.limit).reshape(*pairs, -1))
+        # A function may give its own buffer, which its next call fills again.
+        if (
+            game.model.framework == "function"
+            or last == coalitions.stop
+            or len(outputs) * outputs[0].size > KEPT_OUTPUTS
+        ):
+            scored.append(values_of(np.concatenate(outputs, axis=1), *of_block, game.value, game.model))
+            outputs = []
+    return np.concatenate(scored, axis=1)
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, difference: float = 0.0) -> ExecutionBackend:
