@@ -212,7 +212,7 @@ def test_outside_a_clone_the_installed_workflow_runs_where_one_is(root, tmp_path
     installed.mkdir(parents=True)
     (installed / "Snakefile").touch()
     assert dependencies.workflow_root() == tmp_path / "share/shapeline"
-    assert command.main(["open"]) == 1 and "make it by: shapeline run" in capsys.readouterr().err
+    assert command.main(["open"]) == 1 and "create it by: shapeline run" in capsys.readouterr().err
 
 
 def test_a_repeated_key_is_refused_before_snakemake_reads_the_file(tmp_path, monkeypatch, capsys):
@@ -241,7 +241,7 @@ def test_init_writes_a_file_once_and_run_reads_it(root, tmp_path, monkeypatch, c
     assert command.main(["run"]) == 0
     assert f"--configfile {clone}/shapeline.yaml" in capsys.readouterr().out
     assert command.main(["init", "again.csv"]) == 1 and "remove or rename it first" in capsys.readouterr().err
-    assert command.main(["open"]) == 1 and "make it by: shapeline run" in capsys.readouterr().err
+    assert command.main(["open"]) == 1 and "create it by: shapeline run" in capsys.readouterr().err
 
 
 def model_folder(path, kind):

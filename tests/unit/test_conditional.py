@@ -158,7 +158,7 @@ def test_missing_numbers_and_pictures_are_refused():
     data[3, 1] = np.nan
     with pytest.raises(ShapelineError, match="missing numbers"):
         references.build("conditional", dataset(data), 0)
-    with pytest.raises(ShapelineError, match="no table"):
+    with pytest.raises(ShapelineError, match="not a table"):
         references.build("conditional", dataset(np.zeros((9, 1, 4, 4), np.float32)), 0)
 
 

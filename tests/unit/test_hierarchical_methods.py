@@ -412,7 +412,7 @@ SUPERPIXELS = {"kind": "superpixel", "segments": 8}
         ({"methods": {"a": {"method": "h_shap", "min_size": 9}}}, "min_size: 9 is larger than the 8x8"),
         (
             {"methods": {"a": {"method": "h_shap", "mode": "relative", "threshold": 101.0}}},
-            "threshold: 101 is no percentile",
+            "threshold: 101 is not a percentile",
         ),
         ({"methods": {"a": {"method": "h_shap", "threshold": -1.0}}}, "threshold: .*greater than or equal to 0"),
         ({"methods": {"a": {"method": "h_shap", "shifts": [[1]]}}}, r"shifts: .* \[rows, columns\]"),

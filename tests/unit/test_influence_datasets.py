@@ -298,7 +298,7 @@ def test_categories_of_a_users_own_source(tmp_path):
     assert json.loads((tmp_path / "out/card.json").read_text()) == card
     message = failure(source({"column 1": ["a", "b"]}), {}, [], tmp_path / "out")
     assert "record 2, column 'column 1' is 2.0; it has 2 categories, so its codes are 0 to 1" in message
-    assert "no column" in failure(source({"colour": ["a"]}), {}, [], tmp_path / "out")
+    assert "which is not a column" in failure(source({"colour": ["a"]}), {}, [], tmp_path / "out")
 
 
 def test_a_file_without_a_published_checksum(tmp_path, monkeypatch, caplog):

@@ -343,7 +343,7 @@ def test_what_refusals_name_works():
     ):
         found = shapeline.explain(model, X[:3], "shapley", background=X[:9], value=value)
         np.testing.assert_allclose(found.scores.sum(1), found.value_full - found.base_values, atol=1e-12)
-    with pytest.raises(ShapelineError, match=r"weighted rows, and all rows count alike here; give shap.sample"):
+    with pytest.raises(ShapelineError, match=r"weighted rows, and all rows have equal weight here; give shap.sample"):
         shapeline.explain(LogisticRegression().fit(X, Y), X[:3], background=Weighted())
     from scipy.sparse import csr_array
 

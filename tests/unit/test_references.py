@@ -83,7 +83,7 @@ def test_background_depends_on_the_seed_and_grows():
         ({"kind": "blur", "sigm": 2}, "Did you mean 'sigma'?"),
         ({"kind": "pad", "id": -1}, "0 or more"),
         ({"kind": "pad", "id": 1.5}, "1.5"),
-        ("pad", "no tokens; use zero or mean"),
+        ("pad", "not tokens; use zero or mean"),
         ("array", "None is out of range; give the path"),
     ],
 )
@@ -182,7 +182,7 @@ def test_blur_keeps_a_flat_image_and_flattens_any_other(pictures):
 
 
 def test_a_table_cannot_be_blurred():
-    assert "no images" in failure(references.build, "blur", dataset([[1.0]], [0]), 0)
+    assert "not images" in failure(references.build, "blur", dataset([[1.0]], [0]), 0)
 
 
 # ---- the user's own array
@@ -245,24 +245,24 @@ def test_wrong_files(pictures, tmp_path, monkeypatch):
 
     assert "no such file" in told("none.npy")
     (tmp_path / "text.npy").write_text("1 2 3")
-    assert "no .npy or .npz array" in told("text.npy")
+    assert "not a .npy or .npz array" in told("text.npy")
     (tmp_path / "empty.npy").write_bytes(b"")
-    assert "no .npy or .npz array" in told("empty.npy")
-    assert "no .npy or .npz array" in told("")  # a folder
+    assert "not a .npy or .npz array" in told("empty.npy")
+    assert "not a .npy or .npz array" in told("")  # a folder
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)  # a pickle is never loaded
-    assert "no .npy or .npz array" in told("objects.npy")
+    assert "not a .npy or .npz array" in told("objects.npy")
     np.savez(tmp_path / "two.npz", first=np.zeros(SHAPE), second=np.zeros(SHAPE))
     assert "2 arrays (first, second); keep one" in told("two.npz")
     noise = np.random.default_rng(0).integers(0, 9, (4, *SHAPE)) / 10
     np.savez_compressed(tmp_path / "whole.npz", noise)
     content = (tmp_path / "whole.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(content[: len(content) // 2])
-    assert "no .npy or .npz array" in told("cut.npz")
+    assert "not a .npy or .npz array" in told("cut.npz")
     for share in range(2, 9):  # bytes that no longer decode, or decode to others
         spoilt = bytearray(content)
         place = len(content) * share // 10
         spoilt[place : place + 8] = b"\xff" * 8
         (tmp_path / "spoilt.npz").write_bytes(bytes(spoilt))
-        assert "no .npy or .npz array" in told("spoilt.npz")
+        assert "not a .npy or .npz array" in told("spoilt.npz")
     monkeypatch.delenv("NOT_SET", raising=False)
     assert "NOT_SET is not set" in failure(references.build, {"kind": "array", "path": "$NOT_SET/a.npy"}, pictures, 0)

@@ -40,25 +40,24 @@ def measure(rows):
     """The standard deviation of the scores of every row."""
     return rows[["instance", "repeat"]].assign(statistic="spread", x=np.nan, value=rows["scores"].map(np.std))
 '''
-# Module -> its text, and the entry in the registry of its room.
+# Module -> its text, and the entry in the registry of its subpackage.
 ADDED = {
     "datasets/stripes": (
         STRIPES,
-        """"stripes": Source(
-        name="stripes",
-        kind="image",
-        input_shape=(1, 8, 8),
-        classes=("level", "upright"),
-        module="shapeline.datasets.stripes",
-        synthetic=True,
-        records=120,
-    ),""",
+        """[sources.stripes]
+kind = "image"
+input_shape = [1, 8, 8]
+classes = ["level", "upright"]
+module = "shapeline.datasets.stripes"
+synthetic = true
+records = 120
+""",
     ),
     "methods/coin": (COIN, '"coin": Method("coalitions", "shapeline.designs.coin:coin", Sampled, random=True),'),
     "metrics/spread": (SPREAD, '"spread": Metric("shapeline.metrics.spread:measure", "cost", {"spread": "higher"}),'),
 }
-TABLES = {"datasets": "SOURCES: dict[str, Source] = {", "methods": "METHODS = Registry(\n    {"}
-TABLES["metrics"] = "METRICS: dict[str, Metric] = {"
+TABLES = {"datasets": ("sources.toml", "[sources.digits]"), "methods": ("registry.py", "METHODS = Registry(\n    {")}
+TABLES["metrics"] = ("registry.py", "METRICS: dict[str, Metric] = {")
 RUN = {
     "run": ["striped"],
     "datasets": {"stripes": {"source": "stripes"}},
@@ -81,10 +80,11 @@ def test_a_method_a_metric_and_a_dataset_are_one_file_and_one_entry(fresh):
         room, name = module.split("/")
         folder = "designs" if room == "methods" else room  # where the functions that build designs are
         (package / folder / f"{name}.py").write_text(text)
-        registry = package / room / "registry.py"
-        table = TABLES[room]
+        file, table = TABLES[room]
+        registry = package / room / file
         assert registry.read_text().count(table) == 1
-        registry.write_text(registry.read_text().replace(table, f"{table}\n    {entry}"))
+        added = f"{entry}\n{table}" if room == "datasets" else f"{table}\n    {entry}"
+        registry.write_text(registry.read_text().replace(table, added))
     fresh.configure(RUN)
     here = {"PYTHONPATH": str(fresh.path / "workflow")}  # the copy's jobs import the copy
     fresh.snakemake("results/striped/metrics/compared.parquet", "--cores", "1", env=here)

@@ -49,14 +49,14 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except safetensors.SafetensorError as error:
         raise ShapelineError(
             f"models: {path} is damaged (not a safetensors file: {error}); remove it and run again, which trains the "
-            "model anew"
+            "model again"
         ) from error
     if not {"architecture", "classes", "sizes"} <= stored.keys():
         raise ShapelineError(f"models: {path} does not name its architecture; it was not written by shapeline")
     if stored.get("digest") not in (None, digest_of(arrays)):
         raise ShapelineError(
             f"models: {path} is damaged (its arrays have another digest than stated); remove it and run again, "
-            "which trains the model anew"
+            "which trains the model again"
         )
     return {
         "framework": stored.get("framework", "torch"),
