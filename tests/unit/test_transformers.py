@@ -133,7 +133,7 @@ def test_what_cannot_be_is_one_line(model, cut, caplog):
     )
     refused("'nonsense' is not a token", model, TEXTS, reference="nonsense", tokenizer=cut)
     refused("position 1 has no words", model, ["a film", " "], tokenizer=cut)
-    refused("no fast tokenizer", model, TEXTS, tokenizer=object())
+    refused("not a fast tokenizer", model, TEXTS, tokenizer=object())
     refused("use reference: mask or pad", model, TEXTS, "integrated_gradients", tokenizer=cut)
     refused("LayerNorm, which has no rule", model, TEXTS, "deep_lift", reference="mask", tokenizer=cut)
     with caplog.at_level(logging.WARNING):
