@@ -215,13 +215,18 @@ def _factor(matrix: np.ndarray, where: str) -> np.ndarray:
     return factor
 
 
+def diagonal(matrix: np.ndarray) -> np.ndarray:
+    """A view of the diagonal to write to, whatever the order of the matrix in memory."""
+    return np.einsum("ii->i", matrix)
+
+
 def inverse_of(factor: np.ndarray, lower: bool) -> np.ndarray:
     """The inverse of a matrix in the place of its Cholesky factor: in the order of Fortran, the other half zeros."""
     from scipy.linalg.lapack import dpotri
 
     inverse, _ = dpotri(factor, lower=lower, overwrite_c=True)
     inverse += inverse.T
-    inverse.ravel(order="K")[:: len(inverse) + 1] /= 2
+    diagonal(inverse)[:] /= 2
     return inverse
 
 
@@ -262,11 +267,11 @@ def _fit(
         matrix = rows.T @ rows
         if alone:
             matrix += weights[:d].sum() / d**2 - (weights[:d, None] + weights[:d]) / d
-            matrix.ravel()[:: d + 1] += weights[:d]
+            diagonal(matrix)[:] += weights[:d]
         if mirrored:
             matrix *= 2  # a complement's centred row is the negative of its partner's
         matrix += np.trace(matrix) / d**2
-        matrix.ravel()[:: d + 1] += ridge
+        diagonal(matrix)[:] += ridge
         inverse = inverse_of(_factor(matrix, where), lower=True)
         np.matmul(rows, inverse, out=out[alone:])
     out[alone:] *= root

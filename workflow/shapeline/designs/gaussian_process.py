@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.designs.design import Design, solve_positive
+from shapeline.designs.design import Design, diagonal, solve_positive
 from shapeline.designs.gaussian_extras import curve, terms
 from shapeline.designs.gaussian_fit import (
     FEW,
@@ -306,7 +306,7 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
     else:
         with one_thread(m**2 * (m + d)):
             matrix = correlation(pairs.rows, weights)[0]
-            matrix[np.diag_indices(m)] += rest
+            diagonal(matrix)[:] += rest
             cross = score_covariance(pairs.rows, weights)[0] + rest * rest_weights(pairs.rows)[0]
             share = solve_positive(matrix, cross, "gp_shapley").T
     share = share - share.mean(axis=0)

@@ -9,6 +9,7 @@ from shapeline.designs.design import (
     Design,
     all_coalitions,
     constrained_fit,
+    diagonal,
     log_factorial,
     one_of,
     only_feature,
@@ -177,8 +178,8 @@ def ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.nd
         if n < d and ridge > 0:
             # The dual form: K equations in place of d.
             gram = rows @ rows.T
-            gram[np.diag_indices(n)] += ridge
+            diagonal(gram)[:] += ridge
             return (solve_positive(gram, rows, "lime").T) * root
         gram = rows.T @ rows
-        gram[np.diag_indices(d)] += ridge
+        diagonal(gram)[:] += ridge
         return solve_positive(gram, rows.T * root, "lime")
