@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from shapeline.api import inputs as givens
+from shapeline.api.choice import stopping_rule
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.inputs import Inputs
 from shapeline.api.pieces import read_text_model, removal
@@ -29,7 +30,6 @@ from shapeline.games.input_checks import check_full, is_apart
 from shapeline.games.output_values import PREDICTION
 from shapeline.games.references import Reference
 from shapeline.games.whole_numbers import answers_alike, settle_reference
-from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 from shapeline.models import adapters
@@ -90,7 +90,7 @@ class Case:
         method = settings["method"]
         self._check_data(method)
         budget = budget if METHODS[method].sampled else None
-        until = StoppingRule.model_validate(budget).model_dump() if isinstance(budget, dict) else None
+        until = stopping_rule(budget)
         if not METHODS[method].sampled:
             evaluations = None
         options = Options(seed_of(self.seed, method, 0), on_error="fail")

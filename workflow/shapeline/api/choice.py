@@ -36,6 +36,11 @@ def settle_spending(
     return checked_settings(method, parameters, spend, where), spend, evaluations
 
 
+def stopping_rule(budget: float | dict | None) -> dict | None:
+    """The stopping rule that a budget is, with its defaults; None of a number."""
+    return StoppingRule.model_validate(budget).model_dump() if isinstance(budget, dict) else None
+
+
 def automatic(d: int, spent: float, exact: float) -> str:
     """The method for d features: exact where all coalitions are at most so many, else gp_shapley, and kernel_shap where
     that cannot read out as many as are spent."""

@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from shapeline.api.choice import AUTO, automatic, check_spending, checked_settings, most_for_exact, seed_by, spent_on
+from shapeline.api.choice import (
+    AUTO,
+    automatic,
+    check_spending,
+    checked_settings,
+    most_for_exact,
+    seed_by,
+    spent_on,
+    stopping_rule,
+)
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import GAME, ONE
 from shapeline.api.progress import AFTER, is_watched
@@ -19,7 +28,6 @@ from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
 from shapeline.methods import dispatch
-from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import MethodSettings, parse
 from shapeline.seeds import seed_of
@@ -131,8 +139,8 @@ def shapley_values(
         values = Values(game, names, how, tell)
         outputs = _outputs(values, n, _own(game, "output_names") if output_names is None else output_names)
         record = _attributed(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
-    tell = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
-    settings |= tell if METHODS[chosen].sampled else {}
+    limits = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
+    settings |= limits if METHODS[chosen].sampled else {}
     each = [features] * len(outputs), [names] * len(outputs)
     return Explanation(
         **vars(record), about=Metadata("array", settings, GAME, "", 1, *each, None, list(outputs), outputs)
@@ -146,7 +154,7 @@ def _parsed(
     given = None
     if METHODS[settings["method"]].sampled:
         given = spend if evaluations is None else evaluations / features.d
-        given = StoppingRule.model_validate(given).model_dump() if isinstance(given, dict) else given
+        given = stopping_rule(given) or given
     parsed = parse(settings, [given])
     parsed.size(features, parsed.spend(features, parsed.budgets[-1]), seed)  # before any evaluation
     return parsed

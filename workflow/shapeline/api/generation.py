@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.api.choice import AUTO, automatic, checked_settings
+from shapeline.api.choice import AUTO, automatic, check_spending, checked_settings, stopping_rule
 from shapeline.api.prompt_explanation import PromptExplanation
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.design import whole
@@ -17,7 +17,6 @@ from shapeline.generation import estimates, game
 from shapeline.generation.encoding import Encoder
 from shapeline.generation.game import PromptGame, Removal
 from shapeline.generation.prompts import REMOVALS, WHERE, Prompt, as_list, build_prompt
-from shapeline.methods.parameters import StoppingRule
 
 PLACEHOLDER = "..."
 EVALUATIONS = 32
@@ -138,8 +137,7 @@ def explain_generation(
       +2                  The tower is old.
       +0                  It rains.
     """
-    if evaluations is not None and budget is not None:
-        raise ShapelineError(f"{WHERE}: budget and evaluations both set the cost; give one of them.")
+    check_spending(WHERE, budget, evaluations)
     model, tokenizer = _open(model, tokenizer)
     evaluations = EVALUATIONS if evaluations is None else evaluations
     _check_choices(removal, value, evaluations, max_tokens, seed, model)
@@ -212,10 +210,10 @@ def _explain(
     built = build_prompt(prompt, context, call.features, call.template, call.chat)
     if not built.d:
         raise ShapelineError(f"{WHERE}: the prompt has no parts by features={call.features!r}; give a context.")
-    until = call.budget if isinstance(call.budget, dict) else None
-    spent = call.evaluations if call.budget is None or until else evaluations_of(call.budget, built.d)
-    settings = method_settings(call.method, call.parameters, spent, built.d, until)
-    spent = StoppingCriterion(**StoppingRule.model_validate(until).model_dump()) if until else spent
+    rule = stopping_rule(call.budget)
+    spent = call.evaluations if call.budget is None or rule else evaluations_of(call.budget, built.d)
+    settings = method_settings(call.method, call.parameters, spent, built.d, call.budget if rule else None)
+    spent = StoppingCriterion(**rule) if rule else spent
     made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
     played, answer = made(call, built, target, contrast)
     value = "function" if callable(call.value) else call.value

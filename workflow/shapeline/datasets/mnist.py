@@ -1,7 +1,6 @@
 """MNIST (LeCun, Cortes & Burges 1998): the four official IDX files, gzipped or not."""
 
 import gzip
-import hashlib
 import io
 import math
 import zlib
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shapeline.datasets.registry import file_digest
 from shapeline.errors import ShapelineError
 
 # IDX: two zero bytes, the type (8 is unsigned byte), the number of dimensions; then each size, 4 bytes, big-endian.
@@ -82,7 +82,7 @@ def read_small(paths: dict[str, Path]) -> dict:
     changed."""
     from PIL import Image
 
-    if not SHEET.exists() or hashlib.sha256(SHEET.read_bytes()).hexdigest() != SHEET_SHA256:
+    if not SHEET.exists() or file_digest(SHEET, "sha256") != SHEET_SHA256:
         raise ShapelineError(f"{SHEET}: it is missing or changed; get it again with this package.")
     with Image.open(SHEET) as image:
         sheet = np.asarray(image)

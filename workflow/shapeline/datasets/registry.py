@@ -150,10 +150,10 @@ def file_digest(path: Path, algorithm: str) -> str:
 
 def _list_sources() -> tuple[dict[str, Source], dict[str, RemoteFile]]:
     """The sources and the weights of `sources.toml` beside this module, by name."""
-    told = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
-    weights = {name: RemoteFile(**_freeze(file)) for name, file in told["weights"].items()}
+    declared = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
+    weights = {name: RemoteFile(**_freeze(file)) for name, file in declared["weights"].items()}
     sources = {}
-    for name, entry in told["sources"].items():
+    for name, entry in declared["sources"].items():
         files = tuple(RemoteFile(**_freeze(file)) for file in entry.pop("files", ()))
         groups = _freeze(entry.pop("groups", {}))
         sources[name] = Source(name=name, files=files, groups=groups, **_freeze(entry))
