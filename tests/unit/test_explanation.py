@@ -637,3 +637,14 @@ def test_text_shows_dates_without_midnight_and_rounding_errors_as_0():
     text = str(explanation[0])
     assert "day = 2024-02-03 " in text and " 00:00" not in text and "day = 2024-05-06 07:00:00" in str(explanation[1])
     assert text.split("y = 0.3")[1].split()[0] == "+0"
+
+
+@pytest.mark.parametrize(
+    ("value", "named"), [("probability", "prediction 0.8"), ("log_odds", "log-odds 1.386"), ("margin", "margin 1.386")]
+)
+def test_a_title_names_the_explained_value(value, named):
+    rows = np.array([[0.8, 0.2], [0.5, 0.5]])
+    explained = shapeline.explain(
+        lambda rows: rows[:, :2] / rows[:, :2].sum(1, keepdims=True), rows[:1], background=rows[1:], value=value
+    )
+    assert f"instance 0: {named} of class 0" in str(explained)

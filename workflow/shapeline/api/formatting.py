@@ -144,7 +144,8 @@ def format_title(explanation, place: int) -> str:
         return f"{target} {full:.4g}, base value {empty:.4g} (no players)"
     named = target if target.startswith("class ") else f"class {target}"
     of = "" if explanation.about.value == "prediction" else f" of {named}"
-    return f"instance {name_rows(explanation)[place]}: prediction {full:.4g}{of}, base value {empty:.4g}"
+    value = VALUES.get(explanation.about.value, "").partition(" (")[0] if of else ""
+    return f"instance {name_rows(explanation)[place]}: {value or 'prediction'} {full:.4g}{of}, base value {empty:.4g}"
 
 
 def find_second(explanation, place: int) -> int | None:
