@@ -1,9 +1,13 @@
 """Figures of the page of a game."""
 
+import re
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 
 from shapeline.report.figures import games
+from shapeline.report.sections import game
 from shapeline.report.styling import styles
 
 ENTRIES = {name: {"method": "gp_shapley", "is_control": False} for name in ("a", "b")}
@@ -24,3 +28,20 @@ def test_convergence_draws_what_is_known():
     assert [line.get_label() for line in axes.lines] == ["a, predicted", "b, actual"]
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), [0.4, 0.2])
     assert games.convergence(frame.assign(predicted=np.nan, actual=np.nan), styles(ENTRIES), "nats") is None
+
+
+def test_cost_counts_the_evaluations_of_a_game_once_for_all_its_outputs():
+    """Two games, of 3 players with two outputs and of 5 players: 8 and 32 evaluations in 4 and 6 seconds."""
+    instances = pd.DataFrame({"instance": [0, 1, 2], "row": [0, 0, 1], "players": [list("abc")] * 2 + [list("abcde")]})
+    frame = pd.DataFrame(
+        {
+            "instance": [0, 1, 2],
+            "evaluations": [8, 8, 32],
+            "seconds": [2.0, 2.0, 7.0],
+            "status": "ok",
+            "details": ['{"evaluation_seconds": 2.0}', '{"evaluation_seconds": 2.0}', '{"evaluation_seconds": 6.0}'],
+        }
+    )
+    shown = str(game.cost_section(SimpleNamespace(instances=instances, scores={"exact": frame})).data)
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", shown)
+    assert cells == ["exact", "40", "5", "10", "0.250", "1", "100 %"]

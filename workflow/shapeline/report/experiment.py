@@ -280,6 +280,13 @@ def spent(frame: pd.DataFrame) -> int:
     return int(sum(own[place] if union is None else union for place, union in enumerate(noted)))
 
 
+def count_evaluations(results: Results, frame: pd.DataFrame) -> int:
+    """Return the evaluations of a method's rows; the outputs of a game share theirs, which count once."""
+    if "players" in results.instances:
+        frame = frame[frame["instance"].isin(results.instances.drop_duplicates("row")["instance"])]
+    return spent(frame)
+
+
 def evaluations(results: Results, instance: int | None = None) -> pd.Series:
     """Model evaluations per instance and repeat, by label: median of the rows that did not fail, mean of those that end
     when they are good enough; NaN where scores made elsewhere do not say. instance: of this one alone."""

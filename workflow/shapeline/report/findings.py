@@ -8,6 +8,7 @@ import pandas as pd
 
 from shapeline.report.experiment import (
     Results,
+    count_evaluations,
     count_failures,
     evaluations,
     evaluations_at_budgets,
@@ -16,7 +17,6 @@ from shapeline.report.experiment import (
     other_data,
     remember,
     scalars,
-    spent,
 )
 from shapeline.report.formatting import format_count, interval, number, share
 from shapeline.statistics import paired
@@ -44,7 +44,7 @@ def headline(results: Results) -> dict:
         if best is None or control is None
         else difference(results, "log_odds", "deletion_auc", control, best),
         "error": None if sampled is None else _error(results, sampled),
-        "evaluations": sum(spent(frame) for frame in results.scores.values()),
+        "evaluations": sum(count_evaluations(results, frame) for frame in results.scores.values()),
         "rows": int(sum(len(frame) for frame in results.scores.values())),
         "failures": count_failures(results),
     }

@@ -12,12 +12,12 @@ from shapeline.report.experiment import (
     DIRECTIONS,
     Results,
     ceiling,
+    count_evaluations,
     evaluations,
     flagged_and_failed,
     good,
     part_sizes,
     scalars,
-    spent,
     stopping,
 )
 from shapeline.report.formatting import format_lists, interval, merged, number, plain, share
@@ -76,7 +76,7 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
         "should be 0": "yes" if promised else "no",
         "zero scores": share(np.mean(np.concatenate([rows.ravel() for rows in values]) == 0)) if values else "–",
         "ties at top-20 %": share(np.mean(np.concatenate([ties(rows) for rows in values]))) if values else "–",
-        "evaluations, total": number(spent(frame)),
+        "evaluations, total": number(count_evaluations(results, frame)),
     }
 
 
@@ -270,6 +270,14 @@ def dataset_facts(card: Mapping) -> pd.DataFrame:
     )
 
 
+def _format_d(results: Results) -> str:
+    """Return the number of features; the smallest and the largest where instances differ."""
+    if results.features is not None:
+        return f"{results.d:,}"
+    lengths = {len(row) for frame in results.scores.values() for row in frame["scores"] if row is not None}
+    return f"{min(lengths):,} to {max(lengths):,}" if len(lengths) > 1 else f"{results.d:,}"
+
+
 def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the provenance of the scores: what all score files share, and a row per method."""
     every = [entry for files in results.metadata.values() for entry in files]
@@ -277,7 +285,7 @@ def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
     shared = {key.replace("_", " "): "; ".join(sorted({plain(entry.get(key)) for entry in every})) for key in keys}
     shared["versions"] = merged(entry.get("versions") for entry in every)  # each label's are what its jobs imported
-    kind = {"features": f"{plain(results.settings['features'])}, d = {results.d}"}
+    kind = {"features": f"{plain(results.settings['features'])}, d = {_format_d(results)}"}
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {
             "method": label,

@@ -53,7 +53,7 @@ def header(results: Results) -> HTML:
         "players": number(max(map(len, results.instances["players"]))),
         "outputs": number(len(results.instances)),
         "methods compared": number(len(results.labels)),
-        "evaluations": number(sum(experiment.spent(frame) for frame in results.scores.values())),
+        "evaluations": number(sum(experiment.count_evaluations(results, frame) for frame in results.scores.values())),
         "seconds of evaluations": number(_evaluation_seconds(results).sum()),
         "failed rows": number(experiment.count_failures(results)),
     }
@@ -256,17 +256,18 @@ def _evaluation_seconds(results: Results) -> pd.Series:
 
 
 def cost_section(results: Results) -> HTML:
-    """Return evaluations and seconds of each method."""
+    """Return evaluations and seconds of each method, over all games."""
     seconds = _evaluation_seconds(results)
+    players = results.instances.drop_duplicates("row")["players"].map(len).sum()
     rows = []
     for label, frame in results.scores.items():
-        spent = experiment.spent(good(frame)) / max(1, len(results.instances))
+        spent = experiment.count_evaluations(results, good(frame))
         whole = frame["seconds"].sum()
         rows.append(
             {
                 "method": label,
                 "evaluations": number(spent),
-                "multiple of players": number(spent / results.d) if results.d else "–",
+                "multiple of players": number(spent / max(1, players)),
                 "seconds of evaluations": number(seconds[label]),
                 "seconds per evaluation": number(seconds[label] / spent) if spent else "–",
                 "seconds of the estimator": number(max(0.0, whole - seconds[label])),
@@ -274,7 +275,7 @@ def cost_section(results: Results) -> HTML:
             }
         )
     text = (
-        "Evaluations of all repeats and intermediate budgets together. Seconds of evaluations are those that the "
+        "Evaluations of all games, repeats and intermediate budgets. Seconds of evaluations are those that the "
         "evaluations took when they were made, one after another; a coalition that several methods use is evaluated "
         "once and counts for each."
     )
