@@ -80,7 +80,7 @@ def test_the_method_is_that_of_the_first_recommendation_else_no_control(results)
 def test_words_have_means_over_texts():
     rows = pd.DataFrame({"instance": [0, 1, 2, 3], "prediction": [1, 1, 1, 0], "label": [1, 1, 1, 0]})
     rows["words"] = [["Good", "film", "good"], ["good", "plot"], ["good", "film"], ["bad", "film"]]
-    values = [[1.0, 0.5, 3.0], [4.0, 1.0], [6.0, 0.5], [2.0, 0.1]]
+    values = [[3.0, 0.5, 4.0], [4.0, 1.0], [4.5, 0.5], [2.0, 0.1]]
     frame = pd.DataFrame({"instance": range(4), "scores": values, "status": "ok", "repeat": 0, "budget": 4.0})
     card = {"kind": "text", "classes": ["negative", "positive"]}
     made = experiment.Results(
@@ -88,8 +88,14 @@ def test_words_have_means_over_texts():
         {}, {}, {}, {},
     )  # fmt: skip
     found = importance.mean_words(made, "a").set_index(["group", "word"])
-    good = found.loc["positive", "good"]  # 2, 4 and 6: the mean of a text counts once
+    good = found.loc["positive", "good"]  # 3.5, 4 and 4.5: the mean of a text counts once
     assert good["mean"] == pytest.approx(4) and good["texts"] == 3
-    assert good["high"] - good["mean"] == pytest.approx(stats.t.ppf(0.975, 2) * 2 / np.sqrt(3))
+    assert good["high"] - good["mean"] == pytest.approx(stats.t.ppf(0.975, 2) * 0.5 / np.sqrt(3))
     assert next(iter(found.index)) == ("positive", "good")
     assert "“good” for positive 4" in importance.top_features(made, "a")
+    frame["scores"] = [[-9.0, 0.5, 3.0], [4.0, 1.0], [6.0, -0.5], [2.0, 0.1]]  # of good -3, 4 and 6
+    unsure = dataclasses.replace(made, experiment="unsure", scores={"a": frame.copy()})
+    assert (
+        importance.top_features(unsure, "a")
+        == "No word's mean score by a has a 95 % interval above 0; explain more texts."
+    )

@@ -52,7 +52,10 @@ def top_features(results: Results, label: str | None) -> str:
         return ""
     if results.dataset_card["kind"] == "text":
         words = mean_words(results, label)
-        named = [f"“{row.word}” for {row.group} {interval(row._asdict())}" for row in words.head(NAMED).itertuples()]
+        above = words[words["low"] > 0].head(NAMED)
+        if len(words) and above.empty:
+            return f"No word's mean score by {label} has a 95 % interval above 0; explain more texts."
+        named = [f"“{row.word}” for {row.group} {interval(row._asdict())}" for row in above.itertuples()]
         what = "Most important words"
     else:
         names, scores = sort_by_size(results, label)
