@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from shapeline import seeds
 from shapeline.errors import ShapelineError
@@ -357,3 +357,13 @@ def test_the_committed_notebook_is_bare_and_short():
     assert [cell.metadata.get("tags") for cell in code].count(["parameters"]) == 1
     named = re.findall(r"^(\w+) =", code[0].source, re.M)
     assert sorted(named) == sorted(inspect.signature(experiment.Parameters).parameters)
+
+
+def test_a_heading_without_content_is_left_out():
+    def shows(html: str):
+        return new_code_cell(outputs=[new_output("display_data", {"text/html": html, "text/plain": "HTML()"})])
+
+    empty = [new_markdown_cell("## Comparison"), shows(""), new_code_cell()]
+    filled = [new_markdown_cell("## Cost"), shows(""), shows("<p>12 evaluations</p>")]
+    body = rendering._body(new_notebook(cells=[*empty, *filled, new_markdown_cell("## Last\n\nwith its text")]))
+    assert "Comparison" not in body and re.findall(r"<h2[^>]*>(.*?)</h2>", body) == ["Cost", "Last"]

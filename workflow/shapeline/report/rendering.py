@@ -172,6 +172,23 @@ def _tidy(node, notebook: Path, metadata: dict) -> None:
         cell.metadata.pop("execution", None)
 
 
+def _drop_empty_sections(cells: list) -> list:
+    """Return the cells without the headings below which no cell shows anything."""
+    shown, filled = [], False
+    for cell in reversed(cells):
+        if cell.cell_type == "markdown" and cell.source.startswith("## ") and "\n" not in cell.source.strip():
+            if filled:
+                shown.append(cell)
+            filled = False
+            continue
+        shown.append(cell)
+        filled |= cell.cell_type == "markdown" or any(
+            "".join(output.get("data", {}).get("text/html", "something else")).strip()
+            for output in cell.get("outputs", ())
+        )
+    return shown[::-1]
+
+
 def _body(node) -> str:
     """The outputs and texts of the cells as HTML: no code, no prompts, no warnings, nothing from a network."""
     shown = copy.deepcopy(node)
@@ -179,6 +196,8 @@ def _body(node) -> str:
     for cell in shown.cells:
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    shown.cells = _drop_empty_sections(shown.cells)
+    for cell in shown.cells:
         for output in cell.get("outputs", ()):
             if "text/html" in output.get("data", {}):  # put back below: HTML of megabytes is not read as HTML again
                 pages.append("".join(output.data["text/html"]))
