@@ -1,11 +1,11 @@
-"""Error of the Gaussian process beside KernelSHAP at equal evaluations, whether its intervals hold, and what it costs.
+"""Error, coverage and cost of `gp_shapley` and `kernel_shap` at equal evaluations.
 
-    python -m benchmarks.accuracy [--quick] [--games NAME ...] [--instances N] [--draws N]
+    python -m benchmarks.accuracy [--quick] [--games NAME ...] [--instances N] [--samples N]
 
-One line for a game and a budget: KernelSHAP's RMSE to the exact values; the ratio to it of gp_shapley (relevances
-learned) with a 95 % bootstrap interval over instances, of its cheap form and of sample_shapley; the coverage of
-nominal 95 % intervals and the predicted over the actual RMSE, of gp_shapley and of kernel_shap; milliseconds an
-instance of the read-out. Then the geometric mean of the ratios over games, by budget.
+A line per game and budget has the RMSE of kernel_shap to the exact values; the ratio to it of gp_shapley (with a 95 %
+bootstrap interval over instances), of its cheap form and of sample_shapley; the coverage of 95 % intervals and the
+predicted over the actual RMSE of gp_shapley and kernel_shap; and the milliseconds per instance of the estimators. Last
+come the geometric means of the ratios over games, per budget.
 """
 
 import time
@@ -125,7 +125,7 @@ def line(played: Game, times: int, draws: int) -> tuple[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     options = parser(__doc__, tuple(MAKERS))
-    options.add_argument("--quick", action="store_true", help="4 instances, 2 draws, up to 8d")
+    options.add_argument("--quick", action="store_true", help="4 instances, 2 samples, up to 8 d")
     options.add_argument("--budgets", nargs="+", type=int, default=None, help="multiples of d")
     asked = options.parse_args(arguments)
     instances, draws = asked.instances or (4 if asked.quick else 20), asked.draws or (2 if asked.quick else 10)

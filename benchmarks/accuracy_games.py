@@ -315,5 +315,5 @@ def parser(
     options = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(games))
     options.add_argument("--instances", type=int, default=instances)
-    options.add_argument("--draws", type=int, default=draws)
+    options.add_argument("--samples", metavar="N", dest="draws", type=int, default=draws, help="per instance")
     return options

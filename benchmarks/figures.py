@@ -1,4 +1,10 @@
-"""The figures of the benchmark: how near to the model's own rate, how far ahead of the peers, and how cost grows."""
+"""The figures of the benchmark: share of the model's own rate, ratios to other libraries, growth of cost, prompts.
+
+`python -m benchmarks.figures` draws docs/images/prompt_errors.png from the CSV file beside it, which holds the numbers
+of `benchmarks.generation_accuracy --report`.
+"""
+
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -105,3 +111,36 @@ def growth(points: pd.DataFrame) -> Figure:
         for axis in axes[len(panels) :]:
             axis.remove()
         return figure
+
+
+def prompt_errors(table: pd.DataFrame) -> Figure:
+    """Error of each method against the number of evaluations, a panel per set of prompts."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH * 0.9, 4.2), layout="constrained")
+        panels = list(table.groupby("task", sort=False))
+        names = list(table["method"].unique())
+        styles = styling.styles({name: {"is_control": name in ("leave_one_out", "random")} for name in names})
+        for axis, (task, part) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+            budgets = sorted(part["evaluations"].dropna().astype(int).unique())
+            for name, rows in part.groupby("method", sort=False):
+                style, rows = styles[name], rows.set_index("evaluations")
+                if rows.index.hasnans:  # a method of fixed cost: the same error at every number of evaluations
+                    rows = pd.concat([rows] * len(budgets)).set_axis(budgets)
+                axis.plot(
+                    *(rows.index, rows["rmse"]),
+                    **{"color": style.colour, "marker": style.marker, "linestyle": style.line, "markersize": 5},
+                    **{"markerfacecolor": style.face, "linewidth": style.width, "label": name},
+                )
+                axis.fill_between(rows.index, rows["low"], rows["high"], color=style.colour, alpha=0.15, linewidth=0)
+            axis.set(title=task, xlabel="evaluations per prompt", xscale="log", yscale="log")
+            axis.set_xticks(budgets, [str(budget) for budget in budgets])
+            axis.xaxis.set_minor_locator(NullLocator())
+            axis.yaxis.set_major_formatter(lambda number, _: f"{number:g}")
+        figure.axes[0].set_ylabel("RMSE to the exact values (nats)")
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        return figure
+
+
+if __name__ == "__main__":
+    image = Path("docs/images/prompt_errors.png")
+    prompt_errors(pd.read_csv(image.with_suffix(".csv"))).savefig(image, dpi=110)

@@ -1,6 +1,6 @@
 """gp_shapley on games of many kinds: its error beside rivals, and whether its intervals hold.
 
-    python -m benchmarks.kinds FOLDER [--draws N] [--budgets 4 8 16 32] [--rivals [ENVIRONMENT]]
+    python -m benchmarks.kinds FOLDER [--samples N] [--budgets 4 8 16 32] [--rivals [ENVIRONMENT]]
 
 FOLDER: complete games as .npz files of shapiq, one folder per kind. If it does not exist, games of eight kinds are made
 from the data sets of scikit-learn (some minutes). A line per kind and budget: RMSE of gp_shapley over that of
@@ -189,7 +189,7 @@ def main() -> None:
     """Print the table, and the geometric mean and the worst of its cells by budget."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--draws", type=int, default=4, help="samples per game")
+    parser.add_argument("--samples", metavar="N", dest="draws", type=int, default=4, help="samples per game")
     parser.add_argument("--budgets", type=int, nargs="+", default=[4, 8, 16, 32], help="multiples of d")
     rivals.add_option(parser)
     given = parser.parse_args()

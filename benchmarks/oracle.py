@@ -1,10 +1,10 @@
-"""What an estimator could gain that knew a game's interactions by their orders and features, but not one by one.
+"""The error of a Gaussian process whose prior is fitted to the true interactions: a bound on other priors.
 
-    python -m benchmarks.oracle [--games NAME ...] [--instances N] [--draws N]
+    python -m benchmarks.oracle [--games NAME ...] [--instances N] [--samples N]
 
-The Gaussian process of `gp_shapley` with variances that nobody has: exp(a_order + sum of b_i over the features of an
-interaction, + c times its neighbours) fitted to the squares of the game's true interactions. One line for a game and a
-budget: RMSE of gp_shapley, and of this oracle, as shares of kernel_shap's at the same evaluations.
+Its prior variances are exp(a_order + sum of b_i over the features of an interaction, + c times its neighbours), fitted
+to the squares of the game's true interactions. A line per game and budget has the RMSE of gp_shapley and of this
+oracle as ratios to that of kernel_shap at the same evaluations.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""Whether the intervals of pairs hold, of interactions by a Gaussian process and along orders, against all coalitions.
+"""Coverage of the intervals of pairs of features by `gp_interactions` and `sample_interactions`.
 
-    python -m benchmarks.pairs [--games NAME ...] [--instances N] [--draws N] [--index k_sii|fsii]
+    python -m benchmarks.pairs [--games NAME ...] [--instances N] [--samples N] [--index k_sii|fsii]
 
-Of each game and budget: coverage of nominal 95 % intervals and predicted over actual RMSE, of the pairs of
-`gp_interactions` and of its own parts by k-SII, then of the pairs of `sample_interactions` where the budget is enough.
+A line per game and budget has the coverage of 95 % intervals and the predicted over the actual RMSE of the pairs and
+main effects of `gp_interactions` (k-SII), then of the pairs of `sample_interactions` where the budget suffices.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Our estimators on the stored games of PolySHAP (ICLR 2026), beside the mean squared errors that it publishes.
 
-    python -m benchmarks.published FOLDER [--draws N] [--games N] [--largest EVALUATIONS] [--rivals [ENVIRONMENT]]
+    python -m benchmarks.published FOLDER [--samples N] [--games N] [--largest EVALUATIONS] [--rivals [ENVIRONMENT]]
 
 FOLDER: `published_mse.csv`, and the games as .npz files of shapiq in any folders below it. A line per family of games
 and published budget: the mean squared error (mean over features, then games) of RegressionMSR, of the best and of
@@ -145,7 +145,7 @@ def main() -> None:
     """Print the table and its geometric means."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--draws", type=int, default=1, help="samples per game")
+    parser.add_argument("--samples", metavar="N", dest="draws", type=int, default=1, help="samples per game")
     parser.add_argument("--games", type=int, default=30, help="games per family, at most")
     parser.add_argument("--largest", type=int, default=2**14, help="evaluations, at most")
     rivals.add_option(parser)

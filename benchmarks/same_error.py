@@ -1,12 +1,12 @@
-"""Seconds to the same error: ours beside shap's KernelExplainer, and of ours the one beside the other.
+"""Seconds to the same error: `gp_shapley`, `kernel_shap` and shap's KernelExplainer.
 
-    python -m benchmarks.same_error [--games NAME ...] [--instances N] [--draws N]
+    python -m benchmarks.same_error [--games NAME ...] [--instances N] [--samples N]
 
-For each game and budget of the other: the least budget (a multiple of d) by which ours errs as little, and how many
-times as fast it is there, where an evaluation takes no time, 0.1 and 1 ms; then the geometric means, last of what a
-reader gets who takes the faster of ours. What is beside the model is measured (processor time of one thread, values
-looked up in a table): of ours the read-out, for draws come from a pool that instances share, of KernelExplainer all
-that it does. The model's part is evaluations times its cost. Needs shap (pip install 'shapeline[peers]').
+A line per game and budget of the second method has the least budget (a multiple of d) at which the first method has as
+small an error, and the speed-up there if an evaluation takes no time, 0.1 ms and 1 ms; then the geometric means, and
+last those of the faster of our methods. Time beside the model is measured (processor time of one thread, values looked
+up in a table): for our methods the estimator, because designs come from a pool that instances share, for
+KernelExplainer everything. The model's time is evaluations times its cost. Needs shap (pip install 'shapeline[peers]').
 """
 
 import time

@@ -1,10 +1,11 @@
-"""Explanations of `gp_shapley` that end when their predicted error is small enough: do their intervals hold then?
+"""Coverage of the intervals of `gp_shapley` under adaptive stopping.
 
-    python -m benchmarks.stopping [--games NAME ...] [--instances N] [--draws N]
+    python -m benchmarks.stopping [--games NAME ...] [--instances N] [--samples N]
 
-Each game is stopped at three targets, the median errors predicted at 6, 10 and 19 d. Behind a game and a target:
-coverage of nominal 95 % intervals, predicted over actual RMSE and evaluations spent (multiples of d), first where a
-round's own prediction decides, then as rounds are used; the former two of explanations that met the target in time.
+Each game is stopped at three targets: the median errors predicted at 6, 10 and 19 d. A line per game and target has the
+coverage of 95 % intervals, the predicted over the actual RMSE, and the evaluations (multiples of d), first where a
+single round's prediction decides, then by the rule of the package. Coverage and RMSE are of explanations that met the
+target.
 """
 
 from collections.abc import Sequence
