@@ -41,8 +41,8 @@ PANELS = (
 LOOKS = {HOLDS: ("o", FIRST), FAILS: ("X", SECOND), UNDECIDED: ("D", QUIET)}
 LARGEST, LARGEST_OF_ALL = 100_000, 1_000_000  # bytes of a figure, and of all
 ANCHOR, LEFT = '\n<a id="{}"></a>\n', "\n## Not among these\n\n"
-COMMANDS = {"config.yaml": "snakemake {} --cores 2"}
-COMMAND = "snakemake {} --cores 8 --configfile {}"
+ROW = re.compile(r"^\| (?:\[`\w+`\]\(#(\w+)\)|`(\w+)`: ).*$", re.M)
+DEFAULT = "config.yaml"
 SHOWN = re.compile(
     r'<svg role="img" aria-label="([^"]*)"[^>]*>(?:<desc>(.*?)</desc>)?<metadata>(.*?)</metadata>.*?</svg></div>'
     r"(?:<figcaption>(.*?)</figcaption>)?",
@@ -53,9 +53,10 @@ HEAD = """# Gallery
 
 <!-- Made by `python -m tools.gallery FOLDER...`, of folders with pages (results/reports); do not edit. -->
 
-Finished runs with the command, cost, figure and recommended method of each. Seconds are of the methods alone, on the
-machine of the run. [The claims of the papers](papers.md) explains the verdicts; [claims.csv](images/claims.csv) has
-every claim with its result. "100 of 200" instances: a second file set `experiments: {NAME: {instances: {count: 100}}}`.
+Finished runs with cost and recommended method; those with means against cost have a figure below. `snakemake RUN
+--cores 8` computes one, with `--configfile FILE` where the table names a file. Seconds are of the methods alone, on the
+machine of the run. "100 of 200" instances: a second file set `experiments: {RUN: {instances: {count: 100}}}`. [The
+claims of the papers](papers.md) explains the verdicts; [claims.csv](images/claims.csv) has every claim with its result.
 
 """
 
@@ -192,42 +193,35 @@ def configured() -> dict[str, tuple[str, dict]]:
     return found
 
 
-def command(name: str, file: str) -> str:
-    return COMMANDS.get(file, COMMAND).format(name, file)
-
-
 def document(entries: dict[str, tuple[str, str]], known: dict[str, tuple[str, dict]]) -> str:
     """The gallery as Markdown, of the row and the section of each run."""
-    rows = ["| run | explained | cost | recommended by the first criterion | claims |", "|---|---|---|---|---|"]
-    table = "\n".join([*rows, *(row for row, _ in entries.values())])
+    head = "| run | explained | cost | recommended by the first criterion (cost per instance) | claims |"
+    table = "\n".join([head, "|---|---|---|---|---|", *(row for row, _ in entries.values())])
     return "".join(
         [HEAD, table, "\n", *(section for _, section in entries.values()), *_list_missing(known, set(entries))]
     )
 
 
 def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[str, str]:
-    """Return the row and the section of a run; drawn: whether it has an image."""
-    row = (
-        f"| [`{page.name}`](#{page.name}) | {_describe_instances(page, known)} | {_cost(page)} | "
-        f"{_cell(_short(page))} "
-        f"| {_verdicts(page)} |"
-    )
-    file = known.get(page.name, ("", {}))[0]
-    parts = [f"{ANCHOR.format(page.name)}\n## {_cell(page.title)}\n\n"]
-    parts.append(f"`{command(page.name, file)}`\n" if file else "Its model and data are not in the repository.\n")
-    if drawn:
-        link = FIGURES.relative_to(PAGE.parent) / f"{page.name}.png"
-        parts.append(f"\n![{page.name}: means with 95 % intervals]({link})\n")
-    return row, "".join(parts)
+    """Return the row of a run, and its section if it has an image (drawn)."""
+    file = known.get(page.name, ("a file outside the repository", {}))[0]
+    first = [f"[`{page.name}`](#{page.name})" if drawn else f"`{page.name}`: {_cell(page.title)}"]
+    first += [f"`{file}`" if page.name in known else file] * (file != DEFAULT)
+    cells = (", ".join(first), _describe_instances(page, known), _cost(page), _cell(_short(page)), _verdicts(page))
+    row = f"| {' | '.join(cells)} |"
+    if not drawn:
+        return row, ""
+    link = FIGURES.relative_to(PAGE.parent) / f"{page.name}.png"
+    image = f"![{page.name}: means with 95 % intervals]({link})"
+    return row, f"{ANCHOR.format(page.name)}\n## {_cell(page.title)}\n\n{image}\n"
 
 
 def read_entries() -> dict[str, tuple[str, str]]:
     """The entries of the gallery that is there."""
     text = PAGE.read_text(encoding="utf-8").partition(LEFT)[0] if PAGE.exists() else ""
-    rows = {found[1]: found[0] for found in re.finditer(r"^\| \[.*\]\(#(\w+)\) \|.*$", text, re.M)}
     parts = re.split(re.escape(ANCHOR).replace(r"\{\}", r"(\w+)"), text)
-    sections = zip(parts[1::2], parts[2::2], strict=True)
-    return {name: (rows[name], ANCHOR.format(name) + section) for name, section in sections}
+    sections = {name: ANCHOR.format(name) + section for name, section in zip(parts[1::2], parts[2::2], strict=True)}
+    return {name: (found[0], sections.get(name, "")) for found in ROW.finditer(text) for name in [found[1] or found[2]]}
 
 
 def merge_records(pages: Sequence[Page], order: dict[str, int]) -> pd.DataFrame:
@@ -250,7 +244,7 @@ def _list_missing(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterab
             names.setdefault(file, []).append(name)
     yield f"{LEFT}`shapeline doctor` with the same file shows the cost of each.\n\n"
     for file, some in names.items():
-        yield f"- {', '.join(f'`{name}`' for name in some)}: `{command('NAME', file)}`\n"
+        yield f"- `{file}`: {', '.join(f'`{name}`' for name in some)}\n"
 
 
 def _describe_instances(page: Page, known: dict[str, tuple[str, dict]]) -> str:
@@ -275,7 +269,8 @@ def _short(page: Page) -> str:
     criterion, recommended = re.split("[,.]", page.advice[0])[0], re.search(r"Recommended: (.*?)\.?$", page.advice[0])
     if "No recommendation" in criterion:
         return "no recommendation"
-    return f"{criterion}: {recommended[1] if recommended else 'undecided'}"
+    method = re.sub(r" \(counted as [\d,]+ evaluations\)| per instance", "", recommended[1]) if recommended else None
+    return f"{criterion}: {method or 'undecided'}"
 
 
 def _verdicts(page: Page) -> str:

@@ -51,14 +51,14 @@ def test_a_gallery_is_made_of_pages(folder, capsys):
     text = (folder / "docs/gallery.md").read_text()
     row = next(line for line in text.splitlines() if "](#imdb)" in line)
     assert row == (
-        r"| [`imdb`](#imdb) | 200 of 1,000, d = 9; model 90 % | 1,234 evaluations, 1,000 s "
-        r"| Faithfulness by deletion: own\_a (64 evaluations, 2 ms per instance) | holds 1, fails 1 |"
+        r"| [`imdb`](#imdb), `config.paper.yaml` | 200 of 1,000, d = 9; model 90 % | 1,234 evaluations, 1,000 s "
+        r"| Faithfulness by deletion: own\_a (64 evaluations, 2 ms) | holds 1, fails 1 |"
     )
-    assert "`snakemake imdb --cores 8 --configfile config.paper.yaml`" in text and "| –, d = – | no model |" in text
+    assert "| `mine`: Mine, a file outside the repository | –, d = – | no model |" in text
     assert "## Reviews \\| long\n" in text and "](images/gallery/imdb.png)" in text
     records = pd.read_csv(gallery.RECORDS)
     assert records.to_numpy().tolist() == [["imdb", "A < B", "−1.5", "holds"], ["imdb", "C", "0", "fails"]]
-    assert text.index("](#imdb)") < text.index("](#mine)") and "`cancer`" in text.split("## Not among these")[1]
+    assert text.index("](#imdb)") < text.index("`mine`") and "`cancer`" in text.split("## Not among these")[1]
     assert (folder / "docs/images/gallery/imdb.png").stat().st_size < gallery.LARGEST
     assert capsys.readouterr().out.startswith("docs/gallery.md: 2 runs, 1 figures, ")
 
@@ -73,15 +73,15 @@ def test_the_figure_of_a_subset_names_it(folder):
 def test_a_run_whose_page_is_gone_keeps_its_entry_and_one_whose_page_is_new_gets_another(folder, capsys):
     assert gallery.main([str(folder)]) == 0
     before, picture = (folder / "docs/gallery.md").read_text(), folder / "docs/images/gallery/imdb.png"
-    kept, content = before[before.index('<a id="imdb">') : before.index('<a id="mine">')], picture.read_bytes()
+    kept, content = before[before.index('<a id="imdb">') : before.index(gallery.LEFT)], picture.read_bytes()
     (folder / "imdb.html").unlink()
     write(folder, "mine", "Mine again", advice="No recommendation.", facts={"labelled rows": "9"})
     write(folder, "cancer", "Cells", advice="No recommendation.", facts={"labelled rows": "9"})
     assert gallery.main([str(folder)]) == 0
     text = (folder / "docs/gallery.md").read_text()
     assert kept in text and picture.read_bytes() == content and text.count("imdb.png") == 1
-    rows = re.findall(r"^\| \[`(\w+)`\]\(#\1\)", text, re.M)
-    assert rows == ["cancer", "imdb", "mine"] and "## Mine again\n" in text
+    rows = [found[1] or found[2] for found in gallery.ROW.finditer(text)]
+    assert rows == ["cancer", "imdb", "mine"] and "| `mine`: Mine again," in text
     assert [*pd.read_csv(gallery.RECORDS)["run"]] == ["imdb", "imdb"]  # the claims of a run without a page stay
     assert "`cancer`" not in text.split("## Not among these")[1] and text.count("## Not among these") == 1
     assert capsys.readouterr().out.endswith(f"3 runs, 1 figures, {len(content):,} bytes\n")
@@ -125,12 +125,15 @@ def test_what_is_no_page_or_too_large_is_one_line(folder, tmp_path, capsys, monk
     assert gallery.main([]) == 1 and "no pages" in capsys.readouterr().err
 
 
-def test_the_committed_gallery_is_small_and_its_commands_are_of_experiments_that_there_are(root, monkeypatch):
+def test_the_committed_gallery_is_small_and_names_the_files_of_its_experiments(root, monkeypatch):
     monkeypatch.chdir(root)
     text, known = gallery.PAGE.read_text(), gallery.configured()
     shown = {name for name in re.findall(r"!\[.*?\]\(images/gallery/(\w+)\.png\)", text)}
     sizes = {file.stem: file.stat().st_size for file in gallery.FIGURES.iterdir()}
     assert set(sizes) == shown and max(sizes.values()) <= gallery.LARGEST
     assert sum(sizes.values()) <= gallery.LARGEST_OF_ALL
-    for name, file in re.findall(r"^`snakemake (\w+) --cores \d+(?: --configfile (\S+))?`$", text, re.M):
-        assert known[name][0] == (file or "config.yaml"), name
+    rows = {found[1] or found[2]: found[0] for found in gallery.ROW.finditer(text)}
+    assert len(rows) > 20
+    for name, row in rows.items():
+        file = re.search(r"`([\w/.]+\.yaml)`", row)
+        assert known[name][0] == (file[1] if file else gallery.DEFAULT), name
