@@ -63,7 +63,7 @@ def build(folder: Path, instances: int, labels: int, d: int) -> None:
         }
         for i, name in enumerate(names)
     }
-    stated = {"labels": described, "order": names, "budget": 4.0, "features": {"kind": "column"}, "reference": "mean"}
+    stated = {"entries": described, "order": names, "budget": 4.0, "features": {"kind": "column"}, "reference": "mean"}
     stated |= {"value": "log_probability", "exact": "exact", "report": {"title": "Scale", "n_shown": 3}}
     parameters = {
         "experiment": "scale",

@@ -13,8 +13,8 @@ from shapeline.papers import claim_checks, claims
 
 def measured(**columns):
     rows = []
-    for label, values in columns.items():
-        rows += [(label, i, 0, "deletion_auc", np.nan, value) for i, value in enumerate(values)]
+    for entry, values in columns.items():
+        rows += [(entry, i, 0, "deletion_auc", np.nan, value) for i, value in enumerate(values)]
     return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 
@@ -64,17 +64,17 @@ def test_fewer_evaluations_are_claimed_at_equal_error_alone(results):
     """Errors 1/K against 2/K at 4, 8 and 16 d of d = 10: the second ends at 2/160, the first is there with 80."""
     hard, budgets = np.linspace(1, 2, 30), (4.0, 8.0, 16.0)
     rows = [
-        (label, i, 0, "rmse_by_budget", x, factor * each / (10 * x))
-        for label, factor in (("good", 1), ("poor", 2))
+        (entry, i, 0, "rmse_by_budget", x, factor * each / (10 * x))
+        for entry, factor in (("good", 1), ("poor", 2))
         for x in budgets
         for i, each in enumerate(hard)
     ]
     results.measured["error"] = pd.DataFrame(rows, columns=measured(a=[1.0]).columns)
     results.scores = {
-        label: scored(np.ones((30, 2)), evaluations=160).assign(warning=None) for label in ("good", "poor")
+        entry: scored(np.ones((30, 2)), evaluations=160).assign(warning=None) for entry in ("good", "poor")
     }
     earlier = [scored(np.ones((30, 2)), evaluations=int(10 * x)).assign(budget=x) for x in budgets[:-1]]
-    results.labels, results.intermediate_budgets = {}, dict.fromkeys(("good", "poor"), pd.concat(earlier))
+    results.entries, results.intermediate_budgets = {}, dict.fromkeys(("good", "poor"), pd.concat(earlier))
     told = claim_checks.fewer("good", "poor")(results)
     assert told.verdict == "holds" and told.found.startswith("2.00 times as many (2.00 to 2.00)")
     assert "80.0 evaluations against 160" in told.found

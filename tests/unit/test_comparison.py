@@ -29,13 +29,13 @@ def found():
 
 def test_errors_are_those_to_the_exact_values(found):
     exact = shapeline.explain(MODEL, X, "shapley", background=X[:8])
-    for label in ("kernel", "loo", "random"):
-        scores = found.explanations[label].scores
-        if label == "random":  # which has no scale of its own
+    for entry in ("kernel", "loo", "random"):
+        scores = found.explanations[entry].scores
+        if entry == "random":  # which has no scale of its own
             scores = scores * np.sqrt((exact.scores**2).mean(1) / (scores**2).mean(1))[:, None]
         error = np.sqrt(((scores - exact.scores) ** 2).mean(1))
-        assert found.table["error"][label] == pytest.approx(error.mean(), rel=1e-5)
-        np.testing.assert_allclose(found.values[label], error, rtol=1e-4, atol=1e-9)
+        assert found.table["error"][entry] == pytest.approx(error.mean(), rel=1e-5)
+        np.testing.assert_allclose(found.values[entry], error, rtol=1e-4, atol=1e-9)
     np.testing.assert_allclose(found.exact.scores, exact.scores, atol=1e-9)
 
 
@@ -51,10 +51,10 @@ def test_evaluations_are_those_of_explain_for_every_method():
     own = {"wide": {"method": "kernel_shap", "evaluations": 28}, "less": {"method": "kernel_shap", "budget": 3}}
     found = shapeline.compare(MODEL, X[:3], named | own, background=X[:8], evaluations=20)
     assert found.table["evaluations"][["kernel", "loo", "wide", "less"]].tolist() == [20, 6, 28, 14]
-    for label, name in named.items():
+    for entry, name in named.items():
         alone = shapeline.explain(MODEL, X[:3], name, background=X[:8], evaluations=20)
-        np.testing.assert_array_equal(found.explanations[label].scores, alone.scores)
-        assert found.table["evaluations"][label] == alone.evaluations.mean()
+        np.testing.assert_array_equal(found.explanations[entry].scores, alone.scores)
+        assert found.table["evaluations"][entry] == alone.evaluations.mean()
     with pytest.raises(ShapelineError, match="compare: budget and evaluations both set the cost; give one of them"):
         shapeline.compare(MODEL, X[:3], named, background=X[:8], evaluations=20, budget=4)
     with pytest.raises(ShapelineError, match="compare: evaluations"):
@@ -62,9 +62,9 @@ def test_evaluations_are_those_of_explain_for_every_method():
 
 
 def test_the_advice_is_that_of_the_reports(found):
-    labels = [label for label in found.values if found.table["evaluations"][label] < 32]
-    expected = recommend(found.values[labels], found.table["evaluations"].to_dict(), 0.05, "random")
-    assert found.recommended == expected.label and found.by == "error"
+    entries = [entry for entry in found.values if found.table["evaluations"][entry] < 32]
+    expected = recommend(found.values[entries], found.table["evaluations"].to_dict(), 0.05, "random")
+    assert found.recommended == expected.entry and found.by == "error"
     cost = f"{found.table['evaluations'][found.recommended]:.0f} evaluations per instance"
     assert f"{expected.sentence(cost=cost)} Criterion: error." in repr(found)
 

@@ -91,10 +91,10 @@ def test_pages_never_recommend_it():
     base = np.random.default_rng(0).normal(size=30)
     columns = {"deep": base - 2, "dear": base - 1.9, "free": base + 4}
     one = answer(columns, {"deep": 6, "dear": 100, "free": 0}, random="free")
-    assert one.last.label == one.recommend_by_time.label == "deep"
+    assert one.last.entry == one.recommend_by_time.entry == "deep"
     one = dataclasses.replace(one, incomplete=frozenset({"deep"}))
-    assert one.last.label == one.recommend_by_time.label == "dear"
-    assert all(advice.label != "deep" for _, advice in one.choices)
+    assert one.last.entry == one.recommend_by_time.entry == "dear"
+    assert all(advice.entry != "deep" for _, advice in one.choices)
     measured = pd.DataFrame({"instance": range(30)})
     results = type("Results", (), {"measured": {QUESTION.metric: measured}})
     assert f"Never recommended: deep, {NO_RULE}" in evidence.absence(one, results).data

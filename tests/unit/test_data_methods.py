@@ -377,7 +377,7 @@ def test_data_methods_stand_beside_those_of_the_model(default):
             "counterfactual": {"method": "counterfactual"},
         }
     loaded = validation.load(default)
-    assert report_settings(loaded, "digits")["labels"]["qii"]["family"] == "data"
+    assert report_settings(loaded, "digits")["entries"]["qii"]["family"] == "data"
 
 
 def test_no_job_of_an_experiment_without_a_model_names_one(raw, root, monkeypatch):

@@ -42,22 +42,22 @@ def one() -> Evidence:
 
 
 def styles(one: Evidence) -> dict:
-    return styling.styles({label: {"method": "lime", "is_control": label == "free"} for label in one.values})
+    return styling.styles({entry: {"method": "lime", "is_control": entry == "free"} for entry in one.values})
 
 
 def test_the_cheapest_that_is_surely_within_the_margin_is_taken(one):
-    at_each = {most: (advice.label, advice.outcome) for most, advice in one.choices}
+    at_each = {most: (advice.entry, advice.outcome) for most, advice in one.choices}
     assert list(at_each) == [0, 5, 10] or list(at_each) == [0, 5, 10, 1000]
     assert at_each[0] == ("free", "alone") and at_each[5] == ("poor", "best")
     last = one.last
-    assert last.label == "cheap" and last.bounds["high"]["cheap"] < last.margin
+    assert last.entry == "cheap" and last.bounds["high"]["cheap"] < last.margin
     assert last.bounds["status"]["poor"] == "plainly worse" == last.bounds["status"]["free"]
 
 
 def test_a_dear_method_is_taken_where_the_cheap_one_is_surely_worse():
     values = np.random.default_rng(1).normal(size=30)
     made = answer({"dear": values - 1, "cheap": values}, {"dear": 100, "cheap": 1})
-    assert [advice.label for _, advice in made.choices] == ["cheap", "dear"]
+    assert [advice.entry for _, advice in made.choices] == ["cheap", "dear"]
     assert made.last.outcome == "best"
     assert "Recommended: dear (100 evaluations, 100 ms per instance): every other method within the budget is " in told(
         made
@@ -73,7 +73,7 @@ def test_a_dear_method_beside_a_cheap_one_that_may_be_as_good_is_undecided():
         {"dear": 100, "cheap": 10, "free": 0},
         random="free",
     )
-    assert made.last.outcome == "undecided" and {made.last.label, *made.last.rivals} == {"dear", "cheap"}
+    assert made.last.outcome == "undecided" and {made.last.entry, *made.last.rivals} == {"dear", "cheap"}
     assert 0 < made.last.needed < math.inf and "in total) to decide" in told(made)
 
 
@@ -85,12 +85,12 @@ def experiment(one: Evidence, budget: float | None = 4) -> SimpleNamespace:
     """What the top of a page reads of an experiment with d = 5: 22 evaluations are within a budget of 4."""
     rows = pd.DataFrame({"method": one.values.columns, "statistic": "deletion_auc", "mean": one.values.mean()})
     rows = rows.assign(low=rows["mean"] - 0.5, high=rows["mean"] + 0.5)
-    named = {label: {"method": "lime", "is_control": label == "free"} for label in one.values}
+    named = {entry: {"method": "lime", "is_control": entry == "free"} for entry in one.values}
     return SimpleNamespace(
         experiment="e",
         settings={"budget": budget},
         d=5,
-        labels=named,
+        entries=named,
         metrics={"log_odds": rows},
         measured={"log_odds": repeated(one.values)},
         model_card={},
@@ -105,8 +105,8 @@ def repeated(values: pd.DataFrame, repeats: int = 1) -> pd.DataFrame:
     """Measurements of a table of values, with so many draws that differ a little."""
     random = np.random.default_rng(4)
     rows = [
-        (label, instance, repeat, "deletion_auc", math.nan, value + (repeat > 0) * random.normal(0, 0.1))
-        for label, column in values.items()
+        (entry, instance, repeat, "deletion_auc", math.nan, value + (repeat > 0) * random.normal(0, 0.1))
+        for entry, column in values.items()
         for instance, value in column.items()
         for repeat in range(repeats)
     ]
@@ -117,7 +117,7 @@ def test_the_answer_says_what_to_take_at_what_cost_with_its_margin_and_interval(
     made = answer({"dear": one.values["dear"] - 1, **one.values[["poor", "free"]]}, {"dear": 23, "poor": 1, "free": 0})
     [(short, more)] = evidence.answers([made], experiment(made))
     within = made.advice(22)
-    assert within.label == "poor" and within.outcome == "best"
+    assert within.entry == "poor" and within.outcome == "best"
     assert short == "Faithfulness, within the budget. Recommended: poor (1 evaluation, 1 ms per instance)."
     why = within.reason("nats", "within the budget")
     assert why.startswith("every") and more.startswith(f"E{why[1:]}. Area of poor")
@@ -156,18 +156,18 @@ def test_a_lead_by_rare_instances_is_not_taken_for_one():
 
 def test_a_higher_cost_is_never_answered_by_something_surely_worse(one):
     for most, advice in one.choices:
-        cheaper = [other for cost, other in one.choices if cost < most and other.label]
+        cheaper = [other for cost, other in one.choices if cost < most and other.entry]
         mean = one.candidates.mean()
-        assert all(mean[advice.label] <= mean[other.label] + advice.margin for other in cheaper)
+        assert all(mean[advice.entry] <= mean[other.entry] + advice.margin for other in cheaper)
 
 
 def measured_errors(errors: dict[str, np.ndarray], budgets: dict[str, float] | None = None) -> pd.DataFrame:
     """Errors (n,) by label, or by (label, budget) at the budgets of a label's intermediate budgets."""
     parts = []
     for key, values in errors.items():
-        label, x = key if isinstance(key, tuple) else (key, math.nan)
+        entry, x = key if isinstance(key, tuple) else (key, math.nan)
         statistic = "rmse" if math.isnan(x) else "rmse_by_budget"
-        told = {"method": label, "repeat": 0, "statistic": statistic, "x": x, "value": values}
+        told = {"method": entry, "repeat": 0, "statistic": statistic, "x": x, "value": values}
         parts.append(pd.DataFrame({"instance": np.arange(len(values)), **told}))
     return pd.concat(parts, ignore_index=True)
 
@@ -182,19 +182,19 @@ def of_errors(
         return pd.DataFrame([row] * 3)
 
     return SimpleNamespace(
-        labels={label: {"method": "shapley" if label == "exact" else "lime"} for label in evaluations},
+        entries={entry: {"method": "shapley" if entry == "exact" else "lime"} for entry in evaluations},
         exact="exact",
         settings={"budget": budget},
         d=10,
         measured={"error": measured_errors(errors)},
         metrics={},
-        scores={label: rows(count) for label, count in evaluations.items()},
+        scores={entry: rows(count) for entry, count in evaluations.items()},
         model_card={},
         dataset_card={},
         experiment="e",
         intermediate_budgets={
-            label: pd.concat([rows(count, at) for at, count in own.items()])
-            for label, own in (intermediate_budgets or {}).items()
+            entry: pd.concat([rows(count, at) for at, count in own.items()])
+            for entry, own in (intermediate_budgets or {}).items()
         },
         value_unit="nats",
     )
@@ -206,15 +206,15 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     results = of_errors(errors, {"exact": 1024, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
     [one] = criteria.evidence(results)
     assert set(one.values) == set(errors) and list(one.also) == ["exact"] and one.truth == "exact"
-    assert [advice.label for _, advice in one.choices] == ["random", "lime", "exact"]
-    assert one.last.label == "lime" and one.limit == "below the 1,024 evaluations of exact"
+    assert [advice.entry for _, advice in one.choices] == ["random", "lime", "exact"]
+    assert one.last.entry == "lime" and one.limit == "below the 1,024 evaluations of exact"
     [(short, more)] = evidence.answers([one], results)
     assert "Recommended: lime" in short and "40 evaluations" in short and "any cost" not in more
     table = evidence.overview([SimpleNamespace(**vars(results))], {"e": [one]}).data
     assert "lime, 40 evaluations" in table
     cheap = of_errors(errors, {"exact": 30, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
     [one] = criteria.evidence(cheap)
-    assert one.within(cheap).label == "exact" == one.last.label and one.limit == criteria.ANY
+    assert one.within(cheap).entry == "exact" == one.last.entry and one.limit == criteria.ANY
     [(short, more)] = evidence.answers([one], cheap)
     assert "Recommended: exact" in short and "30 evaluations" in short and "Below" not in more
 
@@ -248,10 +248,10 @@ def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
     results = of_errors(errors, {"exact": 1024, "gp": 80, "lime": 40, "random": 0}, budget=8)
     [one] = criteria.evidence(results)
     quick = dataclasses.replace(one, seconds=pd.Series({"exact": 0.002, "gp": 0.01, "lime": 0.005, "random": 0.001}))
-    assert quick.recommend_by_time.label == "exact" and quick.recommend_by_time.outcome == "best"
+    assert quick.recommend_by_time.entry == "exact" and quick.recommend_by_time.outcome == "best"
     assert evidence.advices(quick, results)[evidence.SECONDS][0] == "Recommended: exact (2 ms per instance)"
     slow = dataclasses.replace(one, seconds=pd.Series({"exact": 1.0, "gp": 0.01, "lime": 0.005, "random": 0.001}))
-    assert slow.recommend_by_time.label == "gp" and "exact" not in slow.recommend_by_time.bounds.index
+    assert slow.recommend_by_time.entry == "gp" and "exact" not in slow.recommend_by_time.bounds.index
     some = dataclasses.replace(one, seconds=pd.Series({"exact": 0.007, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert "faster than exact" in evidence.advices(some, results)[evidence.SECONDS][1]
     assert "With time as the cost, among methods faster than exact: lime (" in evidence.answers([some], results)[0][1]
@@ -264,10 +264,10 @@ def test_the_best_mean_is_not_said_to_be_worse_than_itself():
     near = np.random.default_rng(13).normal(0, 0.2, 60)
     columns = {"first": values, "second": values + near - near.mean() + 0.01, "free": values + 4}
     advice = answer(columns, {"first": 1, "second": 9}).last
-    assert advice.label == "first" == advice.bounds.index[0] and advice.bounds["high"]["first"] > 0
+    assert advice.entry == "first" == advice.bounds.index[0] and advice.bounds["high"]["first"] > 0
     assert "first: it has the best mean, and no other method is better by more than" in advice.sentence("nats")
     advice = answer(columns, {"first": 9, "second": 1}).last
-    assert advice.label == "second" and ": non-inferior to the best method" in advice.sentence("nats")
+    assert advice.entry == "second" and ": non-inferior to the best method" in advice.sentence("nats")
 
 
 def test_a_card_of_the_best_mean_does_not_call_it_non_inferior_to_itself():
@@ -288,7 +288,7 @@ def test_smaller_budgets_can_be_taken_too():
     results = of_errors(errors, {"exact": 1024, "sampled": 80, "free": 0}, 8, {"sampled": {2.0: 19}})
     [one] = criteria.evidence(results)
     assert set(one.values) == {"sampled", "free"} and set(one.also) == {"exact", "sampled at 2 d"}
-    taken = {most: advice.label for most, advice in one.choices}
+    taken = {most: advice.entry for most, advice in one.choices}
     assert taken == {
         0: "free",
         19: "sampled at 2 d",
@@ -317,7 +317,7 @@ def test_smaller_budgets_can_be_taken_too():
         key: errors[key][:7] for key in ("sampled", "free")
     }
     [one] = criteria.evidence(of_errors(many, {"sampled": 80, "free": 0}, 8))
-    assert one.last.label == "sampled" and one.last.bounds["status"]["free"] in ("worse", "plainly worse")
+    assert one.last.entry == "sampled" and one.last.bounds["status"]["free"] in ("worse", "plainly worse")
 
 
 def test_a_label_measured_on_too_few_instances_is_told():
@@ -332,7 +332,7 @@ def test_a_label_measured_on_too_few_instances_is_told():
     [one] = criteria.evidence(results)
     assert one.absent == () and len(one.values) == 10
     assert "The comparison uses the 10 of 20 instances" in evidence.absence(one, results).data
-    results = of_errors({label: errors[label] for label in ("most", "other")}, {"most": 3, "other": 2}, 8)
+    results = of_errors({entry: errors[entry] for entry in ("most", "other")}, {"most": 3, "other": 2}, 8)
     [one] = criteria.evidence(results)
     assert evidence.absence(one, results) is None
     [one] = criteria.evidence(of_errors(errors, {"most": 3, "other": 2, "failing": 1, "failed": 0}, 8))
@@ -344,11 +344,11 @@ def test_a_gradient_is_weighed_as_three_evaluations_by_the_advice_alone():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"saliency": noise, "two": 1.001 * noise, "random": 9 * noise}
     results = of_errors(errors, {"exact": 1024, "saliency": 1, "two": 2, "random": 0}, budget=4)
-    results.labels["saliency"] = {"method": "saliency"}
+    results.entries["saliency"] = {"method": "saliency"}
     [one] = criteria.evidence(results)
     assert one.evaluations["saliency"] == 3 and one.gradients == {"saliency"}
     assert criteria.experiment.evaluations(results)["saliency"] == 1
-    assert one.within(results).label == "two" and [cost for cost, _ in one.choices][:2] == [0, 2]
+    assert one.within(results).entry == "two" and [cost for cost, _ in one.choices][:2] == [0, 2]
     assert "A gradient counts as 3 evaluations" in evidence._describe_rule([one]).data
 
 
@@ -357,25 +357,25 @@ def test_masking_and_insertion_are_questions_of_their_own(one):
     both = pd.concat([masked, masked.assign(statistic="insertion_auc", value=-masked["value"])])
     results = experiment(one)
     results.scores = {
-        label: pd.DataFrame({"status": ["ok"], "warning": None, "evaluations": cost, "seconds": 0.1})
-        for label, cost in one.evaluations.items()
+        entry: pd.DataFrame({"status": ["ok"], "warning": None, "evaluations": cost, "seconds": 0.1})
+        for entry, cost in one.evaluations.items()
     }
     results.measured, results.value_unit = {"log_odds": both}, "nats"
     masking, insertion = criteria.evidence(results)
     assert (masking.criterion.better, insertion.criterion.better) == ("lower", "higher")
-    assert masking.last.label == insertion.last.label == "cheap"
+    assert masking.last.entry == insertion.last.entry == "cheap"
 
 
 def test_direction_of_the_question_decides(one):
     criterion = Criterion("ground_truth_words", "f1", "higher", "Words: F1", "words", "")
     made = answer(dict(one.values.items()), dict(one.evaluations.items()), criterion)
-    assert [advice.label for _, advice in made.choices] == ["free"]
+    assert [advice.entry for _, advice in made.choices] == ["free"]
 
 
 def test_the_table_holds_every_method_against_the_best_by_the_bounds_of_the_advice(one):
     page = evidence.against_best(one, experiment(one)).data
     best = paired.order(one.values)[0]
-    assert f"Difference from {best}, the best mean" in page and all(f">{label}<" in page for label in one.values)
+    assert f"Difference from {best}, the best mean" in page and all(f">{entry}<" in page for entry in one.values)
     high = one.last.bounds["high"]["poor"]
     assert f"to {formatting.number(high, whole=False)}" in page
     assert "cheap" in evidence.choices_table(one).data and "non-inferior" in evidence.choices_table(one).data
@@ -442,8 +442,8 @@ def test_rank_diagram_names_every_method_with_its_average_rank(one):
     drawing = dots.rank_diagram(one, styles(one))
     texts = [text.get_text() for text in drawing.axes[0].texts]
     average = paired.ranks(one.values).mean()
-    for label, rank in average.items():
-        assert any(label in text and f"{rank:.1f}" in text for text in texts), label
+    for entry, rank in average.items():
+        assert any(entry in text and f"{rank:.1f}" in text for text in texts), entry
     assert any("critical difference" in text for text in texts)
     two = answer({"a": [1.0] * 8, "b": [2.0] * 8}, {"a": 1, "b": 1})
     assert dots.rank_diagram(two, {}) is None
@@ -453,7 +453,7 @@ def test_cost_plane_joins_the_methods_that_no_cheaper_one_beats(one):
     rows = pd.DataFrame({"mean": one.values.mean(), "low": one.values.mean() - 0.1, "high": one.values.mean() + 0.1})
     axes = dots.cost_plane(one, rows, styles(one)).axes[0]
     line = max(axes.lines, key=lambda each: len(each.get_xdata()))
-    expected = [cost for cost, label in ((0, "free"), (5, "poor"), (10, "cheap"), (1000, "dear"))]
+    expected = [cost for cost, entry in ((0, "free"), (5, "poor"), (10, "cheap"), (1000, "dear"))]
     best = one.values.mean()
     kept = expected if best["dear"] <= best["cheap"] else expected[:3]
     assert list(line.get_xdata()) == kept
@@ -478,10 +478,10 @@ def test_cost_plane_has_a_panel_against_seconds(one):
 def test_the_figures_carry_their_numbers(one):
     rows = pd.DataFrame({"method": one.values.columns, "statistic": "deletion_auc", "mean": one.values.mean()})
     rows = rows.assign(low=rows["mean"] - 0.5, high=rows["mean"] + 0.5)
-    frames = {label: pd.DataFrame({"status": "ok", "seconds": [1.0, 3.0]}) for label in one.values}
-    labels = {label: {"method": "lime", "is_control": label == "free"} for label in one.values}
+    frames = {entry: pd.DataFrame({"status": "ok", "seconds": [1.0, 3.0]}) for entry in one.values}
+    entries = {entry: {"method": "lime", "is_control": entry == "free"} for entry in one.values}
     results = SimpleNamespace(
-        experiment="e", labels=labels, exact=None, settings={}, metrics={"log_odds": rows}, scores=frames
+        experiment="e", entries=entries, exact=None, settings={}, metrics={"log_odds": rows}, scores=frames
     )
     page = evidence.costs_and_ranks(one, results).data
     drawn = re.findall(r"<svg.*?</svg>", page, re.S)
@@ -521,11 +521,11 @@ def retrained(one: Evidence, moves: list[float], noise: float = 0.1, repeats: in
     """Results whose trainings move every value of a label by as much, and `dear` alone by twice as much."""
     random, rows = np.random.default_rng(2), []
     for training, move in enumerate(moves):
-        for label, values in one.values.items():
+        for entry, values in one.values.items():
             for repeat in range(repeats):
                 for instance, value in values.items():
-                    moved = value + move * (1 + (label == "dear")) + random.normal(0, noise)
-                    rows.append((label, training, instance, repeat, "deletion_auc", math.nan, moved))
+                    moved = value + move * (1 + (entry == "dear")) + random.normal(0, noise)
+                    rows.append((entry, training, instance, repeat, "deletion_auc", math.nan, moved))
     names = ["method", "training", "instance", "repeat", "statistic", "x", "value"]
     return SimpleNamespace(
         by_training_seed={"log_odds": pd.DataFrame(rows, columns=names)}, settings={"training_seeds": len(moves)}
@@ -569,7 +569,7 @@ def test_other_trainings_may_have_fewer_instances(one):
 
 
 def test_each_training_says_whether_it_bears_the_advice_out(one):
-    taken = one.advice().label
+    taken = one.advice().entry
     steady = robustness.compare_training_seeds(one, retrained(one, [0.0, 0.0, 0.0], 0.001), styles(one)).data
     assert f"Is {taken} non-inferior per training seed, on 40 instances?" in steady
     body = steady[steady.index("<caption>Is ") :]
@@ -595,7 +595,7 @@ def judged_by(one: Evidence, **moved: dict[str, float]) -> SimpleNamespace:
 
 
 def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
-    assert one.advice().label == "cheap"
+    assert one.advice().entry == "cheap"
     same = judged_by(one, zero={}, blur={"poor": 1.0})
     told = robustness.reference_change(one, same)
     assert told == "Sensitivity to the baseline: with zero and blur in place of mean, cheap is non-inferior too."
@@ -642,7 +642,7 @@ def test_the_index_ranks_shared_methods_over_datasets_and_models(one):
     assert "Over 2 pairs of dataset and model, no two methods rank significantly differently" in page
     assert index.pooled_section(results[:1], {"d": [one]}) is None  # one dataset alone
     other = of_data(turned, "e")
-    other.labels = {label: {**entry, "parameters": {"order": 2}} for label, entry in other.labels.items()}
+    other.entries = {entry: {**settings, "parameters": {"order": 2}} for entry, settings in other.entries.items()}
     of_other_methods = index.pooled_section([results[0], other], {"d": [one], "e": [turned]})
     assert of_other_methods is None
     many = [of_data(one, name) for name in "abcdefghijkl"]

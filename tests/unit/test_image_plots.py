@@ -93,8 +93,8 @@ def test_mean_maps_are_the_means_of_the_maps(results):
         assert count == len(rows)
         shown = results.dataset.inputs[experiment.positions(results.dataset, rows)]
         np.testing.assert_allclose(picture, shown.mean(0))
-        for label, found in maps.items():
-            scores = [row for row in experiment.scores_of(results.scores[label], rows["instance"]) if row is not None]
+        for entry, found in maps.items():
+            scores = [row for row in experiment.scores_of(results.scores[entry], rows["instance"]) if row is not None]
             np.testing.assert_allclose(found.reshape(8, 8)[::2, ::2].ravel(), np.mean(scores, 0))
 
 
@@ -106,17 +106,17 @@ def test_only_a_page_that_leaves_classes_out_says_so(results, monkeypatch):
 
 
 def test_every_caption_of_signed_colours_says_which_scores_have_no_sign(results):
-    def captions(**labels: dict) -> list[str]:
-        scores = {label: results.scores["exact"] for label in labels}
-        other = dataclasses.replace(results, labels=labels, scores=scores)
+    def captions(**entries: dict) -> list[str]:
+        scores = {entry: results.scores["exact"] for entry in entries}
+        other = dataclasses.replace(results, entries=entries, scores=scores)
         pages = images.explanations(other).data, *images.sections(other).data.split("<h3")[1:]
         found = [caption for page in pages for caption in re.findall(r"<figcaption.*?</figcaption>", page, re.S)]
         assert len(found) == 4
         return found
 
     told = "(without a sign: saliency, quiet; only what is positive: cam)"
-    labels = {"saliency": {"method": "saliency"}, "quiet": {"method": "smooth_grad"}, "cam": {"method": "grad_cam"}}
-    assert all(told in caption for caption in captions(**labels, exact=results.labels["exact"]))
+    entries = {"saliency": {"method": "saliency"}, "quiet": {"method": "smooth_grad"}, "cam": {"method": "grad_cam"}}
+    assert all(told in caption for caption in captions(**entries, exact=results.entries["exact"]))
     signed = {"method": "grad_cam", "parameters": {"signed": True}}
     assert not any("sign" in caption.replace("signed score", "") for caption in captions(cam=signed))
 
@@ -126,8 +126,8 @@ def test_mean_maps_of_features_that_differ_and_of_a_method_that_failed(results):
     varying = dataclasses.replace(results, features=None, settings=settings)
     fixed, found = images.mean_maps(results), images.mean_maps(varying)
     for group in fixed:
-        for label in ("exact", "lime"):  # lime failed on one instance
-            np.testing.assert_allclose(found[group][1][label], fixed[group][1][label])
+        for entry in ("exact", "lime"):  # lime failed on one instance
+            np.testing.assert_allclose(found[group][1][entry], fixed[group][1][entry])
     failed = {**results.scores, "lime": results.scores["lime"].assign(status="memory")}
     without = dataclasses.replace(varying, scores=failed)
     assert [maps["lime"] for _, maps, _ in images.mean_maps(without).values()] == [None, None]

@@ -20,8 +20,8 @@ def results(tmp_path_factory):
     return experiment.load(**build(tmp_path_factory.mktemp("table"), "table", LABELS))
 
 
-def scores_of(results, label):
-    return np.stack(experiment.scores_of(results.scores[label], results.instances["instance"]))
+def scores_of(results, entry):
+    return np.stack(experiment.scores_of(results.scores[entry], results.instances["instance"]))
 
 
 def test_what_is_remembered_is_computed_once_per_experiment():

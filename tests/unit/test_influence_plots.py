@@ -67,7 +67,7 @@ def build(folder: Path, kind: str, n: int = 20, prepared: Path | None = None) ->
         X, points = (part / train.inputs.std(axis=0) for part in (X, points))
     owner = feature_kinds.build(features, dataset.card)
     written = {}
-    for label, (method, parameters) in METHODS.items():
+    for entry, (method, parameters) in METHODS.items():
         measure = functools.partial(getattr(influence, method), regression=regression, **parameters)
         phi = measure(points, X, train.labels, point_labels=dataset.labels[rows])
         frame = pd.DataFrame(
@@ -83,14 +83,14 @@ def build(folder: Path, kind: str, n: int = 20, prepared: Path | None = None) ->
                 "error": None,
             }
         )
-        path = root / "scores" / label / "0-of-1.parquet"
-        score_files.write(path, frame, {"label": label, "method": method, "features": features, "versions": {}})
-        written[label] = [str(path)]
-    entries = {
-        label: {"method": method, "family": "data", "parameters": parameters, "is_control": False}
-        for label, (method, parameters) in METHODS.items()
+        path = root / "scores" / entry / "0-of-1.parquet"
+        score_files.write(path, frame, {"label": entry, "method": method, "features": features, "versions": {}})
+        written[entry] = [str(path)]
+    described = {
+        entry: {"method": method, "family": "data", "parameters": parameters, "is_control": False}
+        for entry, (method, parameters) in METHODS.items()
     }
-    stated = {"title": f"Influence, {kind}", "labels": entries, "order": list(METHODS), "features": features}
+    stated = {"title": f"Influence, {kind}", "entries": described, "order": list(METHODS), "features": features}
     return {
         "experiment": kind,
         "root": str(root),
@@ -161,9 +161,9 @@ def test_beside_a_model_its_methods_and_curves_are_there(tmp_path):
     results = experiment.load(**build_of_a_model(tmp_path, "table", ("exact", "lime", "random")))
     entry = {"method": "mim", "family": "data", "parameters": {}, "is_control": False}
     results = dataclasses.replace(
-        results, labels={"mim": entry, **results.labels}, scores={"mim": results.scores["exact"], **results.scores}
+        results, entries={"mim": entry, **results.entries}, scores={"mim": results.scores["exact"], **results.scores}
     )
-    assert sections_influence.data_labels(results) == ["mim"]
+    assert sections_influence.list_data_entries(results) == ["mim"]
     text = shown(sections_influence.model_section(results).data)
     assert (
         "Comparison with methods that evaluate the model" in text

@@ -453,10 +453,10 @@ def test_shapiq_says_the_same():
 # -------------------------------------------------------------------------------------------------------- on the page
 
 
-def with_pairs(given, label, unsure=False):
+def with_pairs(given, entry, unsure=False):
     """A label's score files with pairs of a game of order 2 beside what stands there, and that game's occlusion."""
     occlusion = {}
-    for path in given["scores"][label]:
+    for path in given["scores"][entry]:
         frame, told = scores.read(path), scores.metadata(path)
         d = len(frame["scores"][0])
         pairs = np.random.default_rng(5).normal(size=(len(frame), d * (d - 1) // 2)) / d
@@ -506,7 +506,7 @@ def test_the_section_asks_for_occlusion(tmp_path, monkeypatch):
     given = with_pairs(result_folder.build(Path("table"), "table", ("exact", "occlusion")), "exact")
     given["scores"].pop("occlusion")
     told = json.loads(given["settings_json"])
-    told["labels"].pop("occlusion")
+    told["entries"].pop("occlusion")
     told["order"] = ["exact"]
     page = interactions.section(experiment.load(**{**given, "settings_json": json.dumps(told)})).data
     assert "Not available: no occlusion on these features" in page

@@ -75,7 +75,11 @@ def map_of(method: str, given: dict, truth: np.ndarray, image: np.ndarray, rando
 
 
 def build(
-    folder: Path, labels: dict = LABELS, n: int = 18, timing: str = "per_instance", metrics=("localization", "ablation")
+    folder: Path,
+    entries: dict = LABELS,
+    n: int = 18,
+    timing: str = "per_instance",
+    metrics=("localization", "ablation"),
 ) -> dict:
     """Write a result folder in `folder` (relative to the working folder); returns the parameters of the notebook."""
     data, root, model = folder / "prepared", folder / "crosses", folder / "model"
@@ -93,7 +97,7 @@ def build(
     (model / "card.json").write_text(json.dumps(card))
     files, measured, curves = {}, {}, []
     features = feature_kinds.build("pixel", dataset.card)
-    for name, (method, given, _, milliseconds) in labels.items():
+    for name, (method, given, _, milliseconds) in entries.items():
         maps = [map_of(method, given, *pair, random) for pair in zip(truth, dataset.inputs[rows], strict=True)]
         frame = pd.DataFrame(
             {
@@ -166,11 +170,11 @@ def build(
         score_files.write_measured(paths["measured"][0], every.assign(metric="localization", training_seed=0), {})
     described = {
         name: {"method": method, "family": "hierarchical", "parameters": given, "is_control": control}
-        for name, (method, given, control, _) in labels.items()
+        for name, (method, given, control, _) in entries.items()
     }
     stated = {
         "report": {"title": "Crosses, synthetic maps", "n_shown": 3, "notebook": "localization"},
-        **{"labels": described, "order": list(labels), "budget": 4.0, "features": {"kind": "pixel"}},
+        **{"entries": described, "order": list(entries), "budget": 4.0, "features": {"kind": "pixel"}},
         **{"reference": "mean", "value": "probability", "timing": timing},
     }
     return {
@@ -400,9 +404,12 @@ def test_cosines_by_hand_and_above_the_bound(rendered):
 
 def test_the_theorem_of_visits_is_only_about_absolute_thresholds_of_zero(rendered):
     _, results, _ = rendered
-    assert theorem_sections.plain_labels(results) == ["h_shap", "h_shap_12", "h_shap_1"]
-    shifted = {**results.labels, "h_shap": {"method": "h_shap", "parameters": {"min_size": 3, "shifts": [[0, 1]]}}}
-    assert theorem_sections.plain_labels(dataclasses.replace(results, labels=shifted)) == ["h_shap_12", "h_shap_1"]
+    assert theorem_sections.list_plain_entries(results) == ["h_shap", "h_shap_12", "h_shap_1"]
+    shifted = {**results.entries, "h_shap": {"method": "h_shap", "parameters": {"min_size": 3, "shifts": [[0, 1]]}}}
+    assert theorem_sections.list_plain_entries(dataclasses.replace(results, entries=shifted)) == [
+        "h_shap_12",
+        "h_shap_1",
+    ]
 
 
 # -------------------------------------------------------------------------------------------------------- figures
@@ -456,8 +463,8 @@ def test_ablated_pictures_are_filled_where_the_scores_are_positive(rendered, mon
     _, results, truth = rendered
     seen = {}
 
-    def grid(names, labels, tile, columns):
-        seen.update({name: tile(0, name).pixels for name in (None, *labels)})
+    def grid(names, entries, tile, columns):
+        seen.update({name: tile(0, name).pixels for name in (None, *entries)})
         return Figure()
 
     monkeypatch.setattr(score_maps, "picture_grid", grid)

@@ -574,7 +574,7 @@ def results(subject, prepared, trained, tmp_path_factory):
     rows = questions.explain_rows(subject, chosen, settings, "label", execution.ExecutionBackend())
     scores.write(root / "0-of-1.parquet", rows, {"settings": settings})
     (root / "model.json").write_text(json.dumps(trained[1]))
-    told = {"labels": {"occlusion": {"method": "occlusion"}}, "features": settings["features"], "n_shown": 4}
+    told = {"entries": {"occlusion": {"method": "occlusion"}}, "features": settings["features"], "n_shown": 4}
     return experiment.load(
         experiment="shapes",
         settings_json=json.dumps(told),

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import json
 import re
 
 import matplotlib
@@ -40,8 +39,8 @@ def table_results(tmp_path_factory) -> experiment.Results:
     return experiment.load(**build(tmp_path_factory.mktemp("table"), "table"))
 
 
-def row(frame: pd.DataFrame, label: str) -> pd.Series:
-    return frame.set_index("method").loc[label]
+def row(frame: pd.DataFrame, entry: str) -> pd.Series:
+    return frame.set_index("method").loc[entry]
 
 
 # --- text ---------------------------------------------------------------------------------------------------------
@@ -80,13 +79,13 @@ def test_tables_escape_what_users_name():
 # --- styles -------------------------------------------------------------------------------------------------------
 
 
-def labels_of(count: int, controls: int) -> dict[str, dict]:
+def list_entries(count: int, controls: int) -> dict[str, dict]:
     return {f"label{place}": {"is_control": place >= count - controls} for place in range(count)}
 
 
 @pytest.mark.parametrize("palette", ["colorblind", "deep", "muted"])
 def test_every_label_has_a_style_of_its_own(palette):
-    styles = styling.styles(labels_of(20, 3), "label0", palette)
+    styles = styling.styles(list_entries(20, 3), "label0", palette)
     assert len({(style.colour, style.marker, str(style.line)) for style in styles.values()}) == 20
     assert styles["label0"].colour == "#000000"
     for style in list(styles.values())[-3:]:
@@ -103,24 +102,17 @@ def test_colours_are_neither_grey_nor_pale(palette):
 
 
 def test_a_new_label_at_the_end_changes_no_colour():
-    before, after = styling.styles(labels_of(9, 0)), styling.styles(labels_of(10, 0))
-    assert {label: after[label] for label in before} == before
+    before, after = styling.styles(list_entries(9, 0)), styling.styles(list_entries(10, 0))
+    assert {entry: after[entry] for entry in before} == before
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
 def test_load_keeps_the_order_of_the_labels(results):
-    assert list(results.labels) == list(results.scores) == list(METHODS)
+    assert list(results.entries) == list(results.scores) == list(METHODS)
     assert results.d == 16 and len(results.scores["exact"]) == 12
     assert results.metadata["kernel_shap"][0]["git_commit"] == "0123456789abcdef"
-
-
-def test_load_accepts_labels_as_a_list(parameters, results):
-    settings = json.loads(parameters["settings_json"])
-    listed = [{"label": label, **settings["labels"][label]} for label in settings.pop("order")]
-    loaded = experiment.load(**{**parameters, "settings_json": json.dumps({**settings, "labels": listed})})
-    assert list(loaded.labels) == list(results.labels)
 
 
 def test_load_names_a_missing_file(parameters):
@@ -151,7 +143,7 @@ def test_thousands_of_instances_do_not_fill_the_memory(parameters, results, monk
 
 
 def areas_of(**means: float) -> pd.DataFrame:
-    rows = [{"method": label, "statistic": "deletion_auc", "x": np.nan, "mean": mean} for label, mean in means.items()]
+    rows = [{"method": entry, "statistic": "deletion_auc", "x": np.nan, "mean": mean} for entry, mean in means.items()]
     return pd.DataFrame(rows).assign(low=lambda frame: frame["mean"] - 1, high=lambda frame: frame["mean"] + 1, n=12)
 
 
@@ -214,8 +206,8 @@ def measured_of(statistic: str, x: float = np.nan, **values: np.ndarray) -> pd.D
     rows = {"repeat": 0, "statistic": statistic, "x": x}
     return pd.concat(
         [
-            pd.DataFrame({"method": label, "instance": np.arange(len(own)), "value": own, **rows})
-            for label, own in values.items()
+            pd.DataFrame({"method": entry, "instance": np.arange(len(own)), "value": own, **rows})
+            for entry, own in values.items()
         ]
     )
 
@@ -383,10 +375,10 @@ def test_cards_and_provenance_come_from_the_files(results):
     assert model["trainable parameters"] == "10,282" and model["epochs"] == "20" and model["test accuracy"] == "99.07 %"
     data = tables.dataset_facts(results.dataset_card).set_index("fact")["value"]
     assert data["classes"] == "3, 8" and "(3: " in data["rows, test"]
-    shared, by_label = tables.provenance(results)
+    shared, by_entry = tables.provenance(results)
     assert shared.set_index("fact")["value"]["git commit"] == "0123456789abcdef"
-    assert row(by_label, "c_shapley_myerson")["parameters"] == "order 4, weights myerson"
-    assert row(by_label, "exact")["shards"] == "2"
+    assert row(by_entry, "c_shapley_myerson")["parameters"] == "order 4, weights myerson"
+    assert row(by_entry, "exact")["shards"] == "2"
 
 
 # --- instances ----------------------------------------------------------------------------------------------------
@@ -541,7 +533,7 @@ def test_a_mean_without_an_interval_stands_alone(low, high, expected):
 
 def test_a_tile_is_drawn_where_its_frame_is():
     tiles = [score_maps.Tile(np.zeros((2, 3, 3))), score_maps.Tile(None)]
-    figure = score_maps.picture_grid(["a"], ["b"], lambda _, label: tiles[label is not None])
+    figure = score_maps.picture_grid(["a"], ["b"], lambda _, entry: tiles[entry is not None])
     png = elements._pixels(figure)
     dark = np.asarray(Image.open(io.BytesIO(png)).convert("L")) < 20
     frame = figure.axes[0].collections[0].get_paths()[0].get_extents()
@@ -552,7 +544,7 @@ def test_a_tile_is_drawn_where_its_frame_is():
 
 def test_a_picture_of_one_row_and_colours_that_are_a_rounding_too_bright_are_drawn():
     shown = [score_maps.Tile(np.ones((1, 900))), score_maps.Tile(np.full((2, 2, 3), 1 + 1e-6))]
-    drawing = score_maps.picture_grid(["a"], ["b"], lambda _, label: shown[label is not None])
+    drawing = score_maps.picture_grid(["a"], ["b"], lambda _, entry: shown[entry is not None])
     [(_, _, line), (_, _, white)] = drawing.artists[0].tiles
     assert len(line) >= 1 and (white == 255).all() and elements._pixels(drawing)
 
@@ -637,12 +629,12 @@ def test_the_unit_of_a_score_is_that_of_what_its_method_explains(table_results, 
     shown = dataclasses.replace(
         table_results,
         settings={**table_results.settings, "value": "logit"},
-        labels={label: {"method": method} for label, method in methods.items()},
+        entries={entry: {"method": method} for entry, method in methods.items()},
         scores=dict.fromkeys(methods),
         dataset_card={**table_results.dataset_card, "task": task},
     )
     slope = f"{output} per unit of the input"
-    assert {label: experiment.unit_of(shown, label) for label in methods} == {
+    assert {entry: experiment.unit_of(shown, entry) for entry in methods} == {
         "a": "logits", "b": output, "c": slope, "d": "", "e": "logits"
     }  # fmt: skip
     assert experiment.units_told(shown) == f"logits; {output}: b; {slope}: c; no unit: d"
@@ -667,8 +659,8 @@ def test_missing_metrics_take_one_line(results):
 
 
 def test_no_exact_label_no_error_section(tmp_path):
-    labels = tuple(label for label in METHODS if label != "exact")
-    results = experiment.load(**build(tmp_path / "image", "image", labels, exact=None))
+    entries = tuple(entry for entry in METHODS if entry != "exact")
+    results = experiment.load(**build(tmp_path / "image", "image", entries, exact=None))
     assert common.error_section(results).data == ""
     assert findings.headline(results)["error"] is None
     assert results.exact is None and "#000000" not in {style.colour for style in styling.styles_of(results).values()}

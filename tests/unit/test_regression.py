@@ -351,5 +351,5 @@ def test_pages_tell_r_squared_in_place_of_accuracy(monkeypatch):
         "rows": 5,
     }
     monkeypatch.setattr(index.findings, "headline", lambda _: entry)
-    result = SimpleNamespace(experiment="one", d=3, scores={}, labels={}, dataset_card={}, model_card={})
+    result = SimpleNamespace(experiment="one", d=3, scores={}, entries={}, dataset_card={}, model_card={})
     assert "model R² 0.46" in index.cards([result], {"one": []}).data

@@ -47,7 +47,7 @@ def rendered(tmp_path_factory):
     before = Path.cwd()
     os.chdir(root)
     try:
-        parameters = {kind: build(Path(kind), kind, labels) for kind, labels in LABELS.items()}
+        parameters = {kind: build(Path(kind), kind, entries) for kind, entries in LABELS.items()}
         for kind, given in parameters.items():
             rendering.render(
                 REPORT, given, f"reports/{kind}.html", f"reports/{kind}.ipynb", {"settings_digest": "0123"}
@@ -68,7 +68,7 @@ def test_the_report_has_every_section_and_every_label(rendered, kind):
     links = re.findall(r'<a href="#([^"]+)">', page)
     assert len(links) == len(SECTIONS) and all(f'id="{link}"' in page for link in links)
     text = shown_text(page)
-    assert all(label in text for label in LABELS[kind])
+    assert all(entry in text for entry in LABELS[kind])
     assert (
         "exact has the lowest (best) deletion AUC" in text
         and "sample_shapley is the sampled method closest to the exact values" in text
@@ -218,9 +218,9 @@ def with_measured(rendered: Path, kind: str, folder: Path) -> Path:
     given = kept["metadata"]["papermill"]["parameters"]
     random = np.random.default_rng(0)
     rows = [
-        {"metric": "log_odds", "method": label, "training_seed": 0, "instance": instance, "repeat": 0,
+        {"metric": "log_odds", "method": entry, "training_seed": 0, "instance": instance, "repeat": 0,
          "statistic": "deletion_auc", "x": np.nan, "value": place + random.normal()}
-        for place, label in enumerate(LABELS[kind]) for instance in range(12)
+        for place, entry in enumerate(LABELS[kind]) for instance in range(12)
     ]  # fmt: skip
     pd.DataFrame(rows).to_parquet(folder / "measured.parquet")
     given["measured"] = [str(folder / "measured.parquet")]

@@ -371,7 +371,7 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
     frame = pd.DataFrame(compared, columns=["method", "statistic", "x", "mean"]).assign(low=0.0, high=1.0, n=12)
     entry = {"method": "gp_shapley", "parameters": {"budget": {"error": 0.02, "max_budget": 8}}}
     results = SimpleNamespace(
-        labels={"close": entry, "fixed": {"method": "gp_shapley"}, "exact": {"method": "shapley"}},
+        entries={"close": entry, "fixed": {"method": "gp_shapley"}, "exact": {"method": "shapley"}},
         scores={"close": scored(found, np.arange(12))},
         metrics={"error": frame},
         exact="exact",
@@ -390,7 +390,7 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
     assert "Adaptive stopping" in page and "predicted RMSE ≤ 0.02" in page
     assert experiment.evaluations(results)["close"] == pytest.approx(spent.mean())
     assert robustness.words({"error": "5%", "top": 3}) == "predicted RMSE ≤ 5% of |v(N) − v(∅)| and top 3 stable"
-    results.labels = {"fixed": {"method": "gp_shapley"}}
+    results.entries = {"fixed": {"method": "gp_shapley"}}
     assert robustness.stopping_section(results).data == ""
 
 

@@ -152,9 +152,9 @@ def test_sentence_table_aligns_words_and_compares_with_the_exact_values():
     page = texts.sentence_table(SENTENCE, others, spent, caption="a < b").data
     rows = rows_of(page)
     assert list(rows) == list(others) and "a &lt; b" in page
-    assert all(rows[label].count('<td class="word">') == 9 for label in ("exact", "twice", "against"))
+    assert all(rows[entry].count('<td class="word">') == 9 for entry in ("exact", "twice", "against"))
     assert "not</span><small>+0.90</small>" in rows["exact"] and "heartwarming</span><small>−1.40" in rows["twice"]
-    facts = {label: re.findall(r'<td class="number">(.*?)</td>', row) for label, row in rows.items()}
+    facts = {entry: re.findall(r'<td class="number">(.*?)</td>', row) for entry, row in rows.items()}
     assert facts["exact"] == ["–", "–", "± 1.6", "512"]
     assert facts["twice"] == ["1.00", "1.00", "± 3.2", "36"]
     assert facts["against"] == ["−1.00", "−1.00", "± 1.6", "36"]
@@ -203,7 +203,7 @@ def test_document_page_flags_what_is_misclassified(documents):
 
 
 def test_document_page_shows_the_chosen_methods_in_their_order(documents):
-    page = texts.document_page(documents, labels=["lime", "exact"]).data
+    page = texts.document_page(documents, entries=["lime", "exact"]).data
     assert re.findall(r"<b>(lime|exact)</b>", page) == ["lime", "exact"] * 2
 
 
@@ -227,7 +227,7 @@ def test_documents_of_an_experiment_have_their_own_scores(tmp_path):
     assert one.words == ["odd", *["good"] * 15] and one.unknown.tolist() == [True] + [False] * 15  # the last 16
     frame = results.scores["exact"].set_index("instance")
     assert one.scores["exact"] == pytest.approx(frame.loc[picked["instance"].iloc[0], "scores"])
-    assert "misclassified" in texts.document_page([one], labels=["exact"]).data
+    assert "misclassified" in texts.document_page([one], entries=["exact"]).data
     every = results.scores["exact"]
     own_cost = every.assign(evaluations=np.where(every["instance"] == every["instance"].iloc[1], 512, 16))
     results = dataclasses.replace(results, scores={"exact": own_cost})
@@ -307,7 +307,7 @@ def test_the_papers_parameters_are_those_of_table_1():
 
 
 def test_context_pairs_differ_in_nothing_else():
-    labels = {
+    entries = {
         "l": {"method": "l_shapley", "parameters": {"order": 1}},
         "l2": {"method": "l_shapley", "parameters": {"order": 2}},
         "lp": {"method": "l_shapley", "parameters": {"order": 1, "context": "present"}},
@@ -315,13 +315,13 @@ def test_context_pairs_differ_in_nothing_else():
         "c": {"method": "c_shapley", "parameters": {"context": "absent"}},
         "random": {"method": "random"},
     }
-    assert method_agreement.context_pairs(labels) == [("l", "lp"), ("c", "cp")]
+    assert method_agreement.context_pairs(entries) == [("l", "lp"), ("c", "cp")]
 
 
 def areas(**values: np.ndarray) -> pd.DataFrame:
     parts = [
-        pd.DataFrame({"method": label, "instance": np.arange(len(row)), "repeat": repeat, "value": row + shift})
-        for label, row in values.items()
+        pd.DataFrame({"method": entry, "instance": np.arange(len(row)), "repeat": repeat, "value": row + shift})
+        for entry, row in values.items()
         for repeat, shift in enumerate((-1, 1))
     ]
     return pd.concat(parts).assign(statistic="deletion_auc", x=np.nan)
@@ -332,7 +332,7 @@ def test_context_is_compared_instance_by_instance():
     base = random.normal(-5, 10, 60)
     measured = areas(l=base, lp=base - 0.5 + random.normal(0, 0.1, 60), c=base, cp=base + random.normal(0, 0.1, 60))
     measured.loc[(measured["method"] == "lp") & (measured["instance"] == 7), "value"] = np.nan
-    scores = {label: [np.array([1.0, 2, 3])] * 60 for label in ("l", "lp", "c", "cp")}
+    scores = {entry: [np.array([1.0, 2, 3])] * 60 for entry in ("l", "lp", "c", "cp")}
     scores["lp"] = [np.array([1.0, 3, 2])] * 60
     frame = method_agreement.context_comparison(measured, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")])
     first, second = frame.to_dict("records")
@@ -403,7 +403,7 @@ STYLES = styling.styles({"exact": {}, "lime": {}, "random": {"is_control": True}
 
 def f1_frame(**values: list[float]) -> pd.DataFrame:
     parts = [
-        pd.DataFrame({"method": label, "instance": range(len(row)), "value": row}) for label, row in values.items()
+        pd.DataFrame({"method": entry, "instance": range(len(row)), "value": row}) for entry, row in values.items()
     ]
     return compare(pd.concat(parts).assign(repeat=0, statistic="f1", x=np.nan))
 
@@ -430,11 +430,11 @@ def test_ground_truth_f1_ranks_methods_and_marks_the_best_control():
 # --- curves -------------------------------------------------------------------------------------------------------
 
 
-def curve(*labels: str) -> pd.DataFrame:
+def curve(*entries: str) -> pd.DataFrame:
     x = np.linspace(0, 1, 5)
     parts = [
-        pd.DataFrame({"method": label, "x": x, "mean": -x * size, "low": -x * size - 1, "high": -x * size + 1})
-        for size, label in enumerate(labels, start=1)
+        pd.DataFrame({"method": entry, "x": x, "mean": -x * size, "low": -x * size - 1, "high": -x * size + 1})
+        for size, entry in enumerate(entries, start=1)
     ]
     return pd.concat(parts).assign(statistic="deletion", n=9)
 

@@ -224,7 +224,7 @@ COSTS = {"a": 100, "b": 10, "c": 1, "random": 0}
 
 def test_the_cheapest_label_within_the_margin_is_recommended():
     found = statistics.recommend(drawn(0.0, 0.01, 1.0, 2.0), COSTS, random="random")
-    assert (found.outcome, found.label, found.safe, found.rivals, found.needed) == ("recommended", "b", True, (), 0)
+    assert (found.outcome, found.entry, found.safe, found.rivals, found.needed) == ("recommended", "b", True, (), 0)
     assert found.span == pytest.approx(2) and found.margin == pytest.approx(0.1) and found.ends_at == "random"
     assert found.bounds["status"].tolist() == ["within", "within", "plainly worse", "plainly worse"]
     ordered = found.bounds[["low", "behind", "high"]].to_numpy()
@@ -237,20 +237,20 @@ def test_the_cheapest_label_within_the_margin_is_recommended():
 
 def test_the_best_where_every_other_is_shown_to_be_worse():
     found = statistics.recommend(drawn(0.0, 0.2, 1.0, 2.0), COSTS, random="random")
-    assert (found.outcome, found.label, found.rivals) == ("best", "a", ())
+    assert (found.outcome, found.entry, found.rivals) == ("best", "a", ())
     assert found.sentence().startswith(
         "Recommended: a: every other method is significantly worse; the next is b, by 0.1"
     )
     assert found.bounds["status"]["b"] == "plainly worse" and found.sentence().endswith(" (99.5 % CI).")
     alike = statistics.recommend(drawn(0.0, 0.09, 1.0, 2.0), COSTS, random="random")
-    assert alike.label == "a" and alike.bounds["status"]["b"] == "worse"  # surely behind, and not surely by little
+    assert alike.entry == "a" and alike.bounds["status"]["b"] == "worse"  # surely behind, and not surely by little
     assert alike.bounds["low"]["a"] == 0 < alike.bounds["low"]["b"] and "99.5" not in alike.sentence()
 
 
 def test_undecided_where_power_does_not_suffice_and_then_the_planned_instances_do():
     values = drawn(0.0, 0.001, 1.0, 2.0, n=20, spread=0.3)
     found = statistics.recommend(values, COSTS, random="random")
-    assert (found.outcome, found.label, found.rivals, found.safe) == ("undecided", "a", ("b",), False)
+    assert (found.outcome, found.entry, found.rivals, found.safe) == ("undecided", "a", ("b",), False)
     more = float(f"{found.needed:.2g}")
     assert (
         f"Undecided between a and b: explain about {more:,.0f} more instances ({more + 20:,.0f} in total) to decide"
@@ -281,7 +281,7 @@ def test_a_cheaper_label_that_is_open_is_named_beside_the_advice():
     values["c"] += np.random.default_rng(3).normal(0, 0.3, 60)
     values["c"] += 0.04 - values["c"].mean() + values["a"].mean()
     found = statistics.recommend(values, COSTS, random="random", margin=0.1)
-    assert (found.outcome, found.label, found.rivals) == ("recommended", "b", ("c",)) and found.needed > 0
+    assert (found.outcome, found.entry, found.rivals) == ("recommended", "b", ("c",)) and found.needed > 0
     assert "c is cheaper and not significantly different: explain about" in found.sentence()
 
 
@@ -291,9 +291,9 @@ def test_plainly_worse_labels_do_not_change_the_advice():
     worse = np.random.default_rng(2).normal(5, 0.3, (40, 12)) + values[["a"]].to_numpy()
     wider = values.join(pd.DataFrame(worse, columns=[f"worse{i}" for i in range(12)]))
     after = statistics.recommend(wider, {**COSTS, "worse3": 0}, random="random")
-    assert (after.outcome, after.label, after.rivals, after.needed) == (
+    assert (after.outcome, after.entry, after.rivals, after.needed) == (
         before.outcome,
-        before.label,
+        before.entry,
         before.rivals,
         before.needed,
     )
@@ -306,7 +306,7 @@ def test_higher_is_better_turns_the_question_round():
     values = drawn(0.0, 0.01, 1.0, 2.0)
     lower = statistics.recommend(values, COSTS, random="random")
     higher = statistics.recommend(-values, COSTS, random="random", better="higher")
-    assert (higher.label, higher.outcome, higher.margin) == (lower.label, lower.outcome, lower.margin)
+    assert (higher.entry, higher.outcome, higher.margin) == (lower.entry, lower.outcome, lower.margin)
     assert higher.bounds["mean"].tolist() == pytest.approx((-lower.bounds["mean"]).tolist())
     pd.testing.assert_frame_equal(higher.bounds.drop(columns="mean"), lower.bounds.drop(columns="mean"))
 
@@ -315,24 +315,24 @@ def test_order_of_columns_and_rows_does_not_matter():
     values = drawn(0.0, 0.01, 0.02, 2.0)
     found = statistics.recommend(values, COSTS, random="random")
     turned = statistics.recommend(values.iloc[::-1, ::-1], COSTS, random="random")
-    assert turned.label == found.label
+    assert turned.entry == found.entry
     pd.testing.assert_frame_equal(turned.bounds, found.bounds, rtol=0.05)
 
 
 def test_ties_of_cost_go_to_the_better_mean_and_unknown_costs_last():
     values = drawn(0.0, 0.01, 0.0, 2.0)
-    assert statistics.recommend(values, {"a": 5, "b": 5}, random="random").label == "a"
-    assert statistics.recommend(values, {"b": 500}, random="random").label == "b"
-    assert statistics.recommend(values, {"a": math.nan, "b": 500}, random="random").label == "b"
+    assert statistics.recommend(values, {"a": 5, "b": 5}, random="random").entry == "a"
+    assert statistics.recommend(values, {"b": 500}, random="random").entry == "b"
+    assert statistics.recommend(values, {"a": math.nan, "b": 500}, random="random").entry == "b"
     copies = table(values["a"], values["a"], values["random"], names=["x", "y", "random"])
     same = statistics.recommend(copies, {"x": 2, "y": 1, "random": 0}, random="random")
-    assert same.label == "y" and same.bounds["status"].tolist()[:2] == ["within", "within"]
+    assert same.entry == "y" and same.bounds["status"].tolist()[:2] == ["within", "within"]
 
 
 def test_costs_within_the_rounding_of_a_matched_budget_are_equal():
     values = drawn(0.0, 0.01, 1.0, 2.0)
-    assert statistics.recommend(values, {"a": 120, "b": 117.6, "c": 5}, random="random").label == "a"
-    assert statistics.recommend(values, {"a": 120, "b": 114, "c": 5}, random="random").label == "b"  # more than 5 %
+    assert statistics.recommend(values, {"a": 120, "b": 117.6, "c": 5}, random="random").entry == "a"
+    assert statistics.recommend(values, {"a": 120, "b": 114, "c": 5}, random="random").entry == "b"  # more than 5 %
     open_ = drawn(0.0, 0.05, 1.0, 2.0, n=100, spread=0.2)  # b may be as good as a
     assert statistics.recommend(open_, {"a": 120, "b": 100}, random="random").rivals == ("b",)
     assert statistics.recommend(open_, {"a": 120, "b": 117.6}, random="random").rivals == ()
@@ -352,22 +352,22 @@ def test_where_random_is_the_best_nothing_is_within_a_margin():
     assert found.outcome == "undecided" and found.margin == 0 and math.isinf(found.needed)
     assert "no method is better than random, so there is no margin" in found.sentence()
     sure = statistics.recommend(drawn(1.0, 1.0, 1.0, 0.0), COSTS, random="random")
-    assert (sure.outcome, sure.label) == ("best", "random")
+    assert (sure.outcome, sure.entry) == ("best", "random")
 
 
 def test_one_label_one_instance_and_labels_that_are_missing():
     values = drawn(0.0, 0.01, 1.0, 2.0)
     alone = statistics.recommend(values[["a"]], COSTS)
-    assert (alone.outcome, alone.label) == ("alone", "a") and alone.sentence() == "a is the only method measured."
+    assert (alone.outcome, alone.entry) == ("alone", "a") and alone.sentence() == "a is the only method measured."
     for few in (values.head(1), values.head(5), values.head(0)):
         found = statistics.recommend(few, COSTS, random="random")
-        assert (found.outcome, found.label, found.needed) == ("too few", None, 6 - len(few))
+        assert (found.outcome, found.entry, found.needed) == ("too few", None, 6 - len(few))
         assert found.sentence() == (
             f"No recommendation: {len(few)} instances are too few; explain at least {6 - len(few)} more."
         )
     values.loc[3:, "a"], values["d"] = math.nan, math.inf
     found = statistics.recommend(values, COSTS, random="random")
-    assert found.absent == ("a", "d") and found.n == 60 and found.label == "b"
+    assert found.absent == ("a", "d") and found.n == 60 and found.entry == "b"
     assert statistics.recommend(values[["d"]], {}).outcome == "too few"
 
 
@@ -378,7 +378,7 @@ def test_blocks_are_the_units_of_advice():
     none = statistics.recommend(values.head(0), COSTS, random="random", block=np.arange(0))
     assert none.outcome == "too few" and none.needed == 12
     found = statistics.recommend(values, COSTS, random="random", block=np.arange(60) // 4)
-    assert found.label == "b" and found.n == 60
+    assert found.entry == "b" and found.n == 60
 
 
 def test_the_best_of_many_equal_labels_is_not_taken_for_better():
@@ -553,7 +553,7 @@ def test_intervals_together_hold_all_at_once():
 def test_another_unit_changes_nothing_but_the_unit(unit):
     values = drawn(0.0, 0.01, 1.0, 2.0)
     one, other = (statistics.recommend(scale * values, COSTS, random="random") for scale in (1, unit))
-    assert (one.outcome, one.label, one.needed) == (other.outcome, other.label, other.needed)
+    assert (one.outcome, one.entry, one.needed) == (other.outcome, other.entry, other.needed)
     scaled = ["mean", "behind", "low", "high"]
     assert other.bounds[scaled].to_numpy() == pytest.approx(unit * one.bounds[scaled].to_numpy(), abs=1e-9 * unit)
     parts = [statistics.variance_shares(scale * values.to_numpy()[:, :, None]) for scale in (1, unit)]

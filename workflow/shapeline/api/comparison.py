@@ -53,7 +53,7 @@ class Comparison:
     @property
     def recommended(self) -> str | None:
         """The recommended method; None where there is none."""
-        return self.advice and self.advice.label
+        return self.advice and self.advice.entry
 
     @property
     def criterion(self) -> str | None:
@@ -70,8 +70,8 @@ class Comparison:
         units = {"error": "", "deletion": "nats"}
         finding = "No recommendation: no method that could be recommended was measured."
         if self.advice is not None:
-            label = self.advice.label
-            cost = "" if label is None else f"{self.table['evaluations'][label]:,.6g} evaluations per instance"
+            entry = self.advice.entry
+            cost = "" if entry is None else f"{self.table['evaluations'][entry]:,.6g} evaluations per instance"
             finding = f"{self.advice.sentence(units.get(self.by, ''), cost)} Criterion: {self.criterion}."
         return [finding, *self.notes]
 
@@ -169,33 +169,33 @@ def compare(
         raise ShapelineError(
             "compare: target: several classes of one input are not independent; give one class per input"
         )
-    chosen, notes, found = entries(methods), [], {}
-    for label, (name, parameters) in chosen.items():
+    chosen, notes, found = read_entries(methods), [], {}
+    for entry, (name, parameters) in chosen.items():
         spending = {key: parameters.pop(key) for key in ("budget", "evaluations") if key in parameters}
         own = spending or {"budget": budget, "evaluations": evaluations}
         try:
             spent = settle_spending("compare", name, parameters, own.get("budget"), own.get("evaluations"))
-            found[label] = case.explain_all(*spent)
+            found[entry] = case.explain_all(*spent)
         except ShapelineError as failure:
-            notes.append(f"{label} failed: {failure}")
+            notes.append(f"{entry} failed: {failure}")
     if not set(found) - {CONTROL}:
         raise ShapelineError(f"compare: all methods failed ({'; '.join(notes)}); choose others")
-    notes += [f"{label}, {flag}." for label, each in found.items() for flag in formatting.list_warnings(each)]
+    notes += [f"{entry}, {flag}." for entry, each in found.items() for flag in formatting.list_warnings(each)]
     exact = _exact(case, notes)
-    rows = {label: stored.rows_of(each) for label, each in found.items()}
+    rows = {entry: stored.rows_of(each) for entry, each in found.items()}
     measured = _measure_methods(case, rows, exact, notes)
     agreement = tabulate_agreement(list(rows), functools.partial(_correlation, rows))
     table = _table(found, chosen, measured, agreement)
     by, values = _criterion(measured, exact)
-    incomplete = [label for label, each in found.items() if NO_RULE in each.warning]
-    notes += [f"{label} is not recommended." for label in incomplete]
+    incomplete = [entry for entry, each in found.items() if NO_RULE in each.warning]
+    notes += [f"{entry} is not recommended." for entry in incomplete]
     candidates = None if values is None else values.drop(columns=incomplete, errors="ignore")
     nothing = candidates is None or not set(candidates) - {CONTROL}
     advice = None if nothing else _advice(candidates, table, exact, margin, notes)
     return Comparison(found, exact, table, agreement, advice, by, values, tuple(notes))
 
 
-def entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str, tuple[str, dict]]:
+def read_entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str, tuple[str, dict]]:
     """Return the class and the parameters of each method entry, with the control last."""
     named = methods if isinstance(methods, Mapping) else {name: name for name in methods}
     if isinstance(methods, str) or not named:
@@ -203,11 +203,11 @@ def entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str, tupl
             "compare: methods: expected a list of names or a mapping; give {name: {'method': ..., ...parameters}}"
         )
     entries = {}
-    for label, entry in named.items():
-        given = {"method": entry} if isinstance(entry, str) else dict(entry)
+    for entry, settings in named.items():
+        given = {"method": settings} if isinstance(settings, str) else dict(settings)
         if "method" not in given:
-            raise ShapelineError(f"compare: methods: '{label}' has no method; add 'method': name")
-        entries[label] = given.pop("method"), given
+            raise ShapelineError(f"compare: methods: '{entry}' has no method; add 'method': name")
+        entries[entry] = given.pop("method"), given
     return entries | {CONTROL: (CONTROL, {})}
 
 
@@ -226,17 +226,17 @@ def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explan
     """Return the metrics in long format, with a column of methods."""
     parts = []
     truth = None if exact is None else stored.rows_of(exact)
-    for label, own in rows.items():
+    for entry, own in rows.items():
         if truth is not None:
-            parts.append(error.measure(own, truth, seed=case.seed, scale_free=label == CONTROL).assign(method=label))
+            parts.append(error.measure(own, truth, seed=case.seed, scale_free=entry == CONTROL).assign(method=entry))
     if case.game.model.task == "regression":
         notes.append("A regression has no log-odds, so deletion and insertion AUC are not measured.")
     else:
         game = case.game if len(case.buckets) > 1 else case.game.having(features=case.buckets[0][0])
         try:
-            for label, own in rows.items():
+            for entry, own in rows.items():
                 curves = log_odds.measure(own, game, case.inputs, case.buckets, case.seed)
-                parts.append(curves[curves["x"].isna()].assign(method=label))
+                parts.append(curves[curves["x"].isna()].assign(method=entry))
         except ShapelineError as failure:  # for probabilities of 0 or 1
             notes.append(f"Deletion and insertion AUC are not measured: {failure}")
             parts = [part for part in parts if "deletion_auc" not in set(part["statistic"])]
@@ -250,17 +250,17 @@ def _correlation(rows: Mapping[str, pd.DataFrame], one: str, other: str) -> floa
     return similarity[similarity["statistic"] == "spearman"]["value"].mean()
 
 
-def tabulate_agreement(labels: list[str], correlation: Callable[[str, str], float]) -> pd.DataFrame:
+def tabulate_agreement(entries: list[str], correlation: Callable[[str, str], float]) -> pd.DataFrame:
     """Return the agreement of each pair of methods, (methods, methods)."""
-    table = pd.DataFrame(np.eye(len(labels)), labels, labels)
-    for one, other in itertools.combinations(labels, 2):
+    table = pd.DataFrame(np.eye(len(entries)), entries, entries)
+    for one, other in itertools.combinations(entries, 2):
         table.loc[one, other] = table.loc[other, one] = correlation(one, other)
     return table
 
 
 def mean_agreement(agreement: pd.DataFrame) -> pd.Series | float:
     """Return the mean agreement of each method with the others except random."""
-    others = [label for label in agreement if label != CONTROL]
+    others = [entry for entry in agreement if entry != CONTROL]
     among = agreement.loc[others, others].where(~np.eye(len(others), dtype=bool))
     return among.mean() if len(others) > 1 else np.nan
 
@@ -269,11 +269,11 @@ def _table(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: 
     """Return a row per method."""
     table = pd.DataFrame(
         {
-            "evaluations": {label: each.cost["evaluations"] for label, each in found.items()},
-            "seconds": {label: float(np.mean(each.seconds)) for label, each in found.items()},
+            "evaluations": {entry: each.cost["evaluations"] for entry, each in found.items()},
+            "seconds": {entry: float(np.mean(each.seconds)) for entry, each in found.items()},
         }
     )
-    with_gradients = [label for label in table.index if METHODS[entries[label][0]].gradients]
+    with_gradients = [entry for entry in table.index if METHODS[entries[entry][0]].gradients]
     table.loc[with_gradients, "evaluations"] *= PASSES
     means = measured.groupby(["method", "statistic"])["value"].mean()
     for statistic, name in SHOWN.items():
@@ -297,7 +297,7 @@ def _advice(
     """Recommend a method, with a note where one costs as much as the exact values."""
     costs = table["evaluations"]
     most = np.inf if exact is None else exact.cost["evaluations"]
-    if expensive := [label for label in values if costs[label] >= most and label != CONTROL]:
+    if expensive := [entry for entry in values if costs[entry] >= most and entry != CONTROL]:
         notes.append(
             f"The exact values cost {most:,.6g} evaluations per instance, no more than {', '.join(expensive)}: use "
             "shapley in place of these."

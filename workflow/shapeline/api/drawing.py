@@ -95,11 +95,11 @@ def comparison(found):
 
     if found.by is None:
         raise ShapelineError("plot: no metric could be computed; see `notes` for the reasons")
-    labels = [label for label in found.table.index if label in found.values]
-    costs = found.table["evaluations"][labels].to_numpy()
-    likeness = found.agreement.loc[labels, labels].to_numpy()
+    entries = [entry for entry in found.table.index if entry in found.values]
+    costs = found.table["evaluations"][entries].to_numpy()
+    likeness = found.agreement.loc[entries, entries].to_numpy()
     across = f"{found.criterion} ({'nats, ' if found.by == 'deletion' else ''}lower is better)"
-    return figures.trade_off(costs, found.values[labels].to_numpy(), labels, found.recommended, likeness, across)
+    return figures.trade_off(costs, found.values[entries].to_numpy(), entries, found.recommended, likeness, across)
 
 
 def comparison_head(found) -> str:

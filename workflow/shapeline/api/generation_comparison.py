@@ -113,7 +113,7 @@ def compare_generation(
     )
     first = [first] if isinstance(first, PromptExplanation) else first
     support = _checked(support, first)
-    found, notes = _explain_prompts(first, comparison.entries(methods), evaluations, repeats, seed)
+    found, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
     least = min(exact_parts, measures.MOST_EXACT)
     exact = [_estimate(one, {"method": "shapley"}, 2 ** len(one), 0) if len(one) <= least else None for one in first]
     measured = _measure_prompts(found, exact, support, repeats, seed)
@@ -125,7 +125,7 @@ def compare_generation(
     by = "rmse" if not few and "rmse" in set(measured["statistic"]) else "deletion_auc"
     values = pivot_by_method(measured, by)
     advice = recommend(values, table["evaluations"].to_dict(), margin, CONTROL) if set(values) - {CONTROL} else None
-    own = {label: each[::repeats] for label, each in found.items()}
+    own = {entry: each[::repeats] for entry, each in found.items()}
     return PromptComparison(own, exact, table, agreement, advice, SHOWN[by], values, tuple(notes))
 
 
@@ -152,20 +152,20 @@ def _explain_prompts(
 ) -> tuple[Found, list[str]]:
     """The explanations of all prompts by each method, and a note for each that fails."""
     found, notes = {}, []
-    for label, (name, parameters) in entries.items():
+    for entry, (name, parameters) in entries.items():
         try:
-            found[label] = [
+            found[entry] = [
                 _estimate(
                     one,
                     method_settings(name, parameters, evaluations, len(one)),
                     evaluations,
-                    seed_of(seed, label, repeat, place),
+                    seed_of(seed, entry, repeat, place),
                 )
                 for place, one in enumerate(first)
                 for repeat in range(repeats)
             ]
         except ShapelineError as failure:
-            notes.append(f"{label} failed: {failure}")
+            notes.append(f"{entry} failed: {failure}")
     if not set(found) - {CONTROL}:
         raise ShapelineError(f"{WHERE}: all methods failed ({'; '.join(notes)}); choose others")
     return found, notes
@@ -177,13 +177,13 @@ def _estimate(one: PromptExplanation, settings: dict, evaluations: int, seed: in
 
 
 def _measure_prompts(found: Found, exact: list, support: list, repeats: int, seed: int) -> pd.DataFrame:
-    """The measures in long format: label, instance, repeat, statistic, x, value."""
+    """The measures in long format: method, instance, repeat, statistic, x, value."""
     rows = []
-    for label, explanations in found.items():
+    for entry, explanations in found.items():
         for number, one in enumerate(explanations):
             place, repeat = divmod(number, repeats)
             for statistic, value in measures.measure(one, exact[place], support[place], seed_of(seed, place)).items():
-                rows.append((label, place, repeat, statistic, np.nan, value))
+                rows.append((entry, place, repeat, statistic, np.nan, value))
     return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 
@@ -197,7 +197,7 @@ def _correlation(found: Found, repeats: int, one: str, other: str) -> float:
 
 def _table(found: Found, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
     """A row per method."""
-    means = {label: [np.mean([getattr(one, name) for one in each]) for name in COSTS] for label, each in found.items()}
+    means = {entry: [np.mean([getattr(one, name) for one in each]) for name in COSTS] for entry, each in found.items()}
     table = pd.DataFrame.from_dict(means, orient="index", columns=list(COSTS))
     measured = measured.groupby(["method", "statistic"])["value"].mean()
     for statistic, name in COLUMNS.items():

@@ -68,7 +68,7 @@ def parameters(claimed: int) -> Callable[[Results], Finding]:
 def beats(
     first: str, *others: str, metric: str = "log_odds", statistic: str = "deletion_auc", better: str = "lower"
 ) -> Callable[[Results], Finding]:
-    """Whether a label is better than others on the same instances: holds where it is ahead of every one, fails where it
+    """Whether a method is better than others on the same instances: holds where it is ahead of each, fails where it
     is behind one, by 95 % intervals of the paired differences that hold together."""
 
     def check(results: Results) -> Finding:
@@ -76,29 +76,29 @@ def beats(
             return Finding(f"metric {metric} was not measured", UNTESTABLE)
         measured = results.measured[metric]
         values = paired.pivot_by_method(measured[measured["method"].isin([first, *others])], statistic)
-        absent = [label for label in (first, *others) if label not in values]
+        absent = [entry for entry in (first, *others) if entry not in values]
         if absent:
             return Finding(f"{', '.join(absent)} did not run, or on too few instances", UNTESTABLE)
         if not enough(len(values)):
             return Finding(f"{number(len(values))} instances are too few for a verdict", UNTESTABLE)
         claim = ahead_of(values[[first, *others]], first, better)
-        ahead = "; ".join(f"{label} {interval(row)}" for label, row in claim.table.iterrows())
+        ahead = "; ".join(f"{entry} {interval(row)}" for entry, row in claim.table.iterrows())
         return Finding(f"ahead of: {ahead}", claim.verdict)
 
     return check
 
 
-def level(label: str, within: float, metric: str, statistic: str) -> Callable[[Results, Results], Finding]:
-    """Whether a label's means on the instances of two experiments are no more than so far apart: holds where the 95 %
+def level(entry: str, within: float, metric: str, statistic: str) -> Callable[[Results, Results], Finding]:
+    """Whether a method's means on the instances of two experiments are no more than so far apart: holds where the 95 %
     interval of the difference (Welch's) lies inside, fails where it lies outside."""
 
     def check(first: Results, second: Results) -> Finding:
         values = []
         for results in (first, second):
             frame = results.measured.get(metric)
-            if frame is None or label not in set(frame["method"]):
-                return Finding(f"{label} was not measured in {results.experiment}", UNTESTABLE)
-            values.append(paired.pivot_by_method(frame[frame["method"] == label], statistic)[label].dropna().to_numpy())
+            if frame is None or entry not in set(frame["method"]):
+                return Finding(f"{entry} was not measured in {results.experiment}", UNTESTABLE)
+            values.append(paired.pivot_by_method(frame[frame["method"] == entry], statistic)[entry].dropna().to_numpy())
         if not enough(min(map(len, values))):
             return Finding(f"{number(min(map(len, values)))} instances are too few for a verdict", UNTESTABLE)
         (a, b), error = values, math.sqrt(sum(one.var(ddof=1) / len(one) for one in values))
@@ -112,13 +112,13 @@ def level(label: str, within: float, metric: str, statistic: str) -> Callable[[R
 
 
 def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
-    """How many times the first label's evaluations the second takes to the same error, at least so often: at the least
+    """How many times the first method's evaluations the second takes to the same error, at least so often: at the least
     error that both reach, between their intermediate budgets."""
 
     def check(results: Results) -> Finding:
         if "error" not in results.measured:
             return Finding("metric error was not measured", UNTESTABLE)
-        if absent := [label for label in (first, second) if label not in results.scores]:
+        if absent := [entry for entry in (first, second) if entry not in results.scores]:
             return Finding(f"{', '.join(absent)} did not run", UNTESTABLE)
         found = equal_error(results, first, second)
         if found is None:
@@ -139,7 +139,7 @@ def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], F
     """Check the seconds per instance of the second method over the first's (geometric mean), timed one by one."""
 
     def check(results: Results) -> Finding:
-        frames = [results.scores.get(label) for label in (first, second)]
+        frames = [results.scores.get(entry) for entry in (first, second)]
         if any(frame is None for frame in frames):
             return Finding(f"no scores of {first} and {second}", UNTESTABLE)
         if results.settings.get("timing") != "per_instance":
@@ -157,13 +157,13 @@ def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], F
 
 
 def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]:
-    """Mean cosine of the scores of two labels, at least so large."""
+    """Mean cosine of the scores of two methods, at least so large."""
 
     def check(results: Results) -> Finding:
         if not {first, second} <= set(results.scores):
             return Finding(f"no scores of {first} and {second}", UNTESTABLE)
         ids = results.instances["instance"]
-        rows = [experiment.scores_of(results.scores[label], ids) for label in (first, second)]
+        rows = [experiment.scores_of(results.scores[entry], ids) for entry in (first, second)]
         both = [(a, b) for a, b in zip(*rows, strict=True) if a is not None and b is not None]
         if len(both) < 2:
             return Finding(f"no scores of {first} and {second}", UNTESTABLE)
@@ -177,20 +177,20 @@ def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]
     return check
 
 
-def mostly(label: str, feature: str, sign: int, least: float = 0.5) -> Callable[[Results], Finding]:
+def mostly(entry: str, feature: str, sign: int, least: float = 0.5) -> Callable[[Results], Finding]:
     """The share of instances to whose class or number per feature adds (sign 1) or takes away (-1), at least so
     large."""
 
     def check(results: Results) -> Finding:
-        if label not in results.scores:
-            return Finding(f"no scores of {label}", UNTESTABLE)
+        if entry not in results.scores:
+            return Finding(f"no scores of {entry}", UNTESTABLE)
         names = experiment.feature_names(results)
         if feature not in names:
             return Finding(f"no feature is called {feature}", UNTESTABLE)
-        rows = experiment.scores_of(results.scores[label], results.instances["instance"])
+        rows = experiment.scores_of(results.scores[entry], results.instances["instance"])
         signed = np.array([sign * row[names.index(feature)] > 0 for row in rows if row is not None])
         if not enough(len(signed)):
-            return Finding(f"too few scores of {label}", UNTESTABLE)
+            return Finding(f"too few scores of {entry}", UNTESTABLE)
         low, high = wilson(int(signed.sum()), len(signed))
         text = f"{share(signed.mean())} ({share(low)} to {share(high)}) of {number(len(signed))}"
         return Finding(text, HOLDS if low > least else FAILS if high < least else UNDECIDED)
@@ -198,15 +198,15 @@ def mostly(label: str, feature: str, sign: int, least: float = 0.5) -> Callable[
     return check
 
 
-def check_cost_bound(label: str, bound: Callable[[int], float], formula: str) -> Callable[[Results], Finding]:
-    """Evaluations per instance of a label, against a bound in d."""
+def check_cost_bound(entry: str, bound: Callable[[int], float], formula: str) -> Callable[[Results], Finding]:
+    """Evaluations per instance of a method, against a bound in d."""
 
     def check(results: Results) -> Finding:
-        if label not in results.scores:
-            return Finding(f"no scores of {label}", UNTESTABLE)
-        frame = experiment.good(results.scores[label])
+        if entry not in results.scores:
+            return Finding(f"no scores of {entry}", UNTESTABLE)
+        frame = experiment.good(results.scores[entry])
         if frame.empty:
-            return Finding(f"every explanation of {label} failed", UNTESTABLE)
+            return Finding(f"every explanation of {entry} failed", UNTESTABLE)
         d = frame["scores"].map(len).to_numpy()
         ratio = (frame["evaluations"].to_numpy() / np.array([bound(size) for size in d])).max()
         text = f"at most {number(frame['evaluations'].max(), 6)}, {number(ratio, whole=False)} of {formula}"
@@ -215,15 +215,15 @@ def check_cost_bound(label: str, bound: Callable[[int], float], formula: str) ->
     return check
 
 
-def takes_at_most(label: str, most: float) -> Callable[[Results], Finding]:
+def takes_at_most(entry: str, most: float) -> Callable[[Results], Finding]:
     """Check the mean seconds per instance of a method by its 95 % interval; none where a batch's time is shared."""
 
     def check(results: Results) -> Finding:
-        if label not in results.scores:
-            return Finding(f"no scores of {label}", UNTESTABLE)
-        each = experiment.good(results.scores[label]).groupby("instance")["seconds"].mean()
+        if entry not in results.scores:
+            return Finding(f"no scores of {entry}", UNTESTABLE)
+        each = experiment.good(results.scores[entry]).groupby("instance")["seconds"].mean()
         if not np.isfinite(each.mean()):
-            return Finding(f"every explanation of {label} failed", UNTESTABLE)
+            return Finding(f"every explanation of {entry} failed", UNTESTABLE)
         alone = results.settings.get("timing") == "per_instance" and len(each) > 1
         half = 1.96 * each.std() / math.sqrt(len(each)) if alone else math.nan
         row = {"mean": each.mean(), "low": each.mean() - half, "high": each.mean() + half}

@@ -68,9 +68,9 @@ CLAIMS = (
             "5.1",
             f"On IMDB L-Shapley has the best deletion AUC, before LIME, KernelSHAP and C-Shapley ({said})",
             ("imdb",),
-            beats("l_shapley", "lime", "kernel_shap", label),
+            beats("l_shapley", "lime", "kernel_shap", entry),
         )
-        for label, said in FITS.items()
+        for entry, said in FITS.items()
     ),
     Claim(
         CHEN,
@@ -85,9 +85,9 @@ CLAIMS = (
             "5.1",
             f"On AG News C-Shapley ({said}) is before LIME, KernelSHAP and SampleShapley",
             ("agnews", "agnews_words"),
-            beats(label, "lime", "kernel_shap", "sample_shapley"),
+            beats(entry, "lime", "kernel_shap", "sample_shapley"),
         )
-        for label, said in FITS.items()
+        for entry, said in FITS.items()
     ),
     *(
         Claim(
@@ -95,9 +95,9 @@ CLAIMS = (
             "5.1",
             f"On Yahoo Answers C-Shapley ({said}) is before LIME, which is the next",
             ("yahoo",),
-            beats(label, "lime"),
+            beats(entry, "lime"),
         )
-        for label, said in FITS.items()
+        for entry, said in FITS.items()
     ),
     Claim(
         CHEN,
@@ -112,9 +112,9 @@ CLAIMS = (
             "5.1",
             f"{called} of a text takes less than one second at 4 d evaluations",
             ("imdb", "agnews", "yahoo"),
-            takes_at_most(label, 1.0),
+            takes_at_most(entry, 1.0),
         )
-        for label, called in (("l_shapley", "L-Shapley"), ("c_shapley_regression_printed", "C-Shapley"))
+        for entry, called in (("l_shapley", "L-Shapley"), ("c_shapley_regression_printed", "C-Shapley"))
     ),
     Claim(
         CHEN,
@@ -126,9 +126,9 @@ CLAIMS = (
     Claim(CHEN, "5.2, A", "The CNN on MNIST classifies 99.7 % of 3s and 8s", ("mnist38",), accuracy(0.997)),
     Claim(CHEN, "5.2, A", "The CNN on CIFAR classifies 96.1 % of deer and horses", ("cifar10dh",), accuracy(0.961)),
     *(
-        Claim(CHEN, "5.2", f"On {data} C-Shapley ({said}) is before {called}", experiments, beats(label, rival))
+        Claim(CHEN, "5.2", f"On {data} C-Shapley ({said}) is before {called}", experiments, beats(entry, rival))
         for experiments, data in ((("mnist38", "mnist_small"), "MNIST"), (("cifar10dh",), "CIFAR"))
-        for label, said in FITS.items()
+        for entry, said in FITS.items()
         for rival, called in PICTURE_RIVALS.items()
     ),
     Claim(
@@ -234,10 +234,10 @@ CLAIMS = (
             "5.2",
             f"The number of crosses is irrelevant: h-Shap ({said}) has the same F1 for one and for six, to within 0.05",
             ("crosses_1", "crosses_6"),
-            level(label, 0.05, "localization", "f1"),
+            level(entry, 0.05, "localization", "f1"),
             every=True,
         )
-        for label, said in (("h_shap", "τ = 0"), ("h_shap_relative", "70 %"))
+        for entry, said in (("h_shap", "τ = 0"), ("h_shap_relative", "70 %"))
     ),
     *(
         Claim(
@@ -255,10 +255,10 @@ CLAIMS = (
             "5.2",
             f"{shown}: h-Shap takes {told} time than the library's own {called}",
             (experiment,),
-            faster("h_shap", label, least),
+            faster("h_shap", entry, least),
         )
         for experiment, shown in LIBRARY.items()
-        for (label, called), (told, least) in zip(
+        for (entry, called), (told, least) in zip(
             PEERS.items(), (("ten times less", 10), ("less", 1), ("less", 1)), strict=True
         )
     ),
@@ -273,9 +273,9 @@ CLAIMS = (
         for experiment, shown in REAL.items()
     ),
     *(
-        Claim(TENEGGI, "5.2", f"{shown}: h-Shap takes less time than {called}", (experiment,), faster("h_shap", label))
+        Claim(TENEGGI, "5.2", f"{shown}: h-Shap takes less time than {called}", (experiment,), faster("h_shap", entry))
         for experiment, shown in REAL.items()
-        for label, called in (("partition_64", "Partition"), ("expected_gradients", "GradientExplainer"))
+        for entry, called in (("partition_64", "Partition"), ("expected_gradients", "GradientExplainer"))
     ),
     Claim(
         TENEGGI,

@@ -51,40 +51,42 @@ def leaf_shares(truth: np.ndarray, min_size: int) -> tuple[np.ndarray, int]:
     return held.mean(axis=(1, 2)), len(rows) * len(columns)
 
 
-def plain_labels(results: Results) -> list[str]:
-    """h-Shap labels that the theorems are about: quadrants of pixels, absolute threshold 0."""
+def list_plain_entries(results: Results) -> list[str]:
+    """h-Shap methods that the theorems are about: quadrants of pixels, absolute threshold 0."""
     return [
-        label
-        for label in select_method(results, "h_shap")
-        if is_quadrant_h_shap(results, label)
-        and parameters(results, label).get("mode", "absolute") == "absolute"
-        and parameters(results, label).get("threshold", 0.0) == 0
+        entry
+        for entry in select_method(results, "h_shap")
+        if is_quadrant_h_shap(results, entry)
+        and parameters(results, entry).get("mode", "absolute") == "absolute"
+        and parameters(results, entry).get("threshold", 0.0) == 0
     ]
 
 
 def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Theorem 3.2 against simulation and against the nodes visited on the trained model (figure 1)."""
     having = None if truth is None else truth.any(axis=(1, 2))
-    labels = (
+    entries = (
         []
         if truth is None
-        else [label for label in plain_labels(results) if len(read_details(results.scores[label], "visited_nodes"))]
+        else [
+            entry for entry in list_plain_entries(results) if len(read_details(results.scores[entry], "visited_nodes"))
+        ]
     )
-    if not labels or not having.any():
+    if not entries or not having.any():
         return note("Not available: needs h_shap with an absolute threshold of 0, and images with a true region.")
     rows, panels = [], []
-    for label in labels:
-        size = parameters(results, label).get("min_size", 1)
-        visited = read_details(results.scores[label], "visited_nodes").reindex(results.instances["instance"]).to_numpy()
+    for entry in entries:
+        size = parameters(results, entry).get("min_size", 1)
+        visited = read_details(results.scores[entry], "visited_nodes").reindex(results.instances["instance"]).to_numpy()
         rho, leaves = leaf_shares(truth, size)
         ideal = or_visits(truth, size)
         kept = having & np.isfinite(visited)
         n = 4 ** max(1, round(math.log(leaves, 4)))
         expected = np.mean([visited_nodes.expected_visited_nodes(n, 4, density) for density in rho[kept]])
-        panels.append((label, n, rho[kept], visited[kept], ideal[kept]))
+        panels.append((entry, n, rho[kept], visited[kept], ideal[kept]))
         rows.append(
             {
-                "method": label,
+                "method": entry,
                 "leaves": number(leaves),
                 "theorem 3.2 at each ρ": number(float(expected), whole=False),
                 "an OR over the true pixels": number(float(ideal[kept].mean()), whole=False),
@@ -100,8 +102,8 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
             "games. Dots: images explained, ρ their share of leaves with a true pixel; filled: the trained model, "
             "hollow: an OR over the true pixels of the same image.",
             numbers=pd.concat(
-                pd.DataFrame({"method": label, "leaves": n, "rho": rho, "visited": visited, "visited_or": ideal})
-                for label, n, rho, visited, ideal in panels[:3]
+                pd.DataFrame({"method": entry, "leaves": n, "rho": rho, "visited": visited, "visited_or": ideal})
+                for entry, n, rho, visited, ideal in panels[:3]
             ),
         ),
         table(pd.DataFrame(rows), "Mean nodes visited"),
@@ -116,9 +118,9 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 @styled
 def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]) -> Figure:
-    """A panel a label: (label, n, rho, visited by the model, visited by an OR), all but the first two (images,)."""
+    """A panel per method: (method, n, rho, visited by the model, visited by an OR), all but the first two (images,)."""
     drawing = Figure(figsize=(WIDTH, 3.7), layout="constrained")
-    for axes, (label, n, rho, visited, ideal) in zip(
+    for axes, (entry, n, rho, visited, ideal) in zip(
         drawing.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
     ):
         low, high = min(rho.min() / 2, 0.5), min(1.0, 4 * rho.max())
@@ -149,7 +151,7 @@ def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]
             rho, ideal, "o", color=SECOND, markerfacecolor="none", alpha=0.6, markersize=4, label="OR over true pixels"
         )
         axes.set(
-            xscale="log", yscale="log", title=f"{label}, n = {number(n)}",
+            xscale="log", yscale="log", title=f"{entry}, n = {number(n)}",
             xlabel="ρ, share of leaves with a true pixel", ylabel="nodes visited",
         )  # fmt: skip
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -168,24 +170,24 @@ def theory_link(results: Results, what: str) -> HTML | None:
 
 def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Theorem 3.4: the bound against the cosine between h-Shap's map and the Shapley map of an OR over true pixels."""
-    labels = (
+    entries = (
         []
         if truth is None
-        else [label for label in select_method(results, "h_shap") if is_quadrant_h_shap(results, label)]
+        else [entry for entry in select_method(results, "h_shap") if is_quadrant_h_shap(results, entry)]
     )
-    if not labels or not truth.any():
+    if not entries or not truth.any():
         return note("Not available: needs h_shap on pixels, and images with a true region.")
     rows, shown = [], {}
-    for label in labels:
-        likeness = cosines(results, truth, label)
+    for entry in entries:
+        likeness = cosines(results, truth, entry)
         if likeness.empty:
             continue
-        shown[label] = likeness
+        shown[entry] = likeness
         rows.append(
             {
-                "method": label,
+                "method": entry,
                 "largest leaf (cells)": number(
-                    _largest_leaf(truth.shape[1:], parameters(results, label).get("min_size", 1))
+                    _largest_leaf(truth.shape[1:], parameters(results, entry).get("min_size", 1))
                 ),
                 "bound": two_digits(likeness["bound"].mean()),
                 "trained model": two_digits(likeness["cosine"].mean()),
@@ -201,7 +203,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
             "One dot per image: cosine between the map and the Shapley map of an OR over the true pixels (eq. 8). "
             "Hollow: h-Shap of that OR, a constant map over the leaves that touch a true pixel. Bar: the bound "
             "max(1/√a, √(k/n)) for a cells in the largest leaf and k true of n pixels.",
-            numbers=pd.concat(frame.assign(method=label) for label, frame in shown.items()) if shown else None,
+            numbers=pd.concat(frame.assign(method=entry) for entry, frame in shown.items()) if shown else None,
         ),
         table(pd.DataFrame(rows)),
         note(
@@ -213,11 +215,11 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
     )
 
 
-def cosines(results: Results, truth: np.ndarray, label: str) -> pd.DataFrame:
+def cosines(results: Results, truth: np.ndarray, entry: str) -> pd.DataFrame:
     """Return cosine of the method's map with true pixels, ideal and bound, a row per image that has a true region."""
-    size = parameters(results, label).get("min_size", 1)
+    size = parameters(results, entry).get("min_size", 1)
     largest = _largest_leaf(truth.shape[1:], size)
-    maps = experiment.scores_of(results.scores[label], results.instances["instance"])
+    maps = experiment.scores_of(results.scores[entry], results.instances["instance"])
     down, across = (leaf_edges(side, size) for side in truth.shape[1:])
     area = np.outer(np.diff(down), np.diff(across))
     rows = []
@@ -243,19 +245,19 @@ def _largest_leaf(shape: tuple[int, int], min_size: int) -> int:
 
 
 @styled
-def cosine_strips(by_label: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> Figure | None:
-    """A column of dots a label, moved sideways by a fixed pattern so that they do not hide each other."""
-    if not by_label:
+def cosine_strips(by_entry: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> Figure | None:
+    """A column of dots per method, moved sideways by a fixed pattern so that they do not hide each other."""
+    if not by_entry:
         return None
-    drawing = Figure(figsize=(min(WIDTH, 2.2 + 1.5 * len(by_label)), 3.6), layout="constrained")
+    drawing = Figure(figsize=(min(WIDTH, 2.2 + 1.5 * len(by_entry)), 3.6), layout="constrained")
     axes = drawing.subplots()
-    for place, (label, frame) in enumerate(by_label.items()):
+    for place, (entry, frame) in enumerate(by_entry.items()):
         aside = 0.2 * (np.arange(len(frame)) * 0.618 % 1 - 0.5)
-        axes.plot(place - 0.15 + aside, frame["cosine"], "o", color=styles[label].colour, alpha=0.5, markersize=4)
+        axes.plot(place - 0.15 + aside, frame["cosine"], "o", color=styles[entry].colour, alpha=0.5, markersize=4)
         axes.plot(
             place + 0.15 + aside, frame["ideal"], "o", color=QUIET, markerfacecolor="none", alpha=0.6, markersize=4
         )
         axes.plot([place - 0.36, place + 0.36], [frame["bound"].mean()] * 2, color=EXACT, linewidth=1.8)
-    axes.set_xticks(range(len(by_label)), list(by_label))
-    axes.set(ylabel="cosine", ylim=(-0.02, 1.02), xlim=(-0.6, len(by_label) - 0.4))
+    axes.set_xticks(range(len(by_entry)), list(by_entry))
+    axes.set(ylabel="cosine", ylim=(-0.02, 1.02), xlim=(-0.6, len(by_entry) - 0.4))
     return drawing

@@ -146,14 +146,14 @@ class Evidence:
 
     @property
     def quicker(self) -> str:
-        """What `by_seconds` is about, where the truth is quicker than some labels, which it leaves out."""
+        """What `by_seconds` is about, where the truth is quicker than some methods, which it leaves out."""
         below = self._below_truth(self.seconds)
         return f"faster than {self.truth}" if below is not None and len(below) < self.values.shape[1] else ""
 
     def _below_truth(self, costs: pd.Series) -> list[str] | None:
         """Return the methods that cost less than the truth of errors; None where that is at most one."""
         most = np.inf if self.truth is None else costs.get(self.truth, np.inf)
-        below = [label for label in self.values if not costs.get(label, np.nan) >= most]
+        below = [entry for entry in self.values if not costs.get(entry, np.nan) >= most]
         return below if len(below) > 1 or self.truth is None else None
 
     def _recommended(self, names: list[str], costs: pd.Series) -> Recommendation:
@@ -175,7 +175,7 @@ class Evidence:
         rows: list[tuple[float, Recommendation]] = []
         for most in sorted(spent[leads]):  # the best mean is another from these costs on alone
             advice = self.advice(most)
-            if not rows or (advice.label, advice.outcome) != (rows[-1][1].label, rows[-1][1].outcome):
+            if not rows or (advice.entry, advice.outcome) != (rows[-1][1].entry, rows[-1][1].outcome):
                 rows.append((most, advice))
         return rows
 
@@ -202,7 +202,7 @@ class Evidence:
             return self.last
         if self.last is None or self.truth in within.bounds.index:
             return None
-        return None if (self.last.label, self.last.outcome) == (within.label, within.outcome) else self.last
+        return None if (self.last.entry, self.last.outcome) == (within.entry, within.outcome) else self.last
 
     def within(self, results: Results) -> Recommendation | None:
         """Return the recommendation within the experiment's budget, the empty and the full input not counted."""
@@ -211,19 +211,19 @@ class Evidence:
 
 
 def evidence(results: Results) -> list[Evidence]:
-    """What the experiment's metrics say, a criterion each; those without two labels on six common instances are out."""
+    """What the experiment's metrics say, each by a criterion; those without two methods on six instances are out."""
     answers = []
     for criterion in list_criteria(results.measured):
         measured = results.measured.get(criterion.metric)
         if measured is None or measured.empty:
             continue
-        labels = [label for label in results.labels if criterion.metric != "error" or label != results.exact]
+        entries = [entry for entry in results.entries if criterion.metric != "error" or entry != results.exact]
         also, spent, truth = _also(criterion, measured, results)
         values = paired.pivot_by_method(pd.concat([measured, *also]), criterion.statistic)
-        kept = [label for label in values if label in labels]
+        kept = [entry for entry in values if entry in entries]
         if len(kept) < 2 or len(values) < ENOUGH:
             continue
-        random = [label for label in kept if results.labels[label]["method"] == "random"]
+        random = [entry for entry in kept if results.entries[entry]["method"] == "random"]
         answers.append(
             Evidence(
                 criterion,
@@ -233,19 +233,19 @@ def evidence(results: Results) -> list[Evidence]:
                 criterion.unit.format(value=results.value_unit),
                 values[[name for name in values if name not in kept]],
                 truth if truth in values else None,
-                tuple(label for label in labels if label not in kept),
+                tuple(entry for entry in entries if entry not in kept),
                 random[0] if random else None,
                 results.settings.get("margin") or MARGIN,
                 _count_available(results, measured["instance"].nunique() - len(values)),
                 frozenset(experiment.taking_gradients(results)),
-                frozenset(label for label, frame in results.scores.items() if (frame["warning"] == NO_RULE).any()),
+                frozenset(entry for entry, frame in results.scores.items() if (frame["warning"] == NO_RULE).any()),
             )
         )
     return answers
 
 
 def _count_available(results: Results, lost: int) -> int | None:
-    """Instances of the test part, without those explained on which a label has no value; None where it is not known."""
+    """Instances of the test part, without those explained on which a method has no value; None if unknown."""
     whole = experiment.part_sizes(results.dataset_card).get("test")
     return None if whole is None else whole - lost
 
@@ -269,15 +269,15 @@ def _also(
 
 
 def name_budgets(frame: pd.DataFrame) -> pd.DataFrame:
-    """The errors at budgets below a label's own, as errors of a label named by both."""
+    """The errors at budgets below a method's own, as errors of a method named by both."""
     rows = frame[frame["statistic"] == "rmse_by_budget"]
     rows = rows[rows["x"] < rows.groupby("method")["x"].transform("max")]
     names = [_named_at(*at) for at in zip(rows["method"], rows["x"], strict=True)]
     return rows.assign(method=names, statistic="rmse", x=np.nan)
 
 
-def _named_at(label: str, budget: float) -> str:
-    return f"{label} at {number(budget)} d"
+def _named_at(entry: str, budget: float) -> str:
+    return f"{entry} at {number(budget)} d"
 
 
 def list_criteria(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
@@ -312,14 +312,14 @@ def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, 
     for statistic in measured["statistic"].unique():
         if statistic.startswith(start):
             values = paired.pivot_by_method(measured, statistic)
-            kept = [label for label in answer.values if label in values]
+            kept = [entry for entry in answer.values if entry in values]
             if len(kept) > 1 and len(values) >= ENOUGH:
                 found[statistic.removeprefix(start)] = replace(answer, values=values[kept])
     return found
 
 
 def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
-    """Means (training seeds, labels) over the instances that all labels have in all training seeds."""
+    """Means (training seeds, methods) over the instances that all methods have in all training seeds."""
     wide = training_values(answer, results)
     return wide.mean().unstack(0).dropna(axis=1).sort_index() if len(wide) else pd.DataFrame()
 
@@ -343,15 +343,15 @@ def _training_values(answer: Evidence, measured: pd.DataFrame) -> pd.DataFrame:
     columns = measured["method"] + "@" + measured["training"].astype(str)
     wide = paired.pivot_by_method(measured.assign(method=columns), answer.criterion.statistic)
     parts = [name.rsplit("@", 1) for name in wide]
-    return wide.set_axis(pd.MultiIndex.from_tuples([(label, int(number)) for label, number in parts]), axis=1)
+    return wide.set_axis(pd.MultiIndex.from_tuples([(entry, int(number)) for entry, number in parts]), axis=1)
 
 
 def name_verdict(advice: Recommendation) -> str:
     """Return the verdict with its symbol, the same on every page: ★ recommended, ☆ undecided."""
-    if advice.label is None:
+    if advice.entry is None:
         return "too few instances"
     if advice.outcome != "undecided":
-        return f"★ {advice.label}"
+        return f"★ {advice.entry}"
     few = len(advice.rivals) <= 2
     rivals = list(advice.rivals) if few else [f"{len(advice.rivals)} others"]
-    return f"☆ undecided: {' or '.join([advice.label, *rivals])}"
+    return f"☆ undecided: {' or '.join([advice.entry, *rivals])}"

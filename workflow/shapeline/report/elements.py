@@ -118,10 +118,10 @@ def figure(
     return HTML(f'<figure><div class="wide">{image}</div>{legend}</figure>')
 
 
-def mark_method(label: str, *artists: Artist) -> None:
+def mark_method(entry: str, *artists: Artist) -> None:
     """Name the method that artists show, so that the page can highlight it."""
     for artist in artists:
-        artist.set_gid(METHOD + label)
+        artist.set_gid(METHOD + entry)
 
 
 def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> str:

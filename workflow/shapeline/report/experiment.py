@@ -52,7 +52,7 @@ class Results:
     experiment: str
     root: str
     settings: dict
-    labels: dict[str, dict]
+    entries: dict[str, dict]
     model_card: dict
     dataset_card: dict
     folder: str  # of the prepared dataset
@@ -63,7 +63,9 @@ class Results:
     metrics: dict[str, pd.DataFrame]
     measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
     by_training_seed: dict[str, pd.DataFrame]  # the same with rows of the model's other training seeds
-    intermediate_budgets: dict[str, pd.DataFrame] = field(default_factory=dict)  # rows at budgets below the label's own
+    intermediate_budgets: dict[str, pd.DataFrame] = field(
+        default_factory=dict
+    )  # rows at budgets below the method's own
 
     @functools.cached_property
     def memo(self) -> dict:
@@ -81,8 +83,8 @@ class Results:
 
     @property
     def truth(self) -> str:
-        """What errors are measured against, in words: exact Shapley values, or whatever the label holds."""
-        if self.exact and self.labels[self.exact]["method"] == "shapley":
+        """What errors are measured against, in words: exact Shapley values, or whatever the method holds."""
+        if self.exact and self.entries[self.exact]["method"] == "shapley":
             return "the exact values"
         return f"the values of {self.exact}"
 
@@ -105,7 +107,7 @@ class Results:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """A notebook's experiment, its settings and its files; `settings_json`: labels, budget, features, report keys …."""
+    """A notebook's experiment, settings and files; `settings_json`: methods, budget, features, report keys …."""
 
     experiment: str
     settings_json: str
@@ -113,8 +115,8 @@ class Parameters:
     dataset_card: str
     dataset: str  # the folder of the prepared one
     instances: str
-    scores: Mapping[str, Sequence[str]]  # the shards of each label
-    metrics: str = ""  # the comparison of all labels by all metrics, "" where there is none
+    scores: Mapping[str, Sequence[str]]  # the shards of each method
+    metrics: str = ""  # the comparison of all methods by all metrics, "" where there is none
     measured: Sequence[str] = ()  # what was measured of each instance
     root: str = ""  # the folder of the results, as the page names it
 
@@ -129,22 +131,22 @@ def load(**parameters) -> Results:
     given = Parameters(**parameters)
     settings = json.loads(given.settings_json)
     settings = {**settings.pop("report", {}), **settings}
-    labels = _labels(settings)
-    files = _score_files(given, labels)
+    entries = _order_entries(settings)
+    files = _score_files(given, entries)
     tables = _split_metrics([score_files.read_table(given.metrics)] if Path(given.metrics).is_file() else [])
     every = _split_metrics(map(_compared, given.measured))
     card = _card(given, given.dataset_card) if given.dataset_card else {}
     explained = score_files.read_table(_present(given.instances, given.experiment))
-    every_row = {label: score_files.select_training(score_files.read(paths)) for label, paths in files.items()}
-    explanations = {label: score_files.final(rows) for label, rows in every_row.items()}
+    every_row = {entry: score_files.select_training(score_files.read(paths)) for entry, paths in files.items()}
+    explanations = {entry: score_files.final(rows) for entry, rows in every_row.items()}
     if card.get("task") == "multilabel":
-        explained = _each_label(explained, len(card["classes"])).assign(image=explained["instance"])
-        explanations = {label: _each_label(frame, len(card["classes"])) for label, frame in explanations.items()}
+        explained = _expand_labels(explained, len(card["classes"])).assign(image=explained["instance"])
+        explanations = {entry: _expand_labels(frame, len(card["classes"])) for entry, frame in explanations.items()}
     return Results(
         experiment=given.experiment,
         root=given.root,
         settings=settings,
-        labels=labels,
+        entries=entries,
         model_card=_card(given, given.model_card) if given.model_card else {},
         dataset_card=card,
         folder=given.dataset,
@@ -153,27 +155,27 @@ def load(**parameters) -> Results:
         else feature_kinds.build(settings["features"], card),
         instances=explained,
         scores=explanations,
-        metadata={label: [score_files.metadata(path) for path in paths] for label, paths in files.items()},
-        metrics={metric: frame[frame["method"].isin(list(labels))] for metric, frame in tables.items()},
+        metadata={entry: [score_files.metadata(path) for path in paths] for entry, paths in files.items()},
+        metrics={metric: frame[frame["method"].isin(list(entries))] for metric, frame in tables.items()},
         measured={
-            metric: frame[frame["method"].isin(list(labels)) & (frame["training"] == 0)]
+            metric: frame[frame["method"].isin(list(entries)) & (frame["training"] == 0)]
             for metric, frame in every.items()
         },
         by_training_seed=every,
-        intermediate_budgets={label: rows[rows["budget"] < rows["budget"].max()] for label, rows in every_row.items()},
+        intermediate_budgets={entry: rows[rows["budget"] < rows["budget"].max()] for entry, rows in every_row.items()},
     )
 
 
-def _score_files(given: Parameters, labels: Mapping[str, dict]) -> dict[str, list[Path]]:
-    """The files of each label, in the order of the labels; all of them are there and named by the settings."""
-    unknown = sorted(set(given.scores) - set(labels))
+def _score_files(given: Parameters, entries: Mapping[str, dict]) -> dict[str, list[Path]]:
+    """The files of each method, in the order of the methods; all of them are there and named by the settings."""
+    unknown = sorted(set(given.scores) - set(entries))
     if unknown:
         raise ShapelineError(
             f"report of {given.experiment}: scores for {', '.join(unknown)}, which the settings do not name; run "
             "it again."
         )
-    shown = [label for label in labels if label in given.scores]
-    return {label: [_present(path, given.experiment) for path in given.scores[label]] for label in shown}
+    shown = [entry for entry in entries if entry in given.scores]
+    return {entry: [_present(path, given.experiment) for path in given.scores[entry]] for entry in shown}
 
 
 def _compared(path: str | Path) -> pd.DataFrame:
@@ -196,7 +198,7 @@ def _card(given: Parameters, path: str) -> dict:
     return json.loads(_present(path, given.experiment).read_text(encoding="utf-8"))
 
 
-def _each_label(frame: pd.DataFrame, count: int) -> pd.DataFrame:
+def _expand_labels(frame: pd.DataFrame, count: int) -> pd.DataFrame:
     """The rows with a number of its own for each label of an image, which to a report is an instance by itself."""
     return frame.assign(image=frame["instance"], instance=frame["instance"] * count + frame["target"])
 
@@ -227,11 +229,9 @@ def rows_shown(results: Results) -> str:
     return " Each label has a row of its own, and the images that have most labels come first."
 
 
-def _labels(settings: Mapping) -> dict[str, dict]:
-    entries = settings["labels"]
-    if isinstance(entries, dict):
-        return {label: entries[label] for label in settings.get("order", entries)}
-    return {entry["label"]: entry for entry in entries}
+def _order_entries(settings: Mapping) -> dict[str, dict]:
+    described = settings["entries"]
+    return {entry: described[entry] for entry in settings.get("order", described)}
 
 
 def _present(path: str | Path, experiment: str) -> Path:
@@ -252,7 +252,7 @@ def flagged_and_failed(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 
 def scalars(frame: pd.DataFrame | None, statistic: str) -> pd.DataFrame:
-    """The rows of a scalar statistic, indexed by label; empty when the metric or the statistic is missing."""
+    """The rows of a scalar statistic, indexed by method; empty when the metric or the statistic is missing."""
     if frame is None:
         return pd.DataFrame(columns=["mean", "low", "high", "n"])
     rows = frame[(frame["statistic"] == statistic) & frame["mean"].notna()]
@@ -288,43 +288,45 @@ def count_evaluations(results: Results, frame: pd.DataFrame) -> int:
 
 
 def evaluations(results: Results, instance: int | None = None) -> pd.Series:
-    """Model evaluations per instance and repeat, by label: median of the rows that did not fail, mean of those that end
+    """Evaluations per instance and repeat, by method: median of the rows that did not fail, mean of those that end
     when they are good enough; NaN where scores made elsewhere do not say. instance: of this one alone."""
-    known = {label: good(frame) for label, frame in results.scores.items()}
+    known = {entry: good(frame) for entry, frame in results.scores.items()}
     if instance is not None:
-        known = {label: frame[frame["instance"] == instance] for label, frame in known.items()}
-    known = {label: frame.loc[frame["warning"] != external.UNKNOWN, "evaluations"] for label, frame in known.items()}
+        known = {entry: frame[frame["instance"] == instance] for entry, frame in known.items()}
+    known = {entry: frame.loc[frame["warning"] != external.UNKNOWN, "evaluations"] for entry, frame in known.items()}
     varied = stopping(results)  # where a few instances may take most of it
-    each = {label: spent.mean() if label in varied else spent.median() for label, spent in known.items()}
+    each = {entry: spent.mean() if entry in varied else spent.median() for entry, spent in known.items()}
     return pd.Series(each, dtype=float)
 
 
 def stopping(results: Results) -> dict[str, dict]:
-    """The labels whose explanations end when they are good enough, and what has to hold."""
-    budgets = {label: (entry.get("parameters") or {}).get("budget") for label, entry in results.labels.items()}
-    return {label: budget for label, budget in budgets.items() if isinstance(budget, dict) and label in results.scores}
+    """The methods whose explanations end when they are good enough, and what has to hold."""
+    budgets = {entry: (settings.get("parameters") or {}).get("budget") for entry, settings in results.entries.items()}
+    return {entry: budget for entry, budget in budgets.items() if isinstance(budget, dict) and entry in results.scores}
 
 
-def unit_of(results: Results, label: str) -> str:
+def unit_of(results: Results, entry: str) -> str:
     """Return the unit of a method's scores, "" without: of gradients nats, or a regression's, whatever the value."""
     output = UNITS["prediction" if results.dataset_card.get("task") == "regression" else "log_probability"]
     kinds = {"value": results.value_unit, "output": output, "slope": f"{output} per unit of the input", "none": ""}
-    return kinds[METHODS[results.labels[label]["method"]].unit]
+    return kinds[METHODS[results.entries[entry]["method"]].unit]
 
 
 def units_told(results: Results) -> str:
-    """The unit of the scores, and in which other units some labels have theirs."""
+    """The unit of the scores, and in which other units some methods have theirs."""
     others: dict[str, list[str]] = {}
-    for label in results.scores:
-        if (unit := unit_of(results, label)) != results.value_unit:
-            others.setdefault(unit or "no unit", []).append(label)
-    return "; ".join([results.value_unit, *(f"{unit}: {', '.join(labels)}" for unit, labels in others.items())])
+    for entry in results.scores:
+        if (unit := unit_of(results, entry)) != results.value_unit:
+            others.setdefault(unit or "no unit", []).append(entry)
+    return "; ".join([results.value_unit, *(f"{unit}: {', '.join(entries)}" for unit, entries in others.items())])
 
 
 def taking_gradients(results: Results) -> list[str]:
-    """The labels whose evaluations are gradients."""
-    methods = {label: METHODS[entry["method"]] for label, entry in results.labels.items() if label in results.scores}
-    return [label for label, method in methods.items() if method.gradients]
+    """The methods whose evaluations are gradients."""
+    methods = {
+        entry: METHODS[settings["method"]] for entry, settings in results.entries.items() if entry in results.scores
+    }
+    return [entry for entry, method in methods.items() if method.gradients]
 
 
 def part_sizes(card: Mapping) -> dict[str, int]:
@@ -354,13 +356,13 @@ def near_chance(results: Results) -> str | None:
 
 
 def mean_seconds(results: Results) -> pd.Series:
-    """Mean seconds per instance by label, of the rows that did not fail; NaN where scores made elsewhere do not say."""
-    return pd.Series({label: good(frame)["seconds"].mean() for label, frame in results.scores.items()}, dtype=float)
+    """Mean seconds per instance by method, of the rows that did not fail; NaN where external scores do not say."""
+    return pd.Series({entry: good(frame)["seconds"].mean() for entry, frame in results.scores.items()}, dtype=float)
 
 
 def evaluations_at_budgets(results: Results) -> pd.Series:
-    """The same at each smaller budget whose estimates were kept, by label and budget (a multiple of d)."""
-    parts = [good(rows).assign(method=label) for label, rows in results.intermediate_budgets.items() if len(rows)]
+    """The same at each smaller budget whose estimates were kept, by method and budget (a multiple of d)."""
+    parts = [good(rows).assign(method=entry) for entry, rows in results.intermediate_budgets.items() if len(rows)]
     if not parts:
         return pd.Series(dtype=float)
     return pd.concat(parts).groupby(["method", "budget"])["evaluations"].median()

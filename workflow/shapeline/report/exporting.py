@@ -160,9 +160,9 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
         for file in (executed.with_suffix(".html"), executed, Path(parameters["metrics"] or ".")):
             if file.is_file():
                 mlflow.log_artifact(str(file))
-        for name, entry in loaded.labels.items():
+        for name, method in loaded.entries.items():
             with mlflow.start_run(run_name=name, nested=True):
-                own = {"method": entry["method"], **(entry.get("parameters") or {})}
+                own = {"method": method["method"], **(method.get("parameters") or {})}
                 mlflow.log_params({key: _text(value) for key, value in own.items()})
                 mlflow.log_metrics(_metrics(loaded.metrics, name))
                 for file in parameters["scores"].get(name, ()):

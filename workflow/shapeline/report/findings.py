@@ -27,7 +27,7 @@ from shapeline.statistics.paired import EqualError, compare_at_equal_error
 def headline(results: Results) -> dict:
     """The one row of an experiment in the index: plain numbers and names, None where a metric is missing."""
     areas = scalars(results.metrics.get("log_odds"), "deletion_auc")["mean"]
-    controls = [label for label in areas.index if results.labels[label].get("is_control")]
+    controls = [entry for entry in areas.index if results.entries[entry].get("is_control")]
     best = areas.drop(controls).idxmin() if len(areas) > len(controls) else None
     control = areas[controls].idxmin() if controls else None
     sampled = _closest_sampled(results)
@@ -56,15 +56,15 @@ def _format_title(results: Results) -> str:
     return f"{title} ({subset})" if subset else title
 
 
-def _find_entry(results: Results, metric: str, statistic: str, label: str | None) -> dict | None:
-    if label is None:
+def _find_entry(results: Results, metric: str, statistic: str, entry: str | None) -> dict | None:
+    if entry is None:
         return None
-    row = scalars(results.metrics.get(metric), statistic).loc[label]
-    return {"method": label, **{key: float(row[key]) for key in ("mean", "low", "high")}}
+    row = scalars(results.metrics.get(metric), statistic).loc[entry]
+    return {"method": entry, **{key: float(row[key]) for key in ("mean", "low", "high")}}
 
 
-def _error(results: Results, label: str) -> dict:
-    return {**_find_entry(results, "error", "rmse", label), "evaluations": float(evaluations(results)[label])}
+def _error(results: Results, entry: str) -> dict:
+    return {**_find_entry(results, "error", "rmse", entry), "evaluations": float(evaluations(results)[entry])}
 
 
 def difference(
@@ -98,7 +98,7 @@ def _closest_sampled(results: Results) -> str | None:
     """Return the sampled method with the lowest RMSE, one with a larger budget than the experiment's only without
     other."""
     errors = scalars(results.metrics.get("error"), "rmse")["mean"]
-    budgets = pd.Series({label: results.scores[label]["budget"].max() for label in errors.index}, dtype=float).dropna()
+    budgets = pd.Series({entry: results.scores[entry]["budget"].max() for entry in errors.index}, dtype=float).dropna()
     within = budgets[budgets <= results.settings.get("budget", math.inf)]
     sampled = list((within if len(within) else budgets).index)
     return errors[sampled].idxmin() if sampled else None
@@ -176,12 +176,12 @@ def equal_error(results: Results, first: str, second: str) -> EqualError | None:
         return None
     last, earlier = evaluations(results), evaluations_at_budgets(results)
     curves, costs = [], []
-    for label in (first, second):
-        rows = measured[(measured["statistic"] == "rmse_by_budget") & (measured["method"] == label)]
+    for entry in (first, second):
+        rows = measured[(measured["statistic"] == "rmse_by_budget") & (measured["method"] == entry)]
         curve = rows.pivot_table(index="instance", columns="x", values="value")
         if len(curve.columns) < 2:
             return None
-        spent = {x: earlier.get((label, x), last.get(label, math.nan)) for x in curve}
+        spent = {x: earlier.get((entry, x), last.get(entry, math.nan)) for x in curve}
         costs.append(pd.Series(spent, dtype=float))
         curves.append(curve)
     return compare_at_equal_error(*curves, tuple(costs))
@@ -193,8 +193,8 @@ def tabulate_equal_error(results: Results) -> pd.DataFrame:
     ends = frame[frame["statistic"] == "rmse_by_budget"].sort_values("x").drop_duplicates("method", keep="last")
     best, *others = ends.sort_values("mean", kind="stable")["method"]
     rows = []
-    for label in others:
-        found = equal_error(results, best, label)
+    for entry in others:
+        found = equal_error(results, best, entry)
         if found is None:
             row = dict.fromkeys(("error", best, "evaluations", "ratio"), "–")
         else:
@@ -205,7 +205,7 @@ def tabulate_equal_error(results: Results) -> pd.DataFrame:
                 "evaluations": number(found.second),
             }
             row["ratio"] = interval(sides)
-        rows.append({"method": label, **row})
+        rows.append({"method": entry, **row})
     return pd.DataFrame(rows)
 
 

@@ -115,9 +115,9 @@ def equals(p: float) -> str:
     return probability(p) if p < 0.001 else f"= {probability(p)}"
 
 
-def enumerated(labels: Sequence[str]) -> str:
+def enumerated(names: Sequence[str]) -> str:
     """Labels in a sentence."""
-    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def ends(low: float, high: float) -> str:

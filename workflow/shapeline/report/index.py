@@ -55,7 +55,7 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     order = pd.DataFrame({"in": placed.notna().sum(axis=1), "mean": placed.mean(axis=1)})
     placed = placed.loc[order.sort_values(["in", "mean"], ascending=False, kind="stable").index]
     head = "".join(_head(column) for column in columns)
-    body = "".join(_row(label, row, columns) for label, row in placed.iterrows())
+    body = "".join(_row(entry, row, columns) for entry, row in placed.iterrows())
     return join_parts(
         heading("Methods by experiment and criterion", 2),
         note(
@@ -95,28 +95,28 @@ def _linked(column: Column, text: str, title: str = "") -> str:
     return f'<a href="{html.escape(column[0].experiment)}.html"{hint}>{text}</a>'
 
 
-def _row(label: str, row: pd.Series, columns: Sequence[Column]) -> str:
+def _row(entry: str, row: pd.Series, columns: Sequence[Column]) -> str:
     cells = []
     for value, column in zip(row, columns, strict=True):
         if not np.isfinite(value):
             cells.append('<td title="not measured by this criterion">–</td>')
             continue
         result, answer, advice = column
-        taken = advice is not None and (advice.label == label or str(advice.label).startswith(f"{label} at "))
+        taken = advice is not None and (advice.entry == entry or str(advice.entry).startswith(f"{entry} at "))
         mark = f"{'⚠ ' * bool(changes(answer, result))}{name_verdict(advice)[0]} " if taken else ""
         hint = (
-            f"{label}, {_title(column)}: {format_count(answer.evaluations.get(label, np.nan), 'evaluation')} per "
+            f"{entry}, {_title(column)}: {format_count(answer.evaluations.get(entry, np.nan), 'evaluation')} per "
             "instance"
         )
-        if taken and advice.label != label:
-            hint += f"; at {advice.label.partition(' at ')[2]}"
+        if taken and advice.entry != entry:
+            hint += f"; at {advice.entry.partition(' at ')[2]}"
         hint += "; worse than random attribution" if value < 0 else ""
         way, text = f"{100 * min(max(value, 0.0), 1.0):.0f}%", f"{100 * value:.0f} %".replace("-", "−")
         cells.append(f'<td style="--way: {way}">{_linked(column, mark + text, hint)}</td>')
-    return f"<tr><td>{html.escape(str(label)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"
+    return f"<tr><td>{html.escape(str(entry)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"
 
 
-LEAST = 3  # labels that are ranked
+LEAST = 3  # methods that are ranked
 
 
 def pooled_section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML | None:
@@ -143,28 +143,28 @@ def pooled_section(results: Sequence[Results], evidence: Mapping[str, Sequence[E
 def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     """Return the ranks of the shared methods; None where there are too few, or one dataset and model."""
     [_, first] = members[0]
-    labels = _shared(members)
+    entries = _shared(members)
     pairs = [_pair(result) for result, _ in members]
-    if len(labels) < LEAST or len(set(pairs)) < 2:
+    if len(entries) < LEAST or len(set(pairs)) < 2:
         return None
-    cells = [_means(answer, result, labels) for result, answer in members]
+    cells = [_means(answer, result, entries) for result, answer in members]
     cluster = [pair for pair, means in zip(pairs, cells, strict=True) for _ in range(len(means))]
     sign = 1 if first.criterion.better == "lower" else -1
     means = pd.concat(cells, ignore_index=True) * sign
     pooled, each = paired.pooled_ranks(means, cluster), paired.ranks(means)
     shown = pd.DataFrame(
         {
-            "method": label,
+            "method": entry,
             "mean rank": number(row["mean"], 2, whole=False),
             "simultaneous 95 % CI": ends(row["low"], row["high"]),
-            **{pair: _format_list(each.loc[np.array(cluster) == pair, label]) for pair in dict.fromkeys(pairs)},
+            **{pair: _format_list(each.loc[np.array(cluster) == pair, entry]) for pair in dict.fromkeys(pairs)},
         }
-        for label, row in pooled.iterrows()
+        for entry, row in pooled.iterrows()
     )
     budget = members[0][0].settings.get("budget")
     at = "" if budget is None else f", budget {number(budget)} d"
     return join_parts(
-        table(shown, f"{first.criterion.title.split(': ')[0]}{at}: ranks of {number(len(labels))} methods"),
+        table(shown, f"{first.criterion.title.split(': ')[0]}{at}: ranks of {number(len(entries))} methods"),
         note(_format_ranks(pooled, len(set(pairs)))),
     )
 
@@ -172,14 +172,14 @@ def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
 def _shared(members: Sequence[tuple[Results, Evidence]]) -> list[str]:
     """Return the entries of all members that have the same method and parameters everywhere."""
 
-    def entry(result: Results, label: str) -> tuple:
-        return result.labels[label]["method"], result.labels[label].get("parameters")
+    def describe(result: Results, entry: str) -> tuple:
+        return result.entries[entry]["method"], result.entries[entry].get("parameters")
 
     first, answer = members[0]
     return [
-        label
-        for label in answer.values
-        if all(label in other.values and entry(of, label) == entry(first, label) for of, other in members)
+        entry
+        for entry in answer.values
+        if all(entry in other.values and describe(of, entry) == describe(first, entry) for of, other in members)
     ]
 
 
@@ -187,11 +187,11 @@ def _pair(result: Results) -> str:
     return f"{result.dataset_card.get('name')}, {result.model_card.get('name')}"
 
 
-def _means(answer: Evidence, result: Results, labels: list[str]) -> pd.DataFrame:
+def _means(answer: Evidence, result: Results, entries: list[str]) -> pd.DataFrame:
     """Return means (training seeds, methods), the first over all its instances, without seeds that lack a method."""
     others = training_means(answer, result)
-    others = others.loc[others.index > 0, labels] if set(labels) <= set(others) else pd.DataFrame(columns=labels)
-    return pd.concat([answer.values[labels].mean().to_frame().T, others.astype(float)], ignore_index=True)
+    others = others.loc[others.index > 0, entries] if set(entries) <= set(others) else pd.DataFrame(columns=entries)
+    return pd.concat([answer.values[entries].mean().to_frame().T, others.astype(float)], ignore_index=True)
 
 
 def _format_list(ranks: pd.Series) -> str:
@@ -294,7 +294,7 @@ def _facts(who: str, row: Mapping, kind: str = "") -> str:
     return "".join(cells)
 
 
-# Beside the others in the figure of all experiments; the labels there must be the same everywhere.
+# Beside the others in the figure of all experiments; the methods there must be the same everywhere.
 COMMON = (
     "l_shapley",
     "c_shapley",
@@ -378,7 +378,7 @@ def _card(result: Results, answers: Sequence[Evidence]) -> str:
 def papers_section(results: Sequence[Results], pages: Mapping[str, str]) -> HTML:
     """Return the papers' claims, deletion curves of the common methods (figure 2), and links to the other pages."""
     styles = styling.styles(
-        {label: entry for result in results for label, entry in result.labels.items() if label in COMMON}
+        {entry: settings for result in results for entry, settings in result.entries.items() if entry in COMMON}
     )
     drawn = [result for result in results if "log_odds" in result.metrics and len(result.instances) >= ENOUGH]
     frames = {result.experiment: result.metrics["log_odds"] for result in drawn}
@@ -444,7 +444,7 @@ def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataF
     """Return commit, versions, devices, seed and configuration of every experiment, from its score files."""
 
     def merge(result: Results, key: str) -> str:
-        every = [entry.get(key) for files in result.metadata.values() for entry in files]
+        every = [file.get(key) for files in result.metadata.values() for file in files]
         if key == "versions":
             return formatting.merged(every) or "–"
         return "; ".join(sorted({formatting.plain(value) for value in every if value is not None})) or "–"

@@ -98,7 +98,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
 
 @dataclass(frozen=True)
 class Style:
-    """How one label is drawn everywhere: colour, marker and dashes each tell it apart."""
+    """How one method is drawn everywhere: colour, marker and dashes each tell it apart."""
 
     colour: str
     marker: str
@@ -128,27 +128,27 @@ def palette(name: str = "colorblind") -> list[str]:
 
 
 def styles_of(results) -> dict[str, Style]:
-    """The styles of an experiment's labels, in the palette that its settings name."""
-    return styles(results.labels, results.exact, results.settings.get("palette") or "colorblind")
+    """The styles of an experiment's methods, in the palette that its settings name."""
+    return styles(results.entries, results.exact, results.settings.get("palette") or "colorblind")
 
 
-def styles(labels: Mapping[str, dict], exact: str | None = None, colours: str = "colorblind") -> dict[str, Style]:
+def styles(entries: Mapping[str, dict], exact: str | None = None, colours: str = "colorblind") -> dict[str, Style]:
     """Return a style per method in order: controls grey and dashed, exact values black, others coloured, then other
     dashes."""
     wheel = palette(colours)
     result: dict[str, Style] = {}
     coloured = controls = 0
-    for position, (label, entry) in enumerate(labels.items()):
+    for position, (entry, settings) in enumerate(entries.items()):
         marker = MARKERS[position % len(MARKERS)]
-        if entry.get("is_control"):
+        if settings.get("is_control"):
             turn = controls % len(CONTROLS)
-            result[label] = Style(CONTROLS[turn], marker, CONTROL_DASHES[turn], 1.5, control=True)
+            result[entry] = Style(CONTROLS[turn], marker, CONTROL_DASHES[turn], 1.5, control=True)
             controls += 1
-        elif label == exact:
-            result[label] = Style(EXACT, marker, "-", 2.2)
+        elif entry == exact:
+            result[entry] = Style(EXACT, marker, "-", 2.2)
         else:
             turn, place = divmod(coloured, len(wheel))
-            result[label] = Style(wheel[place], marker, DASHES[turn % len(DASHES)])
+            result[entry] = Style(wheel[place], marker, DASHES[turn % len(DASHES)])
             coloured += 1
     return result
 

@@ -34,8 +34,8 @@ CUT = 0.2  # share of top features that the diagnostics check for ties
 def health(results: Results) -> pd.DataFrame:
     """Return a row per method: rows, failures, efficiency gap, zero scores, ties at top-20 %, evaluations, warnings,
     versions."""
-    table = pd.DataFrame([_health(results, label, frame) for label, frame in results.scores.items()])
-    table["packages"] = [_packages(results).get(label, "as installed") for label in table["method"]]
+    table = pd.DataFrame([_health(results, entry, frame) for entry, frame in results.scores.items()])
+    table["packages"] = [_packages(results).get(entry, "as installed") for entry in table["method"]]
     usual = {"warnings": "none", "packages": "as installed"}
     return table.drop(columns=[name for name, value in usual.items() if table[name].eq(value).all()])
 
@@ -43,18 +43,18 @@ def health(results: Results) -> pd.DataFrame:
 def _packages(results: Results) -> dict[str, str]:
     """Return the packages of each method whose version differs from the installed one, or from that of most methods."""
     shards = {
-        (label, place): metadata.get("versions", {})
-        for label, files in results.metadata.items()
+        (entry, place): metadata.get("versions", {})
+        for entry, files in results.metadata.items()
         for place, metadata in enumerate(files)
     }
     warnings: dict[str, dict[str, None]] = {}
-    for (label, _), packages in differing(shards).items():
+    for (entry, _), packages in differing(shards).items():
         for name, (theirs, here) in packages.items():
-            warnings.setdefault(label, {})[f"{name} {theirs}, not {here}"] = None
-    return {label: "⚠ " + "; ".join(texts) for label, texts in warnings.items()}
+            warnings.setdefault(entry, {})[f"{name} {theirs}, not {here}"] = None
+    return {entry: "⚠ " + "; ".join(texts) for entry, texts in warnings.items()}
 
 
-def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
+def _health(results: Results, entry: str, frame: pd.DataFrame) -> dict:
     fine = good(frame)
     values = [np.asarray(row, dtype=float)[None] for row in fine["scores"]]  # rows may differ in length
     values = [np.concatenate(values)] if len({row.shape for row in values}) == 1 else values
@@ -62,12 +62,12 @@ def _health(results: Results, label: str, frame: pd.DataFrame) -> dict:
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
     sums = np.array([total for rows in values for total in rows.sum(1)]) + _sum_interactions(fine)
     gap = float(np.median(np.abs(sums - total))) if len(fine) else math.nan
-    entry = results.labels[label]
-    method = METHODS[entry["method"]]
-    promised = bool(method.pairs) or method.is_efficient(entry.get("parameters", {}))
+    settings = results.entries[entry]
+    method = METHODS[settings["method"]]
+    promised = bool(method.pairs) or method.is_efficient(settings.get("parameters", {}))
     broken = promised and gap > 1e-4 * np.median(np.abs(total)) + 1e-6
     return {
-        "method": label,
+        "method": entry,
         "rows": number(len(frame)),
         "failures": "⚠ " + format_lists(failed, first=False) if len(failed) else "none",
         "warnings": format_lists(flagged, first=False) if len(flagged) else "none",
@@ -109,20 +109,20 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
     ways = {name: _relative_auc(results, f"{name}_auc", better) for name, better in DIRECTIONS.items()}
     tops = {name: ceiling(frame, f"{name}_auc") for name in DIRECTIONS}
     ends = {name: "the optimal order" if len(top) else "the best method" for name, top in tops.items()}
-    order = sorted(curve.index.union(masking.index), key=lambda label: masking["mean"].get(label, math.inf))
+    order = sorted(curve.index.union(masking.index), key=lambda entry: masking["mean"].get(entry, math.inf))
     shown = pd.DataFrame(
         {
-            "method": label,
-            **{f"top {share(x)} masked": number(curve[x].get(label)) for x in nearest},
-            "deletion AUC (lower is better)": interval(masking.loc[label]) if label in masking.index else "–",
-            "insertion AUC (higher is better)": interval(insertion.loc[label]) if label in insertion.index else "–",
+            "method": entry,
+            **{f"top {share(x)} masked": number(curve[x].get(entry)) for x in nearest},
+            "deletion AUC (lower is better)": interval(masking.loc[entry]) if entry in masking.index else "–",
+            "insertion AUC (higher is better)": interval(insertion.loc[entry]) if entry in insertion.index else "–",
             **{
-                f"{AUC[name]}, from random to {ends[name]}": _shares(way.loc[label]) if label in way.index else "–"
+                f"{AUC[name]}, from random to {ends[name]}": _shares(way.loc[entry]) if entry in way.index else "–"
                 for name, way in ways.items()
                 if len(way)
             },
         }
-        for label in order
+        for entry in order
     )
     if not len(tops["deletion"]):
         return shown
@@ -135,7 +135,7 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
 
 def _relative_auc(results: Results, statistic: str, better: str) -> pd.DataFrame:
     """Return mean, low and high of AUCs between random attribution, 0, and the optimal order or best method, 1."""
-    random = next((label for label, entry in results.labels.items() if entry["method"] == "random"), None)
+    random = next((entry for entry, settings in results.entries.items() if settings["method"] == "random"), None)
     measured = results.measured.get("log_odds")
     if measured is None or random is None:
         return pd.DataFrame()
@@ -145,7 +145,7 @@ def _relative_auc(results: Results, statistic: str, better: str) -> pd.DataFrame
     name = f"best_{statistic}"
     best = paired.pivot_by_method(
         measured[measured["statistic"] == name], name
-    )  # of the labels that know it the first will do
+    )  # of the methods that know it the first will do
     values = values if best.empty else values.assign(**{CEILING: best.iloc[:, 0]})
     return intervals(paired.scale_to_range(values, random, better).drop(columns=CEILING, errors="ignore"))
 
@@ -162,20 +162,20 @@ def cost(results: Results) -> pd.DataFrame:
     varied = stopping(results)
     alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance
     timed = 1000 * scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
-    seconds = pd.Series({label: frame["seconds"].sum() for label, frame in results.scores.items()}, dtype=float)
+    seconds = pd.Series({entry: frame["seconds"].sum() for entry, frame in results.scores.items()}, dtype=float)
     rows = []
-    for label, frame in results.scores.items():
-        above = budget is not None and each[label] > budget * d + 2
+    for entry, frame in results.scores.items():
+        above = budget is not None and each[entry] > budget * d + 2
         mean = 1000 * good(frame)["seconds"].mean()
         rows.append(
             {
-                "method": label,
-                "evaluations per instance": f"{each[label]:,.{0 if float(each[label]).is_integer() else 1}f}",
-                "multiple of d": number(each[label] / d) if d else "–",
-                "budget": _format_budget(above, budget, varied.get(label)),
-                "ms per instance": interval(timed.loc[label]) if alone and label in timed.index else number(mean),
-                "seconds, total": number(seconds[label]),
-                "share of time": share(seconds[label] / seconds.sum()) if seconds.sum() > 0 else "–",
+                "method": entry,
+                "evaluations per instance": f"{each[entry]:,.{0 if float(each[entry]).is_integer() else 1}f}",
+                "multiple of d": number(each[entry] / d) if d else "–",
+                "budget": _format_budget(above, budget, varied.get(entry)),
+                "ms per instance": interval(timed.loc[entry]) if alone and entry in timed.index else number(mean),
+                "seconds, total": number(seconds[entry]),
+                "share of time": share(seconds[entry] / seconds.sum()) if seconds.sum() > 0 else "–",
             }
         )
     return pd.DataFrame(rows)
@@ -280,22 +280,22 @@ def _format_d(results: Results) -> str:
 
 def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the provenance of the scores: what all score files share, and a row per method."""
-    every = [entry for files in results.metadata.values() for entry in files]
+    every = [metadata for files in results.metadata.values() for metadata in files]
     known = {"experiment": results.experiment, "result folder": results.root}
     keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
-    shared = {key.replace("_", " "): "; ".join(sorted({plain(entry.get(key)) for entry in every})) for key in keys}
-    shared["versions"] = merged(entry.get("versions") for entry in every)  # each label's are what its jobs imported
+    shared = {key.replace("_", " "): "; ".join(sorted({plain(file.get(key)) for file in every})) for key in keys}
+    shared["versions"] = merged(file.get("versions") for file in every)  # each method's are what its jobs imported
     kind = {"features": f"{plain(results.settings['features'])}, d = {_format_d(results)}"}
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {
-            "method": label,
-            "class": results.labels[label]["method"],
-            "parameters": plain(results.labels[label].get("parameters")) or "defaults",
+            "method": entry,
+            "class": results.entries[entry]["method"],
+            "parameters": plain(results.entries[entry].get("parameters")) or "defaults",
             "shards": number(len(files)),
-            "execution backend": "; ".join(sorted({_format_backend(entry.get("form")) for entry in files})),
-            "settings digest": "; ".join(sorted({str(entry.get("settings_digest", "–")) for entry in files})),
+            "execution backend": "; ".join(sorted({_format_backend(file.get("form")) for file in files})),
+            "settings digest": "; ".join(sorted({str(file.get("settings_digest", "–")) for file in files})),
         }
-        for label, files in results.metadata.items()
+        for entry, files in results.metadata.items()
     )
 
 

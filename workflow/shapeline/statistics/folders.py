@@ -26,7 +26,7 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Columns experiment, metric, label (the method), statistic, better ("lower" or "higher"), a and b (means over the
+        Columns experiment, metric, method, statistic, better ("lower" or "higher"), a and b (means over the
         folder's own instances), shared (instances in both), difference (mean of b - a over the shared ones) with its 95
         % interval low and high; NaN where fewer than two instances are shared.
 

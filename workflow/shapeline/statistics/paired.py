@@ -78,12 +78,12 @@ def pivot_by_method(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
 
 
 def pivot_by_repeat(measured: pd.DataFrame, statistic: str) -> dict[str, pd.DataFrame]:
-    """A scalar statistic as (instances, repeats) of each label with two or more repeats; NaN where one failed."""
+    """A scalar statistic as (instances, repeats) of each method with two or more repeats; NaN where one failed."""
     rows = _scalar(measured, statistic)
-    repeated = {label: own for label, own in rows.groupby("method") if own["repeat"].nunique() > 1}
+    repeated = {entry: own for entry, own in rows.groupby("method") if own["repeat"].nunique() > 1}
     return {
-        label: own.pivot_table(index="instance", columns="repeat", values="value", dropna=False)
-        for label, own in repeated.items()
+        entry: own.pivot_table(index="instance", columns="repeat", values="value", dropna=False)
+        for entry, own in repeated.items()
     }
 
 
@@ -94,9 +94,9 @@ def _scalar(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
 
 
 def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None = None) -> pd.DataFrame:
-    """Every pair of labels, the better mean first.
+    """Every pair of methods, the better mean first.
 
-    values: (instances, labels) without NaN, repeats averaged; better: "lower" or "higher"; block: (instances,) which
+    values: (instances, methods) without NaN, repeats averaged; better: "lower" or "higher"; block: (instances,) which
     share their samples: then blocks are the units of interval and test. Columns: better, worse; difference (their
     means', better less worse) with low and high (`intervals`, 95 %); p (Wilcoxon's signed-rank test, two-sided, of
     instances or of the means of blocks; 1 where all are equal), p_holm (Holm 1979, over all pairs of the table); effect
@@ -106,8 +106,8 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
     or 12 blocks).
     """
     means = values.mean().sort_index()
-    labels = list(means.sort_values(ascending=better == "lower", kind="stable").index)
-    firsts, seconds = zip(*itertools.combinations(labels, 2), strict=True) if len(labels) > 1 else ((), ())
+    entries = list(means.sort_values(ascending=better == "lower", kind="stable").index)
+    firsts, seconds = zip(*itertools.combinations(entries, 2), strict=True) if len(entries) > 1 else ((), ())
     differences = values[list(firsts)].to_numpy() - values[list(seconds)].to_numpy()  # (n, pairs)
     sign = 1 if better == "higher" else -1
     each = moments(units(differences, block))
@@ -183,7 +183,7 @@ def _block_means(differences: np.ndarray, block: np.ndarray) -> np.ndarray:
 
 
 def order(values: pd.DataFrame, better: str = "lower") -> list[str]:
-    """Labels by their mean, the best first; equal ones by name."""
+    """Methods by their mean, the best first; equal ones by name."""
     means = values.mean().sort_index()
     return list(means.sort_values(ascending=better == "lower", kind="stable").index)
 
@@ -337,7 +337,7 @@ def _ratios(both: list[pd.DataFrame], costs: list[np.ndarray], weights: np.ndarr
 
 
 def ranks(values: pd.DataFrame, better: str = "lower") -> pd.DataFrame:
-    """Rank of each label on each instance, 1 the best, equal values sharing the mean of their ranks; (n, labels)."""
+    """Rank of each method on each instance, 1 the best, equal values sharing the mean of their ranks; (n, methods)."""
     return values.rank(axis=1, ascending=better == "lower")
 
 
@@ -381,7 +381,7 @@ def largest_range(k: int) -> float:
 
 
 def cliques(average: pd.Series, critical: float) -> list[tuple[str, str]]:
-    """The longest runs of labels whose average ranks lie within the critical difference: (best, worst) of each."""
+    """The longest runs of methods whose average ranks lie within the critical difference: (best, worst) of each."""
     runs, names = [], list(average.index)
     for start in range(len(names)):
         end = int(np.flatnonzero(average.to_numpy() - average.iloc[start] < critical)[-1])

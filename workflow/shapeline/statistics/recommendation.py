@@ -23,9 +23,9 @@ SCREEN, FINAL = 0.005, 0.045  # error rates: of the screen for plainly worse met
 class Recommendation:
     """The recommended method and its evidence.
 
-    outcome: "recommended" (label is non-inferior to the best, though another has the better mean or does as well),
-    "best" (every other is significantly worse), "undecided" (between label, the best mean, and rivals), "alone" (one
-    method) or "too few" (instances; label is None). safe: whether label is non-inferior to the best. rivals: methods
+    outcome: "recommended" (entry is non-inferior to the best, though another has the better mean or does as well),
+    "best" (every other is significantly worse), "undecided" (between entry, the best mean, and rivals), "alone" (one
+    method) or "too few" (instances; entry is None). safe: whether entry is non-inferior to the best. rivals: methods
     that more instances may put in its place: cheaper ones, or any where it is not safe. margin, span: in units of the
     values; span is the range from the best mean to `ends_at`, random attribution or, without it (to_random False), the
     worst. needed: additional instances planned to decide; 0 if decided, inf where none would. absent: methods measured
@@ -44,7 +44,7 @@ class Recommendation:
     absent: tuple[str, ...]
     bounds: pd.DataFrame
     outcome: str = "too few"
-    label: str | None = None
+    entry: str | None = None
     safe: bool = False
     rivals: tuple[str, ...] = ()
     needed: float = 0.0
@@ -61,19 +61,19 @@ class Recommendation:
         """
         cost, among = f" ({cost})" if cost else "", f" {among}" if among else ""
         if self.outcome == "alone":
-            return f"{self.label}{cost} is the only method measured{among}"
-        if self.label is None:
+            return f"{self.entry}{cost} is the only method measured{among}"
+        if self.entry is None:
             return "No recommendation"
         if self.outcome == "undecided":
-            return f"Undecided between {self.label}{cost} and {_enumerate(self.rivals)}"
-        return f"Recommended: {self.label}{cost}"
+            return f"Undecided between {self.entry}{cost} and {_enumerate(self.rivals)}"
+        return f"Recommended: {self.entry}{cost}"
 
     def reason(self, unit: str = "", among: str = "") -> str:
         """Return why, and what to do where it is undecided, without a full stop; "" where only one was measured."""
         unit, among = f" {unit}" if unit else "", f" {among}" if among else ""
         if self.outcome == "alone":
             return ""
-        if self.label is None:
+        if self.entry is None:
             return f"{self.n} instances are too few; explain at least {self.needed:.0f} more"
         if self.outcome == "best":
             following = self.bounds.iloc[1]
@@ -85,7 +85,7 @@ class Recommendation:
         if self.outcome == "undecided":
             near = f"The {_margin(self, unit)}"
             if self.safe:
-                near = f"{self.label} can be used: {_non_inferior(self, unit, among)}"
+                near = f"{self.entry} can be used: {_non_inferior(self, unit, among)}"
             return f"{_further_instances(self)}. {near}"
         reason = _non_inferior(self, unit, among)
         if self.rivals:
@@ -102,7 +102,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class _Compared:
-    """Losses of the labels that are left as rows of independent units, the best first, and of the end of the span."""
+    """Losses of the methods that are left as rows of independent units, the best first, and of the end of the span."""
 
     rows: np.ndarray
     end: np.ndarray
@@ -152,32 +152,32 @@ def recommend(
     table, blocks, absent = _complete(values, block)
     sign = -1 if better == "higher" else 1
     means = (sign * table).mean().sort_index().sort_values(kind="stable")
-    labels = list(means.index)
-    rows = units(sign * table[labels].to_numpy(), blocks)
-    end = random if random in labels else labels[-1] if labels else None
-    prices = np.array([costs.get(label, math.nan) for label in labels], float)
-    span = float(means[end] - means.iloc[0]) if labels else math.nan
-    bounds = pd.DataFrame({"mean": sign * means, "cost": np.where(np.isnan(prices), np.inf, prices)}, index=labels)
+    entries = list(means.index)
+    rows = units(sign * table[entries].to_numpy(), blocks)
+    end = random if random in entries else entries[-1] if entries else None
+    prices = np.array([costs.get(entry, math.nan) for entry in entries], float)
+    span = float(means[end] - means.iloc[0]) if entries else math.nan
+    bounds = pd.DataFrame({"mean": sign * means, "cost": np.where(np.isnan(prices), np.inf, prices)}, index=entries)
     bounds = bounds.assign(behind=means - means.min(), low=np.nan, high=np.nan, status="undecided")
-    width = margin * max(span, 0.0) if labels else math.nan
+    width = margin * max(span, 0.0) if entries else math.nan
     unjudged = Recommendation(width, span, margin, end, end == random, len(table), available, absent, bounds)
-    if len(labels) == 1:
-        return replace(unjudged, outcome="alone", label=labels[0])
+    if len(entries) == 1:
+        return replace(unjudged, outcome="alone", entry=entries[0])
     size = len(table) / max(len(rows), 1)
-    if not labels or not enough(len(rows), block is not None):
+    if not entries or not enough(len(rows), block is not None):
         need = LEAST_INSTANCES if block is None else math.ceil(LEAST_BLOCKS * max(size, 1))
         return replace(unjudged, needed=float(need - len(table)))
-    at_end = rows[:, labels.index(end)]
+    at_end = rows[:, entries.index(end)]
     kept = _screened(rows, at_end, margin)
     low, high, status = behind_best(rows, at_end, margin, kept)
     judged = replace(unjudged, bounds=unjudged.bounds.assign(low=low, high=high, status=status))
-    return _advice(judged, _Compared(rows[:, kept], at_end, margin), [labels[place] for place in kept], size)
+    return _advice(judged, _Compared(rows[:, kept], at_end, margin), [entries[place] for place in kept], size)
 
 
 def _complete(
     values: pd.DataFrame, block: np.ndarray | None
 ) -> tuple[pd.DataFrame, np.ndarray | None, tuple[str, ...]]:
-    """The instances that all labels have, their blocks, and the labels left out since they have fewer than half."""
+    """The instances that all methods have, their blocks, and the methods left out since they have fewer than half."""
     values = values.replace([np.inf, -np.inf], np.nan)
     there = values.notna().sum()
     absent = there[(there < there.max() / 2) | (there == 0)].index if len(there) else []
@@ -201,9 +201,9 @@ def _screened(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
 def behind_best(
     rows: np.ndarray, end: np.ndarray, share: float, kept: list[int] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Low and high of (own - best) of each label, together 95 %, and its status, as `Recommendation.bounds` has them.
+    """Low and high of (own - best) of each method, together 95 %, and its status, as `Recommendation.bounds` has them.
 
-    rows: (units, labels) losses, the least mean first; end: (units,) losses of the end of the span; share: the margin.
+    rows: (units, methods) losses, the least mean first; end: (units,) losses of the end of the span; share: the margin.
     kept: what `_screened` leaves. Those plainly worse have the screen's intervals against the best mean.
     """
     kept = _screened(rows, end, share) if kept is None else kept
@@ -217,13 +217,13 @@ def behind_best(
     return low, high, status
 
 
-def _strict(labels: int, count: int) -> np.ndarray:
-    """The quantile of t at which one of so many labels is plainly worse than another (Bonferroni, over all pairs)."""
-    return student(SCREEN / max(labels * (labels - 1), 1), count)
+def _strict(entries: int, count: int) -> np.ndarray:
+    """The quantile of t at which one of so many methods is plainly worse than another (Bonferroni, over all pairs)."""
+    return student(SCREEN / max(entries * (entries - 1), 1), count)
 
 
 def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of (own - best) of each label that is left (Edwards & Hsu 1983).
+    """Bounds of (own - best) of each method that is left (Edwards & Hsu 1983).
 
     Low: the least against any that may be the best, which those are than which none is surely better. High: the most
     against any, of the excess of its own over the other's margin, plus the margin: the error of the range counts.
@@ -242,17 +242,17 @@ def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, 
 
 
 def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: float) -> Recommendation:
-    """The outcome, from the status of each label; size: instances a unit."""
+    """The outcome, from the status of each method; size: instances a unit."""
     bounds = advice.bounds
     best = bounds.index[0]
     price = bounds["cost"]
     within = bounds.index[bounds["status"] == "within"]
-    cheapest = [label for label in within if price[label] <= ROUNDING * price[within].min()]
-    chosen = min(cheapest, key=lambda label: (bounds["behind"][label], price[label]), default=best)
-    rivals = [label for label in bounds.index if label != chosen and bounds["status"][label] == "undecided"]
+    cheapest = [entry for entry in within if price[entry] <= ROUNDING * price[within].min()]
+    chosen = min(cheapest, key=lambda entry: (bounds["behind"][entry], price[entry]), default=best)
+    rivals = [entry for entry in bounds.index if entry != chosen and bounds["status"][entry] == "undecided"]
     others = len(rivals) + len(within) > 1
     if len(within):
-        rivals = [label for label in rivals if ROUNDING * price[label] < price[chosen]]
+        rivals = [entry for entry in rivals if ROUNDING * price[entry] < price[chosen]]
     if len(within) and chosen != best:
         outcome = "recommended"
     else:
@@ -260,7 +260,7 @@ def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: 
     pairs = [(kept.index(best if name != best else chosen), kept.index(name)) for name in rivals]
     needed = _further(advice, compared, pairs, size) if rivals else 0.0
     return replace(
-        advice, outcome=outcome, label=chosen, safe=len(within) > 0 or not rivals, rivals=tuple(rivals), needed=needed
+        advice, outcome=outcome, entry=chosen, safe=len(within) > 0 or not rivals, rivals=tuple(rivals), needed=needed
     )
 
 
@@ -285,12 +285,12 @@ def _further(advice: Recommendation, compared: _Compared, pairs: list[tuple[int,
 
 def _non_inferior(advice: Recommendation, unit: str, among: str) -> str:
     """Return how near the chosen method is to the best one."""
-    behind = advice.bounds["high"][advice.label]
+    behind = advice.bounds["high"][advice.entry]
     best = f"the best method{among}"
     if not behind > 0:
         return f"no other method{among} is better (upper simultaneous 95 % bound 0{unit}; {_margin(advice, unit)})"
     near = f"non-inferior to {best}, at most {behind:.3g}{unit} worse"
-    if advice.label == advice.bounds.index[0]:
+    if advice.entry == advice.bounds.index[0]:
         near = f"it has the best mean{among}, and no other method is better by more than {behind:.3g}{unit}"
     return f"{near} (upper simultaneous 95 % bound; {_margin(advice, unit)})"
 

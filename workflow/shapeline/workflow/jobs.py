@@ -314,7 +314,7 @@ def report_settings(config: Config, experiment: str) -> dict:
             "training_seeds": None if entry.training_seeds == 1 else entry.training_seeds,
             "exact": getattr(entry.metrics.error, "reference", None),
             "metrics": metric_names(config, experiment),
-            "labels": described,
+            "entries": described,
             "order": labels(config, experiment),
         }
     )

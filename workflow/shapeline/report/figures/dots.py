@@ -57,15 +57,15 @@ def _dots(
     present = [name for name in quantities if len(scalars(frame, name))]
     if not present:
         return None
-    labels = best_first(frame, styles, present[0], highest=SCALARS[present[0]].higher)
-    drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(labels)))
-    panels = place_axes(drawing, labels, len(present), above=0.3, between=0.75)
+    entries = best_first(frame, styles, present[0], highest=SCALARS[present[0]].higher)
+    drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(entries)))
+    panels = place_axes(drawing, entries, len(present), above=0.3, between=0.75)
     for axes, statistic in zip(panels, present, strict=True):
-        dot_panel(axes, scalars(frame, statistic), styles, labels, SCALARS[statistic], unit)
+        dot_panel(axes, scalars(frame, statistic), styles, entries, SCALARS[statistic], unit)
         for row in ceiling(frame, statistic).itertuples():
             axes.axvspan(row.low, row.high, color=INK, alpha=0.08, linewidth=0)
             axes.axvline(row.mean, color=INK, linestyle=BEST_DASH, linewidth=1.2, zorder=0)
-    name_rows(panels[0], labels)
+    name_rows(panels[0], entries)
     return drawing
 
 
@@ -81,20 +81,20 @@ def place_axes(
     return drawing.subplots(1, columns, sharey=True, squeeze=False, gridspec_kw=places)[0]
 
 
-def name_rows(axes: Axes, labels: Sequence[str]) -> None:
+def name_rows(axes: Axes, entries: Sequence[str]) -> None:
     """A row per method, from the top, with a margin above the first and below the last."""
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.set_yticks(range(len(entries)), entries)
+    axes.set_ylim(len(entries) - 0.4, -0.6)
 
 
 def dot_panel(
-    axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Style], labels: Sequence[str], panel: Panel, unit: str = ""
+    axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Style], entries: Sequence[str], panel: Panel, unit: str = ""
 ) -> None:
     """Draw a dot and interval per method, the mean beside it, the best control dotted; rows: as of `scalars`."""
     beside = axes.get_yaxis_transform()
-    for place, label in enumerate(labels):
-        if label in rows.index:
-            row, style = rows.loc[label], styles[label]
+    for place, entry in enumerate(entries):
+        if entry in rows.index:
+            row, style = rows.loc[entry], styles[entry]
             drawn = [
                 *axes.plot(
                     [row["low"], row["high"]], [place, place], color=style.colour, linewidth=2, solid_capstyle="butt"
@@ -112,8 +112,8 @@ def dot_panel(
                     color=INK,
                 ),
             ]
-            mark_method(label, *drawn)
-    controls = rows.loc[[label for label in rows.index if styles[label].control], "mean"]
+            mark_method(entry, *drawn)
+    controls = rows.loc[[entry for entry in rows.index if styles[entry].control], "mean"]
     if len(controls):
         best = controls.max() if panel.higher else controls.min()
         axes.axvline(best, color=QUIET, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
@@ -133,18 +133,18 @@ def average_ranks(answer: Evidence) -> pd.DataFrame:
 @styled
 def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     """Draw a row per method, the best mean first, with a point per training seed; means (training seeds, methods)."""
-    labels = paired.order(means, answer.criterion.better)
-    drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(labels)))
-    [axes] = place_axes(drawing, labels)
-    for place, label in enumerate(labels):
-        style = styles[label]
-        drawn = axes.plot(means[label].agg(["min", "max"]), [place, place], color=style.colour, linewidth=1.2)
-        for training, mean in means[label].items():
+    entries = paired.order(means, answer.criterion.better)
+    drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(entries)))
+    [axes] = place_axes(drawing, entries)
+    for place, entry in enumerate(entries):
+        style = styles[entry]
+        drawn = axes.plot(means[entry].agg(["min", "max"]), [place, place], color=style.colour, linewidth=1.2)
+        for training, mean in means[entry].items():
             face = style.colour if training == 0 else PAPER
             drawn += axes.plot(mean, place, style.marker, color=style.colour, markerfacecolor=face, markersize=6.5)
-        mark_method(label, *drawn)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.5, -0.5)
+        mark_method(entry, *drawn)
+    axes.set_yticks(range(len(entries)), entries)
+    axes.set_ylim(len(entries) - 0.5, -0.5)
     what = answer.criterion.title.split(": ")[-1]
     axes.set_xlabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}, {answer.criterion.better} is better")
     axes.grid(axis="y", linewidth=0.4)
@@ -157,7 +157,7 @@ def cost_plane(
 ) -> Figure | None:
     """Draw a statistic against evaluations and seconds, points named, the best at each cost joined; rows: as of
     `scalars`."""
-    rows = rows.loc[[label for label in styles if label in rows.index and label in answer.values]]
+    rows = rows.loc[[entry for entry in styles if entry in rows.index and entry in answer.values]]
     spent_on = [answer.evaluations, pd.Series(dtype=float) if seconds is None else seconds[seconds > 0]]
     panels = [rows[np.isfinite(cost.reindex(rows.index).to_numpy(float))] for cost in spent_on]
     there = [place for place, drawn in enumerate(panels) if len(drawn)]
@@ -184,8 +184,8 @@ def cost_plane(
         by_cost = np.lexsort([-sign * means, spent])
         leads = by_cost[sign * means[by_cost] >= np.maximum.accumulate(sign * means[by_cost])]
         axes.plot(spent[leads], means[leads], color=PALE, linewidth=1.2, zorder=0)
-        for across, (label, row) in zip(spent, drawn.iterrows(), strict=True):
-            lines.draw_point(axes, across, row, styles[label])
+        for across, (entry, row) in zip(spent, drawn.iterrows(), strict=True):
+            lines.draw_point(axes, across, row, styles[entry])
         lines.hide_small_ticks(axes)
         axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.criterion.better} is better")
     for axes, place in zip(every, there, strict=True):  # when all is drawn, for names are placed in the final layout
@@ -211,13 +211,13 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
     for rank in range(1, k + 1):
         axes.plot([rank, rank], [0, -0.16], color=INK, linewidth=1)
         axes.text(rank, -0.25, str(rank), ha="center", va="bottom", fontsize=8.5, color=INK)
-    for place, (label, rank) in enumerate(average.items()):
-        left, style = place < half, styles[label]
+    for place, (entry, rank) in enumerate(average.items()):
+        left, style = place < half, styles[entry]
         row = place + 1 if left else k - place
         edge = 0.7 if left else k + 0.3
         line = axes.plot([rank, rank, edge], [0, row, row], color=style.colour, linewidth=0.9)
         dot = axes.plot(rank, 0, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6)
-        name = f"{label}  {rank:.1f}" if left else f"{rank:.1f}  {label}"
+        name = f"{entry}  {rank:.1f}" if left else f"{rank:.1f}  {entry}"
         text = axes.text(
             edge + (-0.08 if left else 0.08),
             row,
@@ -227,7 +227,7 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
             fontsize=9,
             color=style.ink,
         )
-        mark_method(label, *line, *dot, text)
+        mark_method(entry, *line, *dot, text)
     for level, (first, last) in enumerate(groups):
         height = -0.85 - 0.34 * (level + 1)
         axes.plot([average[first] - 0.04, average[last] + 0.04], [height] * 2, color=INK, linewidth=3.2)

@@ -301,29 +301,29 @@ def coloured_words(
 def trade_off(
     costs: Sequence[float],
     values: np.ndarray,
-    labels: Sequence[str],
+    entries: Sequence[str],
     taken: str | None,
     agreement: np.ndarray,
     across: str,
 ) -> Figure:
     """Return methods by quality and cost, the recommended one marked, beside their agreement (rank correlations)."""
-    drawing = Figure(figsize=(WIDTH, 1.6 + 0.34 * max(len(labels), 5)), layout="constrained")
+    drawing = Figure(figsize=(WIDTH, 1.6 + 0.34 * max(len(entries), 5)), layout="constrained")
     left, right = drawing.subplots(1, 2, width_ratios=[1.5, 1])
     means, low, high = mean_intervals(values)
     order = np.argsort(means, kind="stable")
     for row, place in enumerate(order):
-        best = labels[place] == taken
+        best = entries[place] == taken
         look = {"marker": "*" if best else "o", "markersize": 13 if best else 6, "color": FOR if best else MIDDLE}
         ends = [[means[place] - low[place]], [high[place] - means[place]]]
         left.errorbar(means[place], row, xerr=ends, capsize=2, elinewidth=1, **look)
-    left.set_yticks(range(len(labels)), [f"{labels[place]} ({spent(costs[place])})" for place in order])
-    left.set_ylim(len(labels) - 0.4, -0.6)
+    left.set_yticks(range(len(entries)), [f"{entries[place]} ({spent(costs[place])})" for place in order])
+    left.set_ylim(len(entries) - 0.4, -0.6)
     left.set(xlabel=across, title="Quality (evaluations per instance); star: recommended")
     right.imshow(agreement, cmap="gray_r", vmin=-0.2, vmax=2.2, interpolation="nearest")
     for (row, column), value in np.ndenumerate(agreement):
         right.text(column, row, number(value, 2, whole=False), ha="center", va="center", fontsize=8)
-    right.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
-    right.set_yticks(range(len(labels)), labels)
+    right.set_xticks(range(len(entries)), entries, rotation=40, ha="right")
+    right.set_yticks(range(len(entries)), entries)
     right.set(title="Agreement (rank correlation)")
     right.grid(False)
     return drawing

@@ -27,8 +27,8 @@ def scores(
     drawing = Figure(figsize=(WIDTH, 1.2 + (0.2 + 0.06 * len(columns)) * len(names)))
     [axes] = place_axes(drawing, names, above=0.55)
     places = np.linspace(-SPREAD / 2, SPREAD / 2, len(columns)) if len(columns) > 1 else [0.0]
-    for shift, (label, (values, spread)) in zip(places, columns.items(), strict=True):
-        style, rows = styles[label], np.arange(len(names)) + shift
+    for shift, (entry, (values, spread)) in zip(places, columns.items(), strict=True):
+        style, rows = styles[entry], np.arange(len(names)) + shift
         half = None if spread is None else LEVEL * spread
         axes.errorbar(
             *(values, rows),
@@ -38,7 +38,7 @@ def scores(
             markerfacecolor=style.face,
             markersize=4.5,
             elinewidth=1.3,
-            label=label,
+            label=entry,
         )
     axes.axvline(0, color=INK, linewidth=0.8)
     name_rows(axes, list(names))
@@ -56,8 +56,8 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> 
         return None
     drawing = Figure(figsize=(WIDTH * 0.72, 3.6), layout="constrained")
     axes = drawing.subplots()
-    for label, rows in frame.sort_values("evaluations").groupby("method", sort=False):
-        style = styles[label]
+    for entry, rows in frame.sort_values("evaluations").groupby("method", sort=False):
+        style = styles[entry]
         for kind, dashes, face in (("predicted", (0, (4, 2)), PAPER), ("actual", "-", style.colour)):
             if (rows[kind] > 0).any():
                 axes.plot(
@@ -66,7 +66,7 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> 
                     marker=style.marker,
                     markerfacecolor=face,
                     linestyle=dashes,
-                    label=f"{label}, {kind}",
+                    label=f"{entry}, {kind}",
                 )
     axes.set(xscale="log", yscale="log", xlabel="evaluations", ylabel=f"RMSE ({unit})")
     axes.legend(fontsize=8.5)

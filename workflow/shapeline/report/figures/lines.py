@@ -31,14 +31,14 @@ def wide(rows: pd.DataFrame) -> bool:
 
 @styled
 def done_by_evaluations(spent: Mapping[str, np.ndarray], d: int, styles: Mapping[str, Style]) -> Figure:
-    """The share of the explanations that took at most so many evaluations, a step curve a label, their mean a dot."""
+    """The share of explanations that took at most so many evaluations, a step curve per method, their mean a dot."""
     drawing = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = drawing.subplots()
-    for label, numbers in spent.items():
+    for entry, numbers in spent.items():
         across = np.sort(numbers) / d
         share = 100 * np.arange(1, len(across) + 1) / len(across)
-        style = styles[label]
-        axes.step(np.r_[across[0], across], np.r_[0, share], where="post", color=style.colour, label=label)
+        style = styles[entry]
+        axes.step(np.r_[across[0], across], np.r_[0, share], where="post", color=style.colour, label=entry)
         mean = across.mean()
         up = 100 * (across <= mean).mean()
         axes.plot(mean, up, style.marker, color=style.colour, markerfacecolor=style.face, markersize=7)
@@ -62,16 +62,16 @@ def error_by_cost(
 ) -> Figure | None:
     """RMSE to the exact values against evaluations per instance, every point named; `budget` counts evaluations."""
     rows = scalars(frame[frame["method"] != exact], "rmse")
-    rows = rows.loc[[label for label in styles if label in rows.index and np.isfinite(evaluations.get(label, np.nan))]]
+    rows = rows.loc[[entry for entry in styles if entry in rows.index and np.isfinite(evaluations.get(entry, np.nan))]]
     if rows.empty:
         return None
     drawing = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = drawing.subplots()
-    spent = np.array([evaluations[label] for label in rows.index])
+    spent = np.array([evaluations[entry] for entry in rows.index])
     if wide(rows):
         axes.set_yscale("log")
-    for across, (label, row) in zip(spent, rows.iterrows(), strict=True):
-        draw_point(axes, across, row, styles[label])
+    for across, (entry, row) in zip(spent, rows.iterrows(), strict=True):
+        draw_point(axes, across, row, styles[entry])
     evaluations_axis(axes, max(spent.max(), evaluations.get(exact, 0) if exact else 0))
     marks = [(budget, "budget")] if budget else []
     if exact in evaluations.index:
@@ -137,10 +137,10 @@ def name_points(
     offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
     points = axes.figure.dpi / 72  # pixels each
     for place in np.lexsort([-middle[:, 1], middle[:, 0]]):
-        label, point = rows.index[place], (across[place], rows["mean"].iloc[place])
-        style = {"va": "center", "fontsize": 9, "color": styles[label].ink, "bbox": PLATE}
-        text = axes.annotate(label, point, xytext=(0, 0), textcoords="offset points", ha="left", **style)
-        mark_method(label, text)
+        entry, point = rows.index[place], (across[place], rows["mean"].iloc[place])
+        style = {"va": "center", "fontsize": 9, "color": styles[entry].ink, "bbox": PLATE}
+        text = axes.annotate(entry, point, xytext=(0, 0), textcoords="offset points", ha="left", **style)
+        mark_method(entry, text)
         around = text.get_window_extent()  # of the name at its point; elsewhere it is shifted, which needs no text
         for right, above in offsets:
             x0 = around.x0 + right * points - around.width * (0 if right > 0 else 1 if right < 0 else 0.5)
@@ -170,18 +170,18 @@ PANELS = {
 
 @styled
 def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """Masking and insertion curves of all labels, a few with their intervals as bands; None without a curve."""
+    """Masking and insertion curves of all methods, a few with their intervals as bands; None without a curve."""
     quantities = [name for name in PANELS if (frame["statistic"] == name).any()]
     if not quantities:
         return None
-    labels = best_first(frame, styles, f"{quantities[0]}_auc", highest=quantities[0] == "insertion")
+    entries = best_first(frame, styles, f"{quantities[0]}_auc", highest=quantities[0] == "insertion")
     drawing = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     panels = drawing.subplots(1, len(quantities), squeeze=False)[0]
     for axes, statistic in zip(panels, quantities, strict=True):
         title, across, up = PANELS[statistic]
-        for label in labels:
+        for entry in entries:
             draw_curve(
-                axes, line_of(frame, statistic, label), styles[label], label, band=0.12 if len(labels) <= FEW else 0.0
+                axes, line_of(frame, statistic, entry), styles[entry], entry, band=0.12 if len(entries) <= FEW else 0.0
             )
         best = ceiling(frame, statistic)
         if len(best):
@@ -198,30 +198,30 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
 
 @styled
 def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: str = "deletion") -> Figure | None:
-    """One small panel a label: its curve and interval in front of all the others in grey; None without the curve."""
+    """One small panel per method: its curve and interval in front of all the others in grey; None without the curve."""
     if not (frame["statistic"] == statistic).any():
         return None
-    labels = best_first(frame, styles, f"{statistic}_auc", highest=statistic == "insertion")
-    columns = min(len(labels), min((4, 5), key=lambda count: -len(labels) % count))  # the fewer empty places
-    rows = math.ceil(len(labels) / columns)
-    titles = {label: wrapped(label, WIDTH / columns - 0.3) for label in labels}
+    entries = best_first(frame, styles, f"{statistic}_auc", highest=statistic == "insertion")
+    columns = min(len(entries), min((4, 5), key=lambda count: -len(entries) % count))  # the fewer empty places
+    rows = math.ceil(len(entries) / columns)
+    titles = {entry: wrapped(entry, WIDTH / columns - 0.3) for entry in entries}
     drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows))
     above = 0.1 + 0.165 * max(title.count("\n") + 1 for title in titles.values())
     places = _places(drawing, rows, columns, above)
     panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False, gridspec_kw=places)
-    lines = {label: line_of(frame, statistic, label) for label in labels}
+    lines = {entry: line_of(frame, statistic, entry) for entry in entries}
     gap = pd.DataFrame({"x": [np.nan], "mean": [np.nan]})
     every = pd.concat([part for line in lines.values() for part in (line[["x", "mean"]], gap)])  # drawn as one
     for place, axes in enumerate(panels.flat):
-        if place >= len(labels):
+        if place >= len(entries):
             axes.set_visible(False)
             continue
         axes.plot(100 * every["x"], every["mean"], color=FAINT, linewidth=0.8)
-        label = labels[place]
-        draw_curve(axes, lines[label], styles[label], label, band=0.3)
+        entry = entries[place]
+        draw_curve(axes, lines[entry], styles[entry], entry, band=0.3)
         # A place of its own: to look for one takes as long as the panel.
-        axes.set_title(titles[label], color=styles[label].ink, fontsize=9.5, y=1)
-        if place + columns >= len(labels):
+        axes.set_title(titles[entry], color=styles[entry].ink, fontsize=9.5, y=1)
+        if place + columns >= len(entries):
             axes.tick_params(labelbottom=True)
     drawing.supxlabel(PANELS[statistic][1], fontsize=9.5)
     drawing.supylabel(PANELS[statistic][2], fontsize=9.5)
@@ -238,11 +238,11 @@ def _places(drawing: Figure, rows: int, columns: int, above: float) -> dict[str,
     return {**ends, "wspace": gap / across, "hspace": (above + gap) / up}
 
 
-def line_of(frame: pd.DataFrame, statistic: str, label: str) -> pd.DataFrame:
-    return frame[(frame["statistic"] == statistic) & (frame["method"] == label)].sort_values("x")
+def line_of(frame: pd.DataFrame, statistic: str, entry: str) -> pd.DataFrame:
+    return frame[(frame["statistic"] == statistic) & (frame["method"] == entry)].sort_values("x")
 
 
-def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: float) -> None:
+def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, entry: str, band: float) -> None:
     across = 100 * line["x"]
     if band:
         axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
@@ -258,17 +258,17 @@ def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, label: str, band: f
         markersize=4.5,
         markevery=max(1, len(line) // 8),
         markerfacecolor=style.face,
-        label=label,
+        label=entry,
     )
-    mark_method(label, *curve)
+    mark_method(entry, *curve)
 
 
 def best_first(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: str, highest: bool = False) -> list[str]:
-    """The labels present, best first by the statistic (those without it last, in their own order)."""
-    present = [label for label in styles if label in set(frame["method"])]
+    """The methods present, best first by the statistic (those without it last, in their own order)."""
+    present = [entry for entry in styles if entry in set(frame["method"])]
     means = scalars(frame, statistic)["mean"]
     worst = -np.inf if highest else np.inf
-    return sorted(present, key=lambda label: means.get(label, worst), reverse=highest)
+    return sorted(present, key=lambda entry: means.get(entry, worst), reverse=highest)
 
 
 @styled
@@ -285,20 +285,20 @@ def log_odds_grid(
     panels = drawing.subplots(rows, columns, squeeze=False)
     handles: dict[str, object] = {}
     for axes, (title, frame) in zip(panels.flat, frames.items(), strict=False):
-        labels = [label for label in styles if label in set(frame.loc[frame["statistic"] == statistic, "method"])]
-        for label in labels:
-            line = line_of(frame, statistic, label)
-            draw_curve(axes, line, styles[label], label, band=0.14 if len(labels) <= FEW else 0.07)
-        handles |= dict(zip(labels, axes.get_legend_handles_labels()[0], strict=True))
+        entries = [entry for entry in styles if entry in set(frame.loc[frame["statistic"] == statistic, "method"])]
+        for entry in entries:
+            line = line_of(frame, statistic, entry)
+            draw_curve(axes, line, styles[entry], entry, band=0.14 if len(entries) <= FEW else 0.07)
+        handles |= dict(zip(entries, axes.get_legend_handles_labels()[0], strict=True))
         axes.set(title=title, xlabel=PANELS[statistic][1])
         axes.margins(x=0.02)
     for axes in panels.flat[len(frames) :]:
         axes.set_visible(False)
     for axes in panels[:, 0]:
         axes.set_ylabel(PANELS[statistic][2])
-    order = [label for label in styles if label in handles]
+    order = [entry for entry in styles if entry in handles]
     drawing.legend(
-        [handles[label] for label in order], order, loc="outside lower center", handlelength=3.2,
+        [handles[entry] for entry in order], order, loc="outside lower center", handlelength=3.2,
         ncols=min(len(order), 5),
     )  # fmt: skip
     return drawing
@@ -318,14 +318,14 @@ def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
         return None
     drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     error, coverage = drawing.subplots(1, 2)
-    for label, style in styles.items():
-        predicted, held = (line_of(frame, f"{name}_by_budget", label) for name in ("predicted_rmse", "coverage"))
+    for entry, style in styles.items():
+        predicted, held = (line_of(frame, f"{name}_by_budget", entry) for name in ("predicted_rmse", "coverage"))
         if predicted.empty:
             continue
-        actual = line_of(frame, "rmse_by_budget", label)
-        error.plot(actual["x"], actual["mean"], style.marker, linestyle="-", color=style.colour, label=label)
+        actual = line_of(frame, "rmse_by_budget", entry)
+        error.plot(actual["x"], actual["mean"], style.marker, linestyle="-", color=style.colour, label=entry)
         dashes = {"linestyle": (0, (4, 2)), "markerfacecolor": "none", "color": style.colour}
-        error.plot(predicted["x"], predicted["mean"], style.marker, label=f"{label}, predicted", **dashes)
+        error.plot(predicted["x"], predicted["mean"], style.marker, label=f"{entry}, predicted", **dashes)
         bars = np.abs(100 * held[["low", "high"]].T.to_numpy() - 100 * held["mean"].to_numpy())
         coverage.errorbar(
             held["x"], 100 * held["mean"], bars, color=style.colour, marker=style.marker, capsize=2, linewidth=1.2
@@ -352,8 +352,8 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
     drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     panels = drawing.subplots(1, len(present), squeeze=False, sharey=True)[0]
     for axes, (statistic, (title, squared)) in zip(panels, present.items(), strict=True):
-        for label, style in styles.items():
-            line = line_of(frame, statistic, label)
+        for entry, style in styles.items():
+            line = line_of(frame, statistic, entry)
             line = line[line["mean"] > 0]
             if line.empty:
                 continue
@@ -363,7 +363,7 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
                 axes.plot(line["x"], middle, style.marker, color=style.colour, markersize=5)
                 axes.vlines(line["x"], low, high, color=style.colour, alpha=0.4)
                 continue
-            axes.plot(line["x"], middle, style.marker, linestyle="-", color=style.colour, markersize=5, label=label)
+            axes.plot(line["x"], middle, style.marker, linestyle="-", color=style.colour, markersize=5, label=entry)
             axes.fill_between(line["x"], low, high, color=style.colour, alpha=0.15, linewidth=0)
         axes.set(xscale="log", yscale="log", title=title, xlabel="budget (evaluations / d)")
         ticks = sorted(frame.loc[frame["statistic"] == statistic, "x"].unique())

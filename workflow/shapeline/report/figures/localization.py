@@ -78,31 +78,31 @@ def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
 
 @styled
 def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """A panel a statistic, best published F1 on top; marks for the ceilings on the rows of hierarchical labels."""
+    """A panel a statistic, best published F1 on top; marks for the ceilings on the rows of hierarchical methods."""
     present = [name for name in PANELS if len(scalars(frame, name))]
     if not present:
         return None
     means = scalars(frame, present[0])["mean"]
-    labels = sorted((label for label in styles if label in means.index), key=lambda label: -means[label])
+    entries = sorted((entry for entry in styles if entry in means.index), key=lambda entry: -means[entry])
     columns = min(3, len(present))
     rows = math.ceil(len(present) / columns)
-    drawing = Figure(figsize=(WIDTH, rows * (0.9 + 0.25 * len(labels))), layout="constrained")
+    drawing = Figure(figsize=(WIDTH, rows * (0.9 + 0.25 * len(entries))), layout="constrained")
     panels = drawing.subplots(rows, columns, squeeze=False)
     for place, axes in enumerate(panels.flat):
         if place >= len(present):
             axes.set_visible(False)
             continue
         title, across = PANELS[present[place]]
-        dot_panel(axes, scalars(frame, present[place]), styles, labels, Panel(title, across, higher=True))
+        dot_panel(axes, scalars(frame, present[place]), styles, entries, Panel(title, across, higher=True))
         axes.set_xlabel(across)
-        axes.set_yticks(range(len(labels)), labels if place % columns == 0 else [""] * len(labels))
-        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.set_yticks(range(len(entries)), entries if place % columns == 0 else [""] * len(entries))
+        axes.set_ylim(len(entries) - 0.4, -0.6)
         if present[place].startswith("f1"):
             for name, marker in zip(CEILINGS, "|>", strict=True):
                 tops = scalars(frame, name)["mean"]
-                there = [label for label in labels if label in tops.index]
+                there = [entry for entry in entries if entry in tops.index]
                 axes.plot(
-                    tops[there], [labels.index(label) for label in there], marker, color=QUIET, markersize=7,
+                    tops[there], [entries.index(entry) for entry in there], marker, color=QUIET, markersize=7,
                     markerfacecolor="none",
                 )  # fmt: skip
         axes.set_xlim(-0.03 * axes.get_xlim()[1], None)  # a mean of 0 keeps its whole marker
@@ -118,16 +118,16 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
     drawing = Figure(figsize=(WIDTH, 4.3), layout="constrained")
     panels = drawing.subplots(1, len(present), squeeze=False)[0]
     means = scalars(frame, f"{present[0]}_area")["mean"]
-    labels = sorted((label for label in styles if label in means.index), key=lambda label: means[label])
+    entries = sorted((entry for entry in styles if entry in means.index), key=lambda entry: means[entry])
     for axes, statistic in zip(panels, present, strict=True):
-        for label in labels:
-            line, style = line_of(frame, statistic, label), styles[label]
-            if len(labels) <= FEW:
+        for entry in entries:
+            line, style = line_of(frame, statistic, entry), styles[entry]
+            if len(entries) <= FEW:
                 axes.fill_between(line["x"], line["low"], line["high"], color=style.colour, alpha=0.12, linewidth=0)
             axes.plot(
                 line["x"], line["mean"], color=style.colour, linestyle=style.line, linewidth=style.width,
                 marker=style.marker, markersize=4.5, markevery=max(1, len(line) // 8), markerfacecolor=style.face,
-                label=label,
+                label=entry,
             )  # fmt: skip
         axes.set(xscale="log", title=OUTPUTS[statistic], xlabel="positive features removed (k)")
         axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
@@ -148,13 +148,13 @@ def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2)
     reference = references.build(results.settings.get("reference", "mean"), results.dataset, metadata.get("seed", 0))
     images, regions, cells = shown_pictures(results, truth, picked)
     fill = reference.of(images)
-    values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
+    values = {entry: experiment.scores_of(frame, picked["instance"]) for entry, frame in results.scores.items()}
     tone = score_maps.tone_of(results.dataset_card)
 
-    def tile(row: int, label: str | None) -> Tile:
+    def tile(row: int, entry: str | None) -> Tile:
         image, below = images[row], ""
-        if label is not None:
-            scores = values[label][row]
+        if entry is not None:
+            scores = values[entry][row]
             if scores is None:
                 return Tile(None)
             removed = np.append(scores > 0, False)[cells[row]]  # the appended one is what -1 points at
@@ -189,15 +189,15 @@ def runtime_plane(
 ) -> Figure | None:
     """A statistic against seconds per instance on a logarithmic axis, with both intervals, every point named."""
     rows = scalars(frame, statistic)
-    rows = rows.loc[[label for label in styles if label in rows.index and time["mean"].get(label, 0) > 0]]
+    rows = rows.loc[[entry for entry in styles if entry in rows.index and time["mean"].get(entry, 0) > 0]]
     if rows.empty:
         return None
     drawing = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = drawing.subplots()
     across = time.loc[rows.index, "mean"].to_numpy()
     axes.set_xscale("log")
-    for place, (label, row) in enumerate(rows.iterrows()):
-        style, took = styles[label], time.loc[label]
+    for place, (entry, row) in enumerate(rows.iterrows()):
+        style, took = styles[entry], time.loc[entry]
         axes.plot([across[place]] * 2, [row["low"], row["high"]], color=style.colour, linewidth=1.8)
         if np.isfinite(took["low"]):
             axes.plot([took["low"], took["high"]], [row["mean"]] * 2, color=style.colour, linewidth=1.8)
@@ -213,12 +213,12 @@ def runtime_plane(
 
 
 def size_groups(results: Results) -> list[dict[int, str]]:
-    """Labels that differ in min_size alone: for each such group, size -> label, largest first."""
+    """Entries that differ in min_size alone: for each such group, size -> entry, largest first."""
     groups: dict[str, dict[int, str]] = {}
-    for label in select_method(results, "h_shap"):
-        own = parameters(results, label)
+    for entry in select_method(results, "h_shap"):
+        own = parameters(results, entry)
         size = own.pop("min_size", 1)
-        groups.setdefault(json.dumps(own, sort_keys=True), {}).setdefault(size, label)
+        groups.setdefault(json.dumps(own, sort_keys=True), {}).setdefault(size, entry)
     return [dict(sorted(group.items(), reverse=True)) for group in groups.values() if len(group) > 1]
 
 
@@ -228,8 +228,8 @@ def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, st
     images, regions, cells = shown_pictures(results, truth, picked)
     image, region = images[0], regions[0]
     (top, bottom), (left, right) = zoomed(region if region is not None else np.ones(image.shape[1:], bool))
-    names = {f"s = {size}\n({label})": label for size, label in sizes.items()}
-    scores = {name: experiment.scores_of(results.scores[label], picked["instance"])[0] for name, label in names.items()}
+    names = {f"s = {size}\n({entry})": entry for size, entry in sizes.items()}
+    scores = {name: experiment.scores_of(results.scores[entry], picked["instance"])[0] for name, entry in names.items()}
     tone = score_maps.tone_of(results.dataset_card)
 
     def tile(row: int, name: str | None) -> Tile:
@@ -259,7 +259,7 @@ def zoomed(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
 @styled
 def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     """F1 in two ways with the ceilings, and the nodes visited, against min_size."""
-    frame, labels = select_measured(results), list(sizes.values())
+    frame, entries = select_measured(results), list(sizes.values())
     image_of = dict(zip(results.instances["instance"], experiment.ids(results.instances), strict=True))
     across = np.array(list(sizes))
     drawing = Figure(figsize=(WIDTH, 3.5), layout="constrained")
@@ -269,7 +269,7 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
         (name, text, MIDDLE, None, dash) for (name, text), dash in zip(CEILINGS.items(), (":", "--"), strict=True)
     ]
     for statistic, name, colour, marker, dash in lines:
-        rows = scalars(frame, statistic).reindex(labels)
+        rows = scalars(frame, statistic).reindex(entries)
         if rows["mean"].notna().any():
             wide = 4 if statistic == "f1" else 1.5  # the two may lie on each other
             left.plot(across, rows["mean"], dash, color=colour, linewidth=wide, marker=marker, markersize=5, label=name)
@@ -280,15 +280,15 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     left.set(title="F1", xlabel="min_size s (pixels)", ylim=(0, None))
     left.legend(fontsize=8.5)
     for name, get, colour, marker in (
-        ("nodes visited", lambda label: read_details(results.scores[label], "visited_nodes"), FIRST, "o"),
+        ("nodes visited", lambda entry: read_details(results.scores[entry], "visited_nodes"), FIRST, "o"),
         (
             "evaluations",
-            lambda label: experiment.good(results.scores[label]).set_index("instance")["evaluations"],
+            lambda entry: experiment.good(results.scores[entry]).set_index("instance")["evaluations"],
             SECOND,
             "s",
         ),
     ):
-        values = [get(label).astype(float).groupby(image_of).mean() for label in labels]  # an image counts once
+        values = [get(entry).astype(float).groupby(image_of).mean() for entry in entries]  # an image counts once
         if all(len(each) for each in values):
             mean = [each.mean() for each in values]
             error = [1.96 * each.std(ddof=1) / len(each) ** 0.5 if len(each) > 1 else 0.0 for each in values]
@@ -331,13 +331,13 @@ def select_measured(results: Results) -> pd.DataFrame:
     return pd.DataFrame(columns=["method", "statistic", "x", "mean", "low", "high", "n"]) if frame is None else frame
 
 
-def parameters(results: Results, label: str) -> dict:
-    return dict(results.labels[label].get("parameters") or {})
+def parameters(results: Results, entry: str) -> dict:
+    return dict(results.entries[entry].get("parameters") or {})
 
 
 def select_method(results: Results, method: str) -> list[str]:
-    """The labels of a method that have scores, in their order."""
-    return [label for label in results.scores if results.labels[label]["method"] == method]
+    """Return the entries of a method that have scores, in their order."""
+    return [entry for entry in results.scores if results.entries[entry]["method"] == method]
 
 
 def read_details(frame: pd.DataFrame, name: str) -> pd.Series:

@@ -32,11 +32,11 @@ def instance_table(
     columns: Sequence[str],
     name: str,
 ) -> str:
-    """One instance's scores by every label as a heat table under its name; standard_error: half-widths over 1.96."""
-    half = {label: LEVEL * row for label, row in standard_error.items() if row is not None}
+    """One instance's scores by every method as a heat table under its name; standard_error: half-widths over 1.96."""
+    half = {entry: LEVEL * row for entry, row in standard_error.items() if row is not None}
     drawing = score_table(values, columns, unit, half=half)
     title = html.escape(name.replace("\n", ", "))
-    ends = {f"{label} ±": row for label, row in half.items()}
+    ends = {f"{entry} ±": row for entry, row in half.items()}
     numbers = pd.DataFrame({**values, **ends}, columns).rename_axis("feature").reset_index()
     caption = (
         "± and the line below show the 95 % interval of a sampled score; 0 is in the middle of a cell. Grey: the "
@@ -65,10 +65,10 @@ def heat_maps(
     methods take further rows."""
     ends = half or {}
 
-    def tile(row: int, label: str | None) -> Tile:
-        if label is None:
+    def tile(row: int, entry: str | None) -> Tile:
+        if entry is None:
             return Tile(scale_tones(images[row]), grey(tone))
-        return _map(values[label][row], cells[row], ends[label][row] if label in ends else None)
+        return _map(values[entry][row], cells[row], ends[entry][row] if entry in ends else None)
 
     return picture_grid(names, list(values), tile, columns)
 
@@ -97,17 +97,17 @@ class Images(Artist):
 
 @styled_names
 def picture_grid(
-    names: Sequence[str], labels: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
+    names: Sequence[str], entries: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
     """Draw tile(row, method or None) in a grid in one pair of axes: a row a name, its image first, a column per
     method."""
-    side, places, high = _grid(names, labels, columns)
+    side, places, high = _grid(names, entries, columns)
     drawing = Figure(figsize=(WIDTH, high))
     axes = drawing.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(high, 0), autoscale_on=False)
     axes.axis("off")
     painted, frames, boxes = [], [], []
-    for row, label, left, top in places:
-        shown = tile(row, label)
+    for row, entry, left, top in places:
+        shown = tile(row, entry)
         x0, y0, x1, y1 = inside = _fitted(shown, left, top, side)
         middle, centre, corner = (x0 + x1) / 2, (y0 + y1) / 2, np.array([x0, y0])
         if shown.pixels is None:
@@ -117,10 +117,10 @@ def picture_grid(
         frames.append(_corners((x0, y0), (x1, y1)))
         ends = corner + np.clip(np.reshape(shown.boxes, (-1, 2, 2)), 0, 1) * ([x1, y1] - corner)
         boxes += [_corners(*box) for box in ends]
-        if label is None:
+        if entry is None:
             axes.text(x0 - 8 / 72, centre, names[row], ha="right", va="center", fontsize=8, linespacing=1.35)
         elif row == 0:
-            axes.text(middle, y0 - 5 / 72, wrapped(label, side), ha="center", va="baseline", fontsize=8.5)
+            axes.text(middle, y0 - 5 / 72, wrapped(entry, side), ha="center", va="baseline", fontsize=8.5)
         if shown.below:
             axes.text(middle, y1 + 2 / 72, shown.below, ha="center", va="top", fontsize=7.5, color=QUIET)
     drawing.add_artist(Images(painted, high))
@@ -131,20 +131,20 @@ def picture_grid(
 
 
 def _grid(
-    names: Sequence[str], labels: Sequence[str], columns: int
+    names: Sequence[str], entries: Sequence[str], columns: int
 ) -> tuple[float, list[tuple[int, str | None, float, float]], float]:
-    """The side of a grid's square places, the row, label, left and top of each, and the height of all; in inches."""
-    blocks = max(math.ceil(len(labels) / columns), 1)
-    columns = math.ceil(len(labels) / blocks)
+    """The side of a grid's square places, the row, entry, left and top of each, and the height of all; in inches."""
+    blocks = max(math.ceil(len(entries) / columns), 1)
+    columns = math.ceil(len(entries) / blocks)
     longest = max((len(line) for name in names for line in name.split("\n")), default=0)
     left = min(max(1.30, 0.2 + 0.062 * longest), 2.4)  # the names
     gap, titles, under = 0.10, 0.50, 0.20  # between tiles, above a block, below a map
     side = min(1.25, (WIDTH - left) / (columns + 1) - gap)
     block = titles + len(names) * (side + under)
     places = [
-        (row, label, left + column * (side + gap), part * block + titles + row * (side + under))
+        (row, entry, left + column * (side + gap), part * block + titles + row * (side + under))
         for part, row in itertools.product(range(blocks), range(len(names)))
-        for column, label in enumerate([None, *labels[part * columns : (part + 1) * columns]])
+        for column, entry in enumerate([None, *entries[part * columns : (part + 1) * columns]])
     ]
     return side, places, math.ceil((blocks * block + 0.05) * DOTS_PER_INCH) / DOTS_PER_INCH
 
@@ -213,9 +213,9 @@ def score_table(
 ) -> Figure:
     """Draw a heat table of an instance's scores (d,) by feature and method, the largest `most`; half: 95 %
     intervals."""
-    labels, half = list(values), half or {}
+    entries, half = list(values), half or {}
     scores = np.column_stack([np.full(len(names), np.nan) if row is None else row for row in values.values()])
-    ends = np.column_stack([half.get(label, np.full(len(names), np.nan)) for label in labels])
+    ends = np.column_stack([half.get(entry, np.full(len(names), np.nan)) for entry in entries])
     size = np.abs(scores)
     order = np.argsort(-pd.DataFrame(size).rank().mean(axis=1).to_numpy(), kind="stable")[:most]
     limits = np.where(np.nan_to_num(size).max(axis=0) > 0, np.nan_to_num(size).max(axis=0), 1.0)
@@ -233,11 +233,11 @@ def score_table(
     )
     inks = _write_scores(axes, scores[order], ends[order], shades.to_rgba(shades.get_array()), 7.5 if half else 8.5)
     _whiskers(axes, np.isfinite(ends[order]), scores[order] / limits, ends[order] / limits, inks)
-    axes.set_xticks(range(len(labels)), [wrapped(label, 9.5 / len(labels)) for label in labels])
+    axes.set_xticks(range(len(entries)), [wrapped(entry, 9.5 / len(entries)) for entry in entries])
     axes.set_yticks(range(rows), [names[place] for place in order])
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
-    axes.hlines(np.arange(rows - 1) + 0.5, -0.5, len(labels) - 0.5, color=PAPER, linewidth=1)
-    axes.vlines(np.arange(len(labels) - 1) + 0.5, -0.5, rows - 0.5, color=PAPER, linewidth=2)
+    axes.hlines(np.arange(rows - 1) + 0.5, -0.5, len(entries) - 0.5, color=PAPER, linewidth=1)
+    axes.vlines(np.arange(len(entries) - 1) + 0.5, -0.5, rows - 0.5, color=PAPER, linewidth=2)
     axes.spines[:].set_visible(False)
     axes.grid(False)
     rest = len(names) - rows

@@ -47,7 +47,7 @@ def header(results: Results, cards: HTML | None = None, found: str = "") -> HTML
         "test accuracy": share(headline["accuracy"]) if headline["accuracy"] is not None else "–",
         "test R²": number(headline["r2"], 2),
         "instances explained": number(headline["instances"]),
-        "methods compared": number(len(results.labels)),
+        "methods compared": number(len(results.entries)),
         "features (d)": number(results.d),
         **({"budget (evaluations)": number(budget * results.d)} if budget else {}),
         "evaluations": number(headline["evaluations"]),
@@ -106,9 +106,9 @@ def full_health(results: Results) -> HTML:
 def why_failed(results: Results) -> HTML | None:
     """Return the most frequent reason of failure per method; None where none failed."""
     reasons = {
-        label: frame.loc[frame["status"] != "ok", "error"].dropna().mode() for label, frame in results.scores.items()
+        entry: frame.loc[frame["status"] != "ok", "error"].dropna().mode() for entry, frame in results.scores.items()
     }
-    notes = [note(f"{label}: {own.iloc[0].removeprefix(f'{label}: ')}") for label, own in reasons.items() if len(own)]
+    notes = [note(f"{entry}: {own.iloc[0].removeprefix(f'{entry}: ')}") for entry, own in reasons.items() if len(own)]
     return join_parts(*notes) if notes else None
 
 
@@ -146,9 +146,9 @@ def model_and_data(results: Results) -> HTML:
 
 def provenance(results: Results) -> HTML:
     """Return the provenance of the scores: what all score files share, and a row per method."""
-    shared, by_label = tables.provenance(results)
+    shared, by_entry = tables.provenance(results)
     named = ["class", "parameters", "execution backend", "settings digest"]
-    return join_parts(table(shared, header=False), table(by_label, text=named))
+    return join_parts(table(shared, header=False), table(by_entry, text=named))
 
 
 def masking_section(results: Results) -> HTML:
@@ -156,7 +156,7 @@ def masking_section(results: Results) -> HTML:
     frame, drawn = results.metrics.get("log_odds"), styles_of(results)
     if frame is None or frame.empty:
         return join_parts(heading("Deletion and insertion"), missing("log_odds"))
-    few = sum(label in set(frame["method"]) for label in results.labels) <= FEW
+    few = sum(entry in set(frame["method"]) for entry in results.entries) <= FEW
     bands = "bands are 95 % intervals" if few else "the panels below have the intervals"
     return join_parts(
         heading("Deletion and insertion"),
@@ -262,8 +262,8 @@ def error_section(results: Results) -> HTML:
 
 def _other_units(results: Results, frame: pd.DataFrame) -> HTML | None:
     """Return which errors are of scores in another unit than the values; None where none is."""
-    measured = [label for label in results.scores if label in set(frame["method"])]
-    others = [label for label in measured if experiment.unit_of(results, label) not in ("", results.value_unit)]
+    measured = [entry for entry in results.scores if entry in set(frame["method"])]
+    others = [entry for entry in measured if experiment.unit_of(results, entry) not in ("", results.value_unit)]
     if not others:
         return None
     return note(

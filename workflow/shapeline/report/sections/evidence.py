@@ -61,7 +61,7 @@ def _card(answer: Evidence, results: Results) -> str:
         if changed := robustness.changes(answer, results):
             lines.append(("change", f"⚠ Not robust: {enumerated(changed)}."))
         lines.append(("method", name_verdict(taken)))
-        lines += [("cost", f"{_cost(answer, taken.label)} per instance")] * bool(taken.label)
+        lines += [("cost", f"{_cost(answer, taken.entry)} per instance")] * bool(taken.entry)
         lines += [("", text) for text in _evidence_lines(answer, taken, results)]
     shown = "".join(f'<p class="{kind}">{html.escape(text)}</p>' for kind, text in lines)
     fold = f"<details><summary>Details</summary><p><b>{html.escape(short)}</b> {html.escape(more)}</p></details>"
@@ -75,7 +75,7 @@ def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, 
     rows = []
     for answer in evidence:
         taken, need = answer.within(results) or answer.last, answer.criterion.need or answer.criterion.title
-        cost = "" if taken is None or not taken.label else f"{_cost(answer, taken.label)} per instance"
+        cost = "" if taken is None or not taken.entry else f"{_cost(answer, taken.entry)} per instance"
         rows.append((need, "no method fits the budget" if taken is None else name_verdict(taken), cost))
         if robustness.changes(answer, results):
             rows[-1] = (need, f"⚠ {rows[-1][1]}", cost)
@@ -87,7 +87,7 @@ def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) 
     what, count = answer.criterion.title.split(": ")[-1], len(advice.bounds)
     limited = answer.within(results) is not None and results.settings.get("budget") is not None
     scope = f" of {count} methods{' within the budget' if limited else ''}"
-    leads = advice.label == advice.bounds.index[0]
+    leads = advice.entry == advice.bounds.index[0]
     compared = {
         "best": f"Significantly better than the others{scope.replace(' of', ' among', 1)}.",
         "recommended": f"Best mean{scope}; no cheaper method is non-inferior to it."
@@ -97,13 +97,13 @@ def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) 
     }.get(advice.outcome)
     if advice.outcome == "undecided":
         fine = "has the best mean" if leads else "is non-inferior to the best"
-        use = f"{advice.label} {fine} and can be used. " if advice.safe else ""
+        use = f"{advice.entry} {fine} and can be used. " if advice.safe else ""
         compared = f"{use}{format_count(len(answer.values), 'instance')} do not suffice to decide."
     better = f"{answer.criterion.better} is better"
-    lines = [f"{what} {_mean(answer, advice.label, results)}, {better}."] * bool(advice.label)
+    lines = [f"{what} {_mean(answer, advice.entry, results)}, {better}."] * bool(advice.entry)
     lines += [compared] * bool(compared)
-    if answer.truth is not None and answer.truth != advice.label:
-        times = answer.seconds.get(answer.truth, np.nan) / answer.seconds.get(advice.label, np.nan)
+    if answer.truth is not None and answer.truth != advice.entry:
+        times = answer.seconds.get(answer.truth, np.nan) / answer.seconds.get(advice.entry, np.nan)
         longer = f", {number(times, 2)} times as long" if np.isfinite(times) else ""
         lines.append(f"Exact values ({answer.truth}): {_cost(answer, answer.truth)} per instance{longer}.")
     return lines
@@ -120,16 +120,16 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     if within is None:
         short = f"{subject}: no method fits the budget. {_capital(scope)}: {_shorten(decision)}."
     last = answer.recommend_beyond(results) if within else None
-    stays = last is None or (last.label == taken.label and "undecided" not in (last.outcome, taken.outcome))
-    mean = f"{_capital(what)} of {taken.label}: {_mean(answer, taken.label, results)}"
+    stays = last is None or (last.entry == taken.entry and "undecided" not in (last.outcome, taken.outcome))
+    mean = f"{_capital(what)} of {taken.entry}: {_mean(answer, taken.entry, results)}"
     more = [f"{_capital(why)}."] if why else []
-    more += [f"{mean}, {answer.criterion.better} is better."] if taken.label else []
-    if taken.label in results.labels and results.labels[taken.label].get("is_control"):
+    more += [f"{mean}, {answer.criterion.better} is better."] if taken.entry else []
+    if taken.entry in results.entries and results.entries[taken.entry].get("is_control"):
         sure = taken.outcome != "undecided" and stays
         worth = "; no more expensive method is significantly better" if sure else ""
-        more.append(f"{taken.label} is a control{worth}.")
-    more += [warning] if (warning := _warn(results, taken.label)) else []
-    more += [exact] if (exact := _recommend_exact(answer, taken.label)) else []
+        more.append(f"{taken.entry} is a control{worth}.")
+    more += [warning] if (warning := _warn(results, taken.entry)) else []
+    more += [exact] if (exact := _recommend_exact(answer, taken.entry)) else []
     more += [judged] if (judged := robustness.reference_change(answer, results)) else []
     again = answer.limit if stays else None  # the section below has the sentence
     quicker = f", among methods {answer.quicker}" if answer.quicker else ""
@@ -141,19 +141,19 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     return short, " ".join(more)
 
 
-def _warn(results: Results, label: str | None) -> str:
+def _warn(results: Results, entry: str | None) -> str:
     """Return the warnings and failures of a method; "" where there are none."""
-    frame = results.scores.get(label)
+    frame = results.scores.get(entry)
     warnings = pd.concat(flagged_and_failed(frame)) if frame is not None else ()
     if not len(warnings):
         return ""
     counts = format_lists(warnings.sort_values(ascending=False, kind="stable"), first=False)
-    return f"⚠ {label}: {counts} of {format_count(len(frame), 'explanation')} (see Diagnostics)."
+    return f"⚠ {entry}: {counts} of {format_count(len(frame), 'explanation')} (see Diagnostics)."
 
 
 def _recommend_exact(answer: Evidence, taken: str | None) -> str:
     """Return that the exact values take less time than the recommended method; "" where they do not."""
-    own, other = (answer.seconds.get(label, np.nan) for label in (answer.truth, taken))
+    own, other = (answer.seconds.get(entry, np.nan) for entry in (answer.truth, taken))
     if answer.truth in (None, taken) or not own < other:
         return ""
     return f"The exact values of {answer.truth} take less time: {_cost(answer, answer.truth)} per instance."
@@ -170,11 +170,11 @@ def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
     if last is not None:
         parts[answer.limit] = _parts(answer, last, "" if answer.limit == ANY else "at this cost")
     chosen = within or last
-    if chosen is not None and answer.truth != chosen.label:
+    if chosen is not None and answer.truth != chosen.entry:
         same = (
             answer.last is not None
             and not answer.quicker
-            and all(getattr(quick, name) == getattr(answer.last, name) for name in ("label", "outcome", "rivals"))
+            and all(getattr(quick, name) == getattr(answer.last, name) for name in ("entry", "outcome", "rivals"))
         )
         parts[SECONDS] = (SAME, "") if same else _parts(answer, quick, answer.quicker, seconds=True)
     return parts
@@ -182,29 +182,29 @@ def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
 
 def _parts(answer: Evidence, advice: Recommendation, among: str = "", seconds: bool = False) -> tuple[str, str]:
     """Return decision and reason of a recommendation, with the cost per instance."""
-    cost = "" if advice.label is None else f"{_cost(answer, advice.label, seconds)} per instance"
+    cost = "" if advice.entry is None else f"{_cost(answer, advice.entry, seconds)} per instance"
     return advice.decision(cost, among), advice.reason(answer.unit, among)
 
 
-def _cost(answer: Evidence, label: str, seconds: bool = False) -> str:
-    count = answer.evaluations.get(label, np.nan)
+def _cost(answer: Evidence, entry: str, seconds: bool = False) -> str:
+    count = answer.evaluations.get(entry, np.nan)
     text = format_count(count, "evaluation")
-    if label in answer.gradients:
+    if entry in answer.gradients:
         text = f"{format_count(count / PASSES, 'gradient')} (counted as {text})"
-    took = answer.seconds.get(label, np.nan)
+    took = answer.seconds.get(entry, np.nan)
     time = f"{number(1000 * took)} ms" if np.isfinite(took) else "–"
     return time if seconds else f"{text}, {time}" if np.isfinite(took) else text
 
 
-def _mean(answer: Evidence, label: str | None, results: Results) -> str:
+def _mean(answer: Evidence, entry: str | None, results: Results) -> str:
     """Return the mean of a method with its interval and unit."""
     frame = results.metrics.get(answer.criterion.metric)
     if answer.criterion.metric == "error" and frame is not None:
         frame = pd.concat([frame, name_budgets(frame)])
     means = scalars(frame, answer.criterion.statistic)
-    if label is None:
+    if entry is None:
         return "–"
-    text = interval(means.loc[label]) if label in means.index else number(answer.candidates[label].mean(), whole=False)
+    text = interval(means.loc[entry]) if entry in means.index else number(answer.candidates[entry].mean(), whole=False)
     return f"{text} {answer.unit}".strip()
 
 
@@ -292,7 +292,7 @@ def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
 def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
     """Return ranks per criterion and Kendall's W; None where fewer than two criteria rank the same three methods."""
     common = (
-        [label for label in evidence[0].values if all(label in answer.values for answer in evidence)]
+        [entry for entry in evidence[0].values if all(entry in answer.values for answer in evidence)]
         if evidence
         else []
     )
@@ -305,12 +305,12 @@ def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
     ranks = ranks.loc[ranks.mean(axis=1).sort_values(kind="stable").index]
     shown = pd.DataFrame(
         {
-            "method": label,
-            **{name: f"{rank} ({number(means.loc[label, name], whole=False)})" for name, rank in row.items()},
+            "method": entry,
+            **{name: f"{rank} ({number(means.loc[entry, name], whole=False)})" for name, rank in row.items()},
         }
-        for label, row in ranks.iterrows()
+        for entry, row in ranks.iterrows()
     )
-    left = sorted({label for answer in evidence for label in answer.values} - set(common))
+    left = sorted({entry for answer in evidence for entry in answer.values} - set(common))
     return join_parts(
         heading("Agreement of the criteria"),
         table(shown, "Rank by the mean (mean), per criterion"),
@@ -355,7 +355,7 @@ def _short(answer: Evidence, advice: Recommendation | None, seconds: bool = Fals
     """Return a recommendation for a table cell."""
     if advice is None:
         return "–"
-    cost = f", {_cost(answer, advice.label, seconds)}" if advice.label else ""
+    cost = f", {_cost(answer, advice.entry, seconds)}" if advice.entry else ""
     return f"{name_verdict(advice)}{cost}"
 
 
@@ -401,7 +401,7 @@ def choices_table(answer: Evidence) -> HTML | None:
     shown = pd.DataFrame(
         {
             "evaluations at most": spent(most),
-            "recommended": advice.label or "–",
+            "recommended": advice.entry or "–",
             "evidence": OUTCOMES[advice.outcome],
             "best mean": advice.bounds.index[0],
             f"mean of the best{f' ({answer.unit})' if answer.unit else ''}": number(
@@ -412,7 +412,7 @@ def choices_table(answer: Evidence) -> HTML | None:
             "additional instances needed": number(float(f"{advice.needed:.2g}")) if advice.rivals else "–",
         }
         for most, advice in answer.choices
-        if advice.outcome != "alone" or advice.label != answer.random  # random attribution at no cost informs nobody
+        if advice.outcome != "alone" or advice.entry != answer.random  # random attribution at no cost informs nobody
     )
     if shown.empty:
         return None
@@ -424,15 +424,15 @@ def against_best(answer: Evidence, results: Results) -> HTML:
     """Return the simultaneous bounds of every method against the best, and the pairwise tests."""
     advice, unit = answer.last or answer.advice(), f" ({answer.unit})" if answer.unit else ""
     best = advice.bounds.index[0]
-    labels = [label for label in advice.bounds.index if label in answer.candidates]
-    pairs = paired.pairs(answer.candidates[labels], answer.criterion.better)
+    entries = [entry for entry in advice.bounds.index if entry in answer.candidates]
+    pairs = paired.pairs(answer.candidates[entries], answer.criterion.better)
     tests = pairs[pairs["better"] == best].set_index("worse")
     rows = []
-    for label, row in advice.bounds.iterrows():
-        test = tests.loc[label] if label in tests.index else {}
+    for entry, row in advice.bounds.iterrows():
+        test = tests.loc[entry] if entry in tests.index else {}
         rows.append(
             {
-                "method": label,
+                "method": entry,
                 f"difference from best{unit}": number(row["behind"], whole=False),
                 "simultaneous 95 % CI": ends(row["low"], row["high"]),
                 "non-inferior": within(row["status"]),
@@ -462,9 +462,9 @@ def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
             "False-positive rate (A/A test): not measured, since no method has repeats (set repeats: 2); "
             "docs/statistics.md has the rates of other experiments."
         )
-    label = repeats.idxmax()
-    samples = paired.pivot_by_repeat(measured[scalar & (measured["method"] == label)], statistic)[label]
-    return note(f"False-positive rate (A/A test), {label}: {rate_of_equal_methods(samples.to_numpy()).sentence}")
+    entry = repeats.idxmax()
+    samples = paired.pivot_by_repeat(measured[scalar & (measured["method"] == entry)], statistic)[entry]
+    return note(f"False-positive rate (A/A test), {entry}: {rate_of_equal_methods(samples.to_numpy()).sentence}")
 
 
 def closing(results: Results) -> HTML:

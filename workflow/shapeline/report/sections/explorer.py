@@ -44,7 +44,7 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
         cells=shared.cells[0] if kind == "image" and shared is not None else None,
         explained="a larger prediction" if regression else experiment.explained_class(results),
         unit=results.value_unit,
-        recommended=[label for label in recommended if label in results.scores] or _preferred(results),
+        recommended=[entry for entry in recommended if entry in results.scores] or _preferred(results),
         n_shown=shown,
         note=" ".join(filter(None, [explain_unit(results.value_unit), NUMBERING])),
     )
@@ -52,8 +52,8 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
 
 def _preferred(results: Results) -> list[str]:
     """Return the first method that is neither exact nor a control, and the exact values."""
-    others = [label for label in results.scores if not results.labels[label].get("is_control")]
-    estimates = [label for label in others if label != results.exact] or list(results.scores)
+    others = [entry for entry in results.scores if not results.entries[entry].get("is_control")]
+    estimates = [entry for entry in others if entry != results.exact] or list(results.scores)
     return [*estimates[:1], *([results.exact] if results.exact in results.scores else [])]
 
 
@@ -61,15 +61,15 @@ def list_entries(results: Results, instances: pd.Series) -> list[Entry]:
     """Return the methods with their scores of instances."""
     evaluations, seconds = experiment.evaluations(results), experiment.mean_seconds(results)
     entries = []
-    for label, frame in results.scores.items():
+    for entry, frame in results.scores.items():
         errors = experiment.scores_of(frame, instances, "standard_error")
         half = [None if error is None else LEVEL * error for error in errors]
-        unit = experiment.unit_of(results, label)
-        costs = [f"{spent(evaluations[label])} evaluations"] * bool(np.isfinite(evaluations[label]))
-        costs += [f"{number(1000 * seconds[label])} ms per instance"] * bool(np.isfinite(seconds[label]))
+        unit = experiment.unit_of(results, entry)
+        costs = [f"{spent(evaluations[entry])} evaluations"] * bool(np.isfinite(evaluations[entry]))
+        costs += [f"{number(1000 * seconds[entry])} ms per instance"] * bool(np.isfinite(seconds[entry]))
         entries.append(
             Entry(
-                name=label,
+                name=entry,
                 scores=experiment.scores_of(frame, instances),
                 half=half if any(one is not None for one in half) else None,
                 note=", ".join(costs),

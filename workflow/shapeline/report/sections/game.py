@@ -33,12 +33,12 @@ def best_method(results: Results) -> tuple[str, float, str] | None:
     actual = scalars(results.metrics.get("error"), "rmse")["mean"] if results.exact else pd.Series(dtype=float)
     if results.exact and len(good(results.scores[results.exact])):
         return results.exact, 0.0, "exact"
-    errors = {label: predicted_error(frame) for label, frame in results.scores.items() if _has_values(results, label)}
-    known = {label: error for label, error in errors.items() if np.isfinite(error)} if actual.empty else dict(actual)
+    errors = {entry: predicted_error(frame) for entry, frame in results.scores.items() if _has_values(results, entry)}
+    known = {entry: error for entry, error in errors.items() if np.isfinite(error)} if actual.empty else dict(actual)
     if not known:
         return None
-    label = min(known, key=known.get)
-    return label, known[label], "predicted RMSE"
+    entry = min(known, key=known.get)
+    return entry, known[entry], "predicted RMSE"
 
 
 def predicted_error(frame: pd.DataFrame) -> float:
@@ -52,7 +52,7 @@ def header(results: Results) -> HTML:
     facts = {
         "players": number(max(map(len, results.instances["players"]))),
         "outputs": number(len(results.instances)),
-        "methods compared": number(len(results.labels)),
+        "methods compared": number(len(results.entries)),
         "evaluations": number(sum(experiment.count_evaluations(results, frame) for frame in results.scores.values())),
         "seconds of evaluations": number(_evaluation_seconds(results).sum()),
         "failed rows": number(experiment.count_failures(results)),
@@ -63,21 +63,21 @@ def header(results: Results) -> HTML:
     return common.top(results.settings.get("title") or results.experiment, answers, sentences, facts)
 
 
-def _answer(results: Results, label: str, error: float, kind: str) -> tuple[str, str]:
-    spent = format_count(float(good(results.scores[label])["evaluations"].mean()), "evaluation")
+def _answer(results: Results, entry: str, error: float, kind: str) -> tuple[str, str]:
+    spent = format_count(float(good(results.scores[entry])["evaluations"].mean()), "evaluation")
     if kind == "exact":
-        return f"Exact Shapley values by {label}", f"({spent})."
+        return f"Exact Shapley values by {entry}", f"({spent})."
     reason = f"its {kind} is the smallest, {number(error)}, with {spent} per output."
-    return f"Recommended: {label}", f"– {reason}"
+    return f"Recommended: {entry}", f"– {reason}"
 
 
-def _largest(results: Results, label: str) -> str:
+def _largest(results: Results, entry: str) -> str:
     """Return the largest scores of the first output, and how many have an interval without 0."""
     first = results.instances.iloc[0]
-    [scores] = experiment.scores_of(results.scores[label], [first["instance"]])
-    [spread] = experiment.scores_of(results.scores[label], [first["instance"]], "standard_error")
+    [scores] = experiment.scores_of(results.scores[entry], [first["instance"]])
+    [spread] = experiment.scores_of(results.scores[entry], [first["instance"]], "standard_error")
     if scores is None:
-        return f"{label} failed on the first output."
+        return f"{entry} failed on the first output."
     names, order = first["players"], np.argsort(-np.abs(scores))[:TOP]
     shown = ", ".join(f"{names[place]} {_signed(scores[place], spread, place)}" for place in order)
     sure = "" if spread is None else _excluding(scores, spread)
@@ -108,14 +108,14 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
     """Return the figure and the table of the scores of an output's players, a row of the instances."""
     best = best_method(results)
     columns = {
-        label: (
+        entry: (
             *experiment.scores_of(frame, [row["instance"]]),
             *experiment.scores_of(frame, [row["instance"]], "standard_error"),
         )
-        for label, frame in results.scores.items()
-        if _has_values(results, label)
+        for entry, frame in results.scores.items()
+        if _has_values(results, entry)
     }
-    columns = {label: column for label, column in columns.items() if column[0] is not None}
+    columns = {entry: column for entry, column in columns.items() if column[0] is not None}
     title = name_output(row) or "Shapley values of the players"
     if not columns:
         yield note(f"{title}: every method failed.")
@@ -125,8 +125,8 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
     largest = order[np.sort(np.argsort(-np.abs(columns[leading][0][order]), kind="stable")[:MOST_PLAYERS])]
     names = [row["players"][place] for place in largest]
     drawn = {
-        label: (scores[largest], None if spread is None else spread[largest])
-        for label, (scores, spread) in columns.items()
+        entry: (scores[largest], None if spread is None else spread[largest])
+        for entry, (scores, spread) in columns.items()
     }
     ends = f"v(∅) = {number(row['value_empty'], whole=False)}, v(N) = {number(row['value_full'], whole=False)}"
     left_out = f" The {len(order) - len(largest)} players with smaller scores are not shown." * (
@@ -141,25 +141,25 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
     yield folded(f"Table of scores: {title}", table(_as_table(row["players"], order, columns)))
 
 
-def _has_values(results: Results, label: str) -> bool:
+def _has_values(results: Results, entry: str) -> bool:
     """Return whether a method's scores are values of players, and no main effects beside pairs or random numbers."""
-    method = METHODS[results.labels[label]["method"]]
-    return not (results.labels[label].get("is_control") or method.pairs) and method.unit == "value"
+    method = METHODS[results.entries[entry]["method"]]
+    return not (results.entries[entry].get("is_control") or method.pairs) and method.unit == "value"
 
 
 def _as_frame(players: list[str], columns: dict) -> pd.DataFrame:
     frames = [
         pd.DataFrame(
-            {"method": label, "player": players, "score": scores, "half": np.nan if spread is None else LEVEL * spread}
+            {"method": entry, "player": players, "score": scores, "half": np.nan if spread is None else LEVEL * spread}
         )
-        for label, (scores, spread) in columns.items()
+        for entry, (scores, spread) in columns.items()
     ]
     return pd.concat(frames, ignore_index=True)
 
 
 def _as_table(players: list[str], order: np.ndarray, columns: dict) -> pd.DataFrame:
     shown = {
-        label: [_signed(scores[place], spread, place) for place in order] for label, (scores, spread) in columns.items()
+        entry: [_signed(scores[place], spread, place) for place in order] for entry, (scores, spread) in columns.items()
     }
     return pd.DataFrame({"player": [players[place] for place in order], **shown})
 
@@ -167,10 +167,10 @@ def _as_table(players: list[str], order: np.ndarray, columns: dict) -> pd.DataFr
 def convergence_section(results: Results) -> HTML:
     """Return predicted and actual errors of every method and intermediate budget against its evaluations."""
     rows = [
-        _errors(results, label, budget, part)
-        for label, frame in results.scores.items()
-        for budget, part in _split_budgets(results, label, frame)
-        if _has_values(results, label) and label != results.exact
+        _errors(results, entry, budget, part)
+        for entry, frame in results.scores.items()
+        for budget, part in _split_budgets(results, entry, frame)
+        if _has_values(results, entry) and entry != results.exact
     ]
     frame = pd.DataFrame([row for row in rows if row], columns=["method", "evaluations", "predicted", "actual"])
     drawing = games.convergence(frame, styles_of(results), results.value_unit)
@@ -190,18 +190,18 @@ def convergence_section(results: Results) -> HTML:
     )
 
 
-def _split_budgets(results: Results, label: str, frame: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:
-    earlier = results.intermediate_budgets.get(label)
+def _split_budgets(results: Results, entry: str, frame: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:
+    earlier = results.intermediate_budgets.get(entry)
     if earlier is not None and len(earlier):
         yield from earlier.groupby("budget")
     yield np.nan, frame
 
 
-def _errors(results: Results, label: str, budget: float, rows: pd.DataFrame) -> dict | None:
+def _errors(results: Results, entry: str, budget: float, rows: pd.DataFrame) -> dict | None:
     rows = good(rows)
     if rows.empty:
         return None
-    found = {"method": label, "evaluations": rows["evaluations"].mean(), "predicted": predicted_error(rows)}
+    found = {"method": entry, "evaluations": rows["evaluations"].mean(), "predicted": predicted_error(rows)}
     truth = experiment.scores_of(results.scores[results.exact], rows["instance"]) if results.exact else [None]
     if any(row is None for row in truth):
         return {**found, "actual": np.nan}
@@ -213,7 +213,7 @@ def interactions_section(results: Results) -> HTML:
     """Return the interactions of the first output by each method that has them; empty where none does."""
     first = results.instances.iloc[0]
     parts = []
-    for label, frame in results.scores.items():
+    for entry, frame in results.scores.items():
         [found] = experiment.scores_of(frame, [first["instance"]], "interactions")
         if found is None:
             continue
@@ -222,10 +222,10 @@ def interactions_section(results: Results) -> HTML:
         names = list(first["players"])
         sure = pairs.told_from_zero(found, spread)
         parts += [
-            heading(f"By {label}"),
+            heading(f"By {entry}"),
             figure(
                 pairs.matrix(names, own, sure, results.value_unit),
-                f"Main effects and pairs of players by {label}",
+                f"Main effects and pairs of players by {entry}",
                 "Diagonal: main effects; above: interactions of pairs. Pairs whose 95 % interval includes 0 are 0.",
             ),
             table(_pairs_table(names, found, spread), text=["second"]),
@@ -252,7 +252,7 @@ def _evaluation_seconds(results: Results) -> pd.Series:
     def spent(frame: pd.DataFrame) -> float:
         return sum(json.loads(details).get("evaluation_seconds", 0.0) for details in frame["details"].dropna())
 
-    return pd.Series({label: spent(frame) for label, frame in results.scores.items()}, dtype=float)
+    return pd.Series({entry: spent(frame) for entry, frame in results.scores.items()}, dtype=float)
 
 
 def cost_section(results: Results) -> HTML:
@@ -260,17 +260,17 @@ def cost_section(results: Results) -> HTML:
     seconds = _evaluation_seconds(results)
     players = results.instances.drop_duplicates("row")["players"].map(len).sum()
     rows = []
-    for label, frame in results.scores.items():
+    for entry, frame in results.scores.items():
         spent = experiment.count_evaluations(results, good(frame))
         whole = frame["seconds"].sum()
         rows.append(
             {
-                "method": label,
+                "method": entry,
                 "evaluations": number(spent),
                 "multiple of players": number(spent / max(1, players)),
-                "seconds of evaluations": number(seconds[label]),
-                "seconds per evaluation": number(seconds[label] / spent) if spent else "–",
-                "seconds of the estimator": number(max(0.0, whole - seconds[label])),
+                "seconds of evaluations": number(seconds[entry]),
+                "seconds per evaluation": number(seconds[entry] / spent) if spent else "–",
+                "seconds of the estimator": number(max(0.0, whole - seconds[entry])),
                 "share of time": share(whole / max(sum(f["seconds"].sum() for f in results.scores.values()), 1e-12)),
             }
         )

@@ -34,7 +34,7 @@ def header(results: Results, cards: HTML | None) -> HTML:
     facts = {
         "prompts": number(len(rows)),
         "parts per prompt (median)": number(float(np.median([len(parts) for parts in rows["parts"]]))),
-        "methods compared": number(len(results.labels)),
+        "methods compared": number(len(results.entries)),
         "evaluations": number(sum(experiment.spent(frame) for frame in results.scores.values())),
         "failed rows": number(experiment.count_failures(results)),
     }
@@ -48,9 +48,9 @@ def _recommend_by_error(results: Results) -> str:
     best = game.best_method(results)
     if best is None:
         return "No recommendation: no method has scores with a known error."
-    label, error, kind = best
+    entry, error, kind = best
     exact = (
-        f"the scores of {label} are exact" if kind == "exact" else f"{label} has the smallest {kind}, {number(error)}"
+        f"the scores of {entry} are exact" if kind == "exact" else f"{entry} has the smallest {kind}, {number(error)}"
     )
     return f"No recommendation by a test: too few prompts, or no metric compares methods; {exact}."
 
@@ -135,10 +135,10 @@ def measures_section(results: Results) -> HTML:
     found = {title: rows for title, rows in found.items() if len(rows)}
     shown = pd.DataFrame(
         {
-            "method": label,
-            **{title: interval(rows.loc[label]) if label in rows.index else "–" for title, rows in found.items()},
+            "method": entry,
+            **{title: interval(rows.loc[entry]) if entry in rows.index else "–" for title, rows in found.items()},
         }
-        for label in results.scores
+        for entry in results.scores
     )
     return join_parts(
         heading("Removal, prediction and citation", 2),

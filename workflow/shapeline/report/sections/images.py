@@ -92,14 +92,14 @@ def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[floa
     of_row = list(shares) * (len(instances) // len(shares))
     if len(shares) > 1:
         names = [f"{name}\n{share(part)} masked" for name, part in zip(names, of_row, strict=True)]
-    values = {label: experiment.scores_of(frame, instances["instance"]) for label, frame in results.scores.items()}
+    values = {entry: experiment.scores_of(frame, instances["instance"]) for entry, frame in results.scores.items()}
     cells = [results.features_of(image).cells[0] for image in images]
     coloured = [colour_image(image, score_maps.tone_of(results.dataset_card)) for image in images]
 
-    def tile(row: int, label: str | None) -> Tile:
-        if label is None:
+    def tile(row: int, entry: str | None) -> Tile:
+        if entry is None:
             return Tile(coloured[row])
-        scores = values[label][row]
+        scores = values[entry][row]
         return Tile(None if scores is None else masked(coloured[row], images[row], scores, cells[row], of_row[row]))
 
     return score_maps.picture_grid(names, list(values), tile)
@@ -149,11 +149,11 @@ def mean_section(results: Results) -> HTML:
         for group, (_, _, count) in means.items()
     ]
     some = next(iter(means.values()))[0]
-    labels = list(results.scores)
+    entries = list(results.scores)
     drawing = score_maps.heat_maps(
         np.stack([mean for mean, _, _ in means.values()]),
         names,
-        {label: [maps[label] for _, maps, _ in means.values()] for label in labels},
+        {entry: [maps[entry] for _, maps, _ in means.values()] for entry in entries},
         [np.arange(some[0].size).reshape(some[0].shape)] * len(means),
         tone=score_maps.tone_of(results.dataset_card),
     )
@@ -173,12 +173,12 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
     """Return by explained class: mean image, method -> mean scores a pixel (None where it failed), count."""
     rows = results.instances
     groups = _groups(rows)
-    scores = {label: experiment.scores_of(frame, rows["instance"]) for label, frame in results.scores.items()}
+    scores = {entry: experiment.scores_of(frame, rows["instance"]) for entry, frame in results.scores.items()}
     images = results.dataset.inputs[experiment.positions(results.dataset, rows)]
     by_class = {}
     for group in np.unique(groups)[:MOST]:
         places = np.flatnonzero(groups == group)
-        maps = {label: mean_map(results, images, values, places) for label, values in scores.items()}
+        maps = {entry: mean_map(results, images, values, places) for entry, values in scores.items()}
         by_class[int(group)] = images[places].mean(0), maps, len(places)
     return by_class
 
@@ -202,24 +202,24 @@ def mean_map(results: Results, images: np.ndarray, values: list, places: np.ndar
 
 
 def signless(results: Results) -> str:
-    """What a caption with colours of signs says, in brackets, of the labels whose scores lack one or both of them."""
+    """What a caption with colours of signs says, in brackets, of the methods whose scores lack one or both of them."""
     without, positive = [], []
-    for label in results.scores:
-        entry = results.labels[label]
-        method = METHODS[entry["method"]]
+    for entry in results.scores:
+        settings = results.entries[entry]
+        method = METHODS[settings["method"]]
         if method.unsigned:
-            without.append(label)
-        elif method.is_one_sided(entry.get("parameters") or {}):
-            positive.append(label)
+            without.append(entry)
+        elif method.is_one_sided(settings.get("parameters") or {}):
+            positive.append(entry)
     parts = [("without a sign", without), ("only what is positive", positive)]
-    listed = "; ".join(f"{words}: {', '.join(labels)}" for words, labels in parts if labels)
+    listed = "; ".join(f"{words}: {', '.join(entries)}" for words, entries in parts if entries)
     return listed and f" ({listed})"
 
 
 def explanations(results: Results) -> HTML:
-    """The scores of a few instances by all labels side by side: maps for an image, a table of features otherwise."""
+    """The scores of a few instances by all methods side by side: maps for an image, a table of features otherwise."""
     picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
-    values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
+    values = {entry: experiment.scores_of(frame, picked["instance"]) for entry, frame in results.scores.items()}
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
@@ -237,15 +237,15 @@ def explanations(results: Results) -> HTML:
         maps = figure(drawing, "Score maps of a few instances, one column per method", caption, vector=False)
         return join_parts(maps, order_note(results))
     ends = {
-        label: experiment.scores_of(each, picked["instance"], "standard_error")
-        for label, each in results.scores.items()
+        entry: experiment.scores_of(each, picked["instance"], "standard_error")
+        for entry, each in results.scores.items()
     }
     rows = results.dataset.inputs[experiment.positions(results.dataset, picked)]
     tables = [
         instance_table(
             experiment.units_told(results),
-            {label: scores[place] for label, scores in values.items()},
-            {label: scores[place] for label, scores in ends.items()},
+            {entry: scores[place] for entry, scores in values.items()},
+            {entry: scores[place] for entry, scores in ends.items()},
             named_values(results, row),
             name,
         )
@@ -255,21 +255,21 @@ def explanations(results: Results) -> HTML:
 
 
 def intervals(results: Results, instances: Sequence[int]) -> dict[str, list[np.ndarray | None]]:
-    """Half of the 95 % intervals of the labels that know any: (d,) of each instance, None where it is not known."""
-    found = {label: experiment.scores_of(frame, instances, "standard_error") for label, frame in results.scores.items()}
-    known = {label: rows for label, rows in found.items() if any(row is not None for row in rows)}
-    return {label: [None if row is None else LEVEL * row for row in rows] for label, rows in known.items()}
+    """Half of the 95 % intervals of the methods that know any: (d,) of each instance, None where it is not known."""
+    found = {entry: experiment.scores_of(frame, instances, "standard_error") for entry, frame in results.scores.items()}
+    known = {entry: rows for entry, rows in found.items() if any(row is not None for row in rows)}
+    return {entry: [None if row is None else LEVEL * row for row in rows] for entry, rows in known.items()}
 
 
 def order_note(results: Results) -> HTML | None:
-    """How far the order of the largest scores is settled, by label; None where no label says how wrong it is."""
+    """How far the order of the largest scores is settled, by method; None where no method says how wrong it is."""
     medians = []
-    for label, frame in results.scores.items():
+    for entry, frame in results.scores.items():
         rows = experiment.good(frame).reindex(columns=["scores", "standard_error"]).dropna()
         pairs = [(np.asarray(one)[None], np.asarray(spread)[None]) for one, spread in rows.itertuples(index=False)]
         places = np.array([settled_places(*pair)[0] for pair in pairs])
         if len(places):
-            medians.append(f"{label} {number(np.median(places))} ({share((places > 0).mean())} settle the first)")
+            medians.append(f"{entry} {number(np.median(places))} ({share((places > 0).mean())} settle the first)")
     if not medians:
         return None
     return note(

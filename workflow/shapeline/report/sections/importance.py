@@ -29,64 +29,64 @@ MIN_INSTANCES = 3  # with a word, so that its mean is not of one text
 
 def choose_method(results: Results, answered: Sequence[Evidence]) -> str | None:
     """Return the method recommended by the first criterion that has one, else the first one that is no control."""
-    taken = [advice.label for answer in answered if (advice := answer.within(results) or answer.last) and advice.label]
-    names = [name for label in taken for name in (label, label.partition(" at ")[0])]
-    others = [label for label in results.scores if not results.labels[label].get("is_control")]
+    taken = [advice.entry for answer in answered if (advice := answer.within(results) or answer.last) and advice.entry]
+    names = [name for entry in taken for name in (entry, entry.partition(" at ")[0])]
+    others = [entry for entry in results.scores if not results.entries[entry].get("is_control")]
     return next((name for name in [*names, *others] if name in results.scores), None)
 
 
-def section(results: Results, label: str | None) -> HTML | None:
+def section(results: Results, entry: str | None) -> HTML | None:
     """Return the importance of the features by a method, over all explained instances and in groups."""
-    if label is None:
+    if entry is None:
         return None
     kind = results.dataset_card["kind"]
-    parts = {"image": _show_images, "text": _show_words}.get(kind, _show_columns)(results, label)
+    parts = {"image": _show_images, "text": _show_words}.get(kind, _show_columns)(results, entry)
     return join_parts(
-        heading(f"Importance over {format_count(len(results.instances), 'instance')}, by {label}"), *parts
+        heading(f"Importance over {format_count(len(results.instances), 'instance')}, by {entry}"), *parts
     )
 
 
-def top_features(results: Results, label: str | None) -> str:
+def top_features(results: Results, entry: str | None) -> str:
     """Return the most important features in one sentence; "" where features have no names of their own."""
-    if label is None:
+    if entry is None:
         return ""
     if results.dataset_card["kind"] == "text":
-        words = mean_words(results, label)
+        words = mean_words(results, entry)
         above = words[words["low"] > 0].head(NAMED)
         if len(words) and above.empty:
-            return f"No word's mean score by {label} has a 95 % interval above 0; explain more texts."
+            return f"No word's mean score by {entry} has a 95 % interval above 0; explain more texts."
         named = [f"“{row.word}” for {row.group} {interval(row._asdict())}" for row in above.itertuples()]
         what = "Most important words"
     else:
-        names, scores = sort_by_size(results, label)
+        names, scores = sort_by_size(results, entry)
         means, low, high = figures.mean_intervals(np.abs(scores[:, :NAMED])) if names else ([], [], [])
         ends = [{"mean": one, "low": down, "high": up} for one, down, up in zip(means, low, high, strict=True)]
         named = [f"{name} {interval(row)}" for name, row in zip(names, ends, strict=False)]
         what = "Most important features"
     measure = "mean score" if results.dataset_card["kind"] == "text" else "mean |score|"
-    unit = experiment.unit_of(results, label)
+    unit = experiment.unit_of(results, entry)
     scale = f"{measure} in {unit}" if unit else measure
-    return f"{what} by {label}, {scale} (95 % CI): {'; '.join(named)}." if named else ""
+    return f"{what} by {entry}, {scale} (95 % CI): {'; '.join(named)}." if named else ""
 
 
-def thumbnail(results: Results, label: str | None) -> str:
+def thumbnail(results: Results, entry: str | None) -> str:
     """Return a small image of the importance for the index: a mean map, or bars of the largest features."""
-    if label is None or not results.dataset_card:
+    if entry is None or not results.dataset_card:
         return ""
     if results.dataset_card["kind"] == "image":
-        images, values = _inputs(results), experiment.scores_of(results.scores[label], results.instances["instance"])
+        images, values = _inputs(results), experiment.scores_of(results.scores[entry], results.instances["instance"])
         size = mean_map(results, images, [None if row is None else np.abs(row) for row in values], range(len(images)))
         if size is None:
             return ""
         shape = images.shape[-2:]
         pixels = score_maps.SIGNS(0.5 + 0.5 * size.reshape(shape) / (size.max() or 1.0))[..., :3]
-        alt = html.escape(f"Mean |score| per pixel by {label}", quote=True)
+        alt = html.escape(f"Mean |score| per pixel by {entry}", quote=True)
         return f'<img width="96" alt="{alt}" src="{to_data_uri(pixels)}">'
     if results.dataset_card["kind"] == "text":
-        rows = mean_words(results, label).head(5)
+        rows = mean_words(results, entry).head(5)
         names, sizes = list(rows["word"]), rows["mean"].to_numpy()
     else:
-        names, scores = sort_by_size(results, label)
+        names, scores = sort_by_size(results, entry)
         names, sizes = names[:5], np.nanmean(np.abs(scores[:, :5]), axis=0) if names else []
     if not len(names):
         return ""
@@ -95,7 +95,7 @@ def thumbnail(results: Results, label: str | None) -> str:
         f'<div><span>{html.escape(name)}</span><i style="width: {share:.0f}%"></i></div>'
         for name, share in zip(names, shares, strict=True)
     )
-    return f'<div class="bars" aria-label="Most important features by {html.escape(label)}" role="img">{bars}</div>'
+    return f'<div class="bars" aria-label="Most important features by {html.escape(entry)}" role="img">{bars}</div>'
 
 
 def _inputs(results: Results) -> np.ndarray:
@@ -120,18 +120,18 @@ def groups(results: Results) -> dict[str, np.ndarray]:
 # ------------------------------------------------------------------------------------------------------- columns
 
 
-def sort_by_size(results: Results, label: str) -> tuple[list[str], np.ndarray]:
+def sort_by_size(results: Results, entry: str) -> tuple[list[str], np.ndarray]:
     """Return names of the features, the largest mean |score| first, and scores (n, d), NaN where the method failed;
     nothing where each instance has features of its own."""
     if results.features is None:
         return [], np.empty((0, 0))
-    scores, names = _scores(results, label), _names(results)
+    scores, names = _scores(results, entry), _names(results)
     order = np.argsort(-np.nan_to_num(np.nanmean(np.abs(scores), axis=0)), kind="stable")
     return [names[place] for place in order], scores[:, order]
 
 
-def _scores(results: Results, label: str) -> np.ndarray:
-    rows = experiment.scores_of(results.scores[label], results.instances["instance"])
+def _scores(results: Results, entry: str) -> np.ndarray:
+    rows = experiment.scores_of(results.scores[entry], results.instances["instance"])
     return np.stack([np.full(results.d, np.nan) if row is None else row for row in rows])
 
 
@@ -143,14 +143,14 @@ def _names(results: Results) -> list[str]:
     return experiment.feature_names(results)
 
 
-def _show_columns(results: Results, label: str) -> Iterator[HTML | None]:
-    names, scores = sort_by_size(results, label)
-    across = f"score ({experiment.unit_of(results, label) or 'no unit'})"
+def _show_columns(results: Results, entry: str) -> Iterator[HTML | None]:
+    names, scores = sort_by_size(results, entry)
+    across = f"score ({experiment.unit_of(results, entry) or 'no unit'})"
     size, low, high = figures.mean_intervals(np.abs(scores))
     numbers = pd.DataFrame({"feature": names, "mean": size, "low": low, "high": high})
     yield figure(
         figures.summary(names, scores, _shades(results, names), across),
-        f"Importance of the features by {label}",
+        f"Importance of the features by {entry}",
         "Left: mean |score| with 95 % intervals over instances. Right: the score of each instance.",
         numbers=numbers,
     )
@@ -159,9 +159,9 @@ def _show_columns(results: Results, label: str) -> Iterator[HTML | None]:
         return
     if len(found) <= MAX_GROUPS:
         drawing = figures.cohorts(names, {name: scores[mask] for name, mask in found.items()}, across)
-        shown = figure(drawing, f"Importance in groups of instances, by {label}")
+        shown = figure(drawing, f"Importance in groups of instances, by {entry}")
     else:
-        shown = table(_group_table(names, scores, found), f"Mean |score| in groups of instances, by {label}")
+        shown = table(_group_table(names, scores, found), f"Mean |score| in groups of instances, by {entry}")
     yield folded("Importance by class, and for correct and wrong predictions", shown)
 
 
@@ -195,9 +195,9 @@ def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
 # -------------------------------------------------------------------------------------------------------- images
 
 
-def _show_images(results: Results, label: str) -> Iterator[HTML | None]:
+def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
     images, rows = _inputs(results), results.instances
-    scores = experiment.scores_of(results.scores[label], rows["instance"])
+    scores = experiment.scores_of(results.scores[entry], rows["instance"])
     sizes = [None if row is None else np.abs(row) for row in scores]
     every = {"all": np.ones(len(rows), bool), **groups(results)}
     tone, shape = score_maps.tone_of(results.dataset_card), images.shape[-2:]
@@ -216,7 +216,7 @@ def _show_images(results: Results, label: str) -> Iterator[HTML | None]:
     back = {title: group for group, title in titled.items()}
     yield figure(
         score_maps.picture_grid(names, list(titled.values()), lambda row, title: tile(row, back.get(title))),
-        f"Mean maps by {label}: all instances, classes, correct and wrong predictions",
+        f"Mean maps by {entry}: all instances, classes, correct and wrong predictions",
         f"First column: all {format_count(len(rows), 'instance')}. {signs('the class')}; each map has its own scale, "
         "below it.",
         vector=False,
@@ -227,10 +227,10 @@ def _show_images(results: Results, label: str) -> Iterator[HTML | None]:
 
 
 @experiment.remember
-def mean_words(results: Results, label: str) -> pd.DataFrame:
+def mean_words(results: Results, entry: str) -> pd.DataFrame:
     """Return group, word, mean score with its 95 % interval over texts and their number, the largest first."""
     rows, classes = results.instances, results.dataset_card.get("classes")
-    scores = experiment.scores_of(results.scores[label], rows["instance"])
+    scores = experiment.scores_of(results.scores[entry], rows["instance"])
     explained = rows["target" if "target" in rows else "prediction"].to_numpy()
     named = [str(classes[of]) if classes else "the prediction" for of in explained]
     parts = [
@@ -249,8 +249,8 @@ def mean_words(results: Results, label: str) -> pd.DataFrame:
     return found.drop(columns=["sem", "size"]).sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
 
-def _show_words(results: Results, label: str) -> Iterator[HTML | None]:
-    found, unit = mean_words(results, label), experiment.unit_of(results, label)
+def _show_words(results: Results, entry: str) -> Iterator[HTML | None]:
+    found, unit = mean_words(results, entry), experiment.unit_of(results, entry)
     for group, rows in found.groupby("group", sort=True):
         shown = pd.DataFrame(
             {
@@ -270,8 +270,8 @@ def _show_words(results: Results, label: str) -> Iterator[HTML | None]:
 # ------------------------------------------------------------------------------------------------------ instances
 
 
-def explanations(results: Results, label: str | None) -> HTML:
+def explanations(results: Results, entry: str | None) -> HTML:
     """Return the explorer of instances, a method and the exact values first; without JavaScript figures of a few."""
     still = texts.explanations if results.dataset_card["kind"] == "text" else images.explanations
-    first = [name for name in (label, results.exact) if name is not None]
+    first = [name for name in (entry, results.exact) if name is not None]
     return explorer(results, first, still(results))

@@ -20,13 +20,15 @@ PAPER_COSINE = 0.94  # between MIM and Parzen, at least, mean over 8,000 points 
 ALIKE = 1000  # instances whose agreement is computed; more change no digit that is shown
 
 
-def data_labels(results: Results, methods: Iterable[str] | None = None) -> list[str]:
-    """The labels whose scores come from the data alone, in their order; of some methods where they are named."""
+def list_data_entries(results: Results, methods: Iterable[str] | None = None) -> list[str]:
+    """The methods whose scores come from the data alone, in their order; of some methods where they are named."""
     chosen = None if methods is None else set(methods)
     return [
-        label
-        for label, entry in results.labels.items()
-        if label in results.scores and entry.get("family") == "data" and (chosen is None or entry["method"] in chosen)
+        entry
+        for entry, settings in results.entries.items()
+        if entry in results.scores
+        and settings.get("family") == "data"
+        and (chosen is None or settings["method"] in chosen)
     ]
 
 
@@ -41,10 +43,10 @@ def cosine(first: Sequence[np.ndarray | None], second: Sequence[np.ndarray | Non
 
 
 def cosine_pairs(vectors: Mapping[str, Sequence[np.ndarray | None]]) -> dict[tuple[str, str], np.ndarray]:
-    """The cosines of every pair of labels, in their order; vectors: label -> one (d,) a point, None for a failure."""
-    labels = list(vectors)
-    pairs = [(first, second) for place, first in enumerate(labels) for second in labels[place + 1 :]]
-    return {pair: cosine(*(vectors[label] for label in pair)) for pair in pairs}
+    """The cosines of every pair of methods, in their order; vectors: method -> one (d,) a point, None for a failure."""
+    entries = list(vectors)
+    pairs = [(first, second) for place, first in enumerate(entries) for second in entries[place + 1 :]]
+    return {pair: cosine(*(vectors[entry] for entry in pair)) for pair in pairs}
 
 
 def sparse_rows(frame: pd.DataFrame) -> pd.DataFrame:
@@ -65,8 +67,8 @@ def header(results: Results, cards: HTML | None = None) -> HTML:
         "instances explained": number(headline["instances"]),
         "labelled rows": number(rows),
         "features (d)": number(results.d),
-        "measures from data": number(len(data_labels(results))),
-        **({"other methods": number(len(results.labels) - len(data_labels(results)))} if card else {}),
+        "measures from data": number(len(list_data_entries(results))),
+        **({"other methods": number(len(results.entries) - len(list_data_entries(results)))} if card else {}),
         **({"test accuracy": share(headline["accuracy"])} if headline["accuracy"] is not None else {}),
         **({"test R²": number(headline["r2"], 2)} if headline["r2"] is not None else {}),
         "failed rows": number(headline["failures"]),
@@ -77,9 +79,9 @@ def header(results: Results, cards: HTML | None = None) -> HTML:
 
 def _costs(results: Results) -> list[tuple[str, str]]:
     """Return the cost per instance of each measure, where no metric ranks them."""
-    free = [label for label in data_labels(results) if not METHODS[results.labels[label]["method"]].asks_model]
+    free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].asks_model]
     each = 1000 * experiment.mean_seconds(results).reindex(free)
-    times = ", ".join(f"{label} {number(time, 2, whole=False)} ms" for label, time in each.items() if np.isfinite(time))
+    times = ", ".join(f"{entry} {number(time, 2, whole=False)} ms" for entry, time in each.items() if np.isfinite(time))
     more = (
         "Without a model no metric ranks the measures; compare their axioms and their agreement below. Cost per "
         f"instance: {times}, and no model evaluations."
@@ -89,7 +91,7 @@ def _costs(results: Results) -> list[tuple[str, str]]:
 
 def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
     """Return the findings in lines; rows: labelled instances read; advised: whether recommendations precede."""
-    free = [label for label in data_labels(results) if not METHODS[results.labels[label]["method"]].asks_model]
+    free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].asks_model]
     points = number(len(results.instances))
     measures = ", ".join(free) or "no measure"
     lines = [f"Influence of each feature at {points} instances, from {number(rows)} labelled rows only ({measures})."]
@@ -107,30 +109,30 @@ def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
                 f"The mean cosine between {mim} and {parzen} over {number(len(values))} instances is "
                 f"{values.mean():.3f}, {verdict} the paper's {PAPER_COSINE} on its data."
             )
-    empty = {label: len(sparse_rows(results.scores[label])) for label in data_labels(results)}
+    empty = {entry: len(sparse_rows(results.scores[entry])) for entry in list_data_entries(results)}
     if any(empty.values()):
-        listed = ", ".join(f"{label} at {number(count)}" for label, count in empty.items() if count)
+        listed = ", ".join(f"{entry} at {number(count)}" for entry, count in empty.items() if count)
         lines.append(f"⚠ Empty neighbourhoods, where influences carry no information: {listed} (see Sparse data).")
     return lines
 
 
 def _pair(results: Results) -> dict[str, list]:
-    """The vectors of the first MIM and the first Parzen label at all points; empty where one of them is missing."""
-    labels = [next(iter(data_labels(results, [method])), None) for method in ("mim", "parzen")]
-    if None in labels:
+    """The vectors of the first MIM and the first Parzen method at all points; empty where one of them is missing."""
+    entries = [next(iter(list_data_entries(results, [method])), None) for method in ("mim", "parzen")]
+    if None in entries:
         return {}
     ids = results.instances["instance"]
-    return {label: experiment.scores_of(results.scores[label], ids) for label in labels}
+    return {entry: experiment.scores_of(results.scores[entry], ids) for entry in entries}
 
 
 def sparse_section(results: Results) -> HTML:
     """Which points have an empty neighbourhood, a line a measure and reason; a reassurance where none has."""
     rows = []
-    for label in data_labels(results):
-        for why, group in sparse_rows(results.scores[label]).groupby("why", sort=False):
+    for entry in list_data_entries(results):
+        for why, group in sparse_rows(results.scores[entry]).groupby("why", sort=False):
             first = ", ".join(map(str, group["instance"].head(8))) + (", …" if len(group) > 8 else "")
-            points = f"⚠ {number(len(group))} of {number(len(results.scores[label]))}"
-            rows.append({"method": label, "affected": points, "why": why, "instances": first})
+            points = f"⚠ {number(len(group))} of {number(len(results.scores[entry]))}"
+            rows.append({"method": entry, "affected": points, "why": why, "instances": first})
     if not rows:
         return note(
             "No instance has an empty neighbourhood: no measure warns of one, and no influence is 0 everywhere."
@@ -151,8 +153,8 @@ def sparse_section(results: Results) -> HTML:
 def alike_section(results: Results) -> HTML:
     """The cosine between MIM and Parzen over all points, its distribution, and that of every other pair."""
     ids = results.instances["instance"]
-    labels = data_labels(results, POINTWISE)
-    pairs = cosine_pairs({label: experiment.scores_of(results.scores[label], ids) for label in labels})
+    entries = list_data_entries(results, POINTWISE)
+    pairs = cosine_pairs({entry: experiment.scores_of(results.scores[entry], ids) for entry in entries})
     pairs = {pair: values for pair, values in pairs.items() if len(values)}
     if not pairs:
         return note("Not available: fewer than two measures explained the same instances.")
@@ -227,7 +229,7 @@ def model_section(results: Results) -> HTML:
     if not results.model_card:
         return HTML("")
     ids = results.instances["instance"].head(ALIKE)
-    scores = {label: experiment.scores_of(frame, ids) for label, frame in results.scores.items()}
+    scores = {entry: experiment.scores_of(frame, ids) for entry, frame in results.scores.items()}
     few = f"The first {number(ALIKE)} of {number(len(results.instances))} instances." if len(ids) == ALIKE else ""
     return join_parts(
         heading("Comparison with methods that evaluate the model"),
@@ -245,10 +247,10 @@ def masking_note(results: Results) -> HTML | None:
     """Return the best deletion AUC of the measures without the model, of those with it, and of the controls."""
     areas = experiment.scalars(results.metrics.get("log_odds"), "deletion_auc")
     best: dict[str, str | None] = {"data only": None, "evaluates the model": None, "control": None}
-    for label in areas.sort_values("mean").index:
-        entry = results.labels[label]
-        kind = "evaluates the model" if METHODS[entry["method"]].asks_model else "data only"
-        kind = "control" if entry.get("is_control") else kind
-        best[kind] = best[kind] or f"{label} at {formatting.interval(areas.loc[label])}"
+    for entry in areas.sort_values("mean").index:
+        settings = results.entries[entry]
+        kind = "evaluates the model" if METHODS[settings["method"]].asks_model else "data only"
+        kind = "control" if settings.get("is_control") else kind
+        best[kind] = best[kind] or f"{entry} at {formatting.interval(areas.loc[entry])}"
     lowest = "; ".join(f"{kind}: {area}" for kind, area in best.items() if area)
     return note(f"The lowest (best) deletion AUC, in nats: {lowest}.") if lowest else None

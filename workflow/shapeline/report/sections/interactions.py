@@ -24,11 +24,11 @@ ROWS = 6  # features of an instance whose occlusion is taken apart
 def section(results: Results) -> HTML:
     """Return the interactions of every method that computes them; empty where none does."""
     ids = results.instances["instance"]
-    found = {label: _parts(frame, ids) for label, frame in results.scores.items()}
-    found = {label: parts for label, parts in found.items() if parts}
+    found = {entry: _parts(frame, ids) for entry, frame in results.scores.items()}
+    found = {entry: parts for entry, parts in found.items() if parts}
     if not found:
         return HTML("")
-    label = next(iter(found))
+    entry = next(iter(found))
     return join_parts(
         heading("Interactions"),
         table(pd.DataFrame([_shares(results, *one) for one in found.items()]), text=["strongest pair on average"]),
@@ -36,8 +36,8 @@ def section(results: Results) -> HTML:
             "Main effects and pairwise interactions sum to v(N) − v(∅). Share of pairs: Σ|pairs| over Σ|pairs| + "
             "Σ|main effects|, mean over instances and quartiles."
         ),
-        heading(f"Pairs of a few instances, by {label}"),
-        *_draw_pairs(results, label),
+        heading(f"Pairs of a few instances, by {entry}"),
+        *_draw_pairs(results, entry),
         *_disagreement(results, found),
     )
 
@@ -48,7 +48,7 @@ def _parts(frame: pd.DataFrame, ids: Sequence) -> dict[int, tuple[np.ndarray, np
     return {place: row for place, row in enumerate(rows) if row[0] is not None and row[1] is not None}
 
 
-def _shares(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> dict:
+def _shares(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> dict:
     own = np.array([np.abs(row).sum() for row, _ in parts.values()])
     both = np.array([np.abs(row).sum() for _, row in parts.values()])
     of_pairs = both / np.maximum(own + both, 1e-300)
@@ -56,20 +56,20 @@ def _shares(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, 
     sums = np.array([[row.sum(), pairs.sum()] for row, pairs in parts.values()])
     unit = results.value_unit
     return {
-        "method": label,
+        "method": entry,
         "share of pairs": f"{share(of_pairs.mean())} ({share(low)} to {share(high)})",
         f"sum of main effects, mean ({unit})": number(sums[:, 0].mean(), whole=False),
         f"sum of pairs, mean ({unit})": number(sums[:, 1].mean(), whole=False),
         "v(N) − v(∅), mean": number(sums.sum(axis=1).mean(), whole=False),
         "strongest pair on average": _strongest(results, parts),
-        "pairs different from 0": _format_share(results, label, parts),
-        "evaluations": number(experiment.evaluations(results)[label]),
+        "pairs different from 0": _format_share(results, entry, parts),
+        "evaluations": number(experiment.evaluations(results)[entry]),
     }
 
 
-def _format_share(results: Results, label: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
+def _format_share(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
     """The share of pairs whose 95 % interval leaves out 0, over the instances where one is known."""
-    spread = experiment.scores_of(results.scores[label], results.instances["instance"], "interactions_standard_error")
+    spread = experiment.scores_of(results.scores[entry], results.instances["instance"], "interactions_standard_error")
     shares = [
         figures.told_from_zero(pairs, spread[place]) != 0
         for place, (_, pairs) in parts.items()
@@ -100,17 +100,17 @@ def _names(results: Results) -> list[str]:
 # ------------------------------------------------------------------------------------------------ a few instances
 
 
-def _draw_pairs(results: Results, label: str) -> Iterator[HTML]:
+def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
     """The pairs of the instances that the page shows, as their kind of data asks."""
     count = min(int(results.settings.get("n_shown") or SHOWN), SHOWN)
     picked = experiment.choose_instances(results.instances, count)
-    parts = _parts(results.scores[label], picked["instance"])
+    parts = _parts(results.scores[entry], picked["instance"])
     if not parts:
         yield note("The method failed on all shown instances.")
         return
     picked = picked.iloc[list(parts)]
     own, pairs = (list(one) for one in zip(*parts.values(), strict=True))
-    spread = experiment.scores_of(results.scores[label], picked["instance"], "interactions_standard_error")
+    spread = experiment.scores_of(results.scores[entry], picked["instance"], "interactions_standard_error")
     surely = [figures.told_from_zero(*one) for one in zip(pairs, spread, strict=True)]
     muted = "" if all(one is None for one in spread) else " Pairs whose 95 % interval includes 0 are drawn as 0."
     titles = [experiment.instance_name(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
@@ -173,9 +173,9 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
     frame = next(
         (
             frame
-            for label, frame in results.scores.items()
-            if results.labels[label]["method"] == "occlusion"
-            and not (results.labels[label].get("parameters") or {}).get("features")
+            for entry, frame in results.scores.items()
+            if results.entries[entry]["method"] == "occlusion"
+            and not (results.entries[entry].get("parameters") or {}).get("features")
         ),
         None,
     )
@@ -184,11 +184,11 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
         return
     removed = experiment.scores_of(frame, results.instances["instance"])
     rows = []
-    for label, parts in found.items():
+    for entry, parts in found.items():
         there = [place for place in parts if removed[place] is not None]
         if there:
             split = [taken_apart(removed[place], *parts[place]) for place in there]
-            rows.append({"method": label, **_sizes(pd.concat(split), results.value_unit)})
+            rows.append({"method": entry, **_sizes(pd.concat(split), results.value_unit)})
     if not rows:
         yield note("Occlusion failed on all instances.")
         return
@@ -198,11 +198,11 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
         "interactions of order 3 or more, occlusion minus Shapley equals half the sum of the pairs of the feature; the "
         "remainder is of higher orders, or the sampling error. Root mean squares over features and instances."
     )
-    label = next(iter(found))
-    place = next((place for place in found[label] if removed[place] is not None), None)
+    entry = next(iter(found))
+    place = next((place for place in found[entry] if removed[place] is not None), None)
     if place is not None:
         yield _describe_instance(
-            results, label, place, taken_apart(removed[place], *found[label][place]), found[label][place][1]
+            results, entry, place, taken_apart(removed[place], *found[entry][place]), found[entry][place][1]
         )
 
 
@@ -227,7 +227,7 @@ def _sizes(split: pd.DataFrame, unit: str) -> dict[str, str]:
     }
 
 
-def _describe_instance(results: Results, label: str, place: int, split: pd.DataFrame, pairs: np.ndarray) -> HTML:
+def _describe_instance(results: Results, entry: str, place: int, split: pd.DataFrame, pairs: np.ndarray) -> HTML:
     """The features of an instance on which the two disagree most, with whom they interact most."""
     row = results.instances.iloc[[place]]
     if _is_text(results):
@@ -248,4 +248,4 @@ def _describe_instance(results: Results, label: str, place: int, split: pd.DataF
         for one in order
     )
     title = experiment.instance_name(results, row.to_dict("records")[0]).replace("\n", ", ")
-    return table(shown, f"{title}, by {label}: largest differences", text=["strongest pair with"])
+    return table(shown, f"{title}, by {entry}: largest differences", text=["strongest pair with"])

@@ -43,9 +43,9 @@ from shapeline.statistics import paired
 from shapeline.statistics.comparison import compare
 
 
-def is_quadrant_h_shap(results: Results, label: str) -> bool:
-    """Whether a label is h-Shap on quadrants of the pixels, whose leaves are known from the size of the image."""
-    special = {"shifts", "features"} & set(parameters(results, label))
+def is_quadrant_h_shap(results: Results, entry: str) -> bool:
+    """Whether a method is h-Shap on quadrants of the pixels, whose leaves are known from the size of the image."""
+    special = {"shifts", "features"} & set(parameters(results, entry))
     kind = results.settings["features"]
     return not special and (kind if isinstance(kind, str) else kind["kind"]) == "pixel"
 
@@ -54,15 +54,15 @@ def seconds_per_picture(results: Results) -> pd.DataFrame:
     """Return the seconds per instance by method: mean, low and high; the bounds are NaN unless each was timed alone."""
     frames = [
         experiment.good(frame)[["repeat", "seconds"]].assign(
-            method=label, instance=experiment.ids(experiment.good(frame))
+            method=entry, instance=experiment.ids(experiment.good(frame))
         )
-        for label, frame in results.scores.items()
+        for entry, frame in results.scores.items()
     ]
     tidy = pd.concat(frames, ignore_index=True).rename(columns={"seconds": "value"})
     means = compare(tidy.assign(statistic="seconds", x=np.nan)).set_index("method")[["mean", "low", "high"]]
     if results.settings.get("timing") != "per_instance":
         means[["low", "high"]] = np.nan
-    return means.reindex([label for label in results.scores if label in means.index])
+    return means.reindex([entry for entry in results.scores if entry in means.index])
 
 
 def header(results: Results, truth: np.ndarray | None, cards: HTML | None = None) -> HTML:
@@ -78,7 +78,7 @@ def header(results: Results, truth: np.ndarray | None, cards: HTML | None = None
             else {}
         ),
         **({"true pixels in them": share(truth[with_truth].mean())} if truth is not None and with_truth.any() else {}),
-        "methods compared": number(len(results.labels)),
+        "methods compared": number(len(results.entries)),
         "features (d)": number(results.d),
         "failed rows": number(headline["failures"]),
     }
@@ -116,9 +116,9 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
     return start
 
 
-def _best(rows: pd.DataFrame, labels: Sequence[str]) -> str | None:
-    """The label with the highest mean among those named; None where none of them has one."""
-    there = rows[rows.index.isin(labels)]
+def _best(rows: pd.DataFrame, entries: Sequence[str]) -> str | None:
+    """The method with the highest mean among those named; None where none of them has one."""
+    there = rows[rows.index.isin(entries)]
     return None if there.empty else there["mean"].idxmax()
 
 
@@ -127,11 +127,11 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
     picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
     images, regions, cells = shown_pictures(results, truth, picked)
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
-    values = {label: experiment.scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
+    values = {entry: experiment.scores_of(frame, picked["instance"]) for entry, frame in results.scores.items()}
     tone = score_maps.tone_of(results.dataset_card)
 
-    def tile(row: int, label: str | None) -> Tile:
-        drawn = picture_tile(images[row], tone) if label is None else map_tile(values[label][row], cells[row])
+    def tile(row: int, entry: str | None) -> Tile:
+        drawn = picture_tile(images[row], tone) if entry is None else map_tile(values[entry][row], cells[row])
         return drawn._replace(boxes=boxes(regions[row]))
 
     caption = (
@@ -165,7 +165,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
             "F1 in three ways, average precision, IoU and pointing game of every method with 95 % intervals",
             f"Means over images with 95 % intervals; higher is better.{ceilings}{controls}",
         ),
-        table(score_table(frame, list(results.labels))),
+        table(score_table(frame, list(results.entries))),
         ceiling_table(frame, results),
         note(
             f"Computed on {number(counted)} of {number(n_images)} images"
@@ -184,47 +184,47 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     )
 
 
-def score_table(frame: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
+def score_table(frame: pd.DataFrame, entries: Sequence[str]) -> pd.DataFrame:
     """Every statistic with its interval, best published F1 on top; text."""
     present = [name for name in PANELS if len(scalars(frame, name))]
     means = scalars(frame, "f1")["mean"]
     return pd.DataFrame(
         {
-            "method": label,
+            "method": entry,
             **{
-                PANELS[name][0]: two_digit_interval(scalars(frame, name).loc[label])
-                if label in scalars(frame, name).index
+                PANELS[name][0]: two_digit_interval(scalars(frame, name).loc[entry])
+                if entry in scalars(frame, name).index
                 else "–"
                 for name in present
             },
         }
-        for label in sorted((label for label in labels if label in means.index), key=lambda label: -means[label])
+        for entry in sorted((entry for entry in entries if entry in means.index), key=lambda entry: -means[entry])
     )
 
 
 def ceiling_table(frame: pd.DataFrame, results: Results) -> HTML | None:
-    """Both ceilings of F1 by leaf size, beside what the labels of that size reach; None without hierarchical labels."""
+    """Both ceilings of F1 by leaf size, beside what the methods of that size reach; None without such methods."""
     touching, best = (scalars(frame, name) for name in CEILINGS)
     if touching.empty:
         return None
     f1 = scalars(frame, "f1")
     sizes: dict[int, list[str]] = {}
-    for label in touching.index:
-        sizes.setdefault(parameters(results, label).get("min_size", 1), []).append(label)
+    for entry in touching.index:
+        sizes.setdefault(parameters(results, entry).get("min_size", 1), []).append(entry)
     rows = [
         {
             "min_size s": number(size),
-            "F1, all leaves that touch": two_digit_interval(touching.loc[labels[0]]),
-            "F1, best set of leaves": two_digit_interval(best.loc[labels[0]]),
-            "reached": "; ".join(f"{label} {two_digits(f1['mean'].get(label, math.nan))}" for label in labels),
+            "F1, all leaves that touch": two_digit_interval(touching.loc[entries[0]]),
+            "F1, best set of leaves": two_digit_interval(best.loc[entries[0]]),
+            "reached": "; ".join(f"{entry} {two_digits(f1['mean'].get(entry, math.nan))}" for entry in entries),
         }
-        for size, labels in sorted(sizes.items())
+        for size, entries in sorted(sizes.items())
     ]
     return table(pd.DataFrame(rows), "Upper bounds of F1 for the leaves of h-Shap", text=["reached"])
 
 
 def paired_section(results: Results) -> HTML | None:
-    """The best h-Shap label (or the best of all) against every other, image by image; None without the numbers."""
+    """The best h-Shap method (or the best of all) against every other, image by image; None without the numbers."""
     if "localization" not in results.measured:
         return None
     parts = [heading("Paired differences per image", 4)]
@@ -233,7 +233,7 @@ def paired_section(results: Results) -> HTML | None:
         values = paired.pivot_by_method(frame, statistic)
         if values.shape[1] < 2 or len(values) < 2:
             return None
-        own = [label for label in select_method(results, "h_shap") if label in values]
+        own = [entry for entry in select_method(results, "h_shap") if entry in values]
         champion = paired.order(values[own] if own else values, "higher")[0]
         pairs = paired.pairs(values, "higher")
         rows = []
@@ -291,13 +291,13 @@ def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure |
     if not present:
         return None
     means = scalars(frame, f"{present[0]}_area")["mean"]
-    labels = sorted((label for label in styles if label in means.index), key=lambda label: means[label])
-    drawing = Figure(figsize=(WIDTH, 1.0 + 0.26 * len(labels)), layout="constrained")
+    entries = sorted((entry for entry in styles if entry in means.index), key=lambda entry: means[entry])
+    drawing = Figure(figsize=(WIDTH, 1.0 + 0.26 * len(entries)), layout="constrained")
     panels = drawing.subplots(1, len(present), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, present, strict=True):
         panel = Panel(f"{OUTPUTS[name]}, area", "mean share remaining", higher=False)
-        dot_panel(axes, scalars(frame, f"{name}_area"), styles, labels, panel)
-    name_rows(panels[0], labels)
+        dot_panel(axes, scalars(frame, f"{name}_area"), styles, entries, panel)
+    name_rows(panels[0], entries)
     return drawing
 
 
@@ -307,7 +307,7 @@ def runtime_section(results: Results) -> HTML:
     if frame.empty:
         return missing("localization")
     alone = time["low"].notna().any()
-    devices = sorted({str(entry.get("device")) for files in results.metadata.values() for entry in files})
+    devices = sorted({str(file.get("device")) for files in results.metadata.values() for file in files})
     bars = "Bars are 95 % intervals over images" + ("" if alone else " of F1 only: time is measured per batch")
     parts = []
     for statistic in ("f1", "f1_best"):
@@ -320,8 +320,8 @@ def runtime_section(results: Results) -> HTML:
                 numbers=tabulate_costs(scalars(frame, statistic), seconds=time["mean"]),
             )
         )
-    excluded = sorted({entry["seconds_exclude"] for files in results.metadata.values() for entry in files
-                       if entry.get("seconds_exclude")})  # fmt: skip
+    excluded = sorted({file["seconds_exclude"] for files in results.metadata.values() for file in files
+                       if file.get("seconds_exclude")})  # fmt: skip
     remark = f" Excluded from the time: {'; '.join(excluded)}." if excluded else ""
     return join_parts(*parts, note(f"Device: {', '.join(devices)}.{remark}"))
 

@@ -20,15 +20,15 @@ from shapeline.statistics.comparison import compare
 CONTROLS = "Controls are grey with hollow markers; the dotted line is the best of them."
 
 
-def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd.DataFrame:
-    """Return rank correlation and cosine of pairs of labels: label, other, statistic, mean, low, high, n.
+def agreements(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> pd.DataFrame:
+    """Return rank correlation and cosine of pairs of methods: method, other, statistic, mean, low, high, n.
 
-    scores_by_label: label -> one array (d,) an instance, None for a failure; n counts instances where both vary.
+    scores_by_entry: method -> one array (d,) an instance, None for a failure; n counts instances where both vary.
     """
-    labels = list(scores_by_label)
-    first, second = np.triu_indices(len(labels), 1)
+    entries = list(scores_by_entry)
+    first, second = np.triu_indices(len(entries), 1)
     by_quantity: dict[str, list[np.ndarray]] = {"rank correlation": [], "cosine": []}
-    for rows in zip(*scores_by_label.values(), strict=True):
+    for rows in zip(*scores_by_entry.values(), strict=True):
         d = max((len(row) for row in rows if row is not None), default=1)
         values = np.stack([np.full(d, np.nan) if row is None else np.asarray(row, float) for row in rows])
         ranks = mean_ranks(values)  # NaN of NaN
@@ -46,17 +46,17 @@ def agreements(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     ]
     table = compare(pd.concat(long, ignore_index=True).assign(repeat=0, x=np.nan))
     pair = table["method"].astype(int).to_numpy()
-    named = {"method": np.array(labels)[first[pair]], "other": np.array(labels)[second[pair]]}
+    named = {"method": np.array(entries)[first[pair]], "other": np.array(entries)[second[pair]]}
     return table.assign(**named)[columns]
 
 
 @styled
-def agreement(frame: pd.DataFrame, labels: Sequence[str]) -> Figure | None:
-    """Mean rank correlation (below the diagonal) and cosine (above it) between labels; frame as of `agreements`."""
-    present = [label for label in labels if label in {*frame["method"], *frame["other"]}]
+def agreement(frame: pd.DataFrame, entries: Sequence[str]) -> Figure | None:
+    """Mean rank correlation (below the diagonal) and cosine (above it) between methods; frame as of `agreements`."""
+    present = [entry for entry in entries if entry in {*frame["method"], *frame["other"]}]
     if len(present) < 2:
         return None
-    place = {label: at for at, label in enumerate(present)}
+    place = {entry: at for at, entry in enumerate(present)}
     values = np.full((len(present), len(present)), np.nan)
     for row in frame[frame["method"].isin(present) & frame["other"].isin(present)].to_dict("records"):
         low, high = sorted((place[row["method"]], place[row["other"]]))
@@ -86,7 +86,7 @@ def agreement(frame: pd.DataFrame, labels: Sequence[str]) -> Figure | None:
 
 
 def agreement_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every pair of labels with both means and intervals, the most similar first; text."""
+    """Every pair of methods with both means and intervals, the most similar first; text."""
     rank, cosine = (
         frame[frame["statistic"] == name].set_index(["method", "other"]) for name in ("rank correlation", "cosine")
     )
@@ -105,10 +105,10 @@ def agreement_table(frame: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def agreement_section(scores_by_label: Mapping[str, Sequence[np.ndarray | None]]) -> HTML:
+def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> HTML:
     """The matrix of agreement between methods and, folded, the table of all pairs with intervals."""
-    frame = agreements(scores_by_label)
-    drawing = agreement(frame, list(scores_by_label))
+    frame = agreements(scores_by_entry)
+    drawing = agreement(frame, list(scores_by_entry))
     if drawing is None:
         return note("Not available: fewer than two methods explained the same instances.")
     caption = (
@@ -138,27 +138,27 @@ def cosines(rows: np.ndarray) -> np.ndarray:
     return np.divide(rows @ rows.T, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
 
 
-def context_pairs(labels: Mapping[str, Mapping]) -> list[tuple[str, str]]:
-    """Pairs (context absent, context present) of labels that differ in nothing else."""
+def context_pairs(entries: Mapping[str, Mapping]) -> list[tuple[str, str]]:
+    """Pairs (context absent, context present) of entries that differ in nothing else."""
     kinds: dict[tuple, dict[str, str]] = {}
-    for label, entry in labels.items():
-        parameters = dict(entry.get("parameters") or {})
+    for entry, settings in entries.items():
+        parameters = dict(settings.get("parameters") or {})
         context = parameters.pop("context", "absent")
-        key = (entry["method"], repr(sorted(parameters.items())))
-        kinds.setdefault(key, {}).setdefault(context, label)
+        key = (settings["method"], repr(sorted(parameters.items())))
+        kinds.setdefault(key, {}).setdefault(context, entry)
     return [(pair["absent"], pair["present"]) for pair in kinds.values() if len(pair) == 2]
 
 
 def context_comparison(
     measured: pd.DataFrame,
-    scores_by_label: Mapping[str, Sequence[np.ndarray | None]],
+    scores_by_entry: Mapping[str, Sequence[np.ndarray | None]],
     pairs: Iterable[tuple[str, str]],
     seed: int = 0,
 ) -> pd.DataFrame:
     """Return deletion AUC with context absent minus present, paired over instances, and rank correlations, a row a
     pair.
 
-    measured: label, instance, repeat, statistic, x, value; scores_by_label as in `agreements`.
+    measured: method, instance, repeat, statistic, x, value; scores_by_entry as in `agreements`.
     """
     areas = measured[measured["statistic"] == "deletion_auc"].pivot_table(
         index="instance", columns="method", values="value", aggfunc="mean"
@@ -172,7 +172,7 @@ def context_comparison(
             continue
         difference = pd.DataFrame({"value": both[absent] - both[present]}).reset_index()
         mean = compare(difference.assign(method="", statistic="difference", repeat=0, x=np.nan)).iloc[0]
-        alike = agreements({label: scores_by_label[label] for label in (absent, present)})
+        alike = agreements({entry: scores_by_entry[entry] for entry in (absent, present)})
         alike = alike[alike["statistic"] == "rank correlation"]
         rank = alike.iloc[0] if len(alike) else dict.fromkeys(("mean", "low", "high"), math.nan)
         rows.append(
@@ -220,22 +220,22 @@ def context_section(frame: pd.DataFrame) -> HTML:
 
 @styled
 def ground_truth_f1(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """F1 of the top k words against the k ground-truth ones, best label on top; frame as of `compare`."""
+    """F1 of the top k words against the k ground-truth ones, best method on top; frame as of `compare`."""
     rows = scalars(frame, "f1")
-    labels = sorted((label for label in styles if label in rows.index), key=lambda label: -rows["mean"][label])
-    if not labels:
+    entries = sorted((entry for entry in styles if entry in rows.index), key=lambda entry: -rows["mean"][entry])
+    if not entries:
         return None
-    drawing = Figure(figsize=(0.7 * WIDTH, 1.1 + 0.29 * len(labels)), layout="constrained")
+    drawing = Figure(figsize=(0.7 * WIDTH, 1.1 + 0.29 * len(entries)), layout="constrained")
     axes = drawing.subplots()
     across = "F1 of the top k words, k = number of ground-truth words"
-    dots.dot_panel(axes, rows.loc[labels], styles, labels, dots.Panel("Ground-truth words found", across, True))
-    dots.name_rows(axes, labels)
+    dots.dot_panel(axes, rows.loc[entries], styles, entries, dots.Panel("Ground-truth words found", across, True))
+    dots.name_rows(axes, entries)
     axes.set_xlim(0, 1.02)
     return drawing
 
 
 def ground_truth_section(frame: pd.DataFrame | None, styles: Mapping[str, Style], explained: int) -> HTML:
-    """The F1 of every label as figure and table; explained: documents explained, among them those left out."""
+    """The F1 of every method as figure and table; explained: documents explained, among them those left out."""
     if frame is None:
         return elements.missing("ground_truth_words")
     drawing = ground_truth_f1(frame, styles)
@@ -244,13 +244,13 @@ def ground_truth_section(frame: pd.DataFrame | None, styles: Mapping[str, Style]
     rows = scalars(frame, "f1").sort_values("mean", ascending=False, kind="stable")
     shown = pd.DataFrame(
         {
-            "method": label,
+            "method": entry,
             "F1 (higher is better)": two_digit_interval(row),
-            "control": "yes" if styles[label].control else "",
+            "control": "yes" if styles[entry].control else "",
             "documents": number(row["n"]),
         }
-        for label, row in rows.iterrows()
-        if label in styles
+        for entry, row in rows.iterrows()
+        if entry in styles
     )
     counted = int(rows["n"].max())
     left = f"{number(explained - counted)} of {number(explained)} documents are excluded"
@@ -275,11 +275,11 @@ def comparisons(results: Results) -> HTML:
     """How alike the methods are; where they were run both ways, what context changes; the words known to decide."""
     ids = results.instances["instance"]
     some = ids.iloc[np.linspace(0, len(ids) - 1, min(len(ids), MAX_COMPARED)).astype(int)]
-    scores = {label: experiment.scores_of(frame, some) for label, frame in results.scores.items()}
+    scores = {entry: experiment.scores_of(frame, some) for entry, frame in results.scores.items()}
     parts = [heading("Agreement between methods"), agreement_section(scores)]
     if len(some) < len(ids):
         parts.append(note(f"Computed on {number(len(some))} of {number(len(ids))} instances, evenly spaced."))
-    pairs = context_pairs(results.labels)
+    pairs = context_pairs(results.entries)
     if pairs and "log_odds" in results.measured:
         compared = context_comparison(results.measured["log_odds"], scores, pairs)
         parts += [heading("Context masked or kept"), context_section(compared)]

@@ -16,7 +16,7 @@ from shapeline.report.elements import HTML, heading, join_parts, note
 from shapeline.report.experiment import Results
 from shapeline.report.explorer import to_data_uri
 from shapeline.report.formatting import number
-from shapeline.report.sections.influence import POINTWISE, data_labels, sparse_rows
+from shapeline.report.sections.influence import POINTWISE, list_data_entries, sparse_rows
 from shapeline.report.styling import SIGNS
 from shapeline.report.tables import record_values
 
@@ -44,20 +44,20 @@ def points_section(results: Results) -> HTML:
 
 def faces(results: Results, picked: pd.DataFrame) -> HTML:
     """A row per image: itself, then for each measure its influence map and the image shifted along it."""
-    labels = data_labels(results, POINTWISE)
-    scores = {label: experiment.scores_of(results.scores[label], picked["instance"]) for label in labels}
-    reasons = {label: sparse_rows(results.scores[label]).set_index("instance")["why"] for label in labels}
+    entries = list_data_entries(results, POINTWISE)
+    scores = {entry: experiment.scores_of(results.scores[entry], picked["instance"]) for entry in entries}
+    reasons = {entry: sparse_rows(results.scores[entry]).set_index("instance")["why"] for entry in entries}
     images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
     rows = []
     for place, (image, point) in enumerate(zip(images, picked.to_dict("records"), strict=True)):
         features = results.features_of(image)
         shown = [
             Shown(
-                label,
-                None if scores[label][place] is None else cell_map(scores[label][place], features),
-                reasons[label].get(point["instance"], ""),
+                entry,
+                None if scores[entry][place] is None else cell_map(scores[entry][place], features),
+                reasons[entry].get(point["instance"], ""),
             )
-            for label in labels
+            for entry in entries
         ]
         rows.append(picture_row(image, experiment.instance_name(results, point), shown))
     return join_parts(*rows, note(READING))
@@ -115,8 +115,8 @@ def _img(colours: np.ndarray, alt: str) -> str:
 
 def records(results: Results, picked: pd.DataFrame) -> HTML:
     """A table a record: every feature with its value and its influence by each measure as a number and a bar."""
-    labels = data_labels(results)
-    scores = {label: experiment.scores_of(results.scores[label], picked["instance"]) for label in labels}
+    entries = list_data_entries(results)
+    scores = {entry: experiment.scores_of(results.scores[entry], picked["instance"]) for entry in entries}
     inputs = results.dataset.inputs[experiment.positions(results.dataset, picked)]
     parts = []
     for place, (row, point) in enumerate(zip(inputs, picked.to_dict("records"), strict=True)):
@@ -127,10 +127,12 @@ def records(results: Results, picked: pd.DataFrame) -> HTML:
             record_table(
                 experiment.feature_names(results),
                 record_values(row, features, results.dataset_card),
-                {label: scores[label][place] for label in labels},
+                {entry: scores[entry][place] for entry in entries},
             ),
         ]
-    remarks = [REMARKS[method] for method in REMARKS if method in {results.labels[label]["method"] for label in labels}]
+    remarks = [
+        REMARKS[method] for method in REMARKS if method in {results.entries[entry]["method"] for entry in entries}
+    ]
     return join_parts(*parts, note(" ".join([RECORD_READING, *remarks])))
 
 
@@ -151,18 +153,18 @@ def record_table(
 ) -> HTML:
     """Return features with values and per method influence (d,) and bar, None for a failure; at most `most`, the
     largest."""
-    there = {label: row for label, row in scores.items() if row is not None}
+    there = {entry: row for entry, row in scores.items() if row is not None}
     order = np.arange(len(names))
     if len(names) > most and there:
-        ranks = pd.DataFrame({label: np.abs(row) for label, row in there.items()}).rank().mean(axis=1)
+        ranks = pd.DataFrame({entry: np.abs(row) for entry, row in there.items()}).rank().mean(axis=1)
         order = np.sort(np.argsort(-ranks.to_numpy(), kind="stable")[:most])
-    head = "".join(f'<th class="number">{html.escape(label)}</th><th></th>' for label in scores)
-    limits = {label: np.abs(row).max() or 1.0 for label, row in there.items()}
+    head = "".join(f'<th class="number">{html.escape(entry)}</th><th></th>' for entry in scores)
+    limits = {entry: np.abs(row).max() or 1.0 for entry, row in there.items()}
     body = []
     for feature in order:
         cells = "".join(
-            _bar(row[feature], limits[label]) if row is not None else '<td class="flag">⚠ failed</td><td></td>'
-            for label, row in scores.items()
+            _bar(row[feature], limits[entry]) if row is not None else '<td class="flag">⚠ failed</td><td></td>'
+            for entry, row in scores.items()
         )
         name, value = html.escape(names[feature]), html.escape(values[feature])
         body.append(f'<tr><td>{name}</td><td class="number">{value}</td>{cells}</tr>')
@@ -238,7 +240,7 @@ def sweep(
 
 def sweeps_section(results: Results, count: int = 2) -> HTML:
     """Image rows of the sweeps at the first point of each class; empty without images, or measures with a width."""
-    methods = {results.labels[label]["method"]: None for label in data_labels(results, SWEEPS)}
+    methods = {results.entries[entry]["method"]: None for entry in list_data_entries(results, SWEEPS)}
     if results.dataset_card["kind"] != "image" or not methods or results.dataset_card.get("task") == "regression":
         return HTML("")
     picked = experiment.choose_instances(results.instances, count)

@@ -37,7 +37,7 @@ def compare_training_seeds(answer: Evidence, results: Results, styles: Mapping[s
             "on the same instances."
         )
     lost = seeds - len(means)
-    partly = [label for label in answer.values if label not in means]
+    partly = [entry for entry in answer.values if entry not in means]
     agreement = paired.kendall_w((means if answer.criterion.better == "lower" else -means).to_numpy())
     best = {paired.order(means.loc[[training]], answer.criterion.better)[0] for training in means.index}
     leaders = f"{best.pop()} is best in all" if len(best) == 1 else f"the best differs: {enumerated(sorted(best))}"
@@ -64,7 +64,7 @@ def recommend_by_seed(answer: Evidence, results: Results, values: pd.DataFrame) 
 
     def recommend_in(training: int) -> Recommendation:
         own = values.xs(training, axis=1, level=1)
-        kept = [label for label in own if label in affordable]
+        kept = [entry for entry in own if entry in affordable]
         return recommend(own[kept], answer.evaluations, answer.margin, answer.random, answer.criterion.better)
 
     return {number(training): recommend_in(training) for training in sorted(values.columns.unique(1))}
@@ -80,7 +80,7 @@ def _compare_seeds(answer: Evidence, results: Results, values: pd.DataFrame) -> 
 
 def changes(answer: Evidence, results: Results) -> list[str]:
     """Return in which baselines and training seeds another method is significantly better than the recommended one."""
-    taken, found = _recommendation(answer, results).label, []
+    taken, found = _recommendation(answer, results).entry, []
     for name, other in compare_references(answer, results).items():
         found += _change(_recommendation(other, results), taken, f"with the baseline {name}")
     means = training_means(answer, results)
@@ -105,7 +105,7 @@ def _confirm(
     answer: Evidence, results: Results, each: Mapping[str, Recommendation], what: str, scope: str
 ) -> HTML | None:
     """Return the recommended method against the best mean of each variation; None where one lacks the method."""
-    taken, limited = _recommendation(answer, results).label, results.settings.get("budget") is not None
+    taken, limited = _recommendation(answer, results).entry, results.settings.get("budget") is not None
     rows, unit = [], f" ({answer.unit})" if answer.unit else ""
     best = "best mean within the budget" if limited and answer.within(results) else "best mean"
     for name, advice in each.items():
@@ -144,7 +144,7 @@ def compare_baselines(answer: Evidence, results: Results) -> HTML | None:
 
 def reference_change(answer: Evidence, results: Results) -> str | None:
     """Return in a sentence whether the recommendation changes with the baseline; None where there is no other."""
-    taken = _recommendation(answer, results).label
+    taken = _recommendation(answer, results).entry
     others = {name: _recommendation(other, results) for name, other in compare_references(answer, results).items()}
     status = {name: advice.bounds["status"].get(taken) for name, advice in others.items()}
     if not others or None in status.values():
@@ -181,8 +181,8 @@ def variances(results: Results) -> HTML | None:
         every = measured.pivot_table(
             index="instance", columns=["method", *keys], values="value"
         )  # one takes as long as all
-        for label, own in measured.groupby("method"):
-            wide = every[label].dropna() if label in every else every[:0]
+        for entry, own in measured.groupby("method"):
+            wide = every[entry].dropna() if entry in every else every[:0]
             sizes = [own[key].nunique() for key in keys]
             if not len(wide) or wide.shape[1] != math.prod(sizes):  # a repetition or a seed failed on all instances
                 continue
@@ -192,7 +192,7 @@ def variances(results: Results) -> HTML | None:
                 names = {"instances": "instances", "repetitions": "repetitions", "training_seeds": "training seeds"}
                 parts = {f"between {title}": share(shares[name]) for name, title in names.items()}
                 rows.append(
-                    {"criterion": criterion.short, "method": label, "instances": number(len(wide)), **levels, **parts}
+                    {"criterion": criterion.short, "method": entry, "instances": number(len(wide)), **levels, **parts}
                 )
                 rows[-1]["rest"] = share(shares["rest"])
     if not rows:
@@ -225,12 +225,12 @@ def _describe_precision(shown: pd.DataFrame) -> str:
 
 def stopping_section(results: Results) -> HTML:
     """Return evaluations, error and the fixed budget that does the same; empty where no method stops by its error."""
-    labels = stopping(results)
-    spent = {label: good(results.scores[label])["evaluations"].to_numpy() for label in labels}
-    spent = {label: row for label, row in spent.items() if len(row)}
+    entries = stopping(results)
+    spent = {entry: good(results.scores[entry])["evaluations"].to_numpy() for entry in entries}
+    spent = {entry: row for entry, row in spent.items() if len(row)}
     if not spent:
         return HTML("")
-    shown = pd.concat([pd.DataFrame({"method": label, "evaluations": row}) for label, row in spent.items()])
+    shown = pd.concat([pd.DataFrame({"method": entry, "evaluations": row}) for entry, row in spent.items()])
     return join_parts(
         heading("Adaptive stopping"),
         figure(
@@ -240,7 +240,7 @@ def stopping_section(results: Results) -> HTML:
             "are stable. Dots: means.",
             numbers=shown,
         ),
-        table(pd.DataFrame([_row(results, label, labels[label]) for label in spent]), text=["target"]),
+        table(pd.DataFrame([_row(results, entry, entries[entry]) for entry in spent]), text=["target"]),
         note(_words(results)),
     )
 
@@ -270,13 +270,13 @@ def _words(results: Results) -> str:
     return text
 
 
-def _row(results: Results, label: str, budget: Mapping) -> dict:
-    rows = good(results.scores[label])
+def _row(results: Results, entry: str, budget: Mapping) -> dict:
+    rows = good(results.scores[entry])
     spent, d = rows["evaluations"].to_numpy(), results.d
     known = [row for row in rows["standard_error"] if row is not None]
     predicted = np.mean([predicted_error(np.asarray(row)[None])[0] for row in known]) if known else np.nan
     row = {
-        "method": label,
+        "method": entry,
         "target": words(budget),
         "evaluations, mean": number(spent.mean(), 4),
         "median": number(np.median(spent), 4),
@@ -286,17 +286,17 @@ def _row(results: Results, label: str, budget: Mapping) -> dict:
     }
     if results.exact:
         errors = scalars(results.metrics.get("error"), "rmse")["mean"]
-        row["actual"] = number(errors.get(label, np.nan))
-        row["equal RMSE at"] = same_error(results, label, errors.get(label, np.nan))
+        row["actual"] = number(errors.get(entry, np.nan))
+        row["equal RMSE at"] = same_error(results, entry, errors.get(entry, np.nan))
     return {**row, "fixed budget": f"{number(spent.max() / d)} d", "saved": share(1 - spent.mean() / spent.max())}
 
 
-def same_error(results: Results, label: str, error: float) -> str:
+def same_error(results: Results, entry: str, error: float) -> str:
     """Return the fixed budget at which the same method has this mean RMSE, by a curve of intermediate budgets."""
     curves = results.metrics.get("error")
-    method = results.labels[label]["method"]
-    for other, entry in results.labels.items():
-        if other == label or entry["method"] != method or curves is None:
+    method = results.entries[entry]["method"]
+    for other, settings in results.entries.items():
+        if other == entry or settings["method"] != method or curves is None:
             continue
         curve = curves[(curves["statistic"] == "rmse_by_budget") & (curves["method"] == other)].sort_values("mean")
         if len(curve) > 1 and curve["mean"].min() <= error <= curve["mean"].max() and curve["mean"].min() > 0:

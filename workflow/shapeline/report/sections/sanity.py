@@ -50,7 +50,7 @@ def reference_areas(results: Results) -> pd.DataFrame:
     for statistic in names:
         if statistic.startswith(f"{AREA}_"):
             columns[statistic.removeprefix(f"{AREA}_")] = scalars(frame, statistic)["mean"]
-    return pd.DataFrame(columns).reindex([label for label in results.labels if label in columns[f"{own} (own)"].index])
+    return pd.DataFrame(columns).reindex([entry for entry in results.entries if entry in columns[f"{own} (own)"].index])
 
 
 def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
@@ -58,8 +58,8 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
     known = areas.dropna()
     ranks = known.rank(method="first").astype(int).sort_values(known.columns[0])
     shown = pd.DataFrame(
-        {"method": label, **{name: f"{row[name]} ({number(known.loc[label, name], whole=False)})" for name in ranks}}
-        for label, row in ranks.iterrows()
+        {"method": entry, **{name: f"{row[name]} ({number(known.loc[entry, name], whole=False)})" for name in ranks}}
+        for entry, row in ranks.iterrows()
     )
     leads = {name: known[name].idxmin() for name in known}
     agreement = two_digits(paired.kendall_w(known.to_numpy().T))
@@ -84,7 +84,7 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
 def _leaders(leads: Mapping[str, str]) -> str:
     """Return whether the best mean changes with the baseline; leads: the method of the lowest AUC, by baseline."""
     (own, first), *others = leads.items()
-    changed = [f"{label} with {name}" for name, label in others if label != first]
+    changed = [f"{entry} with {name}" for name, entry in others if entry != first]
     if not changed:
         return f"{first} has the best mean with every baseline."
     return f"⚠ The best mean changes with the baseline: {first} with {own}, {', '.join(changed)}."
@@ -92,18 +92,18 @@ def _leaders(leads: Mapping[str, str]) -> str:
 
 @styled
 def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
-    """A line per method through its ranks; ranks: (labels, references) whole numbers from 1."""
+    """A line per method through its ranks; ranks: (methods, references) whole numbers from 1."""
     drawing = Figure(figsize=(0.8 * WIDTH, 1.0 + 0.27 * len(ranks)), layout="constrained")
     axes = drawing.subplots()
     across = np.arange(ranks.shape[1])
-    for label, row in ranks.iterrows():
-        style = styles[label]
+    for entry, row in ranks.iterrows():
+        style = styles[entry]
         axes.plot(
             across, row, linestyle=style.line, color=style.colour, linewidth=style.width, marker=style.marker,
             markerfacecolor=style.face, markersize=6.5, clip_on=False,
         )  # fmt: skip
         end = {"xytext": (9, 0), "textcoords": "offset points", "va": "center", "fontsize": 9, "annotation_clip": False}
-        axes.annotate(label, (across[-1], row.iloc[-1]), color=style.ink, **end)
+        axes.annotate(entry, (across[-1], row.iloc[-1]), color=style.ink, **end)
     axes.set_xticks(across, ranks.columns)
     axes.set_yticks(range(1, len(ranks) + 1))
     axes.set_ylim(len(ranks) + 0.4, 0.6)
@@ -124,22 +124,22 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
     most = frame["x"].max()
     rows = frame[frame["x"] == most]
     by = {statistic: scalars(rows, statistic) for statistic in PANELS if (rows["statistic"] == statistic).any()}
-    labels = _most_alike_last(rows, styles)
+    entries = _most_alike_last(rows, styles)
     shown = pd.DataFrame(
         {
-            "method": label,
+            "method": entry,
             **{
-                PANELS[statistic].lower(): two_digit_interval(means.loc[label]) if label in means.index else "–"
+                PANELS[statistic].lower(): two_digit_interval(means.loc[entry]) if entry in means.index else "–"
                 for statistic, means in by.items()
             },
-            "instances": number(max(means["n"].get(label, 0) for means in by.values())),
+            "instances": number(max(means["n"].get(entry, 0) for means in by.values())),
         }
-        for label in labels
+        for entry in entries
     )
     alike = by["rank_correlation"]["mean"] if "rank_correlation" in by else pd.Series(dtype=float)
-    blind = [label for label in labels if alike.get(label, 0) > SAME]
+    blind = [entry for entry in entries if alike.get(entry, 0) > SAME]
     remarks = f" {', '.join(blind)}: scores do not depend on the model." if blind else ""
-    silent = [label for label in styles if label not in labels]
+    silent = [entry for entry in styles if entry not in entries]
     if silent:
         remarks += f" {', '.join(silent)}: not compared; failed or constant on every instance."
     return join_parts(
@@ -172,16 +172,16 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
     if not quantities:
         return None
     depths = sorted(frame["x"].unique())
-    labels = _most_alike_last(frame[frame["x"] == depths[-1]], styles)
-    drawing = Figure(figsize=(WIDTH, 1.1 + (0.2 + 0.09 * len(depths)) * len(labels)), layout="constrained")
+    entries = _most_alike_last(frame[frame["x"] == depths[-1]], styles)
+    drawing = Figure(figsize=(WIDTH, 1.1 + (0.2 + 0.09 * len(depths)) * len(entries)), layout="constrained")
     panels = drawing.subplots(1, len(quantities), sharey=True, squeeze=False)[0]
     offsets = np.linspace(0.26, -0.26, len(depths)) if len(depths) > 1 else [0.0]
     for axes, statistic in zip(panels, quantities, strict=True):
         for depth, offset, strength in zip(depths, offsets, np.linspace(0.35, 1, len(depths) + 1)[1:], strict=True):
             rows = scalars(frame[frame["x"] == depth], statistic)
-            for place, label in enumerate(labels):
-                if label in rows.index:
-                    row, style = rows.loc[label], styles[label]
+            for place, entry in enumerate(entries):
+                if entry in rows.index:
+                    row, style = rows.loc[entry], styles[entry]
                     at = place + offset
                     drawn = {"color": style.colour, "alpha": strength}
                     axes.plot([row["low"], row["high"]], [at, at], linewidth=2, solid_capstyle="butt", **drawn)
@@ -193,13 +193,13 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
         axes.tick_params(axis="y", length=0)
     if len(depths) > 1:
         panels[0].set_ylabel(f"from bottom to top: {', '.join(_layers(depth) for depth in depths)}", fontsize=8.5)
-    name_rows(panels[0], labels)
+    name_rows(panels[0], entries)
     return drawing
 
 
 def _most_alike_last(rows: pd.DataFrame, styles: Mapping[str, Style]) -> list[str]:
     means, present = scalars(rows, "rank_correlation")["mean"], set(rows["method"])
-    return sorted((label for label in styles if label in present), key=lambda label: abs(means.get(label, np.inf)))
+    return sorted((entry for entry in styles if entry in present), key=lambda entry: abs(means.get(entry, np.inf)))
 
 
 def _layers(count: float) -> str:

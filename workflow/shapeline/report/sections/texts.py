@@ -18,14 +18,14 @@ from shapeline.report.formatting import number, spent, two_digits
 from shapeline.report.sections.images import intervals, order_note, signless
 from shapeline.report.sections.method_agreement import centred, cosines
 
-SHOWN = 5  # labels on a page of documents
+SHOWN = 5  # methods on a page of documents
 ALIGNED = 12  # more words than this do not stand in columns
 LONG = 120  # more words than this are set small
 
 
 @dataclass(frozen=True)
 class Document:
-    """One explained document: its words as the model saw them, scores (d,) by label (None: failed), and the classes."""
+    """One explained document: its words as the model saw them, scores (d,) by method (None: failed), classes."""
 
     name: str
     words: Sequence[str]
@@ -35,15 +35,15 @@ class Document:
     probability: float
     unknown: np.ndarray | None = None  # (d,) bool: words the model has no embedding for
     note: str = ""
-    units: Mapping[str, str] = field(default_factory=dict)  # of the scores of labels that are not in the page's own
-    unsure: Mapping[str, np.ndarray] = field(default_factory=dict)  # (d,) bool by label: the score's interval holds 0
+    units: Mapping[str, str] = field(default_factory=dict)  # of the scores of methods that are not in the page's own
+    unsure: Mapping[str, np.ndarray] = field(default_factory=dict)  # (d,) bool by method: the score's interval holds 0
     explained: str | None = None  # where that is not the predicted class
     second: int | None = None  # of a pair of sentences, the number of the second one's first word
 
-    def mask_unsure(self, label: str) -> np.ndarray | None:
-        """A label's scores, 0 where their intervals hold it."""
-        scores = self.scores.get(label)
-        return np.where(self.unsure[label], 0.0, scores) if label in self.unsure else scores
+    def mask_unsure(self, entry: str) -> np.ndarray | None:
+        """A method's scores, 0 where their intervals hold it."""
+        scores = self.scores.get(entry)
+        return np.where(self.unsure[entry], 0.0, scores) if entry in self.unsure else scores
 
 
 # -------------------------------------------------------------------------------------------------------- words
@@ -129,7 +129,7 @@ def _scale(limit: float, unit: str) -> str:
 
 def sentence_table(
     text_words: Sequence[str],
-    scores_by_label: Mapping[str, np.ndarray | None],
+    scores_by_entry: Mapping[str, np.ndarray | None],
     evaluations: Mapping[str, float] | None = None,
     unit: str = "nats",
     caption: str = "",
@@ -138,30 +138,30 @@ def sentence_table(
     """Return a sentence by every method, a row each, the first what the others are correlated with (Chen et al. 2018,
     table 2).
 
-    Up to ALIGNED words stand in columns. Full colour is the largest score of a row. units: label -> unit.
+    Up to ALIGNED words stand in columns. Full colour is the largest score of a row. units: method -> unit.
     """
     aligned = len(text_words) <= ALIGNED
-    exact = next(iter(scores_by_label))
+    exact = next(iter(scores_by_entry))
     columns = len(text_words) if aligned else 1
     heads = ["correlation", "rank correlation", f"full colour ({unit})"]
     heads += ["evaluations"] if evaluations is not None else []
     head = "".join(f'<th class="number">{html.escape(name)}</th>' for name in heads)
     rows = []
-    for label, scores in scores_by_label.items():
+    for entry, scores in scores_by_entry.items():
         if scores is None:
             cells = f'<td class="flag" colspan="{columns}">⚠ failed</td>'
             facts = ["–", "–", "–"]
         else:
             limit = _limit(scores)
             cells = _aligned(text_words, scores, limit) if aligned else _flowing(text_words, scores, limit)
-            same = label == exact
-            facts = ["–" if same else two_digits(value) for value in _likeness(scores, scores_by_label[exact])]
-            own = (units or {}).get(label, unit)
+            same = entry == exact
+            facts = ["–" if same else two_digits(value) for value in _likeness(scores, scores_by_entry[exact])]
+            own = (units or {}).get(entry, unit)
             facts.append("± " + number(limit, 2, whole=False) + (f" {own or '(no unit)'}" if own != unit else ""))
         if evaluations is not None:
-            facts.append(spent(evaluations.get(label)))
+            facts.append(spent(evaluations.get(entry)))
         rest = "".join(f'<td class="number">{fact}</td>' for fact in facts)
-        rows.append(f'<tr><td class="text">{html.escape(label)}</td>{cells}{rest}</tr>')
+        rows.append(f'<tr><td class="text">{html.escape(entry)}</td>{cells}{rest}</tr>')
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return HTML(
         f'<div class="wide"><table class="sentence">{title}<thead><tr><th>method</th>'
@@ -197,14 +197,14 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
     card = results.dataset_card
     known = set(card["vocabulary"]) if card["unit"] == "word" and "words" not in picked else None
     texts = [document_files.words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
-    values = {label: scores_of(frame, picked["instance"]) for label, frame in results.scores.items()}
-    units = {label: experiment.unit_of(results, label) for label in results.scores}
+    values = {entry: scores_of(frame, picked["instance"]) for entry, frame in results.scores.items()}
+    units = {entry: experiment.unit_of(results, entry) for entry in results.scores}
     half = intervals(results, picked["instance"])
     return [
         Document(
             name=f"document {row['instance']}",
             words=text,
-            scores={label: scores[place] for label, scores in values.items()},
+            scores={entry: scores[place] for entry, scores in values.items()},
             truth=str(card["classes"][row["label"]]) if row["label"] >= 0 else None,
             prediction=str(card["classes"][row["prediction"]]),
             probability=row["probability"],
@@ -214,8 +214,8 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
             units=units,
             second=row.get("second"),
             unsure={
-                label: np.abs(values[label][place]) <= ends[place]
-                for label, ends in half.items()
+                entry: np.abs(values[entry][place]) <= ends[place]
+                for entry, ends in half.items()
                 if ends[place] is not None
             },
         )
@@ -232,12 +232,12 @@ def _cut(row: Mapping, kept: int, unit: str) -> str:
     return f"cut to its {'last' if unit == 'word' and not own else 'first'} {number(kept)} of {number(whole)} words"
 
 
-def document_page(documents: Iterable[Document], unit: str = "nats", labels: Sequence[str] | None = None) -> HTML:
+def document_page(documents: Iterable[Document], unit: str = "nats", entries: Sequence[str] | None = None) -> HTML:
     """Return documents with their classes and a block of coloured words per method; misclassified ones stand out."""
-    return HTML("".join(_document(document, unit, labels or list(document.scores)) for document in documents))
+    return HTML("".join(_document(document, unit, entries or list(document.scores)) for document in documents))
 
 
-def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
+def _document(document: Document, unit: str, entries: Sequence[str]) -> str:
     wrong = document.truth not in (None, document.prediction)
     truth = "" if document.truth is None else f"true {document.truth}, "
     classes = f"{truth}predicted {document.prediction} (P = {document.probability:.3f})"
@@ -248,15 +248,15 @@ def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
         count += f", {number(document.second)} of them in the first sentence"
     more = f"; {document.note}" if document.note else ""
 
-    def write(label: str) -> str:
-        own = document.units.get(label, unit)
-        shown = document.mask_unsure(label)
-        unsure = label in document.unsure and bool(np.any(document.scores[label]))
+    def write(entry: str) -> str:
+        own = document.units.get(entry, unit)
+        shown = document.mask_unsure(entry)
+        unsure = entry in document.unsure and bool(np.any(document.scores[entry]))
         return words(document.words, shown, own, None, document.unknown, document.second, unsure).data
 
     blocks = "".join(
-        f'<div class="explained"><b>{html.escape(label).replace("_", "_<wbr>")}</b><div>{write(label)}</div></div>'
-        for label in labels
+        f'<div class="explained"><b>{html.escape(entry).replace("_", "_<wbr>")}</b><div>{write(entry)}</div></div>'
+        for entry in entries
     )
     return (
         f'<section class="document"><h3>{html.escape(document.name)}</h3>'
@@ -265,7 +265,7 @@ def _document(document: Document, unit: str, labels: Sequence[str]) -> str:
 
 
 def explanations(results: Results) -> HTML:
-    """A few documents as coloured words, misclassified ones among them; custom texts each with every label."""
+    """A few documents as coloured words, misclassified ones among them; custom texts each with every method."""
     own = results.instances[results.instances["instance"] < 0]
     if len(own):
         tables = [
@@ -280,16 +280,16 @@ def explanations(results: Results) -> HTML:
         read = reading_note(experiment.explained_class(results), signless(results))
         return join_parts(read, *tables, order_note(results))
     picked = documents_shown(results.instances, int(results.settings.get("n_shown") or 4) + 2)
-    labels = _few(results)
+    entries = _few(results)
     more = (
-        note(f"Shown are {', '.join(labels)}: the methods with the best deletion AUC, and the best control.")
-        if labels
+        note(f"Shown are {', '.join(entries)}: the methods with the best deletion AUC, and the best control.")
+        if entries
         else None
     )
     return join_parts(
         reading_note(experiment.explained_class(results), signless(results)),
         more,
-        document_page(documents_of(results, picked), results.value_unit, labels),
+        document_page(documents_of(results, picked), results.value_unit, entries),
         order_note(results),
     )
 
@@ -297,11 +297,11 @@ def explanations(results: Results) -> HTML:
 def _few(results: Results) -> list[str] | None:
     """Return the methods shown on a page of documents; None, which is all, where nothing ranks them."""
     areas = scalars(results.metrics.get("log_odds"), "deletion_auc")
-    if len(results.labels) <= SHOWN or areas.empty:
+    if len(results.entries) <= SHOWN or areas.empty:
         return None
     ranked = areas["mean"].sort_values().index
-    control = [label for label in ranked if results.labels[label].get("is_control")][:1]
-    return [label for label in ranked if label not in control][: SHOWN - 1] + control
+    control = [entry for entry in ranked if results.entries[entry].get("is_control")][:1]
+    return [entry for entry in ranked if entry not in control][: SHOWN - 1] + control
 
 
 def _exact_first(results: Results, scores: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarray | None]:
