@@ -5,6 +5,7 @@ import json
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,9 +18,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import shapeline
+from shapeline import datasets
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.models import onnx_file
+from shapeline.models import architectures, onnx_file, storage
 from shapeline.workflow import command, dependencies, init_config
 from tests.unit.test_documentation import merged
 
@@ -155,12 +157,46 @@ def test_who_reads_no_further_has_the_file_all_the_same(tmp_path):
     assert (tmp_path / "shapeline.yaml").is_file() and done.stderr == ""
 
 
-def test_texts_and_missing_cells_ask_for_a_pipeline(tmp_path, monkeypatch, capsys):
-    given = init_config.configuration(made(tmp_path, "mixed"))
-    assert "source: pipeline.skops" in given and "skops.io.dump" in given
+@pytest.mark.parametrize(("form", "regression"), [("csv", False), ("parquet", False), ("parquet", True)])
+def test_a_table_of_texts_and_missing_cells_gets_trees_of_its_training_rows(
+    form, regression, tmp_path, monkeypatch, capsys
+):
+    """The ids differ in each row, so that the encoder has those of the rows that the pipeline was fitted to."""
+    n, path = 90, tmp_path / f"mixed.{form}"
+    table = pd.DataFrame(
+        {
+            "id": [f"row {row}" for row in range(n)],
+            "day": pd.date_range("2020-02-28", periods=n).where(np.arange(n) % 7 > 0),
+            "rooms": pd.array([None if row % 5 == 0 else row % 4 for row in range(n)], "Int64"),
+            "garden": pd.array([None if row % 9 == 0 else row % 2 == 0 for row in range(n)], "boolean"),
+            "town": pd.Categorical(["Ulm", None, "Köln"] * (n // 3)),
+            "y": np.arange(n) * 1.5 if regression else np.arange(n) % 3,
+        }
+    )
+    table.to_csv(path, index=False) if form == "csv" else table.to_parquet(path)
     monkeypatch.chdir(tmp_path)
+    assert command.main(["init", path.name, "--target", "y"]) == 0
+    assert "Wrote shapeline.yaml and pipeline.skops" in capsys.readouterr().out
+    given = yaml.safe_load(Path("shapeline.yaml").read_text(encoding="utf-8"))
+    assert given["models"]["mixed"]["source"] == str(tmp_path / "pipeline.skops")
+    entry = given["datasets"]["mixed"]
+    datasets.prepare(entry.pop("source"), entry, [], tmp_path / "prepared")
+    data = datasets.load(tmp_path / "prepared")
+    model, rows = storage.fit_rows(architectures.for_dataset(given["models"]["mixed"], data.card), data)
+    encoder = model.module.estimator[0].transformers_[0]
+    known = encoder[1].categories_[encoder[2].index("id")]
+    assert set(known) == {f"row {row}" for row in data.ids[data.split == 0]}
+    predicted = model.predict(rows.inputs)
+    assert np.isfinite(predicted).all() and len(np.unique(predicted)) > 2
+
+
+def test_a_pipeline_that_exists_stays(tmp_path, monkeypatch, capsys):
+    made(tmp_path, "mixed")
+    monkeypatch.chdir(tmp_path)
+    Path("pipeline.skops").write_bytes(b"mine")
     assert command.main(["init", "mixed.csv"]) == 0
-    assert "save a fitted pipeline as pipeline.skops (docs/own_data.md)" in capsys.readouterr().out
+    assert Path("pipeline.skops").read_bytes() == b"mine"
+    assert "Wrote shapeline.yaml; check it" in capsys.readouterr().out
     assert 'source: "mine.skops"' in init_config.configuration(tmp_path / "mixed.csv", model="mine.skops")
 
 

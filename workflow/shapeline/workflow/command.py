@@ -86,16 +86,14 @@ def _init(asked: argparse.Namespace) -> int:
     if file.exists():
         raise ShapelineError(f"{file}: the file exists; remove or rename it first")
     text = init_config.configuration(asked.path, asked.target, asked.model)
+    written = str(file)
+    if init_config.TREES in text and not Path(init_config.PIPELINE).exists():
+        Path(init_config.PIPELINE).write_bytes(init_config.fit_pipeline(text))
+        written += f" and {init_config.PIPELINE}, boosted trees fitted to the training rows"
     file.write_text(text, encoding="utf-8")
-    first = "the data has texts or missing cells: save a fitted pipeline as pipeline.skops (docs/own_data.md)" * (
-        init_config.PIPELINE in text
-    )
     with contextlib.suppress(BrokenPipeError):  # who reads no further has the file
         print(
-            text,
-            f"\nWrote {file}; {first or 'check it'}, then: shapeline run --dry-run, and shapeline run",
-            sep="",
-            flush=True,
+            text, f"\nWrote {written}; check it, then: shapeline run --dry-run, and shapeline run", sep="", flush=True
         )
     return 0
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import re
+import tempfile
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +139,8 @@ def _many(kind: str) -> str:
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
 TARGETS += ("income", "sentiment", "opinion", "quality", "price")
 LONG = 4  # words a cell on average, from which a column is one of texts
-PIPELINE = "pipeline.skops"  # what stands for a model that is yet to be saved
+PIPELINE = "pipeline.skops"  # the model of a table with texts or missing cells
+TREES = "# boosted trees of scikit-learn; save your own pipeline with skops.io.dump: docs/own_data.md"
 FEW = 20  # different numbers of a target that are classes
 MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: of a small network, of any
 LARGEST = 64  # pixels a side that images are shrunk to
@@ -206,7 +208,13 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     counted = counted if len(counted) < len(names) - 1 else []
     features = table.drop(columns=[target, *counted])
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
-    how = f"source: {_yaml(model)}" if model else "architecture: mlp" if plain else f"source: {PIPELINE}"
+    how = (
+        f"source: {_yaml(model)}"
+        if model
+        else "architecture: mlp"
+        if plain
+        else f"source: {_yaml(str(Path(PIPELINE).resolve()))}"
+    )
     exact = features.shape[1] <= (MAX_EXACT_OF_MODEL if model else MAX_EXACT)
     trees, value = _tree_methods(model, regression, len(labels))
     gradients = gradient_methods(model) if model or plain else []
@@ -219,13 +227,38 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
         + [f"columns: {_yaml(list(features))}    # features; {_yaml(counted)} numbers the rows"] * bool(counted)
         + [f"# na_values: {_yaml(kept)} makes missing cells of words in {_yaml(name)}" for name, kept in words.items()]
         + ["task: regression"] * regression,
-        ["# categories or missing values need a fitted pipeline, saved by skops.io.dump: docs/own_data.md"]
-        * (not plain and not model),
+        [TREES] * (not plain and not model),
         how,
         ["features: {kind: column}", "reference: {kind: background, rows: 16}    # baseline: training rows", *value],
         [*[EXACT] * exact, *trees, *gradients],
         ["log_odds: {}"] * (not regression) + ["error: {reference: exact}"] * exact,
     )
+
+
+def fit_pipeline(configured: str) -> bytes:
+    """Return boosted trees of scikit-learn, fitted to the training rows of a configuration's table, as a skops file."""
+    import skops.io
+    from sklearn.compose import make_column_transformer
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OrdinalEncoder
+
+    from shapeline.datasets import loading, preparation
+
+    [entry] = yaml.safe_load(configured)["datasets"].values()
+    with tempfile.TemporaryDirectory() as folder:
+        preparation.prepare(entry.pop("source"), entry, [], folder)
+        prepared = loading.load(folder)
+        table, cells = prepared.own_rows
+        rows, train = table.compose(cells), np.flatnonzero(prepared.split == 0)
+    words = [name for name in rows if rows[name].dtype.kind not in "iufb"]
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan, encoded_missing_value=np.nan)
+    regression = prepared.card.get("task") == "regression"
+    trees = (HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier)(random_state=0)
+    columns = make_column_transformer((encoder, words), remainder="passthrough")
+    pipeline = make_pipeline(columns.set_output(transform="pandas"), trees)  # trees take pandas.NA in a data frame
+    target = prepared.labels if regression else np.array(prepared.card["classes"])[prepared.labels]
+    return skops.io.dumps(pipeline.fit(rows.iloc[train], target[train]))
 
 
 def _documents(table, target: str) -> str | None:
