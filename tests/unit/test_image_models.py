@@ -184,6 +184,7 @@ def test_the_card_of_a_dataset_gives_the_sizes(tmp_path):
         (lambda: architectures.build("resnet18", side=20), "'resnet18' has no size 'side'"),
         (lambda: training.settings_for("cifar_cnn", {"augment": ["flip"]}), "unknown augment 'flip'"),
         (lambda: training.settings_for("cifar_cnn", {"patience": 0}), "patience is 0"),
+        (lambda: training.settings_for("cifar_cnn", {"precision": "bf16"}), "unknown precision 'bf16'. Did you mean"),
     ],
 )
 def test_mistakes_are_named(call, words):
@@ -404,6 +405,18 @@ def test_patience_ends_training(monkeypatch):
     assert card["best_epoch"] == 2 and len(card["history"]) == 5  # the second, and three that are no better
 
 
+def test_mixed_precision_rounds_the_steps_and_keeps_the_weights_float32():
+    cards, weights = [], []
+    for precision in ("float32", "bfloat16"):
+        model = architectures.build("digits_cnn", channels=3, side=24)
+        cards.append(training.fit(model, bright(), {"epochs": 4, "batch": 16, "precision": precision}))
+        weights.append(torch.cat([one.flatten() for one in model.module.state_dict().values()]))
+    assert weights[1].dtype == torch.float32 and not torch.equal(*weights)
+    first, last = ([card["history"][epoch]["loss"] for card in cards] for epoch in (0, -1))
+    np.testing.assert_allclose(*first, rtol=0.05)  # the same steps but for eight bits of the factors
+    assert max(last) < min(first)
+
+
 def test_the_learning_rate_falls_by_steps():
     settings = training.Settings(epochs=25, learning_rate=1.0, schedule="step")
     rates = [training.learning_rate(settings, epoch, 0.0) for epoch in range(1, 26)]
@@ -451,6 +464,10 @@ def entry(**model):
         (
             {"training": {"augment": ["flip_vertical"]}, "framework": "tensorflow", "architecture": "digits_cnn"},
             "models.net.training.augment: it flips images, in torch alone",
+        ),
+        (
+            {"training": {"precision": "bfloat16"}, "framework": "tensorflow", "architecture": "digits_cnn"},
+            "models.net.training.precision: bfloat16 is of torch alone",
         ),
         (
             {"training": {"augment": ["flip_vertical"]}, "dataset": "cells", "architecture": "mlp"},

@@ -11,7 +11,7 @@ from shapeline.datasets.sources import FOLDER, USER_FILE
 from shapeline.methods.parameters import CustomMethod, Patch, Positive, Superpixel
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
-from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, SCHEDULES
+from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, PRECISIONS, SCHEDULES
 
 INSTANCES_A_SHARD = 250
 ROOT = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")  # no results
@@ -160,6 +160,9 @@ class Training(Strict):
     )
     patience: Positive | None = Field(
         None, description="Stop after so many epochs in a row without improvement on the validation part."
+    )
+    precision: Literal[PRECISIONS] | None = Field(
+        None, description="torch: bfloat16 is mixed precision, which many processors and GPUs compute faster."
     )
 
 
@@ -442,7 +445,7 @@ class Experiment(Strict):
     methods: dict[str, MethodEntry] = Field(min_length=1, description="Name -> method and its parameters.")
     metrics: Metrics = Field(description="Metric -> its parameters.")
     report: Report = Field(Report(), description="Options of the report page.")
-    precision: Literal["float32", "bfloat16"] = Field(
+    precision: Literal[PRECISIONS] = Field(
         "float32",
         description="torch: precision of the values of coalitions; bfloat16 is mixed precision, faster and less exact.",
     )

@@ -6,6 +6,7 @@ from typing import Literal
 OPTIMIZERS = ("adam", "rmsprop", "sgd")
 SCHEDULES = ("cosine", "halving", "none", "step")
 AUGMENTATIONS = ("flip_horizontal", "flip_vertical")
+PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)

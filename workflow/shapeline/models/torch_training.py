@@ -48,6 +48,7 @@ class Trainer:
         self.scale = torch.tensor(inputs.scale, device=self.device) if isinstance(inputs, StoredImages) else None
         self.inputs, self.labels = self._tensors(inputs, labels)
         self.flipped_axes = [AXES[name] for name in settings.augment]
+        self.mixed = settings.precision == "bfloat16"
         self.variance = variance(labels) if labels.dtype.kind == "f" else None  # of a regression
         for layer in module.modules():
             if isinstance(layer, torch_models.Rescale):
@@ -68,7 +69,9 @@ class Trainer:
         self.module.train()
         self.optimizer.param_groups[0]["lr"] = learning_rate
         rows = torch.from_numpy(rows).to(self.device)
-        loss = self._loss(self.module(self._augmented(self._floats(self.inputs[rows]))), self.labels[rows])
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed):
+            outputs = self.module(self._augmented(self._floats(self.inputs[rows])))
+        loss = self._loss(outputs.float() if self.mixed else outputs, self.labels[rows])
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()

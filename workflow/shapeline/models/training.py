@@ -24,7 +24,7 @@ from shapeline.datasets.stored_images import StoredImages
 from shapeline.errors import ShapelineError, nearest
 from shapeline.memory import ran_out
 from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, start_card
-from shapeline.models.registry import AUGMENTATIONS, OPTIMIZERS, SCHEDULES
+from shapeline.models.registry import AUGMENTATIONS, OPTIMIZERS, PRECISIONS, SCHEDULES
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,8 @@ class Settings:
     keeps it.
     `optimizer`: adam, rmsprop, or sgd with momentum 0.9. `weight_decay` adds that multiple of every weight to its
     gradient. `augment`: the flips of images, each made or not at random for every training row in every epoch.
-    `patience`: training ends after so many epochs that are not better than the best.
+    `patience`: training ends after so many epochs that are not better than the best. `precision`: of the layers'
+    products in a step, float32 or bfloat16; weights and measurements are always float32.
     """
 
     epochs: int = 20
@@ -56,6 +57,7 @@ class Settings:
     optimizer: str = "adam"
     augment: tuple[str, ...] = ()
     patience: int | None = None
+    precision: str = "float32"
 
 
 # What reaches the accuracy each task allows, found by trial on several seeds; of the texts the papers' own, with the
@@ -85,7 +87,7 @@ def settings_for(architecture: str, given: Mapping[str, Any] | None = None) -> S
     settings = dataclasses.replace(
         default, **{name: value for name, value in (given or {}).items() if value is not None}
     )
-    for name, choices in (("schedule", SCHEDULES), ("optimizer", OPTIMIZERS)):
+    for name, choices in (("schedule", SCHEDULES), ("optimizer", OPTIMIZERS), ("precision", PRECISIONS)):
         chosen = getattr(settings, name)
         if chosen not in choices:
             raise ShapelineError(f"training: unknown {name} '{chosen}'.{nearest(chosen, choices)}")
@@ -205,6 +207,8 @@ def _labels_and_parts(classifier: Classifier, dataset: Any, settings: Settings) 
         )
     if settings.augment and (dataset.inputs.ndim != 4 or classifier.framework != "torch"):
         raise ShapelineError("training: augment flips images, in torch only; remove the key")
+    if settings.precision != "float32" and classifier.framework != "torch":
+        raise ShapelineError("training: precision is of torch only; remove the key")
     regression = classifier.task == "regression"
     labels = np.asarray(dataset.labels, dtype=np.float64 if regression else np.int64)
     splits = [np.flatnonzero(np.asarray(dataset.split) == part) for part in (TRAIN, VALIDATION, TEST)]

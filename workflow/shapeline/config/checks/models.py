@@ -37,6 +37,8 @@ def training(name: str, model: Model, config: Config) -> Iterator[str]:
     if model.training.augment and ((source and source.kind != "image") or not torch):
         of = f"a dataset of kind {source.kind} has none" if torch else "in torch alone"
         yield f"{where}.training.augment: it flips images, {of}; remove the key"
+    if model.training.precision == "bfloat16" and not torch:
+        yield f"{where}.training.precision: bfloat16 is of torch alone; remove the key"
 
 
 def weights(name: str, model: Model, config: Config) -> Iterator[str]:
