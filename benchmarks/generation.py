@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from shapeline.designs.gaussian_pairs import draw_pairs
-from shapeline.generation import batches, game, language_models, prefix_cache
-from shapeline.generation.batches import Row
+from shapeline.generation import game, language_models, prefix_cache
 from shapeline.generation.encoding import Encoder
+from shapeline.generation.prefix_cache import Row
 from shapeline.generation.prompts import Prompt, build_prompt
 
 WORDS = (
@@ -82,7 +82,7 @@ def main() -> None:
     answer = encoder.encode_answer(ANSWER, prompt.render(np.ones(prompt.d, bool)))
     masks = draw_pairs(prompt.d, chosen.evaluations, 0)
     rows = [Row(ids, answer.ids) for ids in encoder.encode([prompt.render(mask) for mask in masks])]
-    groups = [[rows[place] for place in group] for group in batches.batches(model, rows, range(len(rows)))]
+    groups = [[rows[place] for place in group] for group in prefix_cache.cut_batches(model, rows, range(len(rows)))]
     forward(model, [[rows[0]]])  # the first pass prepares what later ones share
     raw, _ = measure(lambda: forward(model, groups))
     results = {"plain forward pass": raw}

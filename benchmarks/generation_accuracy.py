@@ -24,6 +24,7 @@ from shapeline.generation import estimates, game, language_models, measures
 from shapeline.generation.encoding import Encoder
 from shapeline.generation.game import PromptGame
 from shapeline.generation.prompts import build_prompt
+from shapeline.methods.settings import parse
 from shapeline.seeds import seed_of
 from shapeline.statistics.bounds import intervals
 from shapeline.statistics.paired import pivot_by_method
@@ -80,7 +81,7 @@ def fill_table(played: PromptGame, file: Path) -> None:
     stored["seconds"] = (time.process_time() - began) / len(masks)
     for name in OF_TOKENS:
         began = time.process_time()
-        found = estimates.estimate(played, {"method": name}, SHOWN)
+        found = estimates.estimate(played, parse({"method": name}), SHOWN)
         stored[name] = found.scores
         stored[f"{name} seconds"] = time.process_time() - began
     np.savez(file, **stored)
@@ -102,7 +103,9 @@ def explain(played: PromptGame, table: dict, method: str, evaluations: int, seed
     """Return an explanation by a method, with the processor seconds of the method and its evaluations."""
     began = time.process_time()
     name = estimates.ALIASES.get(method, method)
-    found = estimates.estimate(played, {"method": "random" if name in OF_TOKENS else name}, evaluations, "sum", seed)
+    found = estimates.estimate(
+        played, parse({"method": "random" if name in OF_TOKENS else name}), evaluations, "sum", seed
+    )
     seconds = time.process_time() - began + found.evaluations * float(table["seconds"])
     given = {**vars(found), "seconds": seconds}
     if name in OF_TOKENS:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from shapeline import memory
-from shapeline.models.frameworks import avoid_triton_crash
+from shapeline.models.classifier import avoid_triton_crash
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("SHAPELINE_DATA", ROOT.parent / "shared" / "data"))

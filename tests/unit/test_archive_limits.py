@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from shapeline.config import validation
-from shapeline.datasets import archive, checks, images, limits, mnist, preparation, registry
+from shapeline.datasets import archive, checks, images, mnist, preparation, registry
 from shapeline.errors import ShapelineError
 
 MB = 1_000_000
@@ -38,7 +38,7 @@ def refused(call, seconds: float = 2.0, megabytes: float = 200) -> str:
     return line
 
 
-def whole(path: Path, allowed: limits.Limits = limits.USUAL, wanted=lambda name: True):
+def whole(path: Path, allowed: archive.Limits = archive.USUAL, wanted=lambda name: True):
     """A call that reads all that is wanted of an archive."""
 
     def call() -> list:
@@ -84,7 +84,7 @@ def test_a_member_of_a_zip_is_refused_by_its_header(tmp_path):
         f"{path}: the member 'a/x.png': has 150.0 MB unpacked and the limit is 128; set limits: {{member: 150}}, or "
         "remove it."
     )
-    assert whole(path, limits.of({"member": 150}))() == [("a/x.png", 150 * MB)]
+    assert whole(path, archive.of({"member": 150}))() == [("a/x.png", 150 * MB)]
 
 
 def test_a_member_of_a_zip_that_is_larger_than_its_header_says(tmp_path):
@@ -104,7 +104,7 @@ def test_a_zip_is_bounded_in_all(tmp_path):
     assert (
         "holds more than 500 MB unpacked, which is the limit for an archive of 0.6 MB; set limits: {total: 600}" in line
     )
-    assert len(whole(path, limits.of({"total": 600}), lambda name: name == "a/1.png")()) == 1
+    assert len(whole(path, archive.of({"total": 600}), lambda name: name == "a/1.png")()) == 1
 
 
 @pytest.mark.parametrize("opened", [gzip.open, lzma.open])
@@ -118,7 +118,7 @@ def test_what_is_not_wanted_of_a_tar_counts_in_all(tmp_path):
     line = refused(whole(path, wanted=lambda name: name != "noise"), seconds=4, megabytes=10)
     assert "holds more than 500 MB unpacked" in line and "set limits: {total: 601}" in line
     assert "holds more than 3 MB unpacked" in refused(
-        whole(path, limits.of({"total": 3}), lambda name: name != "noise"), 0.5, 10
+        whole(path, archive.of({"total": 3}), lambda name: name != "noise"), 0.5, 10
     )
 
 
@@ -157,7 +157,7 @@ def test_a_file_in_a_folder_is_bounded(tmp_path):
     with open(tmp_path / "a" / "x.png", "wb") as stream:
         stream.truncate(3000 * MB)
     assert "x.png: has 3,000.0 MB unpacked and the limit is 128" in refused(whole(tmp_path), 0.1, 10)
-    allowed = limits.of({"member": 4000, "total": 1})
+    allowed = archive.of({"member": 4000, "total": 1})
     assert "holds more than 1 MB unpacked" in refused(whole(tmp_path, allowed), 0.1, 10)
 
 
@@ -242,4 +242,4 @@ def text_of(root, module: str) -> str:
 
 def test_official_archives_are_far_from_the_limits():
     """Unpacked: cifar 184 MB of 170, reviews 220 of 84, answers 1.6 GB of 319, slides 4.4 of 4.4."""
-    assert limits.RATIO * 84 > 220 and limits.RATIO * 319 > 1600
+    assert archive.RATIO * 84 > 220 and archive.RATIO * 319 > 1600

@@ -19,6 +19,7 @@ from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.game_values import VALUES, ValueStore
 from shapeline.attribution.row_store import Table
 from shapeline.attribution.rows import STORED, StoredRows, shard
+from shapeline.attribution.settings import GameSettings
 from shapeline.attribution.settings import parse as parse_job
 from shapeline.datasets import loading, preparation
 from shapeline.errors import MethodFailure, ShapelineError
@@ -26,7 +27,6 @@ from shapeline.games import execution, references
 from shapeline.games import features as feature_kinds
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
-from shapeline.games.settings import GameSettings
 from shapeline.methods import registry
 from shapeline.methods.settings import parse
 from shapeline.models import adapters, architectures, classifier, storage

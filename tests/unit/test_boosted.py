@@ -14,7 +14,7 @@ from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods import tree_shap
 from shapeline.methods.settings import parse
-from shapeline.models import adapters, architectures, classifier, pretrained, pretrained_kinds, storage
+from shapeline.models import adapters, architectures, classifier, pretrained, registry, storage
 from tests.unit.test_model_truth import BINARY, LABELS, TARGET, X, check, explain
 
 HOLES = np.where(np.random.default_rng(1).random(X.shape) < 0.2, np.float32(np.nan), X)
@@ -230,13 +230,13 @@ def test_a_configuration_of_a_file_is_checked_before_any_job(name, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loans.csv").write_text("age,income,granted\n1,2,no\n")
     (tmp_path / name).write_bytes(b"")
-    raw, package = described(source=name), pretrained_kinds.BOOSTED[name[1:]]
-    monkeypatch.setattr(pretrained_kinds, "is_installed", lambda package: True)
+    raw, package = described(source=name), registry.BOOSTED[name[1:]]
+    monkeypatch.setattr(registry, "is_installed", lambda package: True)
     validation.load(raw)
     raw["experiments"]["one"]["methods"]["line"] = {"method": "linear_shap"}
     with pytest.raises(ShapelineError, match=f"linear_shap reads linear models, and {name} holds trees; use tree_shap"):
         validation.load(raw)
-    monkeypatch.setattr(pretrained_kinds, "is_installed", lambda package: False)
+    monkeypatch.setattr(registry, "is_installed", lambda package: False)
     with pytest.raises(ShapelineError, match=rf"source: it cannot be read: {package} .*'shapeline\[boosted\]'"):
         validation.load(described(source=name))
 

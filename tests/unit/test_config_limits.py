@@ -8,7 +8,7 @@ import yaml
 
 from shapeline.config import validation
 from shapeline.config.checks.methods import held, largest
-from shapeline.config.limits import format_bytes
+from shapeline.config.mistakes import format_bytes
 from shapeline.errors import ShapelineError
 
 LONG = "a" * 300

@@ -19,8 +19,8 @@ from shapeline.games import (
     calibration,
     calibration_search,
     execution,
+    game,
     numpy_backend,
-    output_values,
     torch_backend,
     torch_execution,
     torch_rows,
@@ -75,7 +75,7 @@ def images(n, side=8, channels=1, seed=0):
 
 
 @pytest.mark.parametrize("batch", [1, 3, 5, 64])
-@pytest.mark.parametrize("value", output_values.VALUES)
+@pytest.mark.parametrize("value", game.VALUES)
 def test_linear_values_by_hand(value, batch):
     targets = np.array([1, 0])
     logits = logits_by_hand(INPUTS, REFERENCE.rows[0], ALL_MASKS)

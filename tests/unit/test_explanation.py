@@ -20,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 import shapeline
 from shapeline import scores
-from shapeline.api import progress
+from shapeline.api import formatting
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 from tests.unit import games
@@ -582,9 +582,9 @@ def test_a_bar_only_where_a_person_looks_on(monkeypatch, capsys):
     shapeline.explain(opinion, ["great film"] * 3, "occlusion")
     assert capsys.readouterr().err == ""
     told = []
-    monkeypatch.setattr(progress, "is_watched", lambda: True)
-    monkeypatch.setattr(progress, "AFTER", 0.0)
-    monkeypatch.setattr(progress.tqdm, "update", lambda self, n: told.append(n))
+    monkeypatch.setattr(formatting, "is_watched", lambda: True)
+    monkeypatch.setattr(formatting, "AFTER", 0.0)
+    monkeypatch.setattr(formatting.tqdm, "update", lambda self, n: told.append(n))
     shapeline.explain(opinion, ["great film", "bad"], "occlusion")
     assert sum(told) >= 2 and "occlusion" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from shapeline.datasets import loading
 from shapeline.games import features as feature_kinds
 from shapeline.games import references
 from shapeline.games.game import Game
-from shapeline.metrics import erasure, infidelity, sensitivity
+from shapeline.metrics import ablation, infidelity
 from shapeline.metrics import scored_rows as metric_needs
 from shapeline.models import adapters
 from shapeline.seeds import seed_of
@@ -113,7 +113,7 @@ def test_drawn_sets_are_of_every_size_and_follow_the_seed():
 
 
 def test_erasure_by_hand():
-    found = erasure.measure(rows(TRUE), **given(fractions=[0.5]))
+    found = ablation.measure_erasure(rows(TRUE), **given(fractions=[0.5]))
     order = np.argsort(-TRUE, axis=1)
     for i in range(len(X)):
         top = np.isin(np.arange(D), order[i, :3])
@@ -123,8 +123,10 @@ def test_erasure_by_hand():
 
 
 def test_erasure_averages_over_the_fractions_and_takes_one_feature_at_least():
-    one, half = (statistic(erasure.measure(rows(TRUE), **given(fractions=[x])), "sufficiency") for x in (0.01, 0.5))
-    both = statistic(erasure.measure(rows(TRUE), **given(fractions=[0.01, 0.5])), "sufficiency")
+    one, half = (
+        statistic(ablation.measure_erasure(rows(TRUE), **given(fractions=[x])), "sufficiency") for x in (0.01, 0.5)
+    )
+    both = statistic(ablation.measure_erasure(rows(TRUE), **given(fractions=[0.01, 0.5])), "sufficiency")
     assert both == pytest.approx((one + half) / 2)
 
 
@@ -143,7 +145,9 @@ def bench() -> tuple[ExplanationContext, pd.DataFrame]:
 def sensitive(method: dict, scores: np.ndarray, **parameters) -> np.ndarray:
     subject, share = bench()
     settings = parse({"method": method, "seed": 0, "value": "logit"})
-    return sensitivity.measure(rows(scores), subject, share, settings, "label", **parameters)["value"].to_numpy()
+    return infidelity.measure_sensitivity(rows(scores), subject, share, settings, "label", **parameters)[
+        "value"
+    ].to_numpy()
 
 
 def test_sensitivity_of_exact_scores_is_what_the_inputs_moved():

@@ -83,7 +83,7 @@ def test_a_triton_that_cannot_be_imported_is_missing(run, tmp_path):
 
 def test_nothing_is_imported_where_triton_is_missing():
     code = (
-        "import sys; from shapeline.models.frameworks import avoid_triton_crash; before = set(sys.modules); "
+        "import sys; from shapeline.models.classifier import avoid_triton_crash; before = set(sys.modules); "
         "avoid_triton_crash(); assert set(sys.modules) == before, set(sys.modules) - before"
     )
     blocked = "import sys; sys.path_hooks; import importlib.util as u; u.find_spec = lambda name: None; "

@@ -10,7 +10,7 @@ import torch
 
 import shapeline
 from shapeline.errors import ShapelineError
-from shapeline.generation import batches, prefix_cache
+from shapeline.generation import prefix_cache
 from shapeline.generation.language_models import LanguageModel
 from shapeline.generation.prompts import Content, split_text
 from tests.fixtures import language_model
@@ -397,7 +397,7 @@ def rows_of(model, count, seed=0):
     blocks = [random.integers(5, 350, size=size).tolist() for size in (9, 1, 14, 5, 8)]
     kept = [random.random(5) < 0.6 for _ in range(count)]
     prompts = [[1, 2, *itertools.chain(*(b for b, k in zip(blocks, one, strict=True) if k)), 7] for one in kept]
-    return [batches.Row(prompt, [8, 9, 10] if place % 3 else [8, 11]) for place, prompt in enumerate(prompts)]
+    return [prefix_cache.Row(prompt, [8, 9, 10] if place % 3 else [8, 11]) for place, prompt in enumerate(prompts)]
 
 
 def test_shared_prefixes_give_the_values_of_single_prompts(model):
@@ -421,13 +421,13 @@ def test_a_trie_holds_each_shared_token_once(model):
 
 def test_reuse_is_chosen_by_counting(model):
     taken = LanguageModel.of(model)
-    shared = [batches.Row([*range(5, 200), place], [3]) for place in range(200, 230)]
-    apart = [batches.Row([place, *range(5, 200)], [3]) for place in range(200, 230)]
+    shared = [prefix_cache.Row([*range(5, 200), place], [3]) for place in range(200, 230)]
+    apart = [prefix_cache.Row([place, *range(5, 200)], [3]) for place in range(200, 230)]
     assert prefix_cache.pays(taken, shared) and not prefix_cache.pays(taken, apart)
 
 
 def test_less_memory_gives_the_same(model, cut, exact, monkeypatch):
-    original, sizes = batches.last_logits, []
+    original, sizes = prefix_cache.last_logits, []
 
     def short_of_memory(taken, keep, **given):
         sizes.append(len(given["input_ids"]))
@@ -435,7 +435,7 @@ def test_less_memory_gives_the_same(model, cut, exact, monkeypatch):
             raise RuntimeError("DefaultCPUAllocator: not enough memory")
         return original(taken, keep, **given)
 
-    monkeypatch.setattr(batches, "last_logits", short_of_memory)
+    monkeypatch.setattr(prefix_cache, "last_logits", short_of_memory)
     for reuse in (True, False):
         found = explain(model, cut, reuse=reuse)
         expected = shapley_of({kept: values.sum() for kept, values in exact.items()}, 4)

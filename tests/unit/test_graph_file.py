@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from shapeline.attribution import context, selection
+from shapeline.attribution.settings import parse_game as game_of
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
-from shapeline.games.settings import parse as game_of
-from shapeline.models import architectures, graph_file, onnx_graph, storage, torch_export
+from shapeline.models import architectures, onnx_graph, storage, torch_export
 from shapeline.threads import run_tasks
 from shapeline.workflow import job_code, job_environment
 from tests.unit import questions
@@ -65,7 +65,7 @@ def test_values_are_those_of_the_network_in_that_form(tmp_path, name, task):
     present; masks shared and not; the logits bit for bit."""
     _, shape, ids = SIZES[name]
     path = stored(tmp_path, name, task)
-    network, graph = storage.load(path), graph_file.read(path)
+    network, graph = storage.load(path), storage.read_graph(path)
     assert (graph.runtime, graph.framework, graph.device, graph.task) == ("onnx", "torch", "cpu", task)
     size = int(np.prod(shape))
     cells = (np.arange(size, dtype=np.int32) * 10 // size).reshape(shape)
@@ -98,7 +98,7 @@ def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch
     from shapeline.games import numpy_backend
 
     path = stored(tmp_path)
-    network, graph = storage.load(path), graph_file.read(path)
+    network, graph = storage.load(path), storage.read_graph(path)
     features, rows = Features("column", (30,), np.arange(30, dtype=np.int32)), drawn(5, (30,), 0)
     masks, reference = RANDOM.random((300, 30)) < 0.5, Reference(drawn(2, (30,), 0))
     expected = questions.values(network, rows, reference, masks, features)
@@ -116,7 +116,7 @@ def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch
 
 
 def test_where_memory_runs_out_fewer_rows_are_asked(tmp_path, monkeypatch):
-    graph = graph_file.read(stored(tmp_path))
+    graph = storage.read_graph(stored(tmp_path))
     features, rows = Features("column", (30,), np.arange(30, dtype=np.int32)), drawn(2, (30,), 0)
     asked = rows, Reference(drawn(1, (30,), 0)), RANDOM.random((50, 30)) < 0.5, features
     expected, own = questions.values(graph, *asked), graph.module.session
@@ -239,10 +239,10 @@ ATTACKS = {
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_graph_that_is_not_of_these_weights_is_not_used(tmp_path, caplog, attack):
     path = stored(tmp_path)
-    assert graph_file.read(path) is not None
+    assert storage.read_graph(path) is not None
     caplog.set_level("INFO")
     ATTACKS[attack](tmp_path)
-    assert graph_file.read(path) is None
+    assert storage.read_graph(path) is None
     assert "model.onnx is not used, the network itself is: " in caplog.text
 
 
@@ -252,7 +252,7 @@ def test_damaged_weights_are_told_whatever_the_graph_says(tmp_path):
     content[-5] ^= 1
     (tmp_path / "weights.safetensors").write_bytes(content)
     with pytest.raises(ShapelineError, match="damaged"):
-        graph_file.read(path)
+        storage.read_graph(path)
 
 
 class Branch(nn.Module):
@@ -278,13 +278,13 @@ def test_what_cannot_be_exported_has_none_and_loses_that_of_before(tmp_path, mon
         (cuts, ""),
     ):
         (tmp_path / "model.onnx").write_bytes(b"of before")
-        loaded = graph_file.Classifier("torch", "own", module, 2)
+        loaded = storage.Classifier("torch", "own", module, 2)
         monkeypatch.setattr(storage, "load", lambda path, loaded=loaded: loaded)
         caplog.clear()
         assert storage.save_graph(loaded, path, rows) is None
         assert not (tmp_path / "model.onnx").exists()
         assert any(word in caplog.text for word in why.split("|")), caplog.text
-    assert storage.save_graph(graph_file.Classifier("tensorflow", "own", cuts), path, rows) is None
+    assert storage.save_graph(storage.Classifier("tensorflow", "own", cuts), path, rows) is None
     monkeypatch.undo()
     lstm = architectures.build("bilstm", "torch", vocabulary=20, embedding=4, units=4, classes=2)
     storage.save(lstm, path)
@@ -297,7 +297,7 @@ def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(torch_export, "graph", lambda module, rows: right(other, rows))
     path = stored(tmp_path)
     assert json.loads((tmp_path / "card.json").read_text()) == {"onnx": None}
-    assert "no model.onnx: log-probabilities differ by" in caplog.text and graph_file.read(path) is None
+    assert "no model.onnx: log-probabilities differ by" in caplog.text and storage.read_graph(path) is None
 
 
 def test_a_job_starts_by_the_graph_where_it_asks_values_alone_in_that_form_on_the_cpu(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from shapeline.games.references import Reference
 from shapeline.gradients.torch_deep_lift import deep_lift
 from shapeline.gradients.torch_gradients import grad_cam
 from shapeline.hierarchy import torch_crops
-from shapeline.models import adapters, architectures, storage, torch_models, torch_training, torch_weights, training
+from shapeline.models import adapters, architectures, storage, torch_models, torch_training, training
 from shapeline.workflow import runs
 from shapeline.workflow.jobs import fetch_settings, train_settings
 
@@ -247,7 +247,7 @@ def test_names_and_shapes_are_torchvisions(counts):
 def test_an_official_file_becomes_safetensors_and_training_starts_from_it(tmp_path, old):
     state = official(counts=not old)
     torch.save(state, tmp_path / "net.pth", _use_new_zipfile_serialization=not old)
-    torch_weights.convert(tmp_path / "net.pth", tmp_path / "start.safetensors")
+    torch_training.convert(tmp_path / "net.pth", tmp_path / "start.safetensors")
     kept = safetensors.numpy.load_file(tmp_path / "start.safetensors")
     assert (
         kept.keys() == state.keys() and (kept["layer3.0.conv1.weight"] == state["layer3.0.conv1.weight"].numpy()).all()
@@ -295,7 +295,7 @@ def test_files_that_hold_anything_else_are_refused(tmp_path, monkeypatch, conten
     elif content is not None:
         torch.save(content, path)
     with pytest.raises(ShapelineError) as caught:
-        torch_weights.convert(path, tmp_path / "start.safetensors")
+        torch_training.convert(path, tmp_path / "start.safetensors")
     assert words in str(caught.value) and str(path) in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "was_run").exists() and not (tmp_path / "start.safetensors").exists()
 
@@ -303,7 +303,7 @@ def test_files_that_hold_anything_else_are_refused(tmp_path, monkeypatch, conten
 def test_an_official_name_is_of_the_official_file(tmp_path):
     torch.save(official(), path := tmp_path / "resnet18-f37072fd.pth")
     with pytest.raises(ShapelineError, match=r"found sha256 .*, expected f37072fd.*; delete it"):
-        torch_weights.convert(path, tmp_path / "start.safetensors")
+        torch_training.convert(path, tmp_path / "start.safetensors")
 
 
 def test_half_an_official_file_is_refused(tmp_path):
@@ -311,7 +311,7 @@ def test_half_an_official_file_is_refused(tmp_path):
     whole = (tmp_path / "net.pth").read_bytes()
     (tmp_path / "net.pth").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ShapelineError, match="refused, it is damaged"):
-        torch_weights.state_dict(tmp_path / "net.pth")
+        torch_training.state_dict(tmp_path / "net.pth")
 
 
 def test_weights_that_do_not_fit(tmp_path):

@@ -12,7 +12,7 @@ from shapeline.games import calibration
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
-from shapeline.models import architectures, graph_file, storage
+from shapeline.models import architectures, storage
 from tests.unit import questions
 
 exported = pytest.mark.skipif(importlib.util.find_spec("tf2onnx") is None, reason="tf2onnx is not installed")
@@ -47,7 +47,7 @@ def test_values_are_those_of_the_network(tmp_path, capfd, name):
     _, shape, ids = NETWORKS[name]
     path = stored(tmp_path, name)
     assert capfd.readouterr().out == ""
-    network, graph = storage.load(path), graph_file.read(path)
+    network, graph = storage.load(path), storage.read_graph(path)
     assert (graph.runtime, graph.framework) == ("onnx", "tensorflow")
     size = int(np.prod(shape))
     features = Features("cell", (size,), np.arange(size, dtype=np.int32).reshape(shape))
@@ -62,7 +62,11 @@ def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch
     caplog.set_level("INFO")
     path, other = stored(tmp_path, "digits_cnn"), tmp_path / "other"
     other.mkdir()
-    network, graph, wrong = storage.load(path), graph_file.read(path), graph_file.read(stored(other, "digits_cnn"))
+    network, graph, wrong = (
+        storage.load(path),
+        storage.read_graph(path),
+        storage.read_graph(stored(other, "digits_cnn")),
+    )
     given = drawn(20, (1, 8, 8), 0), Reference(drawn(1, (1, 8, 8), 0))
     slow, fast = ExecutionBackend("plain", 16, 1.0), ExecutionBackend("compiled", 16, 1e12)
     form = calibration.or_graph(slow, network, graph, *given)
@@ -83,10 +87,10 @@ def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch
 
 
 def test_without_the_exporter_a_line_says_so_and_the_network_is_run(tmp_path, monkeypatch, caplog):
-    from shapeline.models import keras_export
+    from shapeline.models import keras_file
 
     caplog.set_level("INFO")
-    monkeypatch.setattr(keras_export, "NEEDED", ("no_such_exporter",))
+    monkeypatch.setattr(keras_file, "NEEDED", ("no_such_exporter",))
     path = stored(tmp_path, "mlp")
-    assert graph_file.read(path) is None
+    assert storage.read_graph(path) is None
     assert "no model.onnx: no_such_exporter is not installed" in caplog.text

@@ -18,7 +18,7 @@ from shapeline.attribution import context, selection
 from shapeline.attribution.addresses import value_addresses
 from shapeline.attribution.game_values import VALUES, ValueStore
 from shapeline.attribution.row_store import Table
-from shapeline.attribution.settings import parse
+from shapeline.attribution.settings import GameSettings, parse
 from shapeline.config import derived, mistakes, validation
 from shapeline.datasets import checks, loading, malaria, preparation, sources
 from shapeline.datasets import regions as regions_module
@@ -27,10 +27,9 @@ from shapeline.games import calibration, execution, features, torch_backend, tor
 from shapeline.games.execution import traced_rows
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.games.settings import GameSettings
 from shapeline.gradients import torch_deep_lift, torch_gradients
 from shapeline.hierarchy import torch_crops
-from shapeline.metrics import error, ground_truth, loaders, sensitivity
+from shapeline.metrics import error, ground_truth, infidelity, loaders
 from shapeline.models import adapters, architectures, classifier, pretrained, storage, training
 from shapeline.report import experiment, findings
 from shapeline.report.figures import localization as figures_localization
@@ -528,9 +527,9 @@ def test_sensitivity_explains_each_label_of_a_picture_anew(subject):
     method = {"method": "occlusion"}
     rows, share = score_rows(subject, method), selection.select(subject, seed=0, count=5)
     settings = {"method": method, "features": {"kind": "patch", "size": 4}, "seed": 0}
-    found = sensitivity.measure(rows, subject, share, parse(settings), "label", samples=2)
+    found = infidelity.measure_sensitivity(rows, subject, share, parse(settings), "label", samples=2)
     one = share.iloc[[3]].reset_index(drop=True)
-    alone = sensitivity.measure(rows.iloc[[3]], subject, one, parse(settings), "label", samples=2)
+    alone = infidelity.measure_sensitivity(rows.iloc[[3]], subject, one, parse(settings), "label", samples=2)
     assert len(found) == 10 and found["value"].iloc[3] == pytest.approx(alone["value"].iloc[0], rel=1e-4)
     assert found["value"].nunique() == 10
 

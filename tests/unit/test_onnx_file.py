@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shapeline.errors import ShapelineError
-from shapeline.models import onnx_file, pretrained, pretrained_kinds
+from shapeline.models import onnx_file, pretrained, registry
 
 WEIGHTS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
 
@@ -51,7 +51,7 @@ def test_logits_and_probabilities_are_told_apart(file):
         network = opened(file(WEIGHTS, *last)).module
         assert network.last == told
         np.testing.assert_allclose(network(ROWS), expected, rtol=1e-5, atol=1e-7)
-    assert opened(file()).framework == "function" == pretrained_kinds.FRAMEWORKS[".onnx"]
+    assert opened(file()).framework == "function" == registry.FRAMEWORKS[".onnx"]
 
 
 def test_one_number_is_the_second_of_two_classes_or_a_prediction(file):

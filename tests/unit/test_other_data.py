@@ -9,10 +9,10 @@ import yaml
 from skimage.feature import match_template
 
 from shapeline.attribution import context, selection
+from shapeline.attribution.settings import parse_game as game_of
 from shapeline.config import mistakes, validation
 from shapeline.datasets import compatibility, malaria, preparation, sources
 from shapeline.errors import ShapelineError
-from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, storage
 from shapeline.report import experiment, tables
 from shapeline.workflow import runs

@@ -24,7 +24,7 @@ from shapeline import scores
 from shapeline.config import derived, validation
 from shapeline.datasets import checks, document_files, loading, preparation, sources
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.games import features, references, whole_numbers
+from shapeline.games import calibration, features, references
 from shapeline.methods import external
 from shapeline.metrics import scored_rows as metric_needs
 from shapeline.models import adapters, architectures, classifier, pretrained, storage
@@ -217,7 +217,7 @@ def test_coalitions_are_frames_whose_absent_columns_are_the_references(prepared,
     fitted = pipeline(table)
     model = opened(fitted, data, tmp_path)
     reference = references.build("mean", data, 0)
-    model, reference = whole_numbers.settle_reference(model, data.inputs, reference)
+    model, reference = calibration.settle_reference(model, data.inputs, reference)
     own = features.build("column", data.card)
     chosen = np.array([0, 4, 9])  # one complete, one without a town, one without a size
     found = questions.attribute(

@@ -27,7 +27,7 @@ from sklearn.svm import LinearSVC
 import shapeline
 from shapeline.datasets import loading, preparation, table
 from shapeline.errors import ShapelineError
-from shapeline.games import features, references, whole_numbers
+from shapeline.games import calibration, features, references
 from shapeline.models import architectures, storage
 from tests.unit import questions
 
@@ -491,7 +491,7 @@ def test_scores_of_the_workflow_are_those_of_the_users_own_rows(prepared, tmp_pa
     exec(text, space)
     np.testing.assert_allclose(found.scores, brute(space["model"], frame[:3], background), atol=1e-12)
     assert np.abs(found.scores[:, :2]).max() > 0.01
-    model, moved = whole_numbers.settle_reference(model, own.inputs, references.build("mean", own, 0))
+    model, moved = calibration.settle_reference(model, own.inputs, references.build("mean", own, 0))
     assert set(model.module.take(moved.rows)["store"]) <= {1, 2, 3, 4, 5}  # rounded: to this model it is a code
 
 

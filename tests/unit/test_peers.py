@@ -14,9 +14,8 @@ from shapeline.games import features as feature_kinds
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.methods import registry
+from shapeline.methods import parameters, registry
 from shapeline.models import adapters, architectures
-from shapeline.third_party import budgets
 from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, numpy_seeded
 from tests.unit import questions, twins
 
@@ -246,7 +245,7 @@ def test_a_game_asks_for_each_end_at_most_once():
 def test_too_few_evaluations_are_a_failure_of_the_instance_alone(model):
     asked = CountedGame(Game(model, ROWS, PATCHES), IMAGES, TARGETS, IDS, 0, 15)
     with pytest.raises(MethodFailure, match="budget: 15 evaluations are fewer than the 16 needed at d = 8"):
-        explain_each(lambda game, seed: np.zeros(8), asked, budgets.kernel_minimum)
+        explain_each(lambda game, seed: np.zeros(8), asked, parameters.kernel_minimum)
 
 
 def test_an_infinite_value_names_its_instance():
@@ -256,7 +255,7 @@ def test_an_infinite_value_names_its_instance():
     game = Game(model, Reference(np.zeros((1, 2), np.float32)), columns, "probability")
     asked = CountedGame(game, rows, np.zeros(3, int), IDS, 0, 8)
     with pytest.raises(ShapelineError) as caught:
-        explain_each(lambda v, seed: v(np.eye(2)), asked, budgets.kernel_minimum)
+        explain_each(lambda v, seed: v(np.eye(2)), asked, parameters.kernel_minimum)
     assert caught.value.instance == 1 and "instance 1," in str(caught.value)
 
 

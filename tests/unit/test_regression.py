@@ -19,7 +19,7 @@ from shapeline.attribution import context, selection
 from shapeline.config import validation
 from shapeline.datasets import checks, loading, preparation, registry
 from shapeline.errors import ShapelineError
-from shapeline.games import calibration, features, output_values
+from shapeline.games import calibration, features, game
 from shapeline.games.references import Reference
 from shapeline.models import adapters, architectures, storage, training
 from shapeline.report import experiment, index, tables
@@ -244,7 +244,7 @@ def test_gradients_are_those_of_the_prediction(framework, method):
         np.testing.assert_allclose([details["completeness_gap"] for details in found.details], 0, atol=1e-4)
 
 
-@pytest.mark.parametrize("value", output_values.VALUES)
+@pytest.mark.parametrize("value", game.VALUES)
 def test_a_regression_has_no_other_value(value):
     for model in (network(), linear):
         with pytest.raises(ShapelineError, match=f"is a regression model, so it has no {value}; use value: prediction"):

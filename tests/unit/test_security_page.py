@@ -2,15 +2,15 @@
 
 import re
 
-from shapeline.config import limits as config_limits
-from shapeline.datasets import limits
+from shapeline.config import mistakes as config_limits
+from shapeline.datasets import archive
 
 
 def test_the_limits_that_the_page_tells_are_those_of_the_code(root):
     page = " ".join((root / "SECURITY.md").read_text(encoding="utf-8").split())
     for told in (
-        f"unpack to {limits.MEMBER:g} MB, an archive to {limits.FLOOR:g} MB or {limits.RATIO} times its size",
-        f"an image may have {limits.PIXELS:g} million pixels",
+        f"unpack to {archive.MEMBER:g} MB, an archive to {archive.FLOOR:g} MB or {archive.RATIO} times its size",
+        f"an image may have {archive.PIXELS:g} million pixels",
         f"whole numbers from 2^{config_limits.MAX_INTEGER.bit_length()} on",
         f"names of more than {config_limits.MAX_NAME_LENGTH} characters",
         f"designs of more than {config_limits.MAX_DESIGN_BYTES / 1e9:g} GB",

@@ -10,11 +10,11 @@ import torch
 
 import shapeline
 from shapeline.attribution import context, selection
+from shapeline.attribution.settings import parse_game as game_of
 from shapeline.config import validation
 from shapeline.datasets import fast_tokenizer, loading, preparation, tokenizer
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import ExecutionBackend
-from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, storage
 from shapeline.report.elements import HTML
 from shapeline.report.sections import texts

@@ -10,10 +10,10 @@ import pytest
 
 from shapeline.attribution import context, selection
 from shapeline.attribution.settings import parse
-from shapeline.datasets import loading, preparation, sources, stored_images
-from shapeline.datasets.stored_images import StoredImages, mapped
+from shapeline.datasets import loading, preparation, sources
+from shapeline.datasets.loading import StoredImages, mapped
 from shapeline.games import execution, features, references
-from shapeline.metrics import sensitivity
+from shapeline.metrics import infidelity
 from shapeline.models import architectures, pretrained, training
 from tests.unit import questions
 
@@ -39,10 +39,10 @@ def test_a_mapped_file_takes_no_memory_while_its_checksum_is_made(tmp_path):
     np.savez(tmp_path / "large.npz", inputs=np.zeros((100, 1 << 20), np.uint8))
     program = f"""
 from pathlib import Path
-from shapeline.datasets import stored_images
+from shapeline.datasets import loading
 def peak(): return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 before = peak()
-array = stored_images.mapped(Path({str(tmp_path / "large.npz")!r}), "inputs")
+array = loading.mapped(Path({str(tmp_path / "large.npz")!r}), "inputs")
 print(len(array), peak() - before)
 """
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -129,7 +129,7 @@ def taken(monkeypatch) -> list[int]:
         return found
 
     monkeypatch.setattr(StoredImages, "__getitem__", counted)
-    monkeypatch.setattr(stored_images, "BLOCK_BYTES", 20 * 64 * 4)
+    monkeypatch.setattr(loading, "BLOCK_BYTES", 20 * 64 * 4)
     return counts
 
 
@@ -158,7 +158,7 @@ def test_sensitivity_holds_the_explained_pictures_alone(tmp_path, taken):
         )
         share = selection.select(subject, seed=0, count=3)
         rows = questions.explain_rows(subject, share, settings, "label", execution.ExecutionBackend())
-        found.append(sensitivity.measure(rows, subject, share, parse(settings), "label", samples=2)["value"])
+        found.append(infidelity.measure_sensitivity(rows, subject, share, parse(settings), "label", samples=2)["value"])
         if data is lean:
             assert max(taken) == 20
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)

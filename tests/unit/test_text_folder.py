@@ -11,11 +11,11 @@ import yaml
 
 import shapeline
 from shapeline.attribution import context, selection
+from shapeline.attribution.settings import parse_game as game_of
 from shapeline.config import validation
 from shapeline.datasets import folders, loading, preparation
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import ExecutionBackend
-from shapeline.games.settings import parse as game_of
 from shapeline.models import architectures, pretrained, randomisation, storage, torch_models
 from shapeline.workflow import job_code
 from tests.fixtures import builders, text_files, transformer

@@ -27,7 +27,6 @@ from shapeline.models import (
     storage,
     torch_models,
     training,
-    weights,
 )
 
 FRAMEWORKS = ("torch", "tensorflow")
@@ -307,10 +306,12 @@ def test_files_that_do_not_fit(tmp_path):
     arrays = torch_models.state(model.module)
     metadata = {"framework": "torch", "architecture": "word_cnn", "classes": 3, "sizes": {**model.sizes, "filters": 8}}
     for framework in FRAMEWORKS:
-        weights.write(tmp_path / "shape", arrays, metadata)
+        storage.write_weights(tmp_path / "shape", arrays, metadata)
         with pytest.raises(ShapelineError, match=r"'convolution.weight' has shape \(9, 6, 3\) and the model needs \(8"):
             storage.load(tmp_path / "shape", framework=framework)
-        weights.write(tmp_path / "name", {**arrays, "more": arrays["last.bias"]}, {**metadata, "sizes": model.sizes})
+        storage.write_weights(
+            tmp_path / "name", {**arrays, "more": arrays["last.bias"]}, {**metadata, "sizes": model.sizes}
+        )
         with pytest.raises(ShapelineError, match="the model has no 'more'"):
             storage.load(tmp_path / "name", framework=framework)
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.games import calibration, calibration_search, execution, output_values, tf_backend
+from shapeline.games import calibration, calibration_search, execution, game, tf_backend
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
@@ -63,7 +63,7 @@ def text():
 
 @pytest.mark.parametrize("of_each", [False, True], ids=["shared masks", "masks of each"])
 @pytest.mark.parametrize("reference", REFERENCES)
-@pytest.mark.parametrize("value", output_values.VALUES)
+@pytest.mark.parametrize("value", game.VALUES)
 def test_images_as_in_torch(images, value, reference, of_each):
     masks = np.random.default_rng(1).random((5, 11, 6) if of_each else (11, 6)) < 0.5
     arguments = (IMAGES, REFERENCES[reference], masks, PATCHES, value, TARGETS)
@@ -75,7 +75,7 @@ def test_images_as_in_torch(images, value, reference, of_each):
 
 
 @pytest.mark.parametrize("name", tf_backend.BACKENDS)
-@pytest.mark.parametrize("value", output_values.VALUES)
+@pytest.mark.parametrize("value", game.VALUES)
 def test_tokens_as_in_torch(text, value, name):
     masks = np.random.default_rng(2).random((40, 7)) < 0.5
     background = np.concatenate([np.zeros((1, twins.LENGTH), np.int32), documents(2, 9, seed=3)])

@@ -15,13 +15,13 @@ import shapeline
 from shapeline.attribution import context, selection
 from shapeline.attribution.rows import explain_rows
 from shapeline.attribution.settings import parse
+from shapeline.attribution.settings import parse_game as game_of
 from shapeline.config import validation
 from shapeline.datasets import compatibility, document_files, loading, preparation, registry, tokenizer
 from shapeline.errors import ShapelineError
 from shapeline.games import references
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
-from shapeline.games.settings import parse as game_of
 from shapeline.models import adapters, architectures, storage
 from shapeline.report.sections.texts import _cut, documents_of
 from shapeline.workflow import job_code

@@ -182,7 +182,7 @@ def framework_nets():
     """A net of the protocol in torch and in TensorFlow, with random weights."""
     import torch
 
-    from shapeline.games import torch_windows
+    from shapeline.games import torch_backend
 
     class Net(torch.nn.Module):
         window_size = 3
@@ -208,11 +208,11 @@ def framework_nets():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = Net().eval()
-    yield torch_windows, module, lambda _, ids: module(torch.from_numpy(ids)).detach().numpy()
+    yield torch_backend, module, lambda _, ids: module(torch.from_numpy(ids)).detach().numpy()
 
     import tensorflow as tf
 
-    from shapeline.games import tf_windows
+    from shapeline.games import tf_backend
 
     state = {name: tf.Variable(value.numpy()) for name, value in module.state_dict().items()}
 
@@ -234,7 +234,7 @@ def framework_nets():
         def from_pooled(self, pooled):
             return from_pooled(pooled)
 
-    yield tf_windows, Twin(), lambda _, ids: from_pooled(tf.reduce_max(convolved(ids), axis=1)).numpy()
+    yield tf_backend, Twin(), lambda _, ids: from_pooled(tf.reduce_max(convolved(ids), axis=1)).numpy()
 
 
 def test_both_frameworks_give_the_plain_forward():
@@ -248,7 +248,7 @@ def test_both_frameworks_give_the_plain_forward():
         for name, masks in designs(15).items():
             inputs = document(cells, 3)
             expected = plain(module, inputs, rows, masks, cells, of)
-            actual = gathered(shortcut.values(model, inputs, rows, masks, features), expected.shape)
+            actual = gathered(shortcut.window_values(model, inputs, rows, masks, features), expected.shape)
             close(log_probs(actual), log_probs(expected), name)
             found.append(actual)
     half = len(found) // 2

@@ -38,7 +38,7 @@ def slow(rows):
     probability = 0.5 + 0.5 * score / (1 + np.abs(score))
     return np.stack([1 - probability, probability], 1)
 """
-EDITED = ("designs/sampled.py", "metrics/bookkeeping.py", "methods/external.py", "games/input_checks.py")
+EDITED = ("designs/sampled.py", "metrics/bookkeeping.py", "methods/external.py", "games/game.py")
 
 
 def settings(reference: str) -> dict:

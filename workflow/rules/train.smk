@@ -1,7 +1,7 @@
 rule convert_weights:
     input:
         raw=lambda w: runs.weights_file(CONFIG, w.model),
-        code=dependencies.sources("shapeline.models.torch_weights"),
+        code=dependencies.sources("shapeline.models.torch_training"),
         script=script_file("convert_weights"),
     output:
         start=f"{RESULTS}/models/{{model}}/start.safetensors",

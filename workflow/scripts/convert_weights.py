@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from shapeline.models import torch_weights
+from shapeline.models import torch_training
 from shapeline.workflow import job_environment
 
 job_environment.start(snakemake)
-torch_weights.convert(Path(snakemake.input.raw[0]), Path(snakemake.output.start))
+torch_training.convert(Path(snakemake.input.raw[0]), Path(snakemake.output.start))

@@ -7,7 +7,7 @@ device = job_environment.start(snakemake)
 
 from shapeline.attribution import selection
 from shapeline.attribution.context import calibrate, load_context
-from shapeline.games.settings import parse
+from shapeline.attribution.settings import parse_game
 from shapeline.methods import dispatch
 
 settings = snakemake.params.settings
@@ -17,7 +17,7 @@ if settings.get("game") or settings.get("prompts"):
     select = dispatch.resolve(f"shapeline.{names[not settings.get('game')]}").function
     selected = select(settings, snakemake.resources.store, device)
 else:
-    context = load_context(given.get("weights"), given.arrays, parse(settings), device, *given.trained_on)
+    context = load_context(given.get("weights"), given.arrays, parse_game(settings), device, *given.trained_on)
     target = settings.get("target", "predicted")
     selected = selection.select(context, settings["seed"], **{"target": target, **settings.get("instances", {})})
     backends = {device: calibrate(context, given.get("weights"))} if context.model else {}

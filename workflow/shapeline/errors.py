@@ -24,8 +24,7 @@ EXTRAS = {
 
 
 class ShapelineError(Exception):
-    """A mistake or failure that the user can act on, in one line: where, what, remedy; instance replaces "{instance}"
-    in it."""
+    """A mistake or failure that the user can act on, in one line: where, what, remedy; instance fills "{instance}"."""
 
     def __init__(self, message: str, instance: int | None = None):
         super().__init__(message)

@@ -19,8 +19,7 @@ def may_appear() -> None:
 
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path, renamed to `path` on success and removed on failure; leftovers of killed jobs go
-    first."""
+    """Yield a temporary path, renamed to `path` on success; leftovers of killed jobs go first."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     for left_over in path.parent.glob(f".{path.name}.*.tmp"):

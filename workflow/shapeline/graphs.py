@@ -128,8 +128,7 @@ def connected_subsets(graph: networkx.Graph, node: int, within: Iterable[int]) -
 
 
 def connected_table(table: np.ndarray, root: int | None = None, limit: int | None = None) -> np.ndarray | None:
-    """Return the connected subsets (n, w) of a small graph of adjacency `table`, those with `root`; None beyond
-    `limit`."""
+    """Return the connected subsets (n, w) of a small graph of adjacency `table`, with `root`; None beyond `limit`."""
     w = len(table)
     if root is None:
         # The sets whose smallest node is r: node r chosen, the smaller ones rejected.

@@ -31,8 +31,7 @@ def ran_out(error: BaseException) -> bool:
 
 
 def halved(model: Any, rows: int, run: Callable[[int], Result], unit: str = "row") -> Result:
-    """Return run(rows), repeated with half the rows a pass when memory runs out; MethodFailure at one. model: remembers
-    rows."""
+    """Return run(rows), repeated with half the rows a pass when memory runs out, which the model remembers."""
     rows = min(rows, model.most_rows or rows)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What is asked of a model about a person's inputs, once for all methods: data, features, reference, targets."""
+"""The model, data, features, reference and targets of a call, once for all methods; and the game of one input."""
 
 import dataclasses
 import weakref
@@ -12,35 +12,31 @@ import numpy as np
 from shapeline.api import inputs as givens
 from shapeline.api.choice import stopping_rule
 from shapeline.api.explanation import Explanation, Metadata
+from shapeline.api.formatting import bar
 from shapeline.api.inputs import Inputs
-from shapeline.api.pieces import read_text_model, removal
-from shapeline.api.progress import bar
 from shapeline.api.targets import answers_of, chosen_targets, classes_named
-from shapeline.api.texts import ABSENT
+from shapeline.api.texts import ABSENT, read_text_model, removal
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
 from shapeline.datasets.table import as_type
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
+from shapeline.games.calibration import answers_alike, settle_reference
 from shapeline.games.execution import LARGEST_BATCH, ExecutionBackend, backend_of, masked_rows
 from shapeline.games.features import TEXT_KINDS, Features
-from shapeline.games.game import Game
-from shapeline.games.input_checks import check_full, is_apart
-from shapeline.games.output_values import PREDICTION
+from shapeline.games.game import PREDICTION, Game, check_full, is_apart
 from shapeline.games.references import Reference
-from shapeline.games.whole_numbers import answers_alike, settle_reference
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 from shapeline.models import adapters
-from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
-from shapeline.models.outputs import KINDS as OUTPUTS
-from shapeline.models.outputs import ROWS as PROBES
+from shapeline.models.classifier import OUTPUTS, PROBES, Classifier, function_predictions, function_probabilities
 from shapeline.seeds import seed_of
 
 MOST_ROWS = 100  # of a background that is taken as it is
 MOST_PIXELS = 1024  # of images that are explained pixel by pixel; larger ones by patches,
 PATCHES = 16  # so many along the longer side
+_BACKENDS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -277,9 +273,6 @@ def _join_groups(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Re
     return Record(**columns)
 
 
-_BACKENDS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
 def _calibrate_backend(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
     """Return the calibrated backend, once per model object and input shape; functions get large batches, and a network
     that cuts its own batches in those that it names."""
@@ -335,3 +328,59 @@ def reference_of(reference: object, given: Inputs, seed: int) -> tuple[Reference
 
 def _format_counts(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+class ModelGame:
+    """The game of a model on one input: its players are features, its value is the model's.
+
+    Parameters
+    ----------
+    model, x
+        A model and one input, as of `shapeline.explain`.
+    **wanted
+        What else `shapeline.explain` takes: reference, features, target, seed, background, value, y, feature_names,
+        class_names, tokenizer, outputs. ``target="each"`` gives an output per class.
+
+    Examples
+    --------
+    >>> import shapeline
+    >>> from shapeline.games import ModelGame
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> game = ModelGame(GaussianNB().fit(X, y), X[:1], background=X[::10], target="each")
+    >>> found = shapeline.shapley_values(game)
+    >>> found.scores.shape, found.feature_names[3]
+    ((3, 4), 'petal width (cm)')
+    """
+
+    def __init__(self, model: object, x: object, **wanted: object):
+        if wrong := sorted(set(wanted) - set(CallOptions.__dataclass_fields__)):
+            raise ShapelineError(
+                f"ModelGame: '{wrong[0]}' is not an argument; give {', '.join(CallOptions.__dataclass_fields__)}"
+            )
+        case = case_of(model, x, CallOptions(**wanted))
+        if len(set(case.positions.tolist())) != 1:
+            raise ShapelineError(f"ModelGame: x has {len(case.given.inputs)} inputs; give one, as x[:1]")
+        [(features, _)] = case.buckets
+        self.game = case.game.having(features=features)
+        self.inputs, self.targets, self.n_players = case.inputs, case.targets, features.d
+        names = case.given.shown[0] if case.given.spoken else names_of(features)
+        self.player_names = _numbered(list(map(str, names)))
+        several = len(case.targets) > 1
+        self.output_names = [case.classes[target] for target in case.targets] if several and case.classes else None
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Return the values (K,), or (K, n_classes), of coalitions (K, n_players)."""
+        values = self.game.values(self.inputs, np.asarray(masks, bool), self.targets)
+        return values.T if len(values) > 1 else values[0]
+
+
+def _numbered(names: list[str]) -> list[str]:
+    """Return names that are all different: a word that stands twice is numbered."""
+    seen: Counter[str] = Counter()
+    numbered = []
+    for name in names:
+        seen[name] += 1
+        numbered.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return numbered

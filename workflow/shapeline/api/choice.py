@@ -3,7 +3,7 @@
 import numpy as np
 from pydantic import ValidationError
 
-from shapeline.config.limits import MAX_BUDGET
+from shapeline.config.mistakes import MAX_BUDGET
 from shapeline.designs.design import MAX_D, whole
 from shapeline.errors import ShapelineError, nearest
 from shapeline.methods.parameters import StoppingRule
@@ -28,8 +28,7 @@ def check_spending(where: str, budget: float | dict | None, evaluations: object)
 def settle_spending(
     where: str, method: str, parameters: dict, budget: float | dict | None, evaluations: int | None
 ) -> tuple[dict, float | dict, int | None]:
-    """Return the settings of a method, its budget and its evaluations; a method with a parameter of that name takes
-    these there."""
+    """Return the settings of a method, its budget and its evaluations; a method may take these as a parameter."""
     spend = check_spending(where, budget, evaluations)
     if evaluations is not None and method in METHODS and "evaluations" in METHODS[method].parameters.model_fields:
         parameters, evaluations = parameters | {"evaluations": evaluations}, None

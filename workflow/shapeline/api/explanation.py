@@ -307,8 +307,7 @@ class Explanation(Record):
     # ---------------------------------------------------------------------------------------------------- conversion
 
     def to_shap(self) -> "shap.Explanation":
-        """Return a shap.Explanation, for the plots of shap. Raises ShapelineError without shap, and where instances
-        have different features."""
+        """Return a shap.Explanation, for the plots of shap. ShapelineError without shap or with differing features."""
         try:
             import shap
         except ImportError as error:

@@ -1,9 +1,13 @@
-"""Text of an Explanation: one screen."""
+"""Text on the screen: an Explanation, and a progress bar for calls that take long."""
 
+import contextlib
+import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
+from tqdm import tqdm
 
 from shapeline.methods.registry import METHODS
 
@@ -19,6 +23,7 @@ VALUES = {
     "prediction": "the model's prediction",
     GAME: "value of the coalition",
 }
+AFTER = 2.0  # seconds; shorter calls show none
 
 
 def format_explanation(explanation) -> str:
@@ -180,3 +185,31 @@ def _short(explanation, place: int) -> str:
 
 def _more(count: int, noun: str) -> list[str]:
     return [f"  and {count:,} more {noun}{'' if count == 1 else 's'}"] if count > 0 else []
+
+
+@contextlib.contextmanager
+def bar(label: str, count: int) -> Iterator[Callable[[int], Callable[[int, int], None] | None]]:
+    """A bar over so many explanations; for each group of them, by its size, the progress that an attribution tells."""
+    if not is_watched():
+        yield lambda size: None
+        return
+    done = 0
+
+    def tell(size: int) -> Callable[[int, int], None]:
+        nonlocal done
+        before, done = done, done + size
+
+        def report(explained: int, evaluations: int) -> None:
+            shown.set_postfix_str(f"{evaluations:,} evaluations", refresh=False)
+            shown.update(before + explained - shown.n)
+
+        return report
+
+    with tqdm(total=count, desc=label, unit="", delay=AFTER, leave=False) as shown:
+        yield tell
+
+
+def is_watched() -> bool:
+    """Return whether messages go to a terminal or to a notebook's cell."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return sys.stderr.isatty() or type(shell).__name__ == "ZMQInteractiveShell"

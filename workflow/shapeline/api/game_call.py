@@ -18,8 +18,7 @@ from shapeline.api.choice import (
     stopping_rule,
 )
 from shapeline.api.explanation import Explanation, Metadata
-from shapeline.api.formatting import GAME, ONE
-from shapeline.api.progress import AFTER, is_watched
+from shapeline.api.formatting import AFTER, GAME, ONE, is_watched
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute

@@ -11,12 +11,12 @@ from shapeline.api.choice import AUTO, automatic, check_spending, checked_settin
 from shapeline.api.prompt_explanation import PromptExplanation
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.design import whole
-from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.generation import estimates, game
 from shapeline.generation.encoding import Encoder
 from shapeline.generation.game import PromptGame, Removal
 from shapeline.generation.prompts import REMOVALS, WHERE, Prompt, as_list, build_prompt
+from shapeline.methods.settings import MethodSettings, parse
 
 PLACEHOLDER = "..."
 EVALUATIONS = 32
@@ -212,12 +212,11 @@ def _explain(
         raise ShapelineError(f"{WHERE}: the prompt has no parts by features={call.features!r}; give a context.")
     rule = stopping_rule(call.budget)
     spent = call.evaluations if call.budget is None or rule else evaluations_of(call.budget, built.d)
-    settings = method_settings(call.method, call.parameters, spent, built.d, call.budget if rule else None)
-    spent = StoppingCriterion(**rule) if rule else spent
+    method = parse_method(call.method, call.parameters, spent, built.d, rule)
     made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
     played, answer = made(call, built, target, contrast)
     value = "function" if callable(call.value) else call.value
-    estimate = estimates.estimate(played, settings, spent, value, call.seed)
+    estimate = estimates.estimate(played, method, spent, value, call.seed)
     return PromptExplanation(
         parts=built.parts,
         answer=answer,
@@ -233,16 +232,14 @@ def _explain(
     )
 
 
-def method_settings(
-    name: str, parameters: Mapping[str, object], evaluations: int, d: int, budget: dict | None = None
-) -> dict:
-    """Return the settings of a method by name or alias on d parts, with its parameters. Raises ShapelineError.
-
-    budget: a stopping rule in place of the evaluations.
-    """
+def parse_method(
+    name: str, parameters: Mapping[str, object], evaluations: int, d: int, rule: dict | None = None
+) -> MethodSettings:
+    """Return a method by name or alias on d parts, with its parameters; rule: of stopping, for the evaluations."""
     name = estimates.ALIASES.get(name, name)
-    name = automatic(d, evaluations, 0 if budget else evaluations) if name == AUTO else name
-    return checked_settings(name, dict(parameters), budget or evaluations / d, WHERE)
+    name = automatic(d, evaluations, 0 if rule else evaluations) if name == AUTO else name
+    budget = rule or evaluations / d
+    return parse(checked_settings(name, dict(parameters), budget, WHERE), [budget])
 
 
 def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:

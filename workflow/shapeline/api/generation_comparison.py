@@ -10,11 +10,12 @@ import pandas as pd
 
 from shapeline.api import comparison, drawing
 from shapeline.api.comparison import CONTROL, SHOWN, Comparison
-from shapeline.api.generation import explain_generation, method_settings
+from shapeline.api.generation import explain_generation, parse_method
 from shapeline.api.prompt_explanation import PromptExplanation
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, reported_extras
 from shapeline.generation import estimates, measures
+from shapeline.methods.settings import MethodSettings, parse
 from shapeline.metrics.error import correlation, mean_ranks
 from shapeline.seeds import seed_of
 from shapeline.statistics.paired import pivot_by_method
@@ -115,7 +116,9 @@ def compare_generation(
     support = _checked(support, first)
     found, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
     least = min(exact_parts, measures.MOST_EXACT)
-    exact = [_estimate(one, {"method": "shapley"}, 2 ** len(one), 0) if len(one) <= least else None for one in first]
+    exact = [
+        _estimate(one, parse({"method": "shapley"}), 2 ** len(one), 0) if len(one) <= least else None for one in first
+    ]
     measured = _measure_prompts(found, exact, support, repeats, seed)
     few = sum(one is None for one in exact)
     if few:
@@ -157,7 +160,7 @@ def _explain_prompts(
             found[entry] = [
                 _estimate(
                     one,
-                    method_settings(name, parameters, evaluations, len(one)),
+                    parse_method(name, parameters, evaluations, len(one)),
                     evaluations,
                     seed_of(seed, entry, repeat, place),
                 )
@@ -171,9 +174,9 @@ def _explain_prompts(
     return found, notes
 
 
-def _estimate(one: PromptExplanation, settings: dict, evaluations: int, seed: int) -> PromptExplanation:
+def _estimate(one: PromptExplanation, method: MethodSettings, evaluations: int, seed: int) -> PromptExplanation:
     """The same prompt explained by another method, on the same game."""
-    return replace(one, **vars(estimates.estimate(one.game, settings, evaluations, one.value, seed)))
+    return replace(one, **vars(estimates.estimate(one.game, method, evaluations, one.value, seed)))
 
 
 def _measure_prompts(found: Found, exact: list, support: list, repeats: int, seed: int) -> pd.DataFrame:

@@ -10,15 +10,13 @@ import numpy as np
 import pandas as pd
 
 from shapeline import seeds
-from shapeline.api.layout import Layout, layout_of
-from shapeline.api.pieces import Cutter, pieces
-from shapeline.api.texts import encode_words, is_row, list_texts
+from shapeline.api.texts import Cutter, encode_words, is_row, list_texts, pieces
 from shapeline.datasets import table
 from shapeline.datasets.table import Table, report_lost_digits
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
 from shapeline.models import adapters
-from shapeline.models.axes import arranged
+from shapeline.models.axes import Layout, arranged, layout_of
 from shapeline.models.classifier import Classifier
 from shapeline.models.estimators import columns_of, fitted_columns
 
@@ -250,8 +248,7 @@ def _framed(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | Non
 def _table(
     model: object, inputs: pd.DataFrame, background: Any, reference: Any, dtype: np.dtype | None = None
 ) -> Inputs:
-    """A data frame, or an array of objects or texts of that dtype; a model that was fitted on names is given its own
-    columns, and no others."""
+    """A data frame, or an array of that dtype; a model that was fitted on names is given its own columns alone."""
     inputs = _columns("inputs", inputs, fitted_columns(model, inputs.columns))
     is_network = adapters.framework_of(model) is not None
     names = list(map(str, inputs.columns))

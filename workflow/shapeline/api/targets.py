@@ -28,8 +28,7 @@ class Classes:
     labels: tuple[str, ...] = ()
 
     def number(self, value: object, what: str, count: int) -> int:
-        """Return the number of a class by label, name, or number; what: the argument; count: of classes. Raises
-        ShapelineError."""
+        """Return the number of a class by label, name, or number; what: the argument; count: of classes."""
         if pd.api.types.is_scalar(value) and pd.isna(value):
             raise ShapelineError(f"explain: {what} has a missing class ({value}); give the class of each input")
         known = class_name(value)

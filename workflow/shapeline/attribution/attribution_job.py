@@ -24,8 +24,7 @@ from shapeline.seeds import seed_of
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the models, or None; a training seed, how many last layers are randomised, the instances explained (None:
-    all)."""
+    """One of the models, or None; a training seed, how many last layers are randomised, and instances (None: all)."""
 
     weights: str | None = None
     training_seed: int = 0

@@ -10,19 +10,19 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
+from shapeline.attribution.settings import GameSettings
 from shapeline.datasets import compatibility, document_files, loading
 from shapeline.datasets.loading import Dataset
 from shapeline.datasets.sources import TRAIN
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
+from shapeline.games.calibration import settle_reference
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.games.settings import GameSettings
-from shapeline.games.whole_numbers import settle_reference
-from shapeline.models import graph_file, storage
+from shapeline.models import storage
 from shapeline.models.classifier import Classifier
 
 
@@ -56,9 +56,8 @@ class ExplanationContext:
         return dataclasses.replace(self, features=own, feature_settings=settings)
 
     def change_model(self, weights: str, by_graph: bool = False, trained_on: str | None = None) -> "ExplanationContext":
-        """Return the same with the model of a file of weights, by_graph by the graph beside it; trained_on: card of its
-        data."""
-        model = (graph_file.read(weights) if by_graph else None) or storage.load(weights, self.device)
+        """Return the same with the model of a file of weights, by_graph by its graph; trained_on: card of its data."""
+        model = (storage.read_graph(weights) if by_graph else None) or storage.load(weights, self.device)
         if trained_on:
             compatibility.check(
                 model.sizes, json.loads(Path(trained_on).read_text(encoding="utf-8")), self.dataset.card
@@ -153,7 +152,7 @@ def calibrate(context: ExplanationContext, weights: str | None = None) -> Execut
         or backend.name == "windows"
     ):
         return backend
-    graph = graph_file.read(weights)
+    graph = storage.read_graph(weights)
     return calibration.or_graph(backend, context.model, graph, *given) if graph else backend
 
 

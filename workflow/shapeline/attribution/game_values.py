@@ -23,8 +23,7 @@ FILE = pa.schema([("game", pa.int32()), (ADDRESS, pa.string()), *SCHEMA])  # a c
 
 
 class ValueRows:
-    """The values of one game in a table of the row store, in place of a `ValueFile`; given: rows that are known
-    already."""
+    """The values of one game in a table of the row store, in place of a `ValueFile`; given: known rows."""
 
     def __init__(self, table: Table, given: pd.DataFrame):
         self.table, self.given = table, given
@@ -74,8 +73,7 @@ CACHE_SCHEMA = pa.schema([("coalition", pa.string()), ("value", pa.list_(pa.floa
 
 
 class ValueFile:
-    """A Parquet file of coalitions and values, replaced after each call unless writing takes over a tenth of the
-    time."""
+    """A Parquet file of coalitions and values, replaced after a call, at most a tenth of the time."""
 
     def __init__(self, path: Path, n_players: int, identity: str | None):
         self.path, self.n_players, self.identity = path, n_players, identity

@@ -47,8 +47,7 @@ class StoredRows:
         return ~np.isin(self.addresses, stored[ADDRESS].unique())
 
     def keep(self, rows: pd.DataFrame, positions: np.ndarray, repeat: int) -> None:
-        """Keep rows of the instances at these positions, one after another for each budget; none of an instance that
-        failed."""
+        """Keep rows of the instances at these positions, one per budget; none of a failed instance."""
         addresses = np.resize(self.addresses[positions, repeat], len(rows))
         failed = addresses[(rows["status"] != "ok").to_numpy()]
         kept = rows.assign(**{ADDRESS: addresses})[~np.isin(addresses, failed)]
@@ -122,8 +121,7 @@ def _options(context: ExplanationContext, settings: AttributionSettings, options
 
 @dataclass
 class _Part:
-    """Instances (positions in the shard) that share features, in one repeat; shown: the experiment's where these are
-    others."""
+    """Instances (positions in the shard) that share features, in one repeat; shown: the experiment's features."""
 
     game: Game
     method: MethodSettings

@@ -18,9 +18,7 @@ from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.orders import best_orders
 from shapeline.errors import MethodFailure, ShapelineError, about, first_line, locate_input, unsupported
 from shapeline.games import features as feature_kinds
-from shapeline.games.game import Game
-from shapeline.games.input_checks import check_full
-from shapeline.games.output_values import PREDICTION
+from shapeline.games.game import PREDICTION, Game, check_full
 from shapeline.games.references import Reference
 from shapeline.memory import ran_out
 from shapeline.methods import dispatch, registry
@@ -113,8 +111,7 @@ class Options:
 
 @dataclass(frozen=True)
 class _Run:
-    """A method on its instances (n,); spent: seconds of all budgets; reused: seconds that stored values took when
-    evaluated."""
+    """A method on its instances (n,); spent: seconds of all budgets; reused: seconds that stored values took."""
 
     game: Game
     method: MethodSettings
@@ -134,8 +131,7 @@ class _Run:
 def attribute(
     game: Game, inputs: np.ndarray, targets: np.ndarray, method: MethodSettings, options: Options | None = None
 ) -> list[Explanation]:
-    """Return an Explanation of inputs (n, *input shape) and targets (n,) for each budget of the method. Raises
-    ShapelineError for NaN outputs."""
+    """Return an Explanation of inputs (n, *input shape) and targets (n,) for each budget of the method."""
     began, options = now(), options or Options()
     results = [blank(len(inputs), game.features, targets) for _ in method.budgets]
     everyone = range(len(inputs))

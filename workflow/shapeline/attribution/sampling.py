@@ -175,8 +175,7 @@ def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarr
 
 
 def _add_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """Return the masks with both ends, which every score file states and is not charged for, and the positions of
-    these."""
+    """Return the masks with both ends, which are not charged for, and the positions of these."""
     sizes = masks.sum(1)
     positions, missing = [], []
     for size, end in ((masks.shape[1], True), (0, False)):

@@ -40,8 +40,7 @@ class Evaluation:
 
 
 class Values:
-    """Values v(S) of a game, (K, outputs) of coalitions (K, n); none is evaluated twice, and none that is in the
-    cache."""
+    """Values v(S) of a game, (K, outputs) of coalitions (K, n); none is evaluated twice, none of the cache."""
 
     def __init__(
         self,
@@ -72,8 +71,7 @@ class Values:
         return len(self.used.intersection(self._before))
 
     def of(self, masks: np.ndarray) -> np.ndarray:
-        """Return the values (K, outputs) of coalitions (K, n). Raises ShapelineError that names the coalition that
-        fails."""
+        """Return the values (K, outputs) of coalitions (K, n). An error names the coalition that fails."""
         keys = pd.Index(keys_of(masks), dtype=object)
         wanted = keys.unique()
         self.used = self.used.union(wanted, sort=False)

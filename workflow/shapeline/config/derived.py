@@ -12,8 +12,7 @@ from shapeline.datasets import checks, registry
 from shapeline.datasets.registry import SOURCES, Source
 from shapeline.games.features import shape_of
 from shapeline.methods.parameters import CShapleyRegression
-from shapeline.models import pretrained_kinds
-from shapeline.models.registry import ARCHITECTURES
+from shapeline.models.registry import ARCHITECTURES, FRAMEWORKS, suffix_of
 
 
 def canonical(value: Any) -> Any:
@@ -28,10 +27,9 @@ def canonical(value: Any) -> Any:
 
 
 def framework_of(model: Model) -> str:
-    """Return the framework of a model: its own, that of its architecture or of its file, and torch of a function that
-    builds one."""
-    if suffix := pretrained_kinds.suffix_of(model.source):
-        return pretrained_kinds.FRAMEWORKS[suffix]
+    """Return the framework of a model: its own, that of its architecture or file, else torch."""
+    if suffix := suffix_of(model.source):
+        return FRAMEWORKS[suffix]
     if model.framework or model.architecture is None:
         return model.framework or "torch"
     return ARCHITECTURES[model.architecture].framework
@@ -87,8 +85,7 @@ def features_of(experiment: Experiment, entry: Any) -> Any:
 
 
 def feature_shape(config: Config, experiment: Experiment, entry: Any = None) -> tuple[int, ...] | None:
-    """The shape of the features of the experiment, or of one of its entries; None where only an instance or the user's
-    own dataset function can tell."""
+    """The shape of the features of the experiment, or of one of its entries; None where only the data tell."""
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
     source = source_of(dataset)
@@ -99,8 +96,7 @@ def feature_shape(config: Config, experiment: Experiment, entry: Any = None) -> 
 
 
 def budget_of(config: Config, name: str, label: str) -> float:
-    """The budget of a sampled label as a multiple of d, at most: its own, that of the method it is the rival of, or the
-    experiment's."""
+    """The budget of a sampled label as a multiple of d, at most: its own, its rival's, or the experiment's."""
     experiment = config.experiments[name]
     entry = experiment.methods[label]
     if entry.match_budget_of is None:

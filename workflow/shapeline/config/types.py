@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, create_model
 
-from shapeline.datasets.limits import MOST_PIXELS
+from shapeline.datasets.archive import MOST_PIXELS
 from shapeline.datasets.registry import SOURCES
 from shapeline.datasets.sources import FOLDER, USER_FILE
 from shapeline.methods.parameters import CustomMethod, Patch, Positive, Superpixel

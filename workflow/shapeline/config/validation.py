@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from shapeline.config.checks.experiment import problems
 from shapeline.config.checks.models import find_missing_frameworks
 from shapeline.config.derived import SCALES, SMOKE, settle_prompts
-from shapeline.config.limits import find_extremes
-from shapeline.config.mistakes import SECTIONS, explain_failure, get_value, name_errors
+from shapeline.config.mistakes import SECTIONS, explain_failure, find_extremes, get_value, name_errors
 from shapeline.config.types import Config
 from shapeline.errors import ShapelineError
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from shapeline.datasets import archive, images, regions
-from shapeline.datasets.limits import USUAL, Limits
+from shapeline.datasets.archive import USUAL, Limits
 from shapeline.errors import ShapelineError
 
 log = logging.getLogger(__name__)
@@ -22,8 +22,7 @@ FARTHEST = 2**31  # pixels: what no image has, and what integers of 64 bits hold
 
 @dataclass(frozen=True)
 class Annotation:
-    """What is known of an image: `where` for messages, boxes (category, top, left, bottom, right), part, sides where
-    stated."""
+    """What is known of an image: `where` for messages, boxes (category, top, left, bottom, right), part, sides."""
 
     where: str
     boxes: list[tuple[int, int, int, int, int]]

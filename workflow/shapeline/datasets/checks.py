@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shapeline.datasets import csv_file, folders, images, limits, text
+from shapeline.datasets import archive, csv_file, folders, images, text
 from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, columns_of, source_named
 from shapeline.datasets.sources import is_own
 from shapeline.errors import ShapelineError, nearest
@@ -35,7 +35,7 @@ def check(source: str, settings: dict) -> None:
         if settings.get("tokenizer") and settings.get(key) is not None:
             raise ShapelineError(f"dataset key '{key}': the tokenizer has its own words and tokens; remove the key.")
     images.check(settings)
-    limits.of(settings.get("limits"))
+    archive.of(settings.get("limits"))
     _refuse_picture_settings(source, settings)
     if is_own(source):
         text.settings_of(settings)
@@ -140,8 +140,7 @@ def text_settings(entry: Source | None, settings: dict) -> text.Settings:
 
 
 def unit_of(settings: dict) -> str | None:
-    """Return the unit of an entry's tokens, "word" or "character"; None where it is no text or a user's source says
-    nothing."""
+    """Return the unit of an entry's tokens, "word" or "character"; None where that is unknown."""
     if settings.get("tokenizer"):
         return "word"
     entry = SOURCES.get(settings["source"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from shapeline.datasets import archive
-from shapeline.datasets.limits import Limits, of
+from shapeline.datasets.archive import Limits, of
 from shapeline.datasets.sources import TEST, TRAIN, describe_subset
 from shapeline.errors import ShapelineError
 

@@ -62,8 +62,7 @@ def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
 
 
 def check(sizes: Mapping, trained: Mapping, explained: Mapping) -> None:
-    """Raise ShapelineError where the cards of the training and the explained data do not fit, as classes by name and
-    order."""
+    """Raise ShapelineError where the cards of the training and the explained data do not fit."""
     any_size = not set(sizes) & set(FIXED_SIZES)
     differs = difference(told_by_card(trained), told_by_card(explained), any_size)
     if differs:

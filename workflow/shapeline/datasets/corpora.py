@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from shapeline.datasets import archive, text
-from shapeline.datasets.limits import of
+from shapeline.datasets.archive import of
 from shapeline.datasets.sources import TEST, TRAIN, describe_subset
 from shapeline.errors import ShapelineError
 
@@ -67,8 +67,7 @@ def _review_place(name: str) -> tuple[int, int, str] | None:
 
 
 def read_polarity(paths: dict[str, Path], limits: dict | None = None) -> dict:
-    """Return sentences of Pang & Lee (2005), negative first, without a split; Windows-1252 where a file is not
-    UTF-8."""
+    """Return sentences of Pang & Lee (2005), negative first, without a split; in UTF-8 or Windows-1252."""
     (path,) = paths.values()
     sentences_of = {}
     with archive.open_files(path, lambda name: name.split("/")[-1] in POLARITY_FILES, of(limits)) as files:

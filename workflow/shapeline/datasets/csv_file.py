@@ -40,8 +40,7 @@ MINUS = "\u2212"  # a sign of typesetting, not of numbers in files
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How a file is written; header: True, False (columns 0, 1, ...), names, or lines above it; trim: spaces are
-    removed."""
+    """How a file is written; header: True, False (columns 0, 1, ...), names, or lines above it; trim: of spaces."""
 
     separator: str = ","
     header: bool | int | tuple[str, ...] = True
@@ -173,8 +172,7 @@ def _short(line: str) -> str:
 
 
 def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
-    """Return the whole file with the columns of `header`; NA in a column of texts is a text, attrs["words"] lists
-    these."""
+    """Return the whole file with the columns of `header`; attrs["words"] lists texts such as NA."""
     names = header(path, form)
     table = _read(path, form, names)
     doubtful = [
@@ -298,8 +296,7 @@ def _holds_texts(cells: "pd.Series") -> bool:
 
 
 def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | None]]:
-    """Return the (decimal, thousands) by which most texts are numbers, the likelier first; none where under half
-    are."""
+    """Return the (decimal, thousands) by which most texts are numbers, the likelier first; none below half."""
     texts = cells.dropna().head(SAMPLED).str.strip()
     own, joined = (form.decimal, form.thousands), "".join(texts[texts.str.contains(r"\d")])
     styles = [(point, group) for group in (None, *THOUSANDS) for point in DECIMALS if point != group]

@@ -11,8 +11,7 @@ from shapeline.errors import ShapelineError
 
 
 def documents(folder: str | os.PathLike, ids: Iterable[int]) -> list[str]:
-    """The original texts of records of a prepared text dataset, in the order of the ids; an unknown id is a
-    ShapelineError."""
+    """The original texts of records of a prepared text dataset, in the order of the ids, which must be known."""
     return _document_column(Path(folder), ids, "text")
 
 

@@ -96,8 +96,7 @@ def most_tokens(made: Any) -> int | None:
 
 
 def words_of(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:
-    """Return the word of each token (None of a special one) and the words; they end at white space, not at
-    apostrophes."""
+    """Return the word of each token (None of a special one) and the words; they end at white space."""
     joined = [match.span() for match in CONTRACTION.finditer(text)]
     owners: list[int | None] = []
     spans: list[list[int]] = []

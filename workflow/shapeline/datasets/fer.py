@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from shapeline.datasets import archive, columns, images
-from shapeline.datasets.limits import Limits, of
+from shapeline.datasets.archive import Limits, of
 from shapeline.datasets.sources import PARTS
 from shapeline.errors import ShapelineError
 

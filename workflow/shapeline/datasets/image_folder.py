@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from shapeline.datasets import archive, images
-from shapeline.datasets.limits import Limits, of
+from shapeline.datasets.archive import Limits, of
 from shapeline.datasets.sources import PARTS, TEST, TRAIN
 from shapeline.errors import ShapelineError
 
@@ -72,8 +72,7 @@ def read(
 def _decoded(
     path: Path, decode: Callable[[str, bytes], np.ndarray], on_decode_error: str, limits: Limits
 ) -> tuple[dict[PurePosixPath, np.ndarray], set[tuple[str, ...]], set[PurePosixPath], list[str]]:
-    """The images below a folder or in an archive, all folders, the files that are no images, and the names of
-    those that cannot be decoded."""
+    """The images below a folder or in an archive, all folders, other files, and the names of corrupt ones."""
     kept: dict[PurePosixPath, np.ndarray] = {}
     folders: set[tuple[str, ...]] = set()
     others, unreadable = set(), []

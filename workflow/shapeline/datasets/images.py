@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from shapeline.datasets.limits import USUAL, Limits
+from shapeline.datasets.archive import USUAL, Limits
 from shapeline.errors import ShapelineError, nearest
 
 SUFFIXES = (".jpg", ".jpeg", ".png")

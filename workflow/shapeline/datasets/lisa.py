@@ -7,7 +7,7 @@ import numpy as np
 
 from shapeline.datasets import annotated, archive, columns
 from shapeline.datasets.annotated import Annotation
-from shapeline.datasets.limits import of
+from shapeline.datasets.archive import of
 from shapeline.datasets.sources import PARTS, TEST, TRAIN
 from shapeline.errors import ShapelineError, nearest
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from shapeline.datasets import annotated, archive, regions
 from shapeline.datasets.annotated import Annotation
-from shapeline.datasets.limits import of
+from shapeline.datasets.archive import of
 from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import seed_of

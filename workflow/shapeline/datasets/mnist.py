@@ -78,8 +78,7 @@ def read_idx(path: Path, magic: int) -> np.ndarray:
 
 
 def read_small(paths: dict[str, Path]) -> dict:
-    """Return 400 images (n, 1, 28, 28) uint8, labels 0 (a three) and 1 (an eight), and parts; ShapelineError if
-    changed."""
+    """Return 400 images (n, 1, 28, 28) uint8, labels 0 (a three) and 1 (an eight), and parts, by a checksum."""
     from PIL import Image
 
     if not SHEET.exists() or file_digest(SHEET, "sha256") != SHEET_SHA256:

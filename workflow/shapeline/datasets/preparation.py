@@ -147,8 +147,7 @@ def _described(
 
 
 def _documents_digest(documents: dict) -> str:
-    """Of the documents and their ground-truth words: the card is an input of the jobs that read them, whose file has no
-    rule of its own."""
+    """Return a digest of the documents and ground-truth words: jobs that read them have the card as their input."""
     hashed = hashlib.sha256()
     for document in documents["text"]:
         hashed.update(document.encode() + b"\0")

@@ -18,8 +18,7 @@ DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def truth(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) -> np.ndarray:
-    """Return the pixels of a class's objects in records (n, height, width) bool; ShapelineError where they are
-    unknown."""
+    """Return the pixels of a class's objects in records (n, height, width) bool; ShapelineError if unknown."""
     stored, rows, wanted = _read_truth(folder, ids, labels)
     height, width = stored["shape"].tolist()
     shown = np.zeros((len(rows), height, width), bool)

@@ -85,8 +85,7 @@ FILLING = {
 
 
 def read(paths: dict[str, Path]) -> dict:
-    """Return 3,000 different reviews of 4 to 30 words, negative and positive in turn, with ground-truth words; no
-    split."""
+    """Return 3,000 different reviews of 4 to 30 words, negative and positive in turn, with ground-truth words."""
     generator = np.random.default_rng(seed_of("reviews"))
     texts: dict[str, list[bool]] = {}
     while len(texts) < N:

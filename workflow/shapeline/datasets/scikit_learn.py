@@ -6,8 +6,7 @@ import numpy as np
 
 
 def read_breast_cancer(paths: dict[str, Path]) -> dict:
-    """Breast Cancer Wisconsin, Diagnostic (Wolberg et al. 1995): 569 rows (n, 30) in the columns' own units, labels 0
-    malignant, 1 benign."""
+    """Breast Cancer Wisconsin, Diagnostic (Wolberg et al. 1995): 569 rows (n, 30), labels 0 malignant, 1 benign."""
     from sklearn.datasets import load_breast_cancer
 
     bunch = load_breast_cancer()

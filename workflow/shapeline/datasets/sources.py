@@ -43,8 +43,7 @@ def is_address(mirror: str) -> bool:
 
 
 def expand(path: str | os.PathLike) -> Path:
-    """Return a path with ~ and variables filled in unless it is there as written; ShapelineError for an unset
-    variable."""
+    """Return a path with ~ and variables filled in unless it is there as written."""
     if os.path.exists(path):
         return Path(path)
     text = os.path.expanduser(os.path.expandvars(os.fspath(path)))

@@ -21,8 +21,7 @@ EXACT = 1 << 53  # whole numbers beyond it are not all double-precision numbers
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """How a column's cells are kept; values: what places stand for, last what is missing; cast: Python's own
-    numbers."""
+    """How a column's cells are kept; values: what places stand for, last the missing; cast: to Python's numbers."""
 
     dtype: Any
     values: Any = None
@@ -233,8 +232,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def report_lost_digits(where: str, rows: np.ndarray, names: Sequence[str] = ()) -> None:
-    """Warn where rows (n, columns) differ as float32: whole numbers that change, others by a ten-thousandth of their
-    range."""
+    """Warn where rows (n, columns) differ as float32: whole numbers, others by 1e-4 of their range."""
     rows = np.asarray(rows)
     if rows.dtype.kind not in "iuf" or rows.dtype.itemsize < 4 or rows.dtype == np.float32 or not rows.size:
         return

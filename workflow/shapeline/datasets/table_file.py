@@ -71,8 +71,7 @@ def read(
 
 
 def columns_of(settings: dict) -> tuple[str, ...] | None:
-    """Return an entry's feature columns from the header alone; None without a file, ShapelineError for one not in
-    it."""
+    """Return an entry's feature columns from the header alone; None without a file; each must be in it."""
     from shapeline.datasets.sources import expand
 
     path, form = expand(settings["path"]), csv_file.form_of(settings)

@@ -41,8 +41,7 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Documents as integers: whole words (numbers into `entries`) or cut characters; sizes: before the cut; empty: no
-    feature."""
+    """Documents as integers: whole words (numbers into `entries`) or cut characters; sizes: before the cut."""
 
     settings: Settings
     documents: list[np.ndarray]
@@ -102,8 +101,7 @@ def tokenize(texts: list[str], settings: Settings) -> Tokens:
 
 
 def encode(tokens: Tokens, rows: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return chosen documents as ids (n, length), right-padded with 0, and the vocabulary of `training` ones by
-    frequency."""
+    """Return chosen documents as ids (n, length), right-padded with 0, and the vocabulary of `training` ones."""
     settings, documents = tokens.settings, [tokens.documents[row] for row in rows]
     if settings.unit == "character":
         table, vocabulary = np.arange(len(CHARACTERS)), list(CHARACTERS)
@@ -157,8 +155,7 @@ def _character_ids(text: str) -> np.ndarray:
 
 
 def repaired(text: str) -> tuple[str, bool]:
-    """The text with U+FFFD for each byte that was not decodable (a surrogate, as "surrogateescape" leaves it), and
-    whether there was one."""
+    """Return the text with U+FFFD for each surrogate that "surrogateescape" left, and whether there was one."""
     try:
         text.encode()
     except UnicodeEncodeError:

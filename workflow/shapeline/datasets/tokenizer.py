@@ -99,8 +99,7 @@ def list_tokens(vocabulary: int | np.integer | Mapping[str, int] | list[str]) ->
 
 
 def tokenize(texts: list[str], tokenizer: Tokenizer, length: int) -> Documents:
-    """Return documents by the tokenizer; a long one keeps its first and special tokens. Raises ShapelineError naming
-    it."""
+    """Return documents by the tokenizer; a long one keeps its first and special tokens."""
     made = [_encoded(text, tokenizer) for text in texts]
     cut = [_cut(*each, length) for each in made]
     return Documents(

@@ -15,8 +15,8 @@ __getattr__, __dir__ = names_from(
         "sampled": "kernel_shap kernel_shap_minimum sample_shapley sample_shapley_minimum",
         "interactions": "shapley_interactions sample_interactions sample_interactions_minimum",
         "gaussian_interactions": "gp_interactions gp_interactions_minimum",
+        "lasso": "context_cite context_cite_minimum",
         "surrogate": "lime lime_minimum lime_weights symmetric_least_squares",
-        "ablations": "context_cite context_cite_minimum",
         "strata": "leverage_shap leverage_shap_minimum unbiased_kernel_shap unbiased_kernel_shap_minimum "
         "stratified_svarm stratified_svarm_minimum",
         "semivalues": "owen_sampling owen_sampling_minimum beta_shapley weighted_banzhaf semivalue_minimum",

@@ -10,8 +10,7 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 def request(kind: str, words: list[str]) -> int | None:
-    """Run a program on the server with this process's folder, environment and files; return its status, None without a
-    server."""
+    """Run a program on the server with this process's folder, environment and files; return its status or None."""
     folder = os.environ.get(SOCKETS)
     if not folder or os.environ.get("OMP_NUM_THREADS", "1") != "1":  # the server's libraries use one thread
         return None

@@ -95,8 +95,7 @@ def command(kind: str = BASE) -> list[str]:
 
 
 def move(kind: str) -> None:
-    """Have the server's process of `kind` run this job and end with it; return if there is none, or it is this
-    process."""
+    """Have the server's process of `kind` run this job and end with it; return if there is no other."""
     if not os.environ.get(SOCKETS) or not LIBRARIES.get(kind) or LIBRARIES[kind][0] in sys.modules:
         return
     from shapeline.fork_server.client import request
@@ -171,7 +170,7 @@ def _import(kind: str, root: str) -> None:
     import gc
     import importlib
 
-    before = ("triton",) if kind == "tensorflow" else ()  # models/frameworks.py has the reason
+    before = ("triton",) if kind == "tensorflow" else ()  # models/classifier.py has the reason
     for name in (*before, *LIBRARIES[kind]):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -9,6 +9,6 @@ __getattr__, __dir__ = names_from(
         "ensembles": "EnsembleSelection",
         "removal": "GlobalImportance UncertaintyExplanation",
         "stored": "StoredGame",
-        "shapeline.api.model_game": "ModelGame",
+        "shapeline.api.case": "ModelGame",
     },
 )

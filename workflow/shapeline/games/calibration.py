@@ -1,4 +1,4 @@
-"""The fastest verified backend and batch of a model on its device."""
+"""How a model is run: its fastest verified backend and batch, and a baseline that fits columns of whole numbers."""
 
 import dataclasses
 import logging
@@ -18,8 +18,7 @@ from shapeline.games.execution import (
     masked_rows,
 )
 from shapeline.games.features import Features, build
-from shapeline.games.game import Game
-from shapeline.games.input_checks import as_array, shared_reference
+from shapeline.games.game import Game, as_array, shared_reference
 from shapeline.games.references import Reference
 from shapeline.games.windows import WIDEST
 from shapeline.models.classifier import Classifier
@@ -27,6 +26,8 @@ from shapeline.models.classifier import Classifier
 log = logging.getLogger(__name__)
 ROWS_OF_PATCHES = 1024  # of a call, of which those with as many patches go through the model together
 WINDOWED = ("window_size", "windows", "from_pooled")  # what a module of tokens with a local receptive field declares
+PROBED = 16  # rows that a model is evaluated on as whole and as real numbers
+ALIKE = 1e-9  # of the largest answer
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
@@ -131,3 +132,34 @@ def _try_windows(game: Game, document: np.ndarray) -> ExecutionBackend:
         log.info("backend windows left out: differs by %.1e, %.0f rows/s", differs, rates["windows"])
         return backend
     return ExecutionBackend("windows", backend.batch, rates["windows"], differs)
+
+
+def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -> tuple[Classifier, Reference]:
+    """Return the model and a reference that fits its columns of whole numbers: a mean, or one rounded where they are
+    codes."""
+    table = getattr(model.module, "table", None)
+    if model.framework != "function" or table is None or table.names is None or reference.rows is None:
+        return model, reference
+    whole = [place for place, column in enumerate(table.columns) if column.is_whole]
+    cells = reference.rows[:, whole]
+    if not (np.abs(cells - np.rint(cells)) > 0).any():
+        return model, reference
+    real = dataclasses.replace(model, module=dataclasses.replace(model.module, table=table.convert_to_reals()))
+    if answers_alike((model, inputs), (real, inputs)):
+        return real, reference
+    log.info("reference: columns of whole numbers are rounded, which model '%s' takes alone", model.architecture)
+    rows = reference.rows.copy()
+    rows[:, whole] = np.rint(cells)
+    return model, dataclasses.replace(reference, rows=rows)
+
+
+def answers_alike(*pairs: tuple[Classifier, np.ndarray]) -> bool:
+    """Return whether two models with inputs give the same answers; not of one that takes no such numbers."""
+    try:
+        own, other = (
+            np.nan_to_num((model.predict if model.task == "regression" else model.log_probs)(inputs[:PROBED]))
+            for model, inputs in pairs
+        )
+    except ShapelineError:
+        return False
+    return np.abs(own - other).max() <= ALIKE * np.abs(own).max()

@@ -74,7 +74,6 @@ BACKENDS = {
     "tensorflow": "shapeline.games.tf_backend",
     "onnx": "shapeline.games.numpy_backend",  # a runtime
 }
-WINDOWS = {"torch": "shapeline.games.torch_windows", "tensorflow": "shapeline.games.tf_windows"}
 
 
 def backend_of(model: Classifier) -> ModuleType:

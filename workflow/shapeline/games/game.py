@@ -7,28 +7,24 @@ one."""
 
 import dataclasses
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shapeline.games.execution import WINDOWS, ExecutionBackend, backend_of
+from shapeline.errors import ShapelineError, nearest
+from shapeline.games.execution import BACKENDS, ExecutionBackend, backend_of
 from shapeline.games.features import Features
-from shapeline.games.input_checks import (
-    as_array,
-    as_cells,
-    check_finite,
-    check_full,
-    check_question,
-    checked_targets,
-    is_apart,
-)
-from shapeline.games.output_values import PREDICTION, score
 from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
 
 SINGLE = 4  # inputs that a function is asked of one by one, to see how far a batch changes its answer
+VALUES = ("log_probability", "probability", "logit", "log_odds", "margin", "expected_log_probability")
+PREDICTION = "prediction"  # the one value of a regression model
+# Of the largest value: by which the full coalition may miss the model's own answer, at the least and at the most.
+FULL_TOLERANCES = (1e-6, 1e-4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +129,7 @@ def _evaluate_windows(
     rows = as_array(reference.of(inputs), inputs.dtype)
     rows = rows[0] if reference.own is None else rows
     evaluations = 0
-    for start, stop, first, last, logits in importlib.import_module(WINDOWS[model.framework]).values(
+    for start, stop, first, last, logits in importlib.import_module(BACKENDS[model.framework]).window_values(
         model, inputs, rows, masks, game.features
     ):
         of_block = targets[start:stop], None if full is None else full[start:stop]
@@ -143,3 +139,147 @@ def _evaluate_windows(
         if progress:
             progress(stop if last == masks.shape[-2] else 0, evaluations)
     return result
+
+
+def score(
+    outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, logits: bool = True
+) -> np.ndarray:
+    """Logits (a, b, M, classes) of a block, or log-probabilities, to values (a, b); `full` (a, classes): probabilities
+    on the input."""
+    from scipy.special import log_softmax, logsumexp  # torch's jobs do without
+
+    index = targets.reshape(-1, 1, 1, 1)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # check_finite names what is not finite
+        outputs = outputs.astype(np.float64)
+        if value in ("logit", PREDICTION):
+            return np.take_along_axis(outputs, index, 3).mean((2, 3))
+        log_probs = log_softmax(outputs, axis=3) if logits else outputs
+        if value in ("log_probability", "probability"):
+            log_probs = np.take_along_axis(log_probs, index, 3)
+        if value == "margin":
+            others = log_probs.copy()
+            np.put_along_axis(others, index, -np.inf, 3)
+            return (np.take_along_axis(log_probs, index, 3)[..., 0] - logsumexp(others, axis=3)).mean(2)
+        average = log_probs[:, :, 0]
+        if log_probs.shape[2] > 1:
+            average = logsumexp(log_probs, axis=2) - math.log(log_probs.shape[2])
+        if value == "log_probability":
+            return average[..., 0]
+        if value == "probability":
+            return np.exp(average[..., 0])
+        if value == "log_odds":
+            of_target = np.take_along_axis(average, index[..., 0], 2)[..., 0]
+            others = average.copy()
+            np.put_along_axis(others, index[..., 0], -np.inf, 2)
+            return of_target - logsumexp(others, axis=2)
+        full = full[:, None]
+        return np.where(full > 0, full * average, 0.0).sum(2)  # 0 log 0 is 0
+
+
+def as_array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
+    """Return the array contiguous and writable, float32, or int32 for tokens, so that `filler` chooses both by bits."""
+    dtype = dtype or (np.int32 if np.issubdtype(np.asarray(array).dtype, np.integer) else np.float32)
+    return np.require(array, dtype, ["C", "W"])
+
+
+def as_cells(model: Classifier, inputs: np.ndarray, reference: Reference) -> np.ndarray:
+    """The inputs as an array of the type that they and the rows of the reference have in common for a function, which
+    is given numbers as they are; as `as_array` for a network."""
+    if model.framework != "function":
+        return as_array(inputs)
+    inputs = np.asarray(inputs)
+    cells = as_array(inputs, np.result_type(inputs, reference.of(inputs[:1])))
+    if inputs.dtype.kind in "iu" and cells.dtype.kind == "f" and not (cells.astype(inputs.dtype) == inputs).all():
+        raise ShapelineError(
+            f"engine: inputs of {inputs.dtype} change beside a reference of {cells.dtype}; give rows of one type"
+        )
+    return cells
+
+
+def shared_reference(reference: Reference, inputs: np.ndarray) -> Reference:
+    """The reference as rows (M, *input_shape): its own, or those of the first input where each input has its own."""
+    return Reference(as_array(reference.of(inputs[:1])[0], inputs.dtype))
+
+
+def given_rows(game, inputs: np.ndarray, masks: np.ndarray, start: int) -> np.ndarray:
+    """Rows (n, K, M, cells) that hang on what is present, of inputs (n, cells) from instance `start` on; masks (K, d),
+    or those of all instances (all, K, d)."""
+    own = masks[None] if masks.ndim == 2 else masks[start : start + len(inputs)]
+    kept = game.features.expand(own.reshape(-1, own.shape[-1])).reshape(*own.shape[:2], -1)
+    return as_array(game.reference.given(inputs, kept), inputs.dtype)
+
+
+def check_question(game, inputs: np.ndarray, masks: np.ndarray) -> None:
+    model, features, value = game.model, game.features, game.value
+    reference = shared_reference(game.reference, inputs)
+    if value not in (*VALUES, PREDICTION):
+        raise ShapelineError(f"engine: unknown value '{value}'.{nearest(value, (*VALUES, PREDICTION))}")
+    if (value == PREDICTION) != (model.task == "regression"):
+        kind, remedy = ("gives classes", "value: log_probability or probability")
+        if model.task == "regression":
+            kind, remedy = "is a regression model", "value: prediction"
+        raise ShapelineError(f"engine: '{model.architecture}' {kind}, so it has no {value}; use {remedy}")
+    if value == "expected_log_probability" and model.task == "multilabel":
+        raise ShapelineError(
+            f"engine: '{model.architecture}' gives several labels, over which nothing sums to 1, so it has no {value}; "
+            "use log_probability"
+        )
+    if value == "logit" and model.framework == "function":
+        raise ShapelineError(f"engine: '{model.architecture}' gives probabilities, so it has no logit; use log_odds")
+    shape = inputs.shape[1:]
+    for what, given in (("reference rows", reference.rows.shape[1:]), ("features", features.cells.shape)):
+        if given != shape:
+            raise ShapelineError(
+                f"engine: {what} have shape {given} but one input has shape {shape}; give them that shape"
+            )
+    if len(reference.rows) == 0:
+        raise ShapelineError("engine: the reference has no rows; give one or more")
+    if masks.ndim not in (2, 3) or masks.shape[-1] != features.d or (masks.ndim == 3 and len(masks) != len(inputs)):
+        wanted = f"(K, {features.d}) or ({len(inputs)}, K, {features.d})"
+        raise ShapelineError(f"engine: masks have shape {masks.shape}; they must be {wanted}")
+
+
+def checked_targets(model, inputs, targets) -> np.ndarray:
+    targets = np.asarray(targets)
+    if targets.shape != (len(inputs),) or not np.issubdtype(targets.dtype, np.integer):
+        raise ShapelineError(f"engine: targets have shape {targets.shape}; they must be {len(inputs)} class numbers")
+    if model.n_classes is None:
+        model.n_classes = model.log_probs(inputs[:1]).shape[1]
+    if targets.min() < 0 or targets.max() >= model.n_classes:
+        raise ShapelineError(
+            f"engine: targets run from {targets.min()} to {targets.max()}; the classes are 0 to {model.n_classes - 1}"
+        )
+    return targets.astype(np.int64)
+
+
+def is_apart(masked: np.ndarray, own: np.ndarray, allowed: float = 0.0) -> np.ndarray:
+    """Where values of the full coalition are not the model's own answers, beyond how far a batch changes these."""
+    least, most = (tolerance * float(np.abs(own).max(initial=0)) for tolerance in FULL_TOLERANCES)
+    return np.abs(masked - own) > np.clip(10 * allowed, least, most)
+
+
+def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarray, apart: np.ndarray) -> None:
+    """Raise where the model's outputs of rows put together (masked) are apart from those of the rows themselves."""
+    if apart.any():
+        place = tuple(np.argwhere(apart)[0])
+        raise ShapelineError(
+            f"engine: model '{name}', instance {{instance}}: it says {own[place]:.6g} of the input and "
+            f"{masked[place]:.6g} of the same cells among masked rows; give a model that answers row by row, from the "
+            "cells alone",
+            int(places[place[0]]),
+        )
+
+
+def check_finite(game, block: np.ndarray, start: int, first: int) -> None:
+    """Raise at the first NaN or infinite value of a block (instances, coalitions), naming model, instance and
+    coalition."""
+    if np.isfinite(block).all():
+        return
+    row, column = np.argwhere(~np.isfinite(block))[0]
+    model, output = game.model, block[row, column]
+    where = f"engine: model '{model.architecture}', instance {{instance}}, coalition {first + column}"
+    if model.framework == "function" and game.value != PREDICTION and not np.isnan(output):
+        raise ShapelineError(
+            f'{where}: the probability is 0 or 1 and has no finite log; use value="probability"', start + row
+        )
+    raise ShapelineError(f"{where}: the output is {output}; check the input and the weights", start + row)

@@ -13,9 +13,7 @@ from shapeline.errors import MethodFailure
 from shapeline.games import calibration_search
 from shapeline.games.execution import KEPT_OUTPUTS, MASK_BYTES, ExecutionBackend, rows_a_call, rows_tried, tile
 from shapeline.games.features import Features
-from shapeline.games.game import Game
-from shapeline.games.input_checks import as_array, as_cells, check_finite, given_rows, shared_reference
-from shapeline.games.output_values import PREDICTION, score
+from shapeline.games.game import PREDICTION, Game, as_array, as_cells, check_finite, given_rows, score, shared_reference
 from shapeline.games.references import Reference
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier, function_predictions, function_probabilities

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shapeline.datasets import sources
-from shapeline.datasets.stored_images import blocks
+from shapeline.datasets.loading import blocks
 from shapeline.datasets.tokenizer import DELETED
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games import conditional

@@ -4,26 +4,26 @@ One compiled function per model, backend and batch fills and runs a batch by the
 each row, so that another d, n or K needs no new trace.
 """
 
+import functools
 import math
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import log_softmax
 
 from shapeline.errors import MethodFailure, ShapelineError, nearest
-from shapeline.games import calibration_search
+from shapeline.games import calibration_search, windows
 from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, masked_rows, rows_tried
-from shapeline.games.game import Game
-from shapeline.games.input_checks import as_array, check_finite, given_rows, shared_reference
-from shapeline.games.output_values import score
+from shapeline.games.features import Features
+from shapeline.games.game import Game, as_array, check_finite, given_rows, score, shared_reference
 from shapeline.games.references import Reference
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import checked_logits
-from shapeline.models.tensorflow_setup import tf
+from shapeline.models.tensorflow_setup import tf, threads
 
 BACKENDS = ("plain", "compiled")  # in the order in which they are tried; compiled is by XLA
 # Bytes of a batch of filled rows, and of a block's masks or instances.
@@ -35,6 +35,7 @@ TAILS = 4  # how often a batch is halved for the last rows of a block; each size
 STRIDE = 4  # from one batch that is tried to the next; every one is a trace, and rates change little between
 SEARCH_SECONDS = 0.6 * CALIBRATION_SECONDS  # for finding the leaders; the rest is for comparing them in turns
 MEASURED = 0.05  # seconds that a batch is measured for
+_STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def values(
@@ -240,9 +241,6 @@ def _step(
     return kept[key]
 
 
-_STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
     """As engine.calibrate, for inputs and reference rows as the model takes them."""
     began, ends = time.perf_counter(), (inputs[:1], reference.rows[:1])
@@ -309,3 +307,26 @@ def _timer(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent
         return (time.perf_counter() - start) / batch if runner.limit >= batch else math.inf
 
     return run
+
+
+def window_values(
+    model: Classifier, inputs: np.ndarray, rows: np.ndarray, masks: np.ndarray, features: Features
+) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
+    """Logits by tiles, as `windows.values`, for a module with `window_size`, `windows` and `from_pooled`."""
+    of_windows, from_pooled = _compile_windows(model.module)
+    local = windows.Local(
+        model.module.window_size,
+        lambda ids: of_windows(ids).numpy(),
+        lambda pooled: from_pooled(pooled).numpy(),
+        threads(),
+    )
+    return windows.values(local, inputs, rows, masks, features.cells)
+
+
+@functools.lru_cache(maxsize=4)
+def _compile_windows(module) -> tuple[tf.types.experimental.PolymorphicFunction, ...]:
+    """The module's `windows` and `from_pooled`, traced once for any number of rows; the weights stay variables."""
+    ids = tf.TensorSpec((None, module.window_size), tf.int32)
+    of_windows = tf.function(module.windows, input_signature=[ids])
+    channels = of_windows.get_concrete_function().structured_outputs.shape[1]
+    return of_windows, tf.function(module.from_pooled, input_signature=[tf.TensorSpec((None, channels), tf.float32)])

@@ -4,13 +4,13 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 
 from shapeline.errors import MethodFailure
-from shapeline.games import calibration_search, numpy_backend
+from shapeline.games import calibration_search, numpy_backend, windows
 from shapeline.games.execution import (
     GRAPH_WORTH,
     KEPT_OUTPUTS,
@@ -22,12 +22,13 @@ from shapeline.games.execution import (
     tile,
     traced_rows,
 )
-from shapeline.games.game import Game
-from shapeline.games.input_checks import as_array, check_finite, given_rows, shared_reference
+from shapeline.games.features import Features
+from shapeline.games.game import Game, as_array, check_finite, given_rows, shared_reference
 from shapeline.games.references import Reference
 from shapeline.games.torch_execution import TRIED, prepare
 from shapeline.games.torch_rows import Runner, evaluating, filler, runner_of, score_on_device
 from shapeline.models.classifier import Classifier
+from shapeline.models.torch_models import evaluation_mode
 
 MOMENT, FEW_ROWS = calibration_search.MOMENT, 64  # rows that are rarely the best
 MEASURED = 0.03  # seconds that a batch is measured for
@@ -219,3 +220,21 @@ def _step(
         return (time.perf_counter() - start) / batch if runner.limit >= batch else math.inf
 
     return run
+
+
+def window_values(
+    model: Classifier, inputs: np.ndarray, rows: np.ndarray, masks: np.ndarray, features: Features
+) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
+    """Logits by tiles, as `windows.values`, for a module with `window_size`, `windows` and `from_pooled`."""
+    module, device = model.module, torch.device(model.device)
+
+    def wrap_arrays(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.ndarray], np.ndarray]:
+        def run(rows: np.ndarray) -> np.ndarray:
+            with evaluation_mode(module):
+                return function(torch.from_numpy(rows).to(device)).cpu().numpy()
+
+        return run
+
+    threads = torch.get_num_threads()
+    local = windows.Local(module.window_size, wrap_arrays(module.windows), wrap_arrays(module.from_pooled), threads)
+    return windows.values(local, inputs, rows, masks, features.cells)

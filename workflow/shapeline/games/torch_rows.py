@@ -11,7 +11,7 @@ import torch
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games.execution import ExecutionBackend, rows_a_call
 from shapeline.games.features import Features
-from shapeline.games.output_values import PREDICTION
+from shapeline.games.game import PREDICTION
 from shapeline.games.torch_execution import prepare
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier

@@ -5,7 +5,7 @@ values, whatever the mask, so they are tabled once, and a masked evaluation is a
 are shared further: stretches of windows that look the same under several masks are compared once, pair by pair, as long
 as that saves work. Dense random masks, runs of words and occlusion all follow from that one rule.
 
-The model makes the table and reads the maxima (torch_windows.py, tf_windows.py); numpy does the rest, on the processor,
+The model makes the table and reads the maxima (torch_backend.py, tf_backend.py); numpy does the rest, on the processor,
 where gathering and comparing rows in the cache is as fast as torch and several times as fast as TensorFlow.
 """
 

@@ -8,13 +8,12 @@ import numpy as np
 
 from shapeline.attribution.sampling import Answer, Batch, Rounds, Together, merge_designs
 from shapeline.designs.design import Design
-from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError
 from shapeline.generation.game import PromptGame
-from shapeline.generation.part_scores import CAPTUM, OF_TOKENS, SCORERS, score_parts
+from shapeline.generation.part_scores import CAPTUM, OF_TOKENS, SCORERS
 from shapeline.generation.prompts import WHERE
 from shapeline.methods.external import random
-from shapeline.methods.settings import MethodSettings, parse
+from shapeline.methods.settings import MethodSettings
 
 VALUES = ("sum", "mean", "token")
 ALIASES = {"leave_one_out": "occlusion", "exact": "shapley"}
@@ -44,18 +43,18 @@ class Estimate:
     warning: str | None = None
 
 
-def estimate(
-    game: PromptGame, settings: dict, evaluations: int | StoppingCriterion, value: str = "sum", seed: int = 0
-) -> Estimate:
-    """Return the scores of a method. settings: {"method": name, ...its parameters}; value: one of VALUES; evaluations:
-    their number, or a stopping rule.
+def estimate(game: PromptGame, method: MethodSettings, evaluations: int, value: str = "sum", seed: int = 0) -> Estimate:
+    """Return the scores of a method. value: one of VALUES; evaluations: their number, unless the method has a stopping
+    rule.
 
     seconds: of the method itself, and of its evaluations at the mean rate of the game's; so that they do not depend on
     the coalitions that the game had evaluated before.
     """
     began, spent = time.perf_counter(), game.seconds
-    by_tokens = _estimate_by_scorer if settings["method"] in SCORERS else _estimate_by_design
-    (scores, error, tokens, spread), count, masks, *warning = by_tokens(game, settings, evaluations, value, seed)
+    read = (
+        _estimate_by_scorer if method.name in SCORERS else _estimate_in_rounds if method.until else _estimate_by_design
+    )
+    (scores, error, tokens, spread), count, masks, *warning = read(game, method, evaluations, value, seed)
     by_token = _values(game, masks.masks, value)
     if value == "token":
         scores = tokens = tokens.T
@@ -65,8 +64,8 @@ def estimate(
     total = by_token.sum(axis=1)
     ends = float(total[masks.full]), float(total[masks.empty])
     own = time.perf_counter() - began - (game.seconds - spent)
-    took = own + (count * game.seconds / len(game.known) if settings["method"] not in OF_MODEL else 0.0)
-    return Estimate(settings["method"], scores, error, tokens, *ends, masks.masks, by_token, count, took, *warning)
+    took = own + (count * game.seconds / len(game.known) if method.name not in OF_MODEL else 0.0)
+    return Estimate(method.name, scores, error, tokens, *ends, masks.masks, by_token, count, took, *warning)
 
 
 def _values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
@@ -75,18 +74,14 @@ def _values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
     return by_token / max(np.sum(game.signs > 0), 1) if value == "mean" else by_token
 
 
-def _estimate_by_design(
-    game: PromptGame, settings: dict, evaluations: int | StoppingCriterion, value: str, seed: int
-) -> tuple:
+def _estimate_by_design(game: PromptGame, method: MethodSettings, evaluations: int, value: str, seed: int) -> tuple:
     """What a reader returns, the evaluations, and the coalitions, of a method that is a design."""
-    if isinstance(evaluations, StoppingCriterion):
-        return _estimate_in_rounds(game, parse(settings, [evaluations]), value, seed)
-    read, count, masks = _plan(settings, game.d, evaluations, seed)
+    read, count, masks = _plan(method, game.d, evaluations, seed)
     by_token = _values(game, masks.masks, value)[:count]
     return read(by_token.sum(axis=1), by_token.T), count, masks
 
 
-def _estimate_in_rounds(game: PromptGame, method: MethodSettings, value: str, seed: int) -> tuple:
+def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value: str, seed: int) -> tuple:
     """The same in rounds until the stopping rule holds for the scores of the answer, and the warning if it never does.
 
     The standard error of these counts the earlier rounds.
@@ -114,31 +109,30 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, value: str, se
     return found, design.evaluations, masks, answer.details["warning"][0]
 
 
-def _estimate_by_scorer(game: PromptGame, settings: dict, evaluations: int, value: str, seed: int) -> tuple:
+def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: int, value: str, seed: int) -> tuple:
     """The same of a method that chooses coalitions as it goes on, or has none."""
-    name = settings["method"]
-    parameters = {key: given for key, given in settings.items() if key != "method"}
-    scores, count = score_parts(game, name, parameters, evaluations, seed, value == "token")
+    name = method.name
+    scores, count = SCORERS[name](game, method.arguments, evaluations, seed, value == "token")
     unit = max(np.sum(game.signs > 0), 1) if value == "mean" and name not in ("h_shap", "attention_rollout") else 1
     ends = merge_designs([Design(np.zeros((0, game.d), bool), np.zeros((game.d, 0)))], game.d)
     found = (None, None, scores, None) if value == "token" else (scores / unit, None, None, None)
     return found, count, ends
 
 
-def _plan(settings: dict, d: int, evaluations: int, seed: int) -> tuple[Reader, int, Together]:
+def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[Reader, int, Together]:
     """How scores are read out, how many coalitions the method evaluates, and these with both ends after them."""
-    name = settings["method"]
-    if name == "random":
+    if method.name == "random":
         alone = random(d, [0], seed)[0][0]
 
         def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
             return alone, None, np.tile(alone / len(tokens), (len(tokens), 1)), None
 
         return read, 0, merge_designs([Design(np.zeros((0, d), bool), np.zeros((d, 0)))], d)
-    method = parse(settings, [evaluations / d])
     if not method.method.is_design:
         others = ", ".join(sorted(SCORERS))
-        raise ShapelineError(f"{WHERE}: {name} does not explain prompts; choose a method of coalitions, or {others}.")
+        raise ShapelineError(
+            f"{WHERE}: {method.name} does not explain prompts; choose a method of coalitions, or {others}."
+        )
     design = method.build((d,), evaluations / d, seed)
     return _reader(method, design), design.evaluations, merge_designs([design], d)
 

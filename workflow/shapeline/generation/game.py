@@ -84,19 +84,19 @@ class ModelSource:
     reuse: bool | None = None
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
-        from shapeline.generation import batches, prefix_cache
+        from shapeline.generation import prefix_cache
 
         rows, places = self._rows(masks)
         found = None
         if self.reuse or (self.reuse is None and prefix_cache.pays(self.language_model, rows)):
             found = prefix_cache.score(self.language_model, rows)
-        found = batches.score(self.language_model, rows) if found is None else found
+        found = prefix_cache.score_in_batches(self.language_model, rows) if found is None else found
         step = len(self.answers)
         return np.array([np.concatenate(found[place * step : place * step + step]) for place in places])
 
     def _rows(self, masks: np.ndarray) -> tuple[list, list[int]]:
         """Rows of distinct prompts, one per answer, and the distinct prompt of each coalition."""
-        from shapeline.generation.batches import Row
+        from shapeline.generation.prefix_cache import Row
 
         if self.removal.kind == "mask":
             ids, owners = self.owners

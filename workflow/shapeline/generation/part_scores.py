@@ -41,8 +41,7 @@ def _units(prompt: Prompt, number: int) -> np.ndarray:
 
 
 def cut(nodes: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the two parts (m, 4) of nodes (m, 4), rectangles of one row, cut at their highest border, of equal ones at
-    that nearest to the middle."""
+    """Return the two parts (m, 4) of nodes (m, 4), rectangles of a row, at their highest border, the middlemost."""
     left, right = nodes[:, 2:3], nodes[:, 3:]
     borders = np.arange(1, len(levels) + 1)
     inside = (borders > left) & (borders < right)
@@ -55,8 +54,7 @@ def cut(nodes: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def partition(values: Values, prompt: Prompt, evaluations: int) -> tuple[np.ndarray, int]:
-    """Return Owen values (d,) on the text's tree, refined while evaluations last, as shap's PartitionExplainer, and
-    their use."""
+    """Return Owen values (d,) on the text's tree, refined as by shap's PartitionExplainer, and evaluations."""
     levels = border_levels(prompt)
     found = forests.partition(
         _evaluator(values, prompt.d), 1, (prompt.d,), evaluations, cut=lambda nodes: cut(nodes, levels)
@@ -65,8 +63,7 @@ def partition(values: Values, prompt: Prompt, evaluations: int) -> tuple[np.ndar
 
 
 def h_shap(values: Values, prompt: Prompt, threshold: float, mode: str, leaf_score: str) -> tuple[np.ndarray, int]:
-    """Return hierarchical Shapley values (d,) on the text's tree (Teneggi et al. 2021), which sum to 1, and the
-    evaluations."""
+    """Return hierarchical Shapley values (d,) on the text's tree (Teneggi et al. 2021), and the evaluations."""
     levels = border_levels(prompt)
 
     def split(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -93,41 +90,37 @@ def _evaluator(values: Values, d: int) -> exploration.Evaluate:
 
 
 CAPTUM = "peer_captum_llm"
-# Of a method: scores (d,) or (T, d) of each token where these are asked for, and its evaluations.
+# Of a method of SCORERS: scores (d,), or (T, d) of each token where these are asked for, and its evaluations.
 Scores = tuple[np.ndarray, int]
 
 
-def score_parts(game: Any, name: str, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
-    """Return the scores by a method of SCORERS; ShapelineError where it has none for this game."""
-    return SCORERS[name](game, dict(parameters), evaluations, seed, by_token)
-
-
-def _hierarchical(scores: Callable[[Any, dict, int], Scores]) -> Callable[..., Scores]:
-    def score(game: Any, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
+def _hierarchical(scores: Callable[..., Scores]) -> Callable[..., Scores]:
+    def score(game: Any, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
         if by_token:
             raise ShapelineError(f"{WHERE}: hierarchical methods give no scores of tokens; choose value='sum'.")
-        return scores(game, parameters, evaluations)
+        return scores(game, evaluations, **parameters)
 
     return score
 
 
-def _h_shap(game: Any, parameters: dict, evaluations: int) -> Scores:
-    if wrong := next((key for key in ("min_size", "shifts") if key in parameters), None):
-        raise ShapelineError(f"{WHERE}: h_shap on a prompt has no {wrong}; leave it out.")
-    given = [parameters.get(key, usual) for key, usual in H_SHAP.items()]
-    return h_shap(game.totals, game.prompt, *given)
+def _h_shap(
+    game: Any, _: int, threshold: float = 0.0, mode: str = "absolute", leaf_score: str = "uniform", **others: object
+) -> Scores:
+    if others:
+        raise ShapelineError(f"{WHERE}: h_shap on a prompt has no {next(iter(others))}; leave it out.")
+    return h_shap(game.totals, game.prompt, threshold, mode, leaf_score)
 
 
-def _partition(game: Any, parameters: dict, evaluations: int) -> Scores:
-    return partition(game.totals, game.prompt, parameters.get("evaluations", max(2, evaluations)))
+def _partition(game: Any, spent: int, evaluations: int | None = None) -> Scores:
+    return partition(game.totals, game.prompt, max(2, spent) if evaluations is None else evaluations)
 
 
 def _score_tokens(name: str) -> Callable[..., Scores]:
-    def score(game: Any, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
+    def score(game: Any, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
         source, functions = _model_of(game, name), importlib.import_module("shapeline.generation.token_scores")
         passes = len(source.answers) * functions.PASSES
         if name == "integrated_gradients":
-            parameters.setdefault("steps", max(2, evaluations // passes))
+            parameters = {"steps": max(2, evaluations // passes), **parameters}
         weights = np.diag(game.signs) if by_token else game.signs[None]
         scores = getattr(functions, name)(source, weights, **parameters)
         cost = len(source.answers) if name == "attention_rollout" else passes * parameters.get("steps", 1)
@@ -136,7 +129,7 @@ def _score_tokens(name: str) -> Callable[..., Scores]:
     return score
 
 
-def _captum(game: Any, parameters: dict, evaluations: int, seed: int, by_token: bool) -> Scores:
+def _captum(game: Any, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
     if not is_installed("captum"):
         raise ShapelineError(f"{CAPTUM}: {describe_missing('captum')}")
     captum_llm = importlib.import_module("shapeline.third_party.captum_methods")  # which imports captum
@@ -152,7 +145,6 @@ def _model_of(game: Any, name: str) -> Any:
     return game.source
 
 
-H_SHAP = {"threshold": 0.0, "mode": "absolute", "leaf_score": "uniform"}
 OF_TOKENS = ("gradient_x_input", "integrated_gradients", "attention_rollout", "attn_lrp")
 SCORERS: dict[str, Callable[..., Scores]] = {
     "h_shap": _hierarchical(_h_shap),

@@ -1,4 +1,4 @@
-"""Key-value caches of shared prefixes: coalitions as a trie of tokens, each node evaluated once, depth by depth.
+"""Log-probabilities of answers in batches, or with key-value caches of shared prefixes, a trie of tokens.
 
 The last token of a prompt and its answer are never shared, so that every leaf has the answer's logits.
 """
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from shapeline.generation import batches
-from shapeline.generation.batches import Row
 from shapeline.generation.language_models import LanguageModel
 from shapeline.memory import halved
 
+TOKENS = {"cpu": 4096, "cuda": 1 << 15}  # of a pass: more would not be faster
+LOGITS = 1 << 27  # of a pass, in float32: 512 MB
 PASS = 32  # tokens that the fixed cost of a pass is worth
 GAIN = 1.15  # of tokens that reuse has to save: copying caches costs a little
 CACHE_BYTES = 1 << 31  # of the caches of all rows that share a trie
@@ -21,10 +21,129 @@ CLOSE = {torch.float32: 1e-4, torch.float64: 1e-6}  # nats, in which both evalua
 LOOSE = 0.1
 
 
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A prompt and its answer, both as ids; removed: tokens of the prompt that are not attended to, (n,) bool."""
+
+    ids: Sequence[int]
+    answer: Sequence[int]
+    prefix: Sequence[int] = ()
+    removed: np.ndarray | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens of the pass: the last one of the answer is predicted, never read."""
+        return len(self.ids) + len(self.answer) - 1
+
+
+def score_in_batches(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
+    """Return the log-probability (T,) of each answer's tokens after its prompt, in float32."""
+    found: list[np.ndarray | None] = [None] * len(rows)
+    one_pass = _seq2seq_pass if language_model.seq2seq else _causal_pass
+
+    def run(most: int) -> None:
+        waiting = [place for place in range(len(rows)) if found[place] is None]
+        for batch in cut_batches(language_model, rows, waiting, most):
+            for place, values in zip(batch, one_pass(language_model, [rows[place] for place in batch]), strict=True):
+                found[place] = values
+
+    with language_model.evaluating():
+        halved(language_model, max(len(rows), 1), run, "prompt")
+    return found
+
+
+def cut_batches(
+    language_model: LanguageModel, rows: Sequence[Row], places: Sequence[int], most: int | None = None
+) -> Iterator[list[int]]:
+    """Places of the rows of each pass, the longest first; without padding where the model takes no positions."""
+    order = sorted(places, key=lambda place: -rows[place].length)
+    batch: list[int] = []
+    for place in order:
+        if batch and (
+            len(batch) >= most_rows(language_model, rows[batch[0]], most)
+            or (
+                not language_model.has_positions
+                and not language_model.seq2seq
+                and rows[place].length != rows[batch[0]].length
+            )
+        ):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def most_rows(language_model: LanguageModel, longest: Row, most: int | None) -> int:
+    """Rows of a pass whose longest is given."""
+    tokens = TOKENS.get(language_model.device.type, TOKENS["cuda"]) // longest.length
+    logits = LOGITS // (len(longest.answer) * language_model.vocabulary)
+    return max(1, min(tokens, logits, most or tokens))
+
+
+def answer_scores(logits: torch.Tensor, rows: Sequence[Row]) -> list[np.ndarray]:
+    """Log-probabilities of the answers whose logits are the last places of each row."""
+    width = logits.shape[1]
+    targets = torch.zeros(logits.shape[:2], dtype=torch.long)
+    for number, row in enumerate(rows):
+        targets[number, width - len(row.answer) :] = torch.tensor(list(row.answer))
+    scores = torch.log_softmax(logits.float(), dim=-1).gather(2, targets.to(logits.device)[..., None])[..., 0]
+    scores = scores.cpu().numpy()
+    return [scores[number, width - len(row.answer) :] for number, row in enumerate(rows)]
+
+
+def _causal_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
+    width, keep = max(row.length for row in rows), max(len(row.answer) for row in rows)
+    ids, attended = np.zeros((2, len(rows), width), np.int64)
+    for number, row in enumerate(rows):
+        start = width - row.length
+        ids[number, start:] = [*row.ids, *row.answer[:-1]]
+        attended[number, start:] = 1
+        if row.removed is not None:
+            attended[number, start : start + len(row.ids)] = ~row.removed
+    lacking = width - np.array([row.length for row in rows])
+    positions = np.maximum(np.arange(width) - lacking[:, None], 0)
+    given = {"input_ids": ids, "attention_mask": attended, "position_ids": positions}
+    return answer_scores(last_logits(language_model, keep, **given), rows)
+
+
+def last_logits(language_model: LanguageModel, keep: int, **given) -> torch.Tensor:
+    """Logits (rows, keep, vocabulary) of the last `keep` places of one pass."""
+    arrays = {name: one for name, one in given.items() if name in language_model.inputs}
+    tensors = {
+        name: torch.as_tensor(one, device=language_model.device) if isinstance(one, np.ndarray) else one
+        for name, one in arrays.items()
+    }
+    tensors.setdefault("use_cache", False)
+    if "logits_to_keep" in language_model.inputs:
+        tensors["logits_to_keep"] = keep
+    return language_model.model(**tensors).logits[:, -keep:]
+
+
+def _seq2seq_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
+    """The prompt through the encoder, the answer through the decoder, both padded on the right."""
+    width = max(len(row.ids) for row in rows)
+    longest = max(len(row.prefix) + len(row.answer) for row in rows)
+    ids, attended = np.zeros((2, len(rows), width), np.int64)
+    decoder = np.zeros((len(rows), longest), np.int64)
+    start = language_model.model.generation_config.decoder_start_token_id
+    for number, row in enumerate(rows):
+        ids[number, : len(row.ids)] = row.ids
+        attended[number, : len(row.ids)] = 1 if row.removed is None else ~row.removed
+        before = [start, *row.prefix, *row.answer[:-1]]
+        decoder[number, : len(before)] = before
+    given = {"input_ids": ids, "attention_mask": attended, "decoder_input_ids": decoder}
+    tensors = {name: torch.as_tensor(one, device=language_model.device) for name, one in given.items()}
+    logits = language_model.model(**tensors, use_cache=False).logits
+    return [
+        answer_scores(logits[number : number + 1, len(row.prefix) : len(row.prefix) + len(row.answer)], [row])[0]
+        for number, row in enumerate(rows)
+    ]
+
+
 @dataclass(eq=False)
 class Node:
-    """Tokens start to end of a row; row: its number where it is a leaf, else None. cache: (layers, 2, heads, end, size)
-    until the last child has read it."""
+    """Tokens start to end of a row; row: of a leaf. cache: (layers, 2, heads, end, size), for its children."""
 
     tokens: Sequence[int]
     end: int
@@ -92,14 +211,14 @@ def _finished(nodes: list[Node], root: Node) -> list[Node]:
 
 def passes(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequence[Row]) -> Iterator[list[Node]]:
     """Nodes of each pass: of one depth, leaves apart from branches, the longest first and none half as long as it."""
-    most_tokens = batches.TOKENS.get(language_model.device.type, batches.TOKENS["cuda"])
+    most_tokens = TOKENS.get(language_model.device.type, TOKENS["cuda"])
     keys = sorted(nodes, key=lambda node: (node.depth, node.row is not None, -node.length))
     batch: list[Node] = []
     for node in keys:
         first = batch[0] if batch else node
         apart = (first.depth, first.row is None) != (node.depth, node.row is None) or 2 * node.length < first.length
         logits = len(rows[node.row].answer) * language_model.vocabulary if node.row is not None else 1
-        if batch and (apart or len(batch) >= max(1, min(most_tokens // first.length, batches.LOGITS // logits))):
+        if batch and (apart or len(batch) >= max(1, min(most_tokens // first.length, LOGITS // logits))):
             yield batch
             batch = []
         batch.append(node)
@@ -125,7 +244,7 @@ def tokens_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) -> int
 
 def tokens_without(language_model: LanguageModel, rows: Sequence[Row]) -> int:
     """Return the tokens of plain passes."""
-    return count_tokens(batches.batches(language_model, rows, range(len(rows))), lambda place: rows[place].length)
+    return count_tokens(cut_batches(language_model, rows, range(len(rows))), lambda place: rows[place].length)
 
 
 def cache_size(language_model: LanguageModel) -> tuple[int, int, int] | None:
@@ -148,7 +267,7 @@ def _probe(language_model: LanguageModel) -> tuple[int, int, int] | None:
     one, cache = np.zeros((1, 1), np.int64), DynamicCache()
     given = {"input_ids": one, "attention_mask": one + 1, "position_ids": one}
     try:
-        batches.last_logits(language_model, 1, **given, **{language_model.cache_input: cache}, use_cache=True)
+        last_logits(language_model, 1, **given, **{language_model.cache_input: cache}, use_cache=True)
         sizes = {tuple(part.shape) for layer in cache.layers for part in (layer.keys, layer.values)}
         if len(sizes) != 1 or any(type(layer) is not DynamicLayer for layer in cache.layers):
             return None
@@ -195,7 +314,7 @@ def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray
     except (TypeError, AttributeError, IndexError, ValueError, RuntimeError):  # a cache of another kind
         return None
     shortest = min(range(len(rows)), key=lambda place: rows[place].length)
-    plain = batches.score(language_model, [rows[shortest]])[0]
+    plain = score_in_batches(language_model, [rows[shortest]])[0]
     close = CLOSE.get(language_model.model.get_input_embeddings().weight.dtype, LOOSE)
     return found if np.allclose(found[shortest], plain, rtol=0, atol=close) else None
 
@@ -206,7 +325,7 @@ def _evaluate_trie(language_model: LanguageModel, rows: Sequence[Row]) -> list[n
         logits = _evaluate(language_model, nodes, rows)
         if nodes[0].row is not None:
             own = [rows[node.row] for node in nodes]
-            for node, values in zip(nodes, batches.answer_scores(logits, own), strict=True):
+            for node, values in zip(nodes, answer_scores(logits, own), strict=True):
                 found[node.row] = values
     return found
 
@@ -223,7 +342,7 @@ def _evaluate(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequen
         attended[number, past + width - node.length :] = 1
     cache = _prefix_caches(language_model, nodes, past)
     keep = max((len(rows[node.row].answer) for node in nodes if node.row is not None), default=1)
-    logits = batches.last_logits(
+    logits = last_logits(
         language_model,
         keep,
         **{"input_ids": ids, "attention_mask": attended, "position_ids": positions, language_model.cache_input: cache},

@@ -87,8 +87,7 @@ class Reader:
 
 
 def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
-    """Return a row per prompt: its question, parts, answer and its ids, tokens, support, and the values of both
-    ends."""
+    """Return a row per prompt: its question, parts, answer, ids, tokens, support, and the values of both ends."""
     reader, rows = Reader(settings["prompts"], device), []
     for number, prompt in enumerate(reader.rows):
         played, answer = reader.play(prompt)
@@ -184,12 +183,11 @@ class PromptJob:
         keys |= {"repeat": repeat, "budget": None if until else budget, "evaluations": 0, "seconds": 0.0}
         ends = {"value_full": row["value_full"], "value_empty": row["value_empty"]}
         method = self.settings.method
-        settings = {"method": method.name, **method.arguments}
         seed = seed_of(self.settings.game.seed, self.entry, repeat, int(row["instance"]))
         usual = 2**played.d if method.method.exact else played.d + 1
-        spent = budget if until else evaluations_of(budget, played.d) if budget else usual
+        spent = evaluations_of(budget, played.d) if budget and not until else usual
         try:
-            found = estimates.estimate(played, settings, spent, "sum", seed)
+            found = estimates.estimate(played, method, spent, "sum", seed)
         except ShapelineError as error:
             if on_error == "fail":
                 raise

@@ -87,8 +87,7 @@ Rendered = str | list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Content:
-    """Pieces of text, the player of each (FIXED where it stays), and the white space around, of which `_join`
-    chooses."""
+    """Pieces of text, the player of each (FIXED where it stays), and the white space around for `_join`."""
 
     pieces: tuple[str, ...]
     players: tuple[int, ...]
@@ -170,8 +169,7 @@ class Prompt:
 def build_prompt(
     prompt: str | Sequence[Mapping], context: object, features: object, template: str | None, chat: bool
 ) -> Prompt:
-    """Return the prompt of a call: parts of the context, else of earlier messages, else of the text; chat: one
-    message."""
+    """Return the prompt of a call: parts of the context, else of earlier messages, else of the text."""
     if isinstance(prompt, str) and prompt.strip():
         if isinstance(features, str) and features == "message":
             raise ShapelineError(f"{WHERE}: features='message' is for a list of messages; choose passage or sentence.")

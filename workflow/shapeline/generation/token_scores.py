@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from shapeline.errors import ShapelineError
-from shapeline.generation import batches
+from shapeline.generation import prefix_cache
 from shapeline.generation.encoding import Answer
 from shapeline.generation.game import ModelSource
 from shapeline.generation.prompts import FIXED, WHERE
@@ -59,8 +59,7 @@ def _integrate_path(
     rules: contextlib.AbstractContextManager | None = None,
     logits: bool = False,
 ) -> np.ndarray:
-    """Return embedding times mean gradient along the path from zero; one step is the end of the path, the prompt
-    itself."""
+    """Return embedding times mean gradient along the path from zero; one step is the prompt itself."""
     _check(source)
     model, total, first = source.language_model, 0.0, 0
     removable = torch.as_tensor(source.owners[1] != FIXED, device=model.device)
@@ -83,7 +82,7 @@ def _integrate_path(
 def _slopes(source: ModelSource, answer: Answer, x: torch.Tensor, weights: torch.Tensor, logits: bool) -> torch.Tensor:
     """Gradients (k, 1, n, e) by the embeddings of k weighted sums of what the answer's tokens get."""
     given = {"inputs_embeds": x, "attention_mask": np.ones((1, x.shape[1]), np.int64)}
-    scores = batches.last_logits(source.language_model, len(answer.ids), **given)[0].float()
+    scores = prefix_cache.last_logits(source.language_model, len(answer.ids), **given)[0].float()
     scores = scores if logits else torch.log_softmax(scores, dim=-1)
     chosen = scores.gather(1, torch.tensor(answer.ids, device=scores.device)[:, None])[:, 0]
     sums = weights @ chosen

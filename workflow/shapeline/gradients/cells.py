@@ -24,8 +24,7 @@ def rows_of_a_pass(shape: tuple[int, ...], model: Classifier) -> int:
 
 
 def halving(method: Callable) -> Callable:
-    """Decorate a gradient method: begun again, sums and samples too, with half the rows a pass whenever memory runs
-    out."""
+    """Decorate a gradient method: begun again with half the rows a pass whenever memory runs out."""
 
     @functools.wraps(method)
     def again(game: Game, inputs: np.ndarray, *others, **named):
@@ -71,8 +70,7 @@ def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
 
 
 def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray | list[str | None]]:
-    """Return the completeness gaps (n,) of scores (n, d), flagged above a tenth of the gain and a hundredth of all that
-    moves."""
+    """Return the completeness gaps (n,) of scores (n, d), flagged above 0.1 of the gain and 0.01 of all that moves."""
     gaps = np.abs(scores.sum(1) - gained)
     large = gaps > GAP * np.abs(gained) + 0.01 * np.abs(scores).sum(1)
     return {"completeness_gap": gaps, "warning": [LARGE_GAP if far else None for far in large]}
@@ -84,8 +82,7 @@ def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
 
 
 def score_maps(game: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.ndarray], signed: bool) -> np.ndarray:
-    """Return scores (n, d): means over features of upsampled maps, `maps_of` images; signed: negative values are
-    kept."""
+    """Return scores (n, d): means over features of upsampled maps, `maps_of` images; signed: with negative ones."""
     rows, scores = rows_of_a_pass(inputs.shape[1:], game.model), []
     for start in range(0, len(inputs), rows):
         maps = maps_of(slice(start, start + rows)).astype(np.float64)
@@ -129,8 +126,7 @@ def _format_list(convolutions: list[str]) -> str:
 
 
 def starts(game: Game, inputs: np.ndarray) -> np.ndarray:
-    """Return the starts (n, M, *input_shape) of paths to inputs: the reference's rows, except cells that are never
-    removed."""
+    """Return the starts (n, M, *input_shape) of paths to inputs: the reference's rows, but for cells that stay."""
     rows, cells = game.reference.of(inputs).astype(inputs.dtype), game.features.cells
     if cells.min() >= 0:  # rows that the inputs share are not copied for each
         return np.broadcast_to(rows, (len(inputs), *rows.shape[1:]))

@@ -61,8 +61,7 @@ def saliency(open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.
 def gradient_x_input(
     open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """x · ∂ log p_target / ∂x, signed, summed over a feature's cells or embedding (Shrikumar et al. 2016), as
-    saliency."""
+    """x · ∂ log p_target / ∂x, signed, summed over a feature's cells or embedding (Shrikumar et al. 2016)."""
     with open_slope(game.model, inputs, targets) as slope:
         of_cells = [slope.sum_embeddings(gradient * x) for gradient, x in _gradients(slope, inputs)]
     return pooled(np.concatenate(of_cells), game.features), 1

@@ -115,8 +115,7 @@ def _constant(module: torch.nn.Module) -> Iterator[None]:
 
 @halving
 def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
-    """How much of each feature's tokens flows by attention into the token that is read, whatever the class; scores (n,
-    d) ≥ 0."""
+    """How much of each feature flows by attention into the token that is read, of any class; scores (n, d) ≥ 0."""
     model = game.model
     if inputs.ndim != 2 or not hasattr(model.module, "attentions"):
         raise unsupported(
@@ -136,8 +135,7 @@ def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def rollout(layers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return how much of token j is in token i, (n, t, t), of the attention (n, heads, t, t) of all layers (section 3,
-    eq. 1)."""
+    """Return how much of token j is in token i, (n, t, t), of the attention (n, heads, t, t) of all layers (eq. 1)."""
     identity = torch.eye(layers[0].shape[-1], dtype=torch.float64, device=layers[0].device)
     whole = identity
     for layer in layers:
@@ -147,8 +145,7 @@ def rollout(layers: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def read_by(layers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the rollout's row (n, t) of the token that the class is read from: the first, or under causal attention
-    the last."""
+    """Return the rollout's row (n, t) of the token that is read: the first, or under causal attention the last."""
     whole = rollout(layers)
     ahead = sum(layer[:, :, 0, 1:].sum() for layer in layers)
     place = torch.zeros(len(whole), dtype=torch.long, device=whole.device)

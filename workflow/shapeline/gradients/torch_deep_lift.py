@@ -81,8 +81,7 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
 
 
 def measure_rule_gap(moved: torch.Tensor, multipliers: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """Return by how much contributions (m, ...) miss the gain of the weighted logits (2m, classes), (m,): 0 where all
-    have rules."""
+    """Return by how much contributions (m, ...) miss the gain of the weighted logits (2m, classes), (m,)."""
     x, x0 = logits.chunk(2)
     gained, moved = (multipliers * (x - x0)).sum(1), moved.flatten(1)
     rounding = (multipliers.abs() * torch.maximum(x.abs(), x0.abs())).sum(1)
@@ -111,8 +110,7 @@ def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.T
 
 @contextlib.contextmanager
 def _straightened(module: nn.Module) -> Iterator[None]:
-    """Keep the values of non-linear modules with the rescale rule's slopes; rows are inputs, then as many
-    references."""
+    """Keep the values of non-linear modules with the rescale rule's slopes; rows: inputs, then references."""
     given: dict[nn.Module, torch.Tensor] = {}
 
     def before(part: nn.Module, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

@@ -124,8 +124,7 @@ SPECIAL = 16  # tokens before those of the patches, at most: of the class, a tea
 
 
 def patch_grid(module: nn.Module, sides: Sequence[int]) -> tuple[int, int] | None:
-    """Return rows and columns of a transformer's patches, by its `patch` or its first convolution; None of another
-    network."""
+    """Return rows and columns of a transformer's patches, by its `patch` or first convolution; or None."""
     parts = list(module.modules())
     convolutions = [part for part in parts if isinstance(part, nn.Conv2d)]
     if patch := getattr(module, "patch", None):

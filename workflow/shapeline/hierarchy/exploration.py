@@ -73,8 +73,7 @@ class Exploration:
         return slice(*np.searchsorted(self.instances, [instance, instance + 1]))
 
     def maps(self, instance: int, places: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return saliency and raw map of one instance; places: for each cell of an input its column of the explored
-        shape."""
+        """Return saliency and raw map of one instance; places: of each input cell in the explored shape."""
         own = self.of(instance)
         top, bottom, left, right = self.leaves[own].T
         number = np.arange(1, len(top) + 1)
@@ -244,8 +243,7 @@ def checked_shifts(shifts: Sequence[Sequence[int]] | None, axes: int) -> np.ndar
 
 
 def halves_of(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the halves of rectangles (m, 4) across the longer side; the first has the middle cell, as in the
-    library."""
+    """Return the halves of rectangles (m, 4) across the longer side; the first has the middle cell."""
     top, bottom, left, right = nodes.T
     tall = bottom - top >= right - left
     middle, centre = (top + bottom + 1) // 2, (left + right + 1) // 2
@@ -264,8 +262,7 @@ def explore_trees(
     leaf_score: str,
     tolerance: float,
 ) -> Exploration:
-    """Return h-Shap on trees from `roots` (n, c), of rectangles first; split: from nodes to children; sides: of the
-    whole."""
+    """Return h-Shap on trees from `roots` (n, c), of rectangles first; split: of nodes; sides: of the whole."""
     one_of("h_shap", "mode", mode, MODES)
     one_of("h_shap", "leaf_score", leaf_score, LEAF_SCORES)
     most = 100 if mode == "relative" else np.inf
@@ -345,8 +342,7 @@ class Tally:
 def _play(
     tally: Tally, instances: np.ndarray, children: np.ndarray, players: np.ndarray, worth: np.ndarray, empty: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the children's Shapley values and own values less v(empty), (m, parts) each; all games of a level at
-    once."""
+    """Return the children's Shapley values and own values less v(empty), (m, parts) each, of a level at once."""
     width = children.shape[1]
     games = {int(size): exact.shapley(int(size)) for size in np.unique(players)}
     nodes = {size: np.flatnonzero(players == size) for size in games}

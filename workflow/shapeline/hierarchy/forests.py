@@ -84,8 +84,7 @@ def forest(trees: Sequence) -> Forest:
 
 
 def superpixel_tree(labels: np.ndarray):
-    """Return a binary tree over segments (height, width), halved by place across the side on which centres lie further
-    apart."""
+    """Return a binary tree over segments (height, width), halved across the side on which centres lie further apart."""
     names, cell_of = np.unique(labels, return_inverse=True)
     axes = np.indices(labels.shape).reshape(labels.ndim, -1)
     count = np.bincount(cell_of.ravel())
@@ -167,8 +166,7 @@ def h_shap_tree(
 
 @dataclass(frozen=True, eq=False)
 class Owen:
-    """Owen values of n inputs: scores (n, height, width), which sum to value_full - value_empty; nodes split,
-    evaluations."""
+    """Owen values of n inputs: scores (n, height, width), which sum to value_full - value_empty; nodes, evaluations."""
 
     scores: np.ndarray
     nodes: np.ndarray

@@ -101,8 +101,7 @@ def _format_result(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndar
 
 
 def partition(game: Game, inputs: np.ndarray, targets: np.ndarray, evaluations: int = 500) -> Scored:
-    """Return Owen values (n, d) over halves of the features' grid, efficient on any budget, as shap's
-    (fixed_context=0)."""
+    """Return Owen values (n, d) over halves of the features' grid, efficient on any budget, as shap's."""
     backend = game.backend
     if backend is not None:  # a round asks ten coalitions an instance, and TensorFlow fills a larger batch up
         backend = dataclasses.replace(backend, batch=min(backend.batch, 1 << (16 * len(inputs) - 1).bit_length()))

@@ -82,8 +82,7 @@ def trunk_of(model: Classifier, shape: Sequence[int]) -> Trunk | None:
 
 @dataclass(frozen=True, eq=False)
 class LocalCrops:
-    """Logits of pairs from the trunk's output on the reference, renewed where it sees a present cell; sizes: of
-    crops."""
+    """Logits of pairs from the trunk's output on the reference, renewed where it sees a present cell."""
 
     trunk: Trunk
     forward: Callable[[torch.Tensor], torch.Tensor]

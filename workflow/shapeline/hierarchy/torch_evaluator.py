@@ -12,9 +12,9 @@ import torch
 
 from shapeline.designs.design import one_of
 from shapeline.errors import ShapelineError
-from shapeline.games import calibration_search, execution, input_checks, torch_rows
+from shapeline.games import calibration_search, execution, torch_rows
 from shapeline.games.execution import ExecutionBackend, traced_rows
-from shapeline.games.game import Game
+from shapeline.games.game import Game, as_array, shared_reference
 from shapeline.hierarchy import exploration
 from shapeline.hierarchy.torch_crops import CODE_BYTES, VALUES, LocalCrops, trunk_of
 from shapeline.memory import halved
@@ -47,7 +47,7 @@ class Evaluator:
             raise ShapelineError(
                 f"h_shap: '{model.architecture}' gives probabilities of classes; it has no logits or labels."
             )
-        inputs = input_checks.as_array(inputs)
+        inputs = as_array(inputs)
         n, *shape = inputs.shape
         if len(shape) not in (1, 3) or n == 0:
             raise ShapelineError(
@@ -67,7 +67,7 @@ class Evaluator:
     def _prepare(self, inputs: np.ndarray, backend: ExecutionBackend) -> np.ndarray:
         """Bring inputs and reference rows (1 or n, M, *shape) to the device."""
         reference = self.game.reference
-        shared = input_checks.shared_reference(reference, inputs)
+        shared = shared_reference(reference, inputs)
         if shared.rows.shape[1:] != inputs.shape[1:] or len(shared.rows) == 0:
             raise ShapelineError(
                 f"h_shap: reference rows have shape {shared.rows.shape[1:]}, inputs {inputs.shape[1:]}"
@@ -75,9 +75,7 @@ class Evaluator:
             )
         with torch_rows.evaluating(self.model):
             self.runner = torch_rows.runner_of(self.model, backend, traced_rows(inputs, shared))
-        rows = (
-            shared.rows[None] if reference.own is None else input_checks.as_array(reference.own(inputs), inputs.dtype)
-        )
+        rows = shared.rows[None] if reference.own is None else as_array(reference.own(inputs), inputs.dtype)
         self.M, size, self.device = len(shared.rows), self.runner.size, self.runner.device
         self.inputs = self.runner.flat(inputs).to(self.device)
         self.absent = self.runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(self.device).view(-1, self.M * size)

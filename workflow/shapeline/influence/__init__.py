@@ -1,5 +1,4 @@
-"""Influence from labelled points alone (Sliwinski, Strobel & Zick 2019). Not lazy, as modules and functions share
-names."""
+"""Influence from labelled points alone (Sliwinski, Strobel & Zick 2019). Not lazy: names of functions are modules'."""
 
 from shapeline.influence import axioms
 from shapeline.influence.arrays import shifted_picture

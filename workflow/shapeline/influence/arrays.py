@@ -62,8 +62,7 @@ def space(where: str, device: str) -> Space:
 
 
 def table(where: str, name: str, rows, finite: bool = True) -> np.ndarray:
-    """Return a table of finite numbers (k, columns), none empty; ShapelineError names the cell; finite=False: NaN
-    passes."""
+    """Return a table of finite numbers (k, columns), none empty; an error names the cell; finite=False: NaN passes."""
     rows = np.asarray(rows)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ShapelineError(
@@ -148,8 +147,7 @@ def _all_equal(left: np.ndarray, left_rows: np.ndarray, right: np.ndarray, right
 def labelled(
     where: str, labels, point_labels, regression: bool, point_ids: np.ndarray, data_ids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels of data (m,) and points (p,): class codes or centred floats; a point takes the label of the row it
-    equals."""
+    """Return labels of data (m,) and points (p,): class codes or centred floats; a point has its row's label."""
     labels = check(where, "labels", labels, len(data_ids), regression)
     if point_labels is None:
         first = np.full(max(point_ids.max(), data_ids.max()) + 1, -1)

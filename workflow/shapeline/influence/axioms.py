@@ -29,8 +29,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class CounterExample:
-    """The data before and after, `change` between them in words, `expected` (n,) by the axiom, `feature` that misses it
-    most."""
+    """The data before and after, `change` between them in words, `expected` (n,) by the axiom, worst `feature`."""
 
     before: Labelled
     after: Labelled

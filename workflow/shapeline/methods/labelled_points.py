@@ -1,5 +1,4 @@
-"""Influence measures as attribution methods, each given its `measure`: an import here would re-run all after an
-edit."""
+"""Influence measures as attribution methods, each given its `measure`, so that an edit re-runs that one."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -59,8 +58,7 @@ def score_queried_points(
     seed: int,
     parameters: dict,
 ) -> tuple[np.ndarray, np.ndarray, dict]:
-    """Return `augmented_mim` summed over each feature's cells (n, d), the rows labelled by the model (n,), and a
-    warning."""
+    """Return `augmented_mim` summed over each feature's cells (n, d), rows labelled by the model (n,), a warning."""
     model, known = game.model, _complete(dataset, False)
     if "categorical" in parameters:
         parameters = {**parameters, "categorical": _numbered(parameters["categorical"], dataset.card)}
@@ -99,8 +97,7 @@ def score_outputs(
     seed: int,
     parameters: dict,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `qii` (n, d), whose players are the features, and the evaluations (n,): m 2^d to d = 12, then d + 1 a
-    permutation."""
+    """Return `qii` (n, d), whose players are the features, and the evaluations (n,)."""
     train, model, features = _points(dataset), game.model, game.features
     m, d = len(train.inputs), features.d
     origins = np.concatenate([_rows(train.inputs), _rows(inputs)])  # what each feature of a row asked is taken from
@@ -133,8 +130,7 @@ def score_pairs(
     features: Features,
     all_points: bool = False,
 ) -> tuple[np.ndarray, int, dict]:
-    """Return `counterfactual` summed over each feature's cells, unsigned (n, d), the same for all instances of a
-    class."""
+    """Return `counterfactual` summed over each feature's cells, unsigned (n, d), of a class."""
     known, own = _complete(dataset, all_points), _labels(dataset, instances)
     X = _rows(known.inputs)
     if _is_regression(dataset):

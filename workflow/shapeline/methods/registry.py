@@ -195,7 +195,7 @@ def _define_measure(function: str, measure: str, parameters: type[Parameters] = 
 
 def _define_peer(package: str, function: str, parameters: type[Parameters], minimum: str = "", **traits: Any) -> Method:
     """Return the entry of a method of another package."""
-    minimum = f"shapeline.third_party.budgets:{minimum}" if minimum else None
+    minimum = f"shapeline.methods.parameters:{minimum}" if minimum else None
     traits = {"package": package, "minimum": minimum, **traits}
     return Method("peers", f"shapeline.third_party.{package}_methods:{function}", parameters, **traits)
 
@@ -272,7 +272,7 @@ METHODS = Registry(
             reads_outputs="shapeline.designs.gaussian_interactions:read_outputs",
         ),
         "lime": _define_sampled("surrogate:lime", Lime, holds="coalitions"),
-        "context_cite": _define_sampled("ablations:context_cite", ContextCite),
+        "context_cite": _define_sampled("lasso:context_cite", ContextCite),
         "lime_input": Method(
             "coalitions",
             "shapeline.methods.lime_input:lime_input",

@@ -95,8 +95,7 @@ class MethodSettings:
     def build(
         self, shape: tuple[int, ...], budget: float | None = None, seed: int = 0, graph: "networkx.Graph | None" = None
     ) -> Design:
-        """Return the design on features of a shape; budget: a multiple of d; graph: in place of the shape's grid or
-        chain."""
+        """Return the design on features of a shape; budget: a multiple of d; graph: in place of the shape's."""
         d = math.prod(shape)
         spent = None if budget is None else evaluations(budget, d)
         available = {**self.arguments, "d": d, "shape": shape, "seed": seed, "budget": spent}
@@ -152,8 +151,7 @@ class MethodSettings:
 
 
 def parse(settings: Mapping[str, Any], budgets: Sequence[Budget | Mapping] | None = None) -> MethodSettings:
-    """Return the record of {"method": name, ...parameters}; budgets: in place of the entry's own, the last the
-    largest."""
+    """Return the record of {"method": name, ...parameters}; budgets: in place of the entry's own."""
     name = settings["method"]
     typed = METHODS[name].parameters.model_validate({key: settings[key] for key in settings if key != "rival"})
     chosen = [*settings.get("intermediate_budgets", ()), settings.get("budget")] if budgets is None else budgets

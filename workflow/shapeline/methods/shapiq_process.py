@@ -1,5 +1,4 @@
-"""shapiq's approximators in another environment's interpreter: a program that needs numpy and shapiq, and its
-client."""
+"""shapiq's approximators in another environment's interpreter: its program, of numpy and shapiq, and its client."""
 
 import contextlib
 import functools

@@ -90,8 +90,7 @@ def _find_estimator(module: Any) -> Any:
 
 
 def owners_of(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Return the feature (k,) of each input of the last step, found by moving columns; ShapelineError where two are
-    mixed."""
+    """Return the feature (k,) of each input of the last step, found by moving columns; none may be mixed."""
     base, donors = rows[:1], np.concatenate([inputs, rows])
     start = fitted.prepare(base)
     owners = np.full(start.shape[1], UNSEEN)

@@ -261,8 +261,7 @@ def tree_shap(
 def shapley(
     tree: Tree, given: np.ndarray, absent: np.ndarray, owners: np.ndarray, d: int, outputs: np.ndarray
 ) -> np.ndarray:
-    """Return Shapley values (n, d) of rows (n, k) against absent (M, k), the mean over these; owners (k,): features, or
-    -1."""
+    """Return Shapley values (n, d) of rows (n, k) against the mean of absent (M, k); owners (k,): features, or -1."""
     from scipy.sparse import csr_array
 
     paths, n = paths_of(tree, owners), len(given)

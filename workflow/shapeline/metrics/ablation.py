@@ -1,4 +1,4 @@
-"""Ablation: how the explained class's logit and probability fall as the top positive features are removed."""
+"""What removal of features takes from the explained class: ablation curves, comprehensiveness and sufficiency."""
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,8 @@ from shapeline.games.game import Game
 SIZES = 200
 CHUNK_BYTES = 1 << 26  # of the masks given to the engine at a time
 OUTPUTS = ("logit", "probability")
+FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)  # the paper's bins of tokens
+CHUNK = 64
 
 
 def measure(
@@ -83,3 +85,39 @@ def _curves(rows, positive, game: Game, inputs, seed, counts) -> dict[str, np.nd
         # Level after the last mask that differs.
         curves[name] = share[:, np.minimum(np.arange(len(counts)) + 1, share.shape[1] - 1)]
     return curves
+
+
+def measure_erasure(
+    rows: pd.DataFrame,
+    game: Game,
+    inputs: np.ndarray,
+    buckets: list[tuple[Features, np.ndarray]],
+    seed: int = 0,
+    fractions: list[float] | None = None,
+    progress=None,
+) -> pd.DataFrame:
+    """Change of the target's probability, averaged over the top fractions of features (DeYoung et al. 2020, §4.2).
+
+    `comprehensiveness`, p(all) - p(all but the top), higher is better, and `sufficiency`, p(all) - p(the top
+    alone), lower is better; both in -1 to 1. At least one feature is the top.
+    """
+    frames, done = [], 0
+    for features, positions in buckets:
+        part = rows.iloc[positions].reset_index(drop=True)
+        asked = game.having(features=features, value="probability")
+        counts = np.maximum(1, np.round(np.asarray(fractions or FRACTIONS) * features.d)).astype(int)
+        ranks = scores.rank_features(scores.matrix(part), part["instance"].to_numpy(), seed)
+        keys, lost = part[["instance", "repeat"]], np.zeros((len(part), 2))
+        for start in range(0, len(part), CHUNK):
+            chosen = slice(start, start + CHUNK)
+            top = ranks[chosen, None, :] < counts[:, None]
+            masks = np.concatenate([np.ones((len(top), 1, features.d), bool), ~top, top], 1)
+            with about(part["instance"].to_numpy()[chosen]):
+                values = asked.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
+            lost[chosen] = (values[:, :1] - values[:, 1:]).reshape(len(top), 2, -1).mean(2)
+            if progress:
+                progress(done + min(start + CHUNK, len(part)), (done + len(part)) * masks.shape[1])
+        done += len(part)
+        for name, column in zip(("comprehensiveness", "sufficiency"), lost.T, strict=True):
+            frames.append(keys.assign(statistic=name, x=np.nan, value=column))
+    return pd.concat(frames, ignore_index=True)

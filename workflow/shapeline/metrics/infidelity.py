@@ -1,9 +1,17 @@
-"""Infidelity: how far scores are from telling what the model loses when features go (Yeh et al. 2019)."""
+"""Infidelity of scores to what the model loses, and their sensitivity to small moves of the input (Yeh et al. 2019)."""
+
+import dataclasses
+import functools
 
 import numpy as np
 import pandas as pd
 
 from shapeline import scores
+from shapeline.attribution.context import ExplanationContext
+from shapeline.attribution.rows import explain_rows
+from shapeline.attribution.settings import AttributionSettings
+from shapeline.datasets.loading import Dataset, blocks
+from shapeline.datasets.sources import TRAIN
 from shapeline.errors import about
 from shapeline.games.features import Features
 from shapeline.games.game import Game
@@ -55,3 +63,56 @@ def sample_sets(d: int, samples: int, seed: int) -> np.ndarray:
     random = np.random.default_rng(seed_of(seed, "infidelity", d))
     sizes = random.integers(1, d + 1, samples)
     return random.permuted(np.tile(np.arange(d), (samples, 1)), axis=1) < sizes[:, None]
+
+
+def measure_sensitivity(
+    rows: pd.DataFrame,
+    context: ExplanationContext,
+    share: pd.DataFrame,
+    settings: AttributionSettings,
+    entry: str,
+    samples: int = 10,
+    radius: float = 0.02,
+    progress=None,
+) -> pd.DataFrame:
+    """Largest |scores(x + e) - scores(x)| / |scores(x)| over random e, L2 norms (Yeh et al. 2019, definition 3).
+
+    e is uniform in +- `radius` of the training inputs' range, the same for all methods; the explained class stays.
+    `max_sensitivity`, lower is better; NaN where all scores are 0. Moved inputs that fail are left out.
+    """
+    keys = ["instance", "target"]
+    rows = rows[rows["repeat"] == rows["repeat"].min()].sort_values("budget").drop_duplicates(keys, keep="last")
+    own_keys = [key for key in keys if key in share]
+    share = rows[own_keys].merge(share, on=own_keys)
+    method = dataclasses.replace(settings.method, budgets=settings.method.budgets[-1:])
+    own = dataclasses.replace(settings, method=method, repeats=1, timing="batch")
+    base = scores.matrix(rows)
+    size = np.linalg.norm(base, axis=1)
+    inputs = context.inputs(share)
+    scale = radius * _training_range(context.dataset)
+    worst, moved = np.zeros(len(rows)), inputs.copy()
+    for sample in range(samples):
+        for place, instance in enumerate(share["instance"]):
+            random = np.random.default_rng(seed_of(settings.game.seed, "sensitivity", sample, int(instance)))
+            moved[place] = inputs[place] + (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
+        again = rows[keys].merge(explain_rows(context, share, own, entry, inputs=moved), on=keys)
+        fine = (again["status"] == "ok").to_numpy()
+        distance = np.linalg.norm(np.stack(again["scores"][fine]) - base[fine], axis=1) if fine.any() else 0.0
+        worst[fine] = np.maximum(worst[fine], distance)
+        if progress:
+            progress((sample + 1) * len(rows) // samples, int(again["evaluations"].sum()) * (sample + 1))
+    relative = np.divide(worst, size, out=np.full(len(rows), np.nan), where=size > 0)
+    return rows[["instance", "repeat"]].assign(statistic="max_sensitivity", x=np.nan, value=relative)
+
+
+@functools.lru_cache(maxsize=1)  # rows are measured a few at a time
+def _training_range(dataset: Dataset) -> np.ndarray:
+    """Return how far the training inputs spread: one number, or of a table one per column, 0 of a category."""
+    axis = 0 if dataset.inputs.ndim == 2 else None
+    training = np.flatnonzero(dataset.split == TRAIN)
+    ends = [(np.nanmin(rows, axis=axis), np.nanmax(rows, axis=axis)) for rows in blocks(dataset.inputs, training)]
+    low, high = (np.stack(each) for each in zip(*ends, strict=True))
+    scale = np.nanmax(high, axis=0) - np.nanmin(low, axis=0)
+    if axis == 0:  # a category has no neighbour
+        scale[list(dataset.card.get("categorical") or ())] = 0.0
+    return scale

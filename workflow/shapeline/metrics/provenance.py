@@ -52,8 +52,7 @@ def check_measured(paths: Iterable[str | Path], experiment: str, digests: Mappin
 
 
 def check_ends(paths: Iterable[str | Path]) -> None:
-    """Raise ShapelineError where two methods differ on one model and instance: made by other weights, code or
-    devices."""
+    """Raise ShapelineError where two methods differ on one model and instance: by weights, code or devices."""
     found = [_ends(path) for path in filter(Path.is_file, map(Path, paths))]
     if not found:
         return

@@ -176,7 +176,7 @@ METRICS: dict[str, Metric] = {
         lacks="logits nor probabilities",
     ),
     "erasure": Metric(
-        "shapeline.metrics.erasure:measure",
+        "shapeline.metrics.ablation:measure_erasure",
         "faithfulness",
         {"comprehensiveness": "higher", "sufficiency": "lower"},
         Erasure,
@@ -191,7 +191,7 @@ METRICS: dict[str, Metric] = {
         asks_model=True,
     ),
     "sensitivity": Metric(
-        "shapeline.metrics.sensitivity:measure",
+        "shapeline.metrics.infidelity:measure_sensitivity",
         "robustness",
         {"max_sensitivity": "lower"},
         Sensitivity,

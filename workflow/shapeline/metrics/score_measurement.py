@@ -14,8 +14,7 @@ from shapeline.metrics.scored_rows import measure, measure_missing, open_table, 
 
 
 def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return the measurements (scores.MEASURED) of all methods and the keys of their tables; jobs: settings by
-    metric."""
+    """Return the measurements (scores.MEASURED) of all methods and their tables' keys; jobs: settings by metric."""
     by_label: dict[str, list[str]] = {}
     for path in files.scores:
         by_label.setdefault(Path(path).parent.name, []).append(path)

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier
+from shapeline.models.classifier import FRAMEWORKS, OUTPUTS, TASK, Classifier
 from shapeline.models.estimators import check_explainable, classes_of, find_owner, probabilities_of, unwrap_booster
-from shapeline.models.outputs import KINDS as OUTPUTS
 
 KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
 

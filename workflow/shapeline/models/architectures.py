@@ -8,8 +8,7 @@ from shapeline.datasets import sources
 from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.models import adapters, axes, pretrained
 from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend
-from shapeline.models.pretrained_kinds import kind_of, suffix_of
-from shapeline.models.registry import ARCHITECTURES
+from shapeline.models.registry import ARCHITECTURES, kind_of, suffix_of
 
 __all__ = [
     *("ARCHITECTURES", "FRAMEWORKS", "KINDS", "Classifier"),

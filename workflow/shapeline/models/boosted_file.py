@@ -12,15 +12,14 @@ from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError
 from shapeline.models.estimators import columns_of, fitted_columns, probabilities_of
 from shapeline.models.pipeline_file import Pipeline, check_columns
-from shapeline.models.pretrained_kinds import BOOSTED, not_installed
+from shapeline.models.registry import BOOSTED, not_installed
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class LightGBM:
-    """The booster of a .txt file as an estimator; classes_: numbers, None of a regression; feature_names_in_: or
-    None."""
+    """The booster of a .txt file as an estimator; classes_, feature_names_in_: or None."""
 
     booster_: Any
     classes_: np.ndarray | None

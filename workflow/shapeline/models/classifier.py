@@ -2,7 +2,9 @@
 
 import contextlib
 import importlib
+import importlib.util
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -12,8 +14,6 @@ import numpy as np
 
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.memory import halved, ran_out
-from shapeline.models.frameworks import avoid_triton_crash
-from shapeline.models.outputs import ROWS, are_of_several_labels, detect
 
 TASK = "classification"  # unless something else is stated
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone, and a process imports no other.
@@ -25,6 +25,10 @@ MODULES = {
 FRAMEWORKS = ("torch", "tensorflow")
 UNEQUAL = 2e-3  # by which probabilities may miss 1: those rounded to three digits, of a few classes
 LOG_HALF = float(np.log(0.5))  # from which on a label counts as present
+OUTPUTS = ("logits", "probabilities")
+PROBES = 4  # of the inputs that are evaluated; logits nearly always leave 0..1 there
+PROBE_SCALES = (0.0, -1.0, 0.5, 3.0, -30.0, 30.0, -1e5, 1e5)  # of the rows, at which logits leave 0..1
+UNEQUAL_OUTPUTS = 1e-3  # by which probabilities may miss 1, and vary without being constant
 
 
 @dataclass(eq=False)
@@ -67,8 +71,7 @@ class Classifier:
         return str(backend(self.runtime or self.framework).device_of(self.module))
 
     def to(self, device: str) -> "Classifier":
-        """Move the weights to a device in place; return the classifier. ShapelineError where TensorFlow's are
-        elsewhere."""
+        """Move the weights to a device in place; ShapelineError where TensorFlow's are elsewhere."""
         if self.framework != "function":
             backend(self.runtime or self.framework).move(self.module, device)
         return self
@@ -104,10 +107,10 @@ class Classifier:
             return
         # Inputs for which memory runs out fail by themselves later; others show what the network gives.
         for start in range(len(inputs)) if self.outputs is None else ():
-            shown = inputs[start : start + ROWS]
+            shown = inputs[start : start + PROBES]
             with contextlib.suppress(MethodFailure):
                 self.outputs = halved(
-                    self, ROWS, lambda rows, shown=shown: detect(made_by, self.module, shown, self.architecture, rows)
+                    self, PROBES, lambda rows, shown=shown: detect(made_by, self.module, shown, self.architecture, rows)
                 )
                 break
         if self.outputs == "probabilities":
@@ -149,8 +152,7 @@ class Classifier:
             backend("torch").check_rows(self.module, inputs[:1], self.architecture)
 
     def check_tokens(self, inputs: Any) -> None:
-        """Raise ShapelineError for token ids (n, length) beyond the model's vocabulary or length, which TensorFlow
-        would not."""
+        """Raise ShapelineError for token ids (n, length) beyond the model's vocabulary or length."""
         known = self.sizes.get("vocabulary", self.sizes.get("alphabet", -1) + 1)
         if not known or len(inputs) == 0:
             return
@@ -318,3 +320,90 @@ def label_scores(right: np.ndarray, card: dict) -> dict[str, Any]:
     names = card.get("classes") or map(str, range(right.shape[1]))
     by_label = dict(zip(names, right.mean(axis=0).tolist(), strict=True))
     return {"accuracy_by_label": by_label, "exact_match": float(right.all(axis=1).mean())}
+
+
+def avoid_triton_crash() -> None:
+    """Load triton, of torch's CUDA builds, before TensorFlow, after which it crashes, or declare it missing."""
+    if "triton" in sys.modules or importlib.util.find_spec("triton") is None:
+        return
+    if "tensorflow" not in sys.modules:
+        with contextlib.suppress(ImportError):
+            import triton  # noqa: F401
+
+            return
+    sys.modules["triton"] = None  # an import of it is then an ImportError, which torch expects
+
+
+def detect(made_by: ModuleType, module: Any, inputs: Any, name: str, batch: int = PROBES) -> str:
+    """Return "logits" or "probabilities" of a network on inputs (n, *input shape).
+
+    Numbers outside 0..1 are logits; within, the last operation decides, else rows far from the inputs. Raises
+    ShapelineError where both fit.
+    """
+    rows = _as_array(inputs)
+    given = _within(made_by.outputs(module, rows, batch))
+    if given is None:
+        return "logits"
+    last = made_by.last_operation(module, rows)
+    if (last == "softmax" and _sums_to_one(given)) or last == "sigmoid":
+        return "probabilities"
+    far = _far_away(made_by, module, rows, given.shape[1], batch)
+    return "logits" if far is None else kind_of_outputs(np.concatenate([given, far]), name, linear=last == "linear")
+
+
+def kind_of_outputs(given: np.ndarray, name: str, linear: bool = False) -> str:
+    """Return what outputs (n, k) near and far are; linear: known to be of such a layer."""
+    if not len(given) or given.min() < 0 or given.max() > 1 + UNEQUAL_OUTPUTS:
+        return "logits"
+    together = given.shape[1] > 1
+    sums = together and _sums_to_one(given)
+    if np.ptp(given, axis=0).max() > UNEQUAL_OUTPUTS and (sums or not together):
+        return "probabilities"
+    if linear and not sums:
+        return "logits"
+    among = " and sum to 1" if sums else " without summing to 1, as those of several labels do" if together else ""
+    raise ShapelineError(
+        f"model '{name}': its outputs lie between 0 and 1{among}, so they may be logits or probabilities; give "
+        'outputs="probabilities" or outputs="logits" (in a configuration, the key outputs of the model)'
+    )
+
+
+def are_of_several_labels(made_by: ModuleType, module: Any, inputs: Any) -> bool:
+    """Return whether probabilities of a network are those of labels that go together, which do not sum to 1."""
+    given = made_by.outputs(module, _as_array(inputs))
+    return given is not None and given.shape[1] > 1 and not _sums_to_one(given[np.isfinite(given).all(1)])
+
+
+def _as_array(inputs: Any) -> np.ndarray:
+    rows = inputs[:PROBES]
+    return rows.detach().cpu().numpy() if hasattr(rows, "detach") else np.asarray(rows)
+
+
+def _within(given: np.ndarray | None) -> np.ndarray | None:
+    """The finite rows of outputs where all lie in 0..1 (bfloat16 rounds), else None."""
+    if given is None:
+        return None
+    given = given[np.isfinite(given).all(1)]
+    return given if len(given) and given.min() >= 0 and given.max() <= 1 + UNEQUAL_OUTPUTS else None
+
+
+def _sums_to_one(given: np.ndarray) -> bool:
+    return bool((np.abs(given.sum(1) - 1) <= UNEQUAL_OUTPUTS * given.shape[1]).all())
+
+
+def _far_away(made_by: ModuleType, module: Any, rows: np.ndarray, width: int, batch: int) -> np.ndarray | None:
+    """Outputs of rows away from the inputs, or of reordered tokens, where all lie in 0..1, else None."""
+    shape, random = (len(PROBE_SCALES), *rows.shape[1:]), np.random.default_rng(0)
+    if np.issubdtype(rows.dtype, np.integer):
+        chosen = random.choice(rows.ravel(), shape)
+    else:
+        scales = np.array(PROBE_SCALES).reshape(-1, *[1] * (rows.ndim - 1))
+        chosen = scales * (rows[:1] + (np.abs(rows).max() or 1) * random.standard_normal(shape) / 10)
+    try:
+        given = made_by.outputs(module, chosen, batch)
+    except Exception as error:  # a network need not take such rows; what it raises is its own
+        if ran_out(error):
+            raise
+        given = None
+    nothing = given is None or not np.isfinite(given).all(1).any()
+    return np.empty((0, width)) if nothing else _within(given)

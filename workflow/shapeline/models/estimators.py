@@ -28,8 +28,7 @@ def columns_of(model: Any) -> Sequence[str] | None:
 
 
 def fitted_columns(model: Any, labels: Sequence) -> list | None:
-    """Return the columns that a model was fitted on by a data frame's labels (LightGBM writes _ for a space); or
-    None."""
+    """Return the columns that a model was fitted on by a data frame's labels, or None."""
     fitted = columns_of(model)
     if fitted is None:
         return None
@@ -44,8 +43,7 @@ def width_of(model: Any) -> int | None:
 
 
 def probabilities_of(model: Any) -> Callable[[Any], np.ndarray]:
-    """Return an object's method of probabilities (n, classes); XGBoost's are made of margins, with more digits near
-    1."""
+    """Return an object's method of probabilities (n, classes); XGBoost's of its margins, which have more digits."""
     last = model
     while hasattr(last, "steps") and hasattr(last, "__getitem__"):
         last = last[-1]
@@ -55,8 +53,7 @@ def probabilities_of(model: Any) -> Callable[[Any], np.ndarray]:
 
 
 def unwrap_booster(model: Any) -> Any:
-    """LightGBM's own Booster of several classes as the method that gives their probabilities; another model as it
-    is."""
+    """LightGBM's own Booster of several classes as the method of their probabilities; else the model."""
     several = hasattr(model, "num_model_per_iteration") and model.num_model_per_iteration() > 1
     return model.predict if several else model
 

@@ -21,8 +21,7 @@ UNNAMED = re.compile(r"LABEL_\d+")
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
-    """Return the classifier in the folder of transformers that settings name, for a card's data. Raises
-    ShapelineError."""
+    """Return the classifier in the folder of transformers that settings name, for a card's data."""
     source, kind = settings["source"], card["kind"]
     if kind == "text" and "mask_id" not in card:
         raise ShapelineError(

@@ -1,5 +1,4 @@
-"""A model that is a function in a file defined by the user: rows to probabilities, or to predictions. It is taken as it
-is."""
+"""A model that is a function in a file defined by the user: rows to probabilities, or to predictions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,8 +46,7 @@ class Function:
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Function:
-    """Return the function of "path/to/file.py:function", for `known` columns, classes and shape. Raises
-    ShapelineError."""
+    """Return the function of "path/to/file.py:function", for `known` columns, classes and shape."""
     classes, function = None if task == "regression" else len(known["classes"]), user_function(source)
     if not known.get("has_channels", True) and "order" not in known:
         rows = np.random.default_rng(0).random((1, *known["input_shape"]), dtype=np.float32)

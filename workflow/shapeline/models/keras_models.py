@@ -283,8 +283,7 @@ def _build_weights(module: keras.Model, example: np.ndarray) -> keras.Model:
 
 @contextlib.contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Draw weights of layers made inside the block from `seed` (Keras uses Python's `random`), restoring the state
-    after."""
+    """Draw weights of layers made inside the block from `seed` (by Python's `random`, whose state is restored)."""
     before = random.getstate()
     random.seed(seed)
     try:
@@ -333,8 +332,7 @@ class LogProbabilities(keras.Model):
 
 
 class Arranged(keras.Model):
-    """A network that takes rows (n, channels, height, width), given them as it wants them: order "channels_last" or
-    "without_channels"."""
+    """A network that takes rows (n, channels, height, width), given them in its order."""
 
     def __init__(self, network: keras.Model, order: str):
         super().__init__()
@@ -386,8 +384,7 @@ def last_operation(module: keras.Model, inputs: np.ndarray) -> str:
 
 
 def _outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Iterator[tuple[tf.Tensor, int, int]]:
-    """Return outputs in calls of one size, `batch` or a power of two, how many count of each, and the size, for few
-    traces."""
+    """Return outputs in calls of one size, `batch` or a power of two, how many count of each, and the size."""
     # Integers are tokens and stay so; int32 is what every part of the project gives them as.
     inputs = inputs.astype(np.int32 if np.issubdtype(inputs.dtype, np.integer) else np.float32, copy=False)
     size = min(batch, 1 << (len(inputs) - 1).bit_length())

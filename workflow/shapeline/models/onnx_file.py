@@ -10,7 +10,7 @@ import numpy as np
 
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.models.axes import ORDERS, find_order
-from shapeline.models.outputs import kind_of
+from shapeline.models.classifier import kind_of_outputs
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,7 @@ SCALES = (0.1, 3.0, 1e3, 1e6)
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Rows (n, *input shape) to probabilities or predictions by an ONNX file; last: "softmax" or "sigmoid" of
-    logits."""
+    """Rows (n, *input shape) to probabilities or predictions by an ONNX file; last: of logits."""
 
     content: bytes
     session: Any
@@ -78,7 +77,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             f"models: {source} has {classes} classes and the dataset {len(known['classes'])}"
             "; give a model of these classes"
         )
-    kind = known.get("outputs") or kind_of(outputs, source)
+    kind = known.get("outputs") or kind_of_outputs(outputs, source)
     last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
     log.info("%s: its outputs are taken for %s", source, kind)
     return Network(content, session, dtype, order, network.output, last)

@@ -35,8 +35,7 @@ TRUSTED = (
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """A function from rows (n, columns) to probabilities or predictions; order: numbers of the dataset's classes, or
-    None."""
+    """A function from rows (n, columns) to probabilities or predictions; order: of the dataset's classes, or None."""
 
     content: bytes
     columns: list[dict]

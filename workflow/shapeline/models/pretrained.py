@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shapeline.datasets.loading import blocks
 from shapeline.datasets.sources import PARTS, expand
-from shapeline.datasets.stored_images import blocks
 from shapeline.errors import ShapelineError
 from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, r_squared, start_card
-from shapeline.models.pretrained_kinds import FRAMEWORKS, READERS, kind_of
+from shapeline.models.registry import FRAMEWORKS, READERS, kind_of
 from shapeline.versions import imported
 
 if TYPE_CHECKING:

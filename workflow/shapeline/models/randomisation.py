@@ -8,7 +8,7 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.models.architectures import build
 from shapeline.models.classifier import Classifier, backend
-from shapeline.models.pretrained_kinds import READERS, kind_of
+from shapeline.models.registry import READERS, kind_of
 
 BLOCK = re.compile(r"(.*?(?:\.\d+|embeddings))\.")  # of a transformer, in the names of its layers
 
@@ -42,8 +42,7 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
 
 
 def layers_of(classifier: Classifier) -> dict[str, list[str]]:
-    """Return the trained layers from the input on with their weights' names; normalisations join the layer before,
-    blocks are one."""
+    """Return the trained layers from the input on with their weights' names; normalisations and blocks are joined."""
     made_by = backend(classifier.framework)
     arrays = made_by.state(classifier.module)
     layers: dict[str, list[str]] = {}

@@ -1,18 +1,32 @@
-"""Models on disk, without pickle, and the rows that they take of a dataset."""
+"""Models on disk, without pickle: weights as safetensors, a network's graph beside them, and the rows they take."""
 
-from dataclasses import replace
+import dataclasses
+import hashlib
+import importlib
+import json
+import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 from shapeline.errors import ShapelineError, reported_extras
-from shapeline.models import axes, graph_file, pretrained, weights
+from shapeline.files import atomic, document
+from shapeline.models import axes, pretrained
 from shapeline.models.architectures import build, is_named
 from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
+from shapeline.models.onnx_graph import FILE, TOLERANCE, Refused, load_graph
+from shapeline.threads import allowed
 
 if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
+Arrays = Mapping[str, np.ndarray]
+log = logging.getLogger(__name__)
+EXPORTERS = {"torch": "shapeline.models.torch_export", "tensorflow": "shapeline.models.keras_file"}
+VERIFIED = 32  # rows
 
 
 @reported_extras("models.save")
@@ -36,23 +50,21 @@ def save(classifier: Classifier, path: str | Path) -> None:
     if classifier.vocabulary_digest is not None:
         metadata["vocabulary_digest"] = classifier.vocabulary_digest
     arrays = pretrained.arrays_of(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
-    weights.write(Path(path), arrays, metadata)
+    write_weights(Path(path), arrays, metadata)
 
 
 def save_graph(classifier: Classifier, path: str | Path, inputs: np.ndarray) -> dict[str, str] | None:
-    """Write the graph of a network that `save` wrote beside it, as graph_file.write; None where there is none, and of
-    one that cuts its own batches."""
-    Path(path).with_name(graph_file.FILE).unlink(missing_ok=True)  # of other weights
-    if classifier.framework not in graph_file.EXPORTERS or hasattr(classifier.module, "rows_a_call"):
+    """Write the graph of a network that `save` wrote beside it, as `write_graph`; None where it has none."""
+    Path(path).with_name(FILE).unlink(missing_ok=True)  # of other weights
+    if classifier.framework not in EXPORTERS or hasattr(classifier.module, "rows_a_call"):
         return None
-    return graph_file.write(path, load(path), inputs)
+    return write_graph(path, load(path), inputs)
 
 
 @reported_extras("models.load")
 def load(path: str | Path, device: str = "cpu", framework: str | None = None) -> Classifier:
-    """Read a classifier that `save` wrote, in its own framework or as its twin; nothing is unpickled.
-    ShapelineError."""
-    metadata, arrays = weights.read(Path(path))
+    """Read a classifier that `save` wrote, in its own framework or as its twin; nothing is unpickled."""
+    metadata, arrays = read_weights(Path(path))
     if pretrained.kind_of(metadata["architecture"], metadata["framework"]):
         return pretrained.restored(metadata, arrays).to(device)
     classifier = build(metadata["architecture"], framework or metadata["framework"], **metadata["sizes"])
@@ -65,22 +77,21 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
         classifier.module = made_by.build_from_probabilities(
             classifier.module, classifier.task, classifier.architecture
         )
-    weights.check_fit(arrays, made_by.state(classifier.module), str(path), classifier.architecture)
+    check_fit(arrays, made_by.state(classifier.module), str(path), classifier.architecture)
     made_by.set_state(classifier.module, arrays)
     return classifier.to(device)
 
 
 def start_from(classifier: Classifier, path: str | Path) -> None:
-    """Put in weights of a safetensors file to train from; the last layer stays where it has other classes.
-    ShapelineError."""
+    """Put in weights of a safetensors file to train from; the last layer stays where it has other classes."""
     made_by = backend(classifier.framework)
-    own, start = made_by.state(classifier.module), weights.tensors(Path(path))
+    own, start = made_by.state(classifier.module), tensors(Path(path))
     kept = [name for name in own if name.endswith("num_batches_tracked") and name not in start]
     last = [name for name in [*own][-2:] if name in start]
     if any(start[name].shape != own[name].shape for name in last):
         kept += last
     start |= {name: own[name] for name in kept}
-    weights.check_fit(start, own, str(path), classifier.architecture, "give weights of this architecture and its sizes")
+    check_fit(start, own, str(path), classifier.architecture, "give weights of this architecture and its sizes")
     made_by.set_state(classifier.module, start)
 
 
@@ -90,5 +101,165 @@ def fit_rows(model: Classifier, dataset: "Dataset") -> "tuple[Classifier, Datase
         return model, dataset.as_numbers()
     if not hasattr(model.module, "table") or dataset.own_rows is None:
         return model, dataset
-    own = replace(model.module, table=dataset.own_rows[0])
-    return replace(model, module=own), dataset.as_given()
+    own = dataclasses.replace(model.module, table=dataset.own_rows[0])
+    return dataclasses.replace(model, module=own), dataset.as_given()
+
+
+def write_weights(path: Path, arrays: Arrays, metadata: Mapping[str, Any]) -> None:
+    """Write arrays and metadata under a temporary name and rename, so that no partial file is ever seen.
+
+    metadata: framework and architecture as text; every other entry is stored as JSON.
+    """
+    texts = ("framework", "architecture")
+    stored = {key: value if key in texts else json.dumps(value, sort_keys=True) for key, value in metadata.items()}
+    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    stored["digest"] = digest_of(contiguous)
+    saved = safetensors.numpy.save(contiguous, stored)  # save_file lets only the owner read
+    # The library's metadata are in another order every time; equal weights make equal files.
+    length = int.from_bytes(saved[:8], "little")
+    header = json.loads(saved[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with atomic(path) as partial:
+        partial.write_bytes(len(text).to_bytes(8, "little") + text + saved[8 + length :])
+
+
+def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Metadata (framework, architecture, classes, sizes, vocabulary_digest, task, outputs, order), the digest of the
+    arrays, and these.
+
+    Raises ShapelineError when the file is missing, not safetensors, or does not say which architecture it holds.
+    """
+    if not path.is_file():
+        raise ShapelineError(f"models: no weights at {path}; train the model first")
+    try:
+        stored, arrays = _open_weights(path)
+    except safetensors.SafetensorError as error:
+        raise ShapelineError(
+            f"models: {path} is damaged (not a safetensors file: {error}); remove it and run again, which trains the "
+            "model again"
+        ) from error
+    if not {"architecture", "classes", "sizes"} <= stored.keys():
+        raise ShapelineError(f"models: {path} does not name its architecture; it was not written by shapeline")
+    if stored.get("digest") not in (None, digest_of(arrays)):
+        raise ShapelineError(
+            f"models: {path} is damaged (its arrays have another digest than stated); remove it and run again, "
+            "which trains the model again"
+        )
+    return {
+        "framework": stored.get("framework", "torch"),
+        "architecture": stored["architecture"],
+        "classes": json.loads(stored["classes"]),
+        "sizes": json.loads(stored["sizes"]),
+        "vocabulary_digest": json.loads(stored.get("vocabulary_digest", "null")),
+        "task": json.loads(stored.get("task", '"classification"')),
+        "order": json.loads(stored.get("order", "null")),
+        "outputs": json.loads(stored.get("outputs", '"logits"')),
+        "digest": stored.get("digest"),  # of the arrays
+    }, arrays
+
+
+def tensors(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of any safetensors file, by name. Raises ShapelineError when it is missing or no such file."""
+    if not path.is_file():
+        raise ShapelineError(f"models: there is no file {path}; place the weights there")
+    try:
+        return _open_weights(path)[1]
+    except safetensors.SafetensorError as error:
+        raise ShapelineError(
+            f"models: {path} is not a safetensors file ({error}); weights are never unpickled, give a .pth or "
+            ".safetensors file"
+        ) from error
+
+
+def _open_weights(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    with safetensors.safe_open(path, framework="np") as file:
+        return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}
+
+
+def digest_of(arrays: Arrays) -> str:
+    """A digest of arrays by name, which tells that a bit of the file has changed; safetensors has none of its own."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+def check_fit(
+    arrays: Arrays, wanted: Arrays, source: str, architecture: str, remedy: str = "train the model again"
+) -> None:
+    """ShapelineError with the first array of a file that the model lacks, misses or has in another shape."""
+    where = f"models: {source} does not fit '{architecture}'"
+    for name in sorted(arrays.keys() ^ wanted.keys()):
+        reason = "the file lacks" if name in wanted else "the model has no"
+        raise ShapelineError(f"{where}: {reason} '{name}'; {remedy}")
+    for name, array in wanted.items():
+        if arrays[name].shape != array.shape:
+            raise ShapelineError(
+                f"{where}: '{name}' has shape {arrays[name].shape} and the model needs {array.shape}; {remedy}"
+            )
+
+
+def write_graph(path: str | Path, loaded: Classifier, inputs: np.ndarray) -> dict[str, str] | None:
+    """Write a network's graph beside its weights, verified on masked `inputs`; return digests for its card, or None."""
+    exporter, rows = importlib.import_module(EXPORTERS[loaded.framework]), _rows(inputs)
+    try:
+        content = exporter.graph(loaded.module, rows[:2])
+        graph = dataclasses.replace(loaded, module=load_graph(content, allowed()), runtime="onnx")
+        differs = float(np.max(_relative_differences(_evaluate(graph, rows), _evaluate(loaded, rows))))
+        if not differs <= TOLERANCE:
+            raise Refused(f"log-probabilities differ by {differs:.1e}")
+    except (ShapelineError, RuntimeError, MemoryError) as error:  # the network itself has run, and is stored
+        log.info("no %s: %s", FILE, error)
+        return None
+    file = Path(path).with_name(FILE)
+    with atomic(file) as partial:
+        partial.write_bytes(content)
+    log.info("%s: %d bytes, differs by %.1e", FILE, len(content), differs)
+    return {"digest": hashlib.sha256(content).hexdigest(), "weights": read_weights(Path(path))[0]["digest"]}
+
+
+def read_graph(path: str | Path) -> Classifier | None:
+    """Return the classifier run by the graph beside its weights on the CPU; None, with a reason in the log."""
+    metadata, _ = read_weights(Path(path))
+    file, card = Path(path).with_name(FILE), Path(path).with_name("card.json")
+    try:
+        recorded, content = document(card).get("onnx") or {}, file.read_bytes()
+        if recorded.get("weights") != metadata["digest"]:
+            raise Refused("it is of other weights")
+        if recorded.get("digest") != hashlib.sha256(content).hexdigest():
+            raise Refused("it is not the file that was written")
+        graph = load_graph(content, allowed())
+    except (OSError, ImportError, ShapelineError) as error:
+        log.info("%s is not used, the network itself is: %s", file, error)
+        return None
+    return Classifier(
+        *(metadata["framework"], metadata["architecture"], graph, metadata["classes"], metadata["sizes"]),
+        *(metadata["vocabulary_digest"], metadata["task"]),
+        runtime="onnx",
+    )
+
+
+def _rows(inputs: np.ndarray) -> np.ndarray:
+    """Rows (VERIFIED, *input_shape) between pairs of the first inputs, cell by cell, and some inputs themselves."""
+    first = np.asarray(inputs[:VERIFIED])
+    first = first.astype(np.int32 if np.issubdtype(first.dtype, np.integer) else np.float32)
+    first = first[np.arange(VERIFIED) % len(first)]
+    kept = np.linspace(0, 1, VERIFIED).reshape(-1, *[1] * (first.ndim - 1))
+    return np.where(np.random.default_rng(0).random(first.shape) < kept, first, first[::-1])
+
+
+def _evaluate(classifier: Classifier, rows: np.ndarray) -> np.ndarray:
+    """Return outputs of rows, at once and in passes of 7: predictions, or log-probabilities, also of absent labels."""
+    if classifier.task == "regression":
+        return np.concatenate([classifier.predict(rows), classifier.predict(rows, 7)])
+    log_probs = np.concatenate([classifier.log_probs(rows), classifier.log_probs(rows, 7)])
+    if classifier.task == "multilabel":
+        log_probs = np.concatenate([log_probs, np.log(-np.expm1(log_probs)).clip(min=-700)])
+    return log_probs
+
+
+def _relative_differences(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Differences, relative where what is expected is beyond 1: float32 outputs of 30 differ by 1e-5 from rounding."""
+    return np.abs(actual - expected) / np.abs(expected).clip(min=1)

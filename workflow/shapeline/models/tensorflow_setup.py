@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from shapeline.models.frameworks import avoid_triton_crash
+from shapeline.models.classifier import avoid_triton_crash
 from shapeline.threads import processors
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

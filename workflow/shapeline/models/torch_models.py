@@ -54,8 +54,7 @@ class Rescale(Standardize):
 
 
 def mnist_cnn(classes: int = 2, channels: int = 1, side: int = 28) -> nn.Module:
-    """Build the MNIST network of Chen et al. (2018, §5.2), unpadded as usual: 28 -> 24 -> 12 -> 8 -> 4, 3,938
-    parameters."""
+    """Build the MNIST network of Chen et al. (2018, §5.2), unpadded: 28 -> 24 -> 12 -> 8 -> 4, 3,938 parameters."""
     last = ((side - 4) // 2 - 4) // 2
     return nn.Sequential(
         nn.Conv2d(channels, 8, 5),
@@ -93,8 +92,7 @@ def mlp(inputs: int = 30, hidden: tuple[int, ...] = (64, 32), classes: int = 2) 
 
 
 class WordCNN(nn.Module):
-    """The network of `word_cnn`; forward(ids) is from_pooled of the largest windows(ids[:, p : p + window_size]) over
-    p."""
+    """The network of `word_cnn`; forward(ids): from_pooled of max_p windows(ids[:, p : p + window_size])."""
 
     window_size = 3
 
@@ -253,8 +251,7 @@ def word_cnn(
 def char_cnn(
     alphabet: int = 69, length: int = 1014, classes: int = 4, hidden: int = 1024, dropout: float = 0.5
 ) -> nn.Module:
-    """Build the small character network of Zhang et al. (2015, table 1) for ids 1 to alphabet; 11,337,988
-    parameters."""
+    """Build the small character network of Zhang et al. (2015, table 1) for ids 1 to alphabet."""
     return CharCNN(alphabet, length, classes, hidden, dropout)
 
 
@@ -335,8 +332,7 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
 
 
 class LogProbabilities(nn.Module):
-    """A network of probabilities as one of logits: their logarithms, of one number those of two classes, and of several
-    labels the log-odds of each."""
+    """A network of probabilities as one of logits: their logarithms, of several labels their log-odds."""
 
     def __init__(self, network: nn.Module, task: str):
         super().__init__()
@@ -353,8 +349,7 @@ class LogProbabilities(nn.Module):
 
 
 class Arranged(nn.Module):
-    """A network that takes rows (n, channels, height, width), given them as it wants them: order "channels_last" or
-    "without_channels"."""
+    """A network that takes rows (n, channels, height, width), given them in its order."""
 
     def __init__(self, network: nn.Module, order: str):
         super().__init__()
@@ -425,8 +420,7 @@ def last_operation(module: nn.Module, inputs: np.ndarray) -> str:
 
 
 def _convert_rows(inputs: Any) -> torch.Tensor:
-    """Rows as a network is given them. Integers are tokens and stay so; int32 is what every part of the project gives
-    them as."""
+    """Rows as a network is given them; integers are tokens and stay so, as int32."""
     inputs = torch.as_tensor(inputs if torch.is_tensor(inputs) else np.asarray(inputs))
     return inputs.float() if inputs.is_floating_point() else inputs.int()
 

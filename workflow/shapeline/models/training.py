@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from shapeline.datasets.loading import StoredImages
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION
-from shapeline.datasets.stored_images import StoredImages
 from shapeline.errors import ShapelineError, nearest
 from shapeline.memory import ran_out
 from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, start_card

@@ -173,8 +173,7 @@ ESTIMATORS = {
 
 
 def measure(games: Sequence[Game], repeats: int, seed: int) -> pd.DataFrame:
-    """Return rmse, ratio to kernel_shap and seconds of every estimator on every game and budget, sampled per
-    instance."""
+    """Return rmse, ratio to kernel_shap and seconds of every estimator on every game and budget."""
     rows = []
     for estimator in ESTIMATORS.values():  # what is imported and started at a first call is nobody's cost
         _rmse(games[0], estimator, 8 * games[0].d, [0])

@@ -61,8 +61,7 @@ def compare(measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bound_intervals(table: pd.DataFrame, values: np.ndarray) -> pd.DataFrame:
-    """Return the table with intervals within their statistics' bounds, where all values are (a user's may share a
-    name)."""
+    """Return the table with intervals within their statistics' bounds, where all values are."""
     names = table["statistic"].astype(str).str.removesuffix("_by_budget")
     bounds = {
         name: next((own for match, own in BOUNDS.items() if re.fullmatch(match, name)), None) for name in {*names}

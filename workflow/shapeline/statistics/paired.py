@@ -189,8 +189,7 @@ def order(values: pd.DataFrame, better: str = "lower") -> list[str]:
 
 
 def scale_to_range(values: pd.DataFrame, random: str, better: str = "lower") -> pd.DataFrame:
-    """Return values (instances, methods) between 0, of `random`, and 1, the best, of each instance where something
-    beats it."""
+    """Return values (instances, methods) between 0, of `random`, and 1, the best, where something beats it."""
     sign = 1 if better == "higher" else -1
     best = (sign * values).max(axis=1)
     gained = (sign * values).sub(sign * values[random], axis=0)
@@ -248,8 +247,7 @@ def _shuffled(repeats: np.ndarray, trials: int, seed: int) -> Iterator[np.ndarra
 
 
 def signed_rank_rejections(differences: np.ndarray, level: float = SURE) -> np.ndarray:
-    """Return whether Wilcoxon's two-sided test rejects: differences (trials, n) -> (trials,); normal above 50 units or
-    with ties."""
+    """Return whether Wilcoxon's two-sided test rejects: differences (trials, n) -> (trials,)."""
     whole = (differences == 0).any(1)
     rejected = np.zeros(len(differences), bool)
     if (~whole).any():
@@ -288,8 +286,7 @@ class EqualError:
 
 
 def evaluations_at(errors: np.ndarray, spent: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return evaluations (r,) at which curves (r, b) first reach an error (r,), log-log linear between budgets; NaN
-    beyond."""
+    """Return evaluations (r,) at which curves (r, b) first reach an error (r,), log-log linear; NaN beyond."""
     reached = errors <= error[:, None]
     after = reached.argmax(axis=1)
     rows = np.arange(len(errors))

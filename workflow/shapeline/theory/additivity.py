@@ -88,8 +88,7 @@ class BanzhafIdentity:
 
 
 def banzhaf_identity(largest: int = 8, seed: int = 0) -> list[BanzhafIdentity]:
-    """Compare MIM in a game with 2^n (2^n - 1)/n times the normalised Banzhaf value (Sliwinski et al. 2019, theorem
-    6.1)."""
+    """Compare MIM in a game with 2^n (2^n - 1)/n times the normalised Banzhaf value (theorem 6.1)."""
     identities = []
     for n in range(1, largest + 1):
         game = generator(seed, f"banzhaf {n}").normal(size=2**n)

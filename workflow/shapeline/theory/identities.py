@@ -188,8 +188,7 @@ def optimum(points: int = 30, n: int = 4, directions: int = 20_000, seed: int = 
 
 
 def influence(away: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return eq. 2 of Sliwinski et al. (2019), written out: differences (m, n) to the point, summed with weights
-    (m,)."""
+    """Return eq. 2 of Sliwinski et al. (2019), written out: differences (m, n), summed with weights (m,)."""
     return weights @ away
 
 

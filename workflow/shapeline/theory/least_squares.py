@@ -149,8 +149,7 @@ class SymmetricWeight:
 
 
 def charnes(d: int = 7, games: int = 20, random_weights: int = 4, seed: int = 0) -> list[SymmetricWeight]:
-    """Check least squares with symmetric weights (Charnes et al. 1988; Pei 2018, (6) and (-1)), named and
-    `random_weights` random ones."""
+    """Check least squares with symmetric weights (Charnes et al. 1988), named and `random_weights` random ones."""
     d = whole("charnes", "d", d, 3)
     rng = generator(seed, "charnes")
     tables = rng.normal(size=(games, 2**d))
@@ -202,8 +201,7 @@ def charnes_solution(tables: np.ndarray, q: Sequence[float]) -> tuple[np.ndarray
 
 
 def constrained_least_squares(tables: np.ndarray, q: Sequence[float]) -> np.ndarray:
-    """Return the minimum w (games, d) of sum q(s) (w(S) - v(S))^2 under w(N) = v(N) - v(empty), by orthogonal
-    factors."""
+    """Return the minimum w (games, d) of sum q(s) (w(S) - v(S))^2 under w(N) = v(N) - v(empty)."""
     d = len(q) + 1
     X = all_coalitions(d, "constrained_least_squares")[1:-1].astype(float)
     root = np.sqrt(np.asarray(q, dtype=float))[X.sum(axis=1).astype(int) - 1]

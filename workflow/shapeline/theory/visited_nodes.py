@@ -117,8 +117,7 @@ class Visits:
 
 
 def simulate_visits(n: int, gamma: int, rho: float, runs: int = 2000, seed: int = 0) -> Visits:
-    """Simulate h-Shap on random OR games with exact values at nodes of 2^gamma evaluations (theorem 3.2, remark
-    3.1)."""
+    """Simulate h-Shap on random OR games with exact values at nodes of 2^gamma evaluations (theorem 3.2)."""
     levels = _levels("simulate_visits", n, gamma)
     rng = generator(seed, f"visits {n} {gamma} {rho}")
     important = rng.random((runs, n)) < rho
@@ -136,8 +135,7 @@ def simulate_visits(n: int, gamma: int, rho: float, runs: int = 2000, seed: int 
 
 
 def simulate_similarity(n: int, s: int, k: int, runs: int = 300, seed: int = 0) -> np.ndarray:
-    """Return cosines (samples,) of h-Shap maps on leaves of s cells (eq. 5) and Shapley maps (eq. 8) of random OR
-    games."""
+    """Return cosines (samples,) of h-Shap maps on leaves of s cells and Shapley maps of random OR games."""
     rng = generator(seed, f"similarity {n} {s} {k}")
     important = rng.permuted(np.tile(np.arange(n) < k, (runs, 1)), axis=1)
     leaves = np.repeat(important.reshape(runs, n // s, s).any(axis=-1), s, axis=1)

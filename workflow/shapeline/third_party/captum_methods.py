@@ -10,8 +10,8 @@ from shapeline.errors import ShapelineError
 from shapeline.games.game import Game
 from shapeline.generation.game import ModelSource
 from shapeline.generation.prompts import WHERE
+from shapeline.methods.parameters import kernel_minimum, permutation_minimum
 from shapeline.models.torch_models import seeded
-from shapeline.third_party.budgets import kernel_minimum, permutation_minimum
 from shapeline.third_party.games import BATCH, CountedGame, InstanceGame, explain_each
 
 Scored = tuple[np.ndarray, np.ndarray]

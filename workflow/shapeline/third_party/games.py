@@ -51,8 +51,7 @@ class InstanceGame:
 
 @dataclass(frozen=True)
 class CountedGame:
-    """What a peer evaluates; instances: ids that seed samples with `seed`; budget: evaluations of an instance, ends
-    included."""
+    """What a peer evaluates; instances seed samples with `seed`; budget: evaluations, ends included."""
 
     game: Game
     inputs: np.ndarray

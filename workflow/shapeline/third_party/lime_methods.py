@@ -8,7 +8,7 @@ import numpy as np
 from lime import lime_image, lime_text
 
 from shapeline.games.game import Game
-from shapeline.third_party.budgets import fit_minimum
+from shapeline.methods.parameters import fit_minimum
 from shapeline.third_party.games import BATCH, CountedGame, InstanceGame, explain_each
 
 Scored = tuple[np.ndarray, np.ndarray]
@@ -18,8 +18,7 @@ ABSENT = "ABSENT"
 def text(
     game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
-    """LimeTextExplainer on places of words (bow=False), all of which score, fitting the experiment's value; scores (n,
-    d)."""
+    """LimeTextExplainer on places of words (bow=False), fitting the experiment's value; scores (n, d)."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         explainer = lime_text.LimeTextExplainer(

@@ -13,10 +13,10 @@ from shapeline.games.game import Game
 from shapeline.gradients.cells import check, pooled, starts
 from shapeline.gradients.torch_deep_lift import head
 from shapeline.gradients.torch_gradients import differentiable, log_probs, tensor
+from shapeline.methods.parameters import kernel_minimum, pair_minimum, split_minimum
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import checked_logits
 from shapeline.seeds import seed_of
-from shapeline.third_party.budgets import kernel_minimum, pair_minimum, split_minimum
 from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, numpy_seeded
 
 Scored = tuple[np.ndarray, np.ndarray]
@@ -62,8 +62,7 @@ def partition(
     budget: int,
     fixed_context: int | None = None,
 ) -> Scored:
-    """shap.PartitionExplainer on a tree that halves the longest side; fixed_context: 0 or 1, or both branches by
-    default."""
+    """shap.PartitionExplainer on a tree that halves the longest side; fixed_context: 0, 1, or both by default."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -155,8 +154,7 @@ def gradient(
 
 
 def deep(game: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
-    """shap.DeepExplainer, averaged over reference rows, of logits times our deep_lift's multipliers; scores (n, d),
-    rows."""
+    """shap.DeepExplainer, averaged over reference rows, by our deep_lift's multipliers; scores (n, d), rows."""
     model = game.model
     check(model, inputs, "torch")
     origins = starts(game, inputs).astype(np.float32)

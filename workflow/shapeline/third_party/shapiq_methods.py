@@ -8,7 +8,7 @@ import numpy as np
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games.game import Game
 from shapeline.methods import shapiq_process
-from shapeline.third_party.budgets import kernel_minimum
+from shapeline.methods.parameters import kernel_minimum
 from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, numpy_seeded
 
 Scored = tuple[np.ndarray, np.ndarray]

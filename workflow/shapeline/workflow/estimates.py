@@ -22,8 +22,7 @@ from shapeline.designs.design import MAX_D
 from shapeline.files import document, format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
-from shapeline.models import pretrained_kinds
-from shapeline.models.registry import ARCHITECTURES
+from shapeline.models.registry import ARCHITECTURES, kind_of
 from shapeline.models.training import settings_for
 from shapeline.workflow import job_code, runs
 
@@ -142,7 +141,7 @@ def rate_of(config: Config, model: str, dataset: str | None = None) -> float:
 def estimate_training(config: Config, model: str) -> float:
     """Seconds of one core that a model's training takes; of one that is ready, the start of a job."""
     entry = config.models[model]
-    if pretrained_kinds.kind_of(entry.source, entry.framework) or entry.training.epochs == 0:
+    if kind_of(entry.source, entry.framework) or entry.training.epochs == 0:
         return JOB_SECONDS[job_code.job_framework(config, model)]
     epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
     rate = rate_of(config, model) / getattr(ARCHITECTURES.get(entry.architecture), "windows", 1)

@@ -19,7 +19,7 @@ from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.generation.prompt_files import PromptRow, check_parts, read_prompts
 from shapeline.generation.prompts import build_prompt
-from shapeline.models import pretrained_kinds
+from shapeline.models import registry
 from shapeline.workflow.dependencies import workflow_root
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -94,7 +94,7 @@ def _onnx(source: str, content: bytes) -> Ready:
 
 def gradient_methods(source: str | None, path: bool = True) -> list[str]:
     """Return lines of gradient methods of a network, none of other models; path: whether the baseline is an input."""
-    if source is not None and pretrained_kinds.kind_of(source, None) not in (".keras", "folder"):
+    if source is not None and registry.kind_of(source, None) not in (".keras", "folder"):
         return []
     if not path:
         return ["gradient_x_input: {method: gradient_x_input}    # control: one gradient"]
@@ -410,8 +410,8 @@ def _tree_methods(model: str | None, regression: bool, classes: int) -> tuple[li
 
 def _value_of_trees(source: str | None) -> str | None:
     """Return what the trees of a model's file sum to, probability, margin or prediction; None where unknown."""
-    kind = pretrained_kinds.kind_of(source, None)
-    if kind in pretrained_kinds.BOOSTED:
+    kind = registry.kind_of(source, None)
+    if kind in registry.BOOSTED:
         return "margin"
     if kind != ".skops" or not Path(source).is_file():
         return None

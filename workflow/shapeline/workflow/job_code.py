@@ -16,7 +16,7 @@ from shapeline.games import references
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
-from shapeline.models import pretrained_kinds
+from shapeline.models import registry
 from shapeline.workflow.dependencies import PACKAGE, as_inputs, sources, tracked_modules, workflow_root
 from shapeline.workflow.runs import labels, split_label
 
@@ -26,7 +26,7 @@ def user_file(reference: str | None) -> list[str]:
     folder of a ready model, as inputs."""
     if folders.names_folder(reference):
         return folders.files_of(reference, weights=True)
-    if pretrained_kinds.suffix_of(reference):
+    if registry.suffix_of(reference):
         return [str(expand(reference))]
     return source_files(reference) if reference and names_function(reference) else []
 
@@ -69,10 +69,10 @@ MODEL_CODE = {
     "tensorflow": "shapeline.models.keras_models",
     "function": "shapeline.models.pipeline_file",
 }
-EXPORT = {"torch": ("shapeline.models.torch_export",), "tensorflow": ("shapeline.models.keras_export",)}
+EXPORT = {"torch": ("shapeline.models.torch_export",), "tensorflow": ("shapeline.models.keras_file",)}
 ENGINE_CODE = {
-    "torch": ("shapeline.games.torch_backend", "shapeline.games.torch_windows", "shapeline.games.numpy_backend"),
-    "tensorflow": ("shapeline.games.tf_backend", "shapeline.games.tf_windows", "shapeline.games.numpy_backend"),
+    "torch": ("shapeline.games.torch_backend", "shapeline.games.numpy_backend"),
+    "tensorflow": ("shapeline.games.tf_backend", "shapeline.games.numpy_backend"),
     "function": ("shapeline.games.numpy_backend",),
 }
 GAME_CODE, PROMPT_CODE = "shapeline.attribution.game_job", "shapeline.generation.prompt_job"
@@ -133,10 +133,10 @@ def job_framework(config: Config, model: str | None) -> str:
 def job_libraries(config: Config, model: str | None) -> str:
     """What those jobs import, by its name in fork_server/server.py."""
     entry = config.models[model] if model else None
-    if entry and pretrained_kinds.kind_of(entry.source, entry.framework) == "folder":
+    if entry and registry.kind_of(entry.source, entry.framework) == "folder":
         return "transformers"
     if entry and framework_of(entry) == "function":
-        return "skops" if pretrained_kinds.suffix_of(entry.source) == ".skops" else "base"
+        return "skops" if registry.suffix_of(entry.source) == ".skops" else "base"
     return job_framework(config, model)
 
 
@@ -154,7 +154,7 @@ def values_alone(config: Config, experiment: str, label: str, metrics: Sequence[
 def model_code(config: Config, model: str) -> list[str]:
     """Modules that a model is built or read by."""
     entry = config.models[model]
-    reader = pretrained_kinds.READERS.get(pretrained_kinds.kind_of(entry.source, entry.framework))
+    reader = registry.READERS.get(registry.kind_of(entry.source, entry.framework))
     return [MODEL_CODE[framework_of(entry)], *([reader] if reader else [])]
 
 
@@ -166,7 +166,7 @@ def framework_code(config: Config, experiment: str) -> list[str]:
 
 def value_code(architecture: str, framework: str) -> list[str]:
     """The files that decide the value of a coalition for a model, by which cached values are known."""
-    reader = pretrained_kinds.READERS.get(pretrained_kinds.kind_of(architecture, framework))
+    reader = registry.READERS.get(registry.kind_of(architecture, framework))
     named = [MODEL_CODE[framework], *ENGINE_CODE[framework], *([reader] if reader else [])]
     return sources("shapeline.attribution.context", *named)
 
@@ -187,7 +187,7 @@ def prepare_facts(config: Config, dataset: str) -> dict:
 def train_code(config: Config, model: str) -> list[str]:
     entry = config.models[model]
     named = model_code(config, model)
-    if not pretrained_kinds.kind_of(entry.source, entry.framework):
+    if not registry.kind_of(entry.source, entry.framework):
         named.append(TRAINING[framework_of(entry)])
     named += EXPORT.get(framework_of(entry), ())
     return [*sources(*script_modules("train_model"), *named), *user_file(entry.source)]

@@ -19,13 +19,13 @@ from shapeline.config.derived import (
     shards_of,
     source_of,
 )
-from shapeline.config.limits import describe_long_name
+from shapeline.config.mistakes import describe_long_name
 from shapeline.config.types import ROOT, Config, Experiment, Placeholder
 from shapeline.datasets import checks, folders, sources
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games import references
 from shapeline.games.features import FITTING, TEXT_KINDS
-from shapeline.models import pretrained_kinds
+from shapeline.models import registry
 
 MOST_SHARDS = 10_000  # score files a label, for Snakemake looks at each
 
@@ -199,7 +199,7 @@ def reference_fits(place: Place) -> Iterator[str]:
 def _patches_left_out(place: Place) -> Iterator[str]:
     """The model can leave the patches out that are absent, and the features are made of such patches."""
     where, model = f"{place.where}.reference", place.model
-    of_folder = model and pretrained_kinds.kind_of(model.source, model.framework) == "folder"
+    of_folder = model and registry.kind_of(model.source, model.framework) == "folder"
     if not model or model.architecture or framework_of(model) != "torch":
         yield f"{where}: delete leaves out patches of a transformer, which this model is not; use zero or mean_value"
         return

@@ -7,7 +7,7 @@ from typing import Any
 
 from shapeline.config.checks.place import LabelRule, MethodPlace, Place, absent, catch, refuse
 from shapeline.config.derived import budget_of, canonical, feature_shape, features_of, fixed_cost, framework_of
-from shapeline.config.limits import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
+from shapeline.config.mistakes import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
 from shapeline.config.types import Model
 from shapeline.datasets import folders
 from shapeline.designs.design import MAX_D, evaluations
@@ -17,7 +17,7 @@ from shapeline.methods import dispatch, registry, shapiq_process
 from shapeline.methods.dispatch import own_arguments
 from shapeline.methods.parameters import CustomMethod, External, Partition, StoppingRule
 from shapeline.methods.registry import METHODS
-from shapeline.models.pretrained_kinds import BOOSTED, ESTIMATORS, kind_of
+from shapeline.models.registry import BOOSTED, ESTIMATORS, kind_of
 
 
 def own_shape(place: Place, entry: Any) -> tuple | str | None:

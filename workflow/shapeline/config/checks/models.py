@@ -9,7 +9,7 @@ from shapeline.datasets import checks, folders, sources
 from shapeline.datasets.registry import WEIGHTS, Source
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
 from shapeline.methods.dispatch import own_arguments
-from shapeline.models import pretrained_kinds
+from shapeline.models import registry
 from shapeline.models.registry import ARCHITECTURES
 
 FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "keras")}
@@ -22,9 +22,7 @@ def kind_taken(name: str, model: Model, config: Config) -> Iterator[str]:
     if source and known and known.kind != source.kind:
         yield f"{where}.architecture: {model.architecture} does not take kind {source.kind}; choose another"
     if source and source.task == "multilabel" and framework_of(model) != "torch":
-        remedy = (
-            "give a function that builds one" if pretrained_kinds.suffix_of(model.source) else "set framework: torch"
-        )
+        remedy = "give a function that builds one" if registry.suffix_of(model.source) else "set framework: torch"
         yield f"{where}: datasets.{model.dataset} has several labels per record, which needs torch; {remedy}"
 
 
@@ -67,8 +65,8 @@ def weights(name: str, model: Model, config: Config) -> Iterator[str]:
 
 def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
     """The user's own file is there and of the kind stated; a model that is ready has no keys of training."""
-    where, suffix, function = f"models.{name}", pretrained_kinds.suffix_of(model.source), model.framework == "function"
-    if function and pretrained_kinds.kind_of(model.source, model.framework) != "function":
+    where, suffix, function = f"models.{name}", registry.suffix_of(model.source), model.framework == "function"
+    if function and registry.kind_of(model.source, model.framework) != "function":
         yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"
         return
     if suffix == "folder":
@@ -146,10 +144,10 @@ def _taken_by_file(where: str, model: Model, config: Config) -> Iterator[str]:
     """A pipeline takes tables, and a Keras file ids that are known here."""
     dataset = config.datasets.get(model.dataset)
     source: Source | None = source_of(dataset)
-    suffix = pretrained_kinds.suffix_of(model.source)
-    if problem := pretrained_kinds.not_installed(suffix):
+    suffix = registry.suffix_of(model.source)
+    if problem := registry.not_installed(suffix):
         yield f"{where}.source: {problem}"
-    elif source and suffix in pretrained_kinds.ESTIMATORS and source.kind != "table":
+    elif source and suffix in registry.ESTIMATORS and source.kind != "table":
         what = "a pipeline takes" if suffix == ".skops" else "boosted trees take"
         yield f"{where}.source: {what} tables, not a dataset of kind {source.kind}; give another model"
     elif source and source.kind == "text" and not dataset.tokenizer:

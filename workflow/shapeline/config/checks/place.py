@@ -15,7 +15,7 @@ from shapeline.datasets.registry import Source
 from shapeline.errors import ShapelineError
 from shapeline.methods.registry import METHODS, Method
 from shapeline.metrics.registry import METRICS, Metric
-from shapeline.models import pretrained_kinds
+from shapeline.models import registry
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Place:
             return ""
         if self.model.framework:
             return "a function"
-        suffix = pretrained_kinds.suffix_of(self.model.source)
+        suffix = registry.suffix_of(self.model.source)
         return {".onnx": "an ONNX file", ".skops": "a pipeline"}.get(suffix, "a file of boosted trees")
 
     def metrics(self) -> Iterator[tuple[str, Metric]]:
