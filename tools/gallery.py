@@ -54,9 +54,9 @@ HEAD = """# Gallery
 <!-- Made by `python -m tools.gallery FOLDER...`, of folders with pages (results/reports); do not edit. -->
 
 Finished runs with cost and recommended method; those with means against cost have a figure below. `snakemake RUN
---cores 8` computes one, with `--configfile FILE` where the table names a file. Seconds are of the methods alone, on the
-machine of the run. "100 of 200" instances: a second file set `experiments: {RUN: {instances: {count: 100}}}`. [The
-claims of the papers](papers.md) explains the verdicts; [claims.csv](images/claims.csv) has every claim with its result.
+--cores 8` computes one, with `--configfile FILE` where the table names a file. Seconds are of the methods alone.
+"100 of 200" instances: a second file set `experiments: {RUN: {instances: {count: 100}}}`.
+[claims.csv](images/claims.csv) has every [claim of the papers](papers.md) that a run decides.
 
 """
 
@@ -195,8 +195,8 @@ def configured() -> dict[str, tuple[str, dict]]:
 
 def document(entries: dict[str, tuple[str, str]], known: dict[str, tuple[str, dict]]) -> str:
     """The gallery as Markdown, of the row and the section of each run."""
-    head = "| run | explained | cost | recommended by the first criterion (cost per instance) | claims |"
-    table = "\n".join([head, "|---|---|---|---|---|", *(row for row, _ in entries.values())])
+    head = "| run | explained | cost | recommended by the first criterion (cost per instance) |"
+    table = "\n".join([head, "|---|---|---|---|", *(row for row, _ in entries.values())])
     return "".join(
         [HEAD, table, "\n", *(section for _, section in entries.values()), *_list_missing(known, set(entries))]
     )
@@ -207,7 +207,7 @@ def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[
     file = known.get(page.name, ("a file outside the repository", {}))[0]
     first = [f"[`{page.name}`](#{page.name})" if drawn else f"`{page.name}`: {_cell(page.title)}"]
     first += [f"`{file}`" if page.name in known else file] * (file != DEFAULT)
-    cells = (", ".join(first), _describe_instances(page, known), _cost(page), _cell(_short(page)), _verdicts(page))
+    cells = (", ".join(first), _describe_instances(page, known), _cost(page), _cell(_short(page)))
     row = f"| {' | '.join(cells)} |"
     if not drawn:
         return row, ""
@@ -271,14 +271,6 @@ def _short(page: Page) -> str:
         return "no recommendation"
     method = re.sub(r" \(counted as [\d,]+ evaluations\)| per instance", "", recommended[1]) if recommended else None
     return f"{criterion}: {method or 'undecided'}"
-
-
-def _verdicts(page: Page) -> str:
-    counts: dict[str, int] = {}
-    for _, _, judged in page.claims:
-        word = judged.replace("⚠ ", "")
-        counts[word] = counts.get(word, 0) + 1
-    return ", ".join(f"{word} {count}" for word, count in counts.items()) or "–"
 
 
 def _cell(text: str) -> str:

@@ -52,7 +52,7 @@ def test_a_gallery_is_made_of_pages(folder, capsys):
     row = next(line for line in text.splitlines() if "](#imdb)" in line)
     assert row == (
         r"| [`imdb`](#imdb), `config.paper.yaml` | 200 of 1,000, d = 9; model 90 % | 1,234 evaluations, 1,000 s "
-        r"| Faithfulness by deletion: own\_a (64 evaluations, 2 ms) | holds 1, fails 1 |"
+        r"| Faithfulness by deletion: own\_a (64 evaluations, 2 ms) |"
     )
     assert "| `mine`: Mine, a file outside the repository | –, d = – | no model |" in text
     assert "## Reviews \\| long\n" in text and "](images/gallery/imdb.png)" in text
