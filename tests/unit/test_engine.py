@@ -127,6 +127,27 @@ def test_marginal_averages_probability_before_the_log(batch):
         np.testing.assert_allclose(actual, expected, atol=2e-6, err_msg=value)
 
 
+@pytest.mark.parametrize("task", ["classification", "multilabel", "function"])
+@pytest.mark.parametrize("form", ["plain", "onnx"])
+@pytest.mark.parametrize("value", game.VALUES)
+def test_several_targets_have_the_values_of_each(value, form, task):
+    """From one evaluation, whether masks are shared or an input's own, of background rows, tiles and several blocks."""
+    if (value == "logit" and task == "function") or (value == "expected_log_probability" and task == "multilabel"):
+        return
+    model = linear()
+    if task == "multilabel":
+        model = adapters.wrap(model.module, "multilabel")
+    if task == "function":
+        model = adapters.wrap(lambda rows: np.exp(log_softmax(rows @ WEIGHTS.T + BIAS)))
+    background = Reference(np.array([[0.5, 0.0, -1.0], [2.0, 1.0, 0.0]], np.float32))
+    backend, several = ExecutionBackend("plain" if task == "function" else form, 6), np.array([[0, 1, 0], [1, 1, 0]])
+    for masks in (ALL_MASKS, np.stack([ALL_MASKS, ALL_MASKS[::-1]])):
+        asked = model, INPUTS, background, masks, COLUMNS, value
+        found = questions.values(*asked, several, backend=backend)
+        each = [questions.values(*asked, several[:, number], backend=backend) for number in range(3)]
+        np.testing.assert_allclose(found, np.stack(each, axis=2), atol=1e-6)
+
+
 def test_targets_default_to_the_predicted_class():
     predicted = (INPUTS @ WEIGHTS.T + BIAS).argmax(1)
     assert set(predicted) == {0, 1} or len(set(predicted)) == 1

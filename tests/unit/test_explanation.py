@@ -208,6 +208,34 @@ def test_the_draws_of_a_row_are_the_same_for_each_class(pipeline):
     np.testing.assert_allclose(each.scores[0], -each.scores[1], atol=1e-9)
 
 
+@pytest.mark.parametrize("method", ["gp_shapley", "kernel_shap", "sample_shapley", "occlusion", "shapley"])
+def test_classes_of_an_input_share_its_evaluations(method):
+    """As many rows are evaluated for three classes as for one, and each class has the scores of a call of its own."""
+    rows, asked = np.random.default_rng(0).normal(size=(8, 4)), []
+
+    def model(rows):
+        asked.append(len(rows))
+        logits = np.exp(np.stack([rows[:, 0] * rows[:, 1], rows[:, 2], np.abs(rows[:, 3])], axis=1))
+        return logits / logits.sum(1, keepdims=True)
+
+    given = {"background": rows[:5], "class_names": list("abc")}
+    ones = [shapeline.explain(model, rows[5:], method, **given, target=name) for name in "abc"]
+    alone, before = sum(asked) / 3, len(asked)
+    each = shapeline.explain(model, rows[5:], method, **given, target="each")
+    assert sum(asked[before:]) == alone
+    assert each.cost["evaluations"] == ones[0].cost["evaluations"]
+    for number, one in enumerate(ones):
+        np.testing.assert_allclose(each.scores[number::3], one.scores, atol=1e-9)
+
+
+def test_a_method_that_evaluates_for_each_class_costs_their_sum():
+    nn = pytest.importorskip("torch").nn
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
+    rows = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    one, each = (shapeline.explain(net, rows[:2], "saliency", target=target) for target in ("predicted", "each"))
+    assert each.cost["evaluations"] == 3 * one.cost["evaluations"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

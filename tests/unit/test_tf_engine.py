@@ -61,6 +61,15 @@ def text():
     return twins.text()
 
 
+def test_several_targets_have_the_values_of_each(images):
+    masks = RNG.random((7, 6)) < 0.5
+    several = np.stack([TARGETS, (TARGETS + 1) % 3], axis=1)
+    asked = images[1], IMAGES, REFERENCES["background"], masks, PATCHES, "log_probability"
+    found = questions.values(*asked, several, backend=ExecutionBackend("plain", 16))
+    each = [questions.values(*asked, several[:, number], backend=ExecutionBackend("plain", 16)) for number in (0, 1)]
+    np.testing.assert_allclose(found, np.stack(each, axis=2), atol=1e-6)
+
+
 @pytest.mark.parametrize("of_each", [False, True], ids=["shared masks", "masks of each"])
 @pytest.mark.parametrize("reference", REFERENCES)
 @pytest.mark.parametrize("value", game.VALUES)

@@ -242,6 +242,10 @@ def test_the_table_of_windows_is_exact_on_words_of_several_tokens(own):
         asked = bench.model, data.inputs[places], bench.reference, masks, features
         plain, table = (questions.values(*asked, backend=ExecutionBackend(name)) for name in ("plain", "windows"))
         np.testing.assert_allclose(table, plain, atol=1e-6)
+        several = np.tile([0, 1], (len(places), 1))
+        both = questions.values(*asked, targets=several, backend=ExecutionBackend("windows"))
+        each = [questions.values(*asked, targets=several[:, number]) for number in (0, 1)]
+        np.testing.assert_allclose(both, np.stack(each, axis=2), atol=1e-6)
 
 
 def test_networks_of_the_package_are_padded_with_zero(own):

@@ -372,8 +372,8 @@ class ModelGame:
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return the values (K,), or (K, n_classes), of coalitions (K, n_players)."""
-        values = self.game.values(self.inputs, np.asarray(masks, bool), self.targets)
-        return values.T if len(values) > 1 else values[0]
+        values = self.game.values(self.inputs[:1], np.asarray(masks, bool), self.targets[None])[0]
+        return values if len(self.targets) > 1 else values[:, 0]
 
 
 def _numbered(names: list[str]) -> list[str]:

@@ -106,7 +106,10 @@ class Explanation(Record):
     @property
     def cost(self) -> dict[str, float]:
         """Mean evaluations per instance, background rows per evaluation, and seconds of all instances."""
-        evaluations = float(np.mean(self.evaluations)) if len(self) else 0.0
+        method = METHODS.get(self.about.method.get("method"))
+        counts = pd.Series(self.evaluations).groupby(self.input_numbers)
+        shared = method is None or method.is_design  # classes of an instance share its coalitions
+        evaluations = float((counts.max() if shared else counts.sum()).mean()) if len(self) else 0.0
         return {"evaluations": evaluations, "rows": self.about.rows, "seconds": float(np.sum(self.seconds))}
 
     def of(self, place: int) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:

@@ -318,18 +318,41 @@ def _evaluate_among(run: _Run, places: np.ndarray, rows: np.ndarray, masks: np.n
         return _evaluate(run, places[rows], masks)
 
 
+def _share_evaluations(
+    game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray, sample_keys: np.ndarray
+) -> np.ndarray:
+    """Values as of Game.values; an input that is explained for several classes is evaluated once for all of them."""
+    several = len({*sample_keys.tolist()}) < len(inputs)
+    members: dict[tuple[bytes, bytes], list[int]] = {}
+    for place, row in enumerate(inputs) if several else ():
+        key = row.tobytes(), masks[place].tobytes() if masks.ndim == 3 else b""
+        members.setdefault(key, []).append(place)
+    if not several or len(members) == len(inputs):
+        return game.values(inputs, masks, targets)
+    first = np.array([places[0] for places in members.values()])
+    wide = np.repeat(targets[first, None], max(map(len, members.values())), axis=1)
+    for own, places in zip(wide, members.values(), strict=True):
+        own[: len(places)] = targets[places]
+    with locate_input(first):
+        values = game.values(inputs[first], masks[first] if masks.ndim == 3 else masks, wide)
+    result = np.empty((len(inputs), masks.shape[-2]))
+    for own, places in zip(values, members.values(), strict=True):
+        result[places] = own.T[: len(places)]
+    return result
+
+
 def _evaluate(run: _Run, places: np.ndarray, masks: np.ndarray) -> np.ndarray:
     """Values (m, K) of coalitions (K, d) or (m, K, d) of the instances at places (m,); NaN without a model."""
-    inputs, targets = run.inputs[places], run.targets[places]
+    inputs, targets, sample_keys = run.inputs[places], run.targets[places], run.sample_keys[places]
     if run.game.model is None:
         return np.full((len(places), masks.shape[-2]), np.nan)
     if run.options.values is None or run.scorer is not None:
-        return run.game.values(inputs, masks, targets)
+        return _share_evaluations(run.game, inputs, masks, targets, sample_keys)
 
     def evaluate(rows: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, float]:
         began = now()
         with locate_input(rows):
-            made = run.game.values(inputs[rows], missing, targets[rows])
+            made = _share_evaluations(run.game, inputs[rows], missing, targets[rows], sample_keys[rows])
         return made, began.since(waits(run.game, run.options))
 
     named = [run.options.addresses[place] for place in places]

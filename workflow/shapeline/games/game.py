@@ -56,7 +56,7 @@ class Game:
         targets: np.ndarray | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> np.ndarray:
-        """Values v(S) of coalitions on instances, (n, K) float64 (Chen et al. 2018, §2.1).
+        """Values v(S) of coalitions on instances, (n, K) float64 (Chen et al. 2018, §2.1); (n, K, T) of targets (n, T).
 
         inputs (n, *input_shape); masks (K, d) bool shared by all instances, or (n, K, d), True = present; targets (n,)
         classes, by default the one predicted on the full input, 0 of a regression. With M > 1 reference rows the
@@ -89,7 +89,7 @@ def _replace_full_values(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, values: np.ndarray
 ) -> np.ndarray:
     """Set values of full coalitions (n, K) to what a function says of each input; ShapelineError where these differ."""
-    full = np.broadcast_to(masks.all(axis=-1), values.shape)
+    full = np.broadcast_to(masks.all(axis=-1), values.shape[:2])
     rows = np.flatnonzero(full.any(axis=1))
     if not len(rows):
         return values
@@ -100,13 +100,13 @@ def _replace_full_values(
         of_some = None if targets is None else targets[some]
         return backend_of(game.model).values(alone, inputs[some], whole, of_some, None)[:, 0]
 
-    own = np.zeros(len(values))
+    own = np.zeros((len(values), *values.shape[2:]))
     own[rows] = ask(rows)
     masked = values[full]
     each = np.broadcast_to(own[:, None], values.shape)[full]
     if is_apart(masked, each).any():  # how far a row alone is from one among others is measured where it matters
         few = rows[:SINGLE]
-        allowed = max(abs(float(ask(few[i : i + 1])[0] - own[few[i]])) for i in range(len(few)))
+        allowed = max(float(np.abs(ask(few[i : i + 1])[0] - own[few[i]]).max()) for i in range(len(few)))
         check_full(game.model.architecture, masked, each, np.nonzero(full)[0], is_apart(masked, each, allowed))
     values[full] = each
     return values
@@ -121,10 +121,10 @@ def _evaluate_windows(
 ) -> np.ndarray:
     """Values of a model with a local receptive field, whose windows are tabled once a document (windows.py)."""
     model, reference = game.model, game.reference
-    result = np.empty((len(inputs), masks.shape[-2]))
     expected = game.value == "expected_log_probability"
     full = model.log_probs(inputs) if targets is None or expected else None
     targets = full.argmax(1) if targets is None else targets
+    result = np.empty((len(inputs), masks.shape[-2], *targets.shape[1:]))
     full = np.exp(full) if expected else None
     rows = as_array(reference.of(inputs), inputs.dtype)
     rows = rows[0] if reference.own is None else rows
@@ -133,12 +133,23 @@ def _evaluate_windows(
         model, inputs, rows, masks, game.features
     ):
         of_block = targets[start:stop], None if full is None else full[start:stop]
-        block = result[start:stop, first:last] = score(logits, *of_block, game.value)
+        block = result[start:stop, first:last] = over_targets(score, np.stack)(logits, *of_block, game.value)
         check_finite(game, block, start, first)
         evaluations += (stop - start) * (last - first)
         if progress:
             progress(stop if last == masks.shape[-2] else 0, evaluations)
     return result
+
+
+def over_targets(score: Callable, stack: Callable) -> Callable:
+    """Return `score` for targets (a,), or (a, T) with values (a, b, T); stack: of the framework, along an axis."""
+
+    def scored(outputs, targets, *more):
+        if targets.ndim == 1:
+            return score(outputs, targets, *more)
+        return stack([score(outputs, targets[:, number], *more) for number in range(targets.shape[1])], -1)
+
+    return scored
 
 
 def score(
@@ -241,7 +252,7 @@ def check_question(game, inputs: np.ndarray, masks: np.ndarray) -> None:
 
 def checked_targets(model, inputs, targets) -> np.ndarray:
     targets = np.asarray(targets)
-    if targets.shape != (len(inputs),) or not np.issubdtype(targets.dtype, np.integer):
+    if targets.shape[:1] != (len(inputs),) or targets.ndim > 2 or not np.issubdtype(targets.dtype, np.integer):
         raise ShapelineError(f"engine: targets have shape {targets.shape}; they must be {len(inputs)} class numbers")
     if model.n_classes is None:
         model.n_classes = model.log_probs(inputs[:1]).shape[1]
@@ -275,8 +286,9 @@ def check_finite(game, block: np.ndarray, start: int, first: int) -> None:
     coalition."""
     if np.isfinite(block).all():
         return
-    row, column = np.argwhere(~np.isfinite(block))[0]
-    model, output = game.model, block[row, column]
+    place = np.argwhere(~np.isfinite(block))[0]
+    row, column = place[:2]
+    model, output = game.model, block[tuple(place)]
     where = f"engine: model '{model.architecture}', instance {{instance}}, coalition {first + column}"
     if model.framework == "function" and game.value != PREDICTION and not np.isnan(output):
         raise ShapelineError(

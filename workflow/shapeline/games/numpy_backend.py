@@ -13,7 +13,17 @@ from shapeline.errors import MethodFailure
 from shapeline.games import calibration_search
 from shapeline.games.execution import KEPT_OUTPUTS, MASK_BYTES, ExecutionBackend, rows_a_call, rows_tried, tile
 from shapeline.games.features import Features
-from shapeline.games.game import PREDICTION, Game, as_array, as_cells, check_finite, given_rows, score, shared_reference
+from shapeline.games.game import (
+    PREDICTION,
+    Game,
+    as_array,
+    as_cells,
+    check_finite,
+    given_rows,
+    over_targets,
+    score,
+    shared_reference,
+)
 from shapeline.games.references import Reference
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
@@ -50,14 +60,14 @@ def values(
     """As Game.values, which has checked everything: values (n, K) float64."""
     model, size = game.model, math.prod(inputs.shape[1:])
     absent = _bits(shared_reference(game.reference, inputs).rows)
-    result = np.empty((len(inputs), masks.shape[-2]))
-    n, K, M = *result.shape, len(absent)
+    n, K, M = len(inputs), masks.shape[-2], len(absent)
     limit, full = rows_a_call(game.backend.batch, size, model.most_rows, _device(model)), None
     expected = game.value == "expected_log_probability"
     if targets is None or expected:
         full = model.log_probs(inputs, limit)
         model.n_classes = full.shape[1]
     targets = full.argmax(1) if targets is None else targets
+    result = np.empty((n, K, *targets.shape[1:]))
     full = np.exp(full) if expected else None
     a, b = tile(n, K, max(1, limit // M))
     chunk = b * max(1, MASK_BYTES["cpu"] // (4 * size * b))
@@ -124,7 +134,7 @@ def _evaluate_tiles(
     asked: _Asked, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple, buffer: np.ndarray
 ) -> np.ndarray:
     game, rows, scored, outputs = asked.game, asked.inputs[instances], [], []
-    absent, by_column = asked.absent, takes_columns(game)
+    absent, by_column, score_targets = asked.absent, takes_columns(game), over_targets(values_of, np.stack)
     if game.reference.own is not None:
         own = as_array(game.reference.own(rows), rows.dtype)
         absent = _bits(own.reshape(-1, *rows.shape[1:])).reshape(len(rows), 1, len(absent), -1)
@@ -152,7 +162,7 @@ def _evaluate_tiles(
             or last == coalitions.stop
             or len(outputs) * outputs[0].size > KEPT_OUTPUTS
         ):
-            scored.append(values_of(np.concatenate(outputs, axis=1), *of_block, game.value, game.model))
+            scored.append(score_targets(np.concatenate(outputs, axis=1), *of_block, game.value, game.model))
             outputs = []
     return np.concatenate(scored, axis=1)
 

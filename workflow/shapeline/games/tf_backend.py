@@ -18,7 +18,7 @@ from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.games import calibration_search, windows
 from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, masked_rows, rows_tried
 from shapeline.games.features import Features
-from shapeline.games.game import Game, as_array, check_finite, given_rows, score, shared_reference
+from shapeline.games.game import Game, as_array, check_finite, given_rows, over_targets, score, shared_reference
 from shapeline.games.references import Reference
 from shapeline.memory import halved
 from shapeline.models.classifier import Classifier
@@ -48,14 +48,14 @@ def values(
     """As Game.values, which has checked everything: values (n, K) float64."""
     model, features, value, own = game.model, game.features, game.value, game.reference.own
     reference = shared_reference(game.reference, inputs)
-    result = np.empty((len(inputs), masks.shape[-2]))
-    n, K, M = *result.shape, len(reference.rows)
+    n, K, M = len(inputs), masks.shape[-2], len(reference.rows)
     runner = _runner(model, game.backend, inputs)
     full = None
     if targets is None or value == "expected_log_probability":
         full = runner.log_probs(inputs)
         model.n_classes = full.shape[1]
     targets = full.argmax(1) if targets is None else targets
+    result = np.empty((n, K, *targets.shape[1:]))
     full = np.exp(full) if value == "expected_log_probability" else None
     absent = tf.constant(_flat(reference.rows))
     columns = _columns(features.cells, features.d, inputs.dtype)
@@ -83,7 +83,7 @@ def values(
             outputs = runner.outputs(given, (instance, coalition, background))
             outputs = outputs.reshape(stop - start, last - first, M, -1)
             of_block = targets[start:stop], None if full is None else full[start:stop]
-            block = result[start:stop, first:last] = score(outputs, *of_block, value)
+            block = result[start:stop, first:last] = over_targets(score, np.stack)(outputs, *of_block, value)
             check_finite(game, block, start, first)
             evaluations += (stop - start) * (last - first)
             if progress:

@@ -23,7 +23,7 @@ from shapeline.games.execution import (
     traced_rows,
 )
 from shapeline.games.features import Features
-from shapeline.games.game import Game, as_array, check_finite, given_rows, shared_reference
+from shapeline.games.game import Game, as_array, check_finite, given_rows, over_targets, shared_reference
 from shapeline.games.references import Reference
 from shapeline.games.torch_execution import TRIED, prepare
 from shapeline.games.torch_rows import Runner, evaluating, filler, runner_of, score_on_device
@@ -55,8 +55,7 @@ def _evaluate_module(
 ) -> np.ndarray:
     model, value, own = game.model, game.value, game.reference.own
     reference = shared_reference(game.reference, inputs)
-    result = np.empty((len(inputs), masks.shape[-2]))
-    n, K, M = *result.shape, len(reference.rows)
+    n, K, M = len(inputs), masks.shape[-2], len(reference.rows)
     with evaluating(model):
         runner = runner_of(model, game.backend, traced_rows(inputs, reference))
         full = None
@@ -64,7 +63,9 @@ def _evaluate_module(
             full = runner.log_probs(inputs)
             model.n_classes = full.shape[1]
         targets = full.argmax(1) if targets is None else torch.from_numpy(targets).to(runner.device)
+        result = np.empty((n, K, *targets.shape[1:]))
         score = functools.partial(score_on_device, value=value, framework=model.framework, task=model.task)
+        score = over_targets(score, torch.stack)
         full = full.exp() if value == "expected_log_probability" else None
         absent = runner.flat(reference.rows).to(runner.device)
         cells = runner.cells(game.features)
