@@ -181,7 +181,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         (
             "experiments.digits.instances",
             {"count": 10**11},
-            ["digits.shards: 400,000,000 score files a label", "fewer"],
+            ["digits.shards: 400,000,000 score files per method", "fewer"],
         ),
         ("experiments.reviews.precision", "bfloat16", ["experiments.reviews.precision: it is for models of torch"]),
         ("experiments.cancer_influence.compile", True, ["cancer_influence.compile: it is for models of torch"]),

@@ -169,7 +169,7 @@ def lines_of(file, **entry) -> list[str]:
         ({"methods": {"x": {"method": "integrated_gradients"}}}, "needs a model and its inputs; for a game use one of"),
         ({"methods": {"x": {"method": "l_shapley"}}}, "lack one; set graph: chain or graph: complete"),
         ({"metrics": {"error": {"reference": "exakt"}}}, "there is no method 'exakt'"),
-        ({"shards": 100_000}, "experiments.x.shards: 100,000 jobs a label are more than 10,000"),
+        ({"shards": 100_000}, "experiments.x.shards: 100,000 jobs per method are more than 10,000"),
     ],
 )
 def test_mistakes_are_one_line(file, entry, line):

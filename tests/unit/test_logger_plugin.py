@@ -48,7 +48,7 @@ def shown(monkeypatch, tmp_path):
 
 
 def begin(shown, number: int, rule: str, **fields) -> None:
-    wildcards = {"attribute": {"experiment": "digits", "label": "exact"}}.get(rule, {})
+    wildcards = {"attribute": {"experiment": "digits", "method": "exact"}}.get(rule, {})
     more = {"rule_msg": None, "output": ["x"], "wildcards": wildcards, "log": [f"{number}.log"], **fields}
     shown.event("job_info", jobid=number, rule_name=rule, **more)
 
@@ -157,10 +157,10 @@ def test_an_interrupt_is_one_line_and_no_failure(shown):
 def test_a_dry_run_lists_by_rule_and_method(shown):
     shown.settings.dryrun = True
     for shard in "01":
-        for label in ("exact", "lime"):
-            words = {"experiment": "digits", "label": label, "shard": shard, "shards": "2"}
+        for entry in ("exact", "lime"):
+            words = {"experiment": "digits", "method": entry, "shard": shard, "shards": "2"}
             begin(shown, 1, "attribute", wildcards=words)
-    begin(shown, 2, "measure", wildcards={"experiment": "digits", "label": "lime"})
+    begin(shown, 2, "measure", wildcards={"experiment": "digits", "method": "lime"})
     begin(shown, 3, "compare", wildcards={"experiment": "digits"})
     begin(shown, 4, "render_index", output=["results/reports/index.html"], wildcards={})
     begin(shown, 5, "all", output=[], wildcards={})

@@ -14,9 +14,9 @@ from shapeline.seeds import digest
 from shapeline.workflow import jobs
 
 
-def write(folder, label, shard="0-of-1", full=(-0.1, -0.2, -0.3), empty=-1.0, first=0, **changed):
+def write(folder, entry, shard="0-of-1", full=(-0.1, -0.2, -0.3), empty=-1.0, first=0, **changed):
     columns = {name: changed.pop(name) for name in ("training_seed", "randomised_layers") if name in changed}
-    path = folder / "results/e/scores" / label / f"{shard}.parquet"
+    path = folder / "results/e/scores" / entry / f"{shard}.parquet"
     frame = pd.DataFrame(
         {
             "instance": np.arange(first, first + len(full)),
@@ -28,7 +28,7 @@ def write(folder, label, shard="0-of-1", full=(-0.1, -0.2, -0.3), empty=-1.0, fi
             **columns,
         }
     )
-    told = {"experiment": "e", "label": label, "shard": shard.replace("-of-", " of "), "settings_digest": "d"}
+    told = {"experiment": "e", "label": entry, "shard": shard.replace("-of-", " of "), "settings_digest": "d"}
     scores.write(path, frame, told | {"settings": {"method": {}}} | changed.pop("told", changed))
     return path
 
@@ -37,7 +37,7 @@ def write(folder, label, shard="0-of-1", full=(-0.1, -0.2, -0.3), empty=-1.0, fi
     ("told", "said"),
     [
         ({"experiment": "other"}, r"is of experiment 'other' and stands where that of 'e' belongs.*rm .*kernel/0-of-1"),
-        ({"label": "exact"}, "is of label 'exact' and stands where that of 'kernel' belongs"),
+        ({"label": "exact"}, "is of method 'exact' and stands where that of 'kernel' belongs"),
         ({"shard": "1 of 2"}, "is of shard '1 of 2' and stands where that of '0 of 1' belongs"),
         ({"settings_digest": "x"}, "is of settings 'x' and stands where that of 'd' belongs"),
     ],
@@ -51,7 +51,7 @@ def test_a_file_of_another_job_is_named(tmp_path, told, said):
 def test_what_a_job_asks_of_its_files_is_what_they_say(default):
     loaded = validation.load(default)
     told = provenance.from_text(jobs.format_digests(loaded, "digits", ["kernel_shap", "exact", "exact"]))
-    assert told == {label: digest(jobs.attribute_job(loaded, "digits", label)) for label in ("kernel_shap", "exact")}
+    assert told == {entry: digest(jobs.attribute_job(loaded, "digits", entry)) for entry in ("kernel_shap", "exact")}
     told = provenance.from_text(jobs.format_measured_digests(loaded, "digits"))
     by_model, by_scores = ["log_odds"], ["error", "cost"]
     assert told == {

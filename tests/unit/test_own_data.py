@@ -465,7 +465,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
     )
     assert attribute_settings(loaded, "loans", "halves")["budget"] == 8
     assert derived.feature_shape(loaded, loaded.experiments["loans"]) == (6,)
-    assert runs.labels(loaded, "loans")[-2:] == ["halves", "random"]  # controls are last
+    assert runs.list_entries(loaded, "loans")[-2:] == ["halves", "random"]  # controls are last
 
 
 @pytest.mark.parametrize(

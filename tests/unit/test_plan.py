@@ -172,7 +172,7 @@ def test_no_job_tracks_what_decides_no_number_of_its_own(root, monkeypatch, defa
     makers += [of(loaded, name) for name in loaded.models for of in (job_code.train_code, job_code.randomise_code)]
     for name in loaded.experiments:
         makers.append(job_code.select_code(loaded, name))
-        makers += [job_code.attribute_code(loaded, name, label) for label in runs.labels(loaded, name)]
+        makers += [job_code.attribute_code(loaded, name, entry) for entry in runs.list_entries(loaded, name)]
         makers += [job_code.measure_code(loaded, name, metric) for metric in runs.metric_names(loaded, name)]
     for files in makers:
         assert len(files) == len(set(files)) and not any(file.endswith("__init__.py") for file in files)
@@ -251,11 +251,11 @@ def test_each_family_is_tracked_alone(root, monkeypatch, default):
     monkeypatch.chdir(root)
     loaded = validation.load(default)
     tracking = {
-        label
-        for label in runs.labels(loaded, "digits")
-        if "workflow/shapeline/designs/sampled.py" in job_code.attribute_code(loaded, "digits", label)
+        entry
+        for entry in runs.list_entries(loaded, "digits")
+        if "workflow/shapeline/designs/sampled.py" in job_code.attribute_code(loaded, "digits", entry)
     }
-    assert {loaded.experiments["digits"].methods[label].method for label in tracking} == {
+    assert {loaded.experiments["digits"].methods[entry].method for entry in tracking} == {
         "kernel_shap",
         "sample_shapley",
     }
@@ -310,9 +310,9 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
     after = codes()
     changed = {path for path in before if after[path] != before[path] and "/digits/" in path}
     assert changed == {
-        f"results/digits/scores/{label}/0-of-1.parquet"
-        for label in runs.all_labels(loaded, "digits")
-        if loaded.experiments["digits"].methods[label.partition("@")[0]].method in ("kernel_shap", "sample_shapley")
+        f"results/digits/scores/{entry}/0-of-1.parquet"
+        for entry in runs.list_all_entries(loaded, "digits")
+        if loaded.experiments["digits"].methods[entry.partition("@")[0]].method in ("kernel_shap", "sample_shapley")
     }
     assert jobs.digests(loaded) == pages  # of the settings, which are the same
     assert dependencies.own(job_code.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
@@ -353,9 +353,9 @@ def test_a_job_tracks_the_modules_of_its_own_framework_alone(root, monkeypatch, 
     monkeypatch.chdir(root)
     loaded = validation.load(default)
     for experiment, own, other in (("digits", "torch_", "tf_|keras"), ("reviews", "tf_|keras", "torch_")):
-        label = "gradient_x_input"
+        entry = "gradient_x_input"
         for files in (
-            job_code.attribute_code(loaded, experiment, label),
+            job_code.attribute_code(loaded, experiment, entry),
             job_code.measure_code(loaded, experiment, "log_odds"),
             job_code.select_code(loaded, experiment),
             job_code.train_code(loaded, loaded.experiments[experiment].model),

@@ -192,13 +192,13 @@ def test_after_all_faults_every_score_is_that_of_an_undisturbed_run(root, tmp_pa
     for reference, theirs in undisturbed.items():
         ours = finished(places[0], reference)
         assert set(ours) == set(theirs) and len(ours) == 4
-        for label, table in ours.items():
-            other = theirs[label]
-            assert table.drop(columns="scores").equals(other.drop(columns="scores")) or label.startswith("network"), (
-                label
+        for entry, table in ours.items():
+            other = theirs[entry]
+            assert table.drop(columns="scores").equals(other.drop(columns="scores")) or entry.startswith("network"), (
+                entry
             )
             chaos.told["rows compared"] += len(table)
-            tolerance = 0 if label.startswith("function") else 1e-5  # a network's form is the fastest of the day
+            tolerance = 0 if entry.startswith("function") else 1e-5  # a network's form is the fastest of the day
             np.testing.assert_allclose(scores.matrix(table), scores.matrix(other), rtol=0, atol=tolerance)
         chaos.told["score files compared"] += len([*places[0].path.glob("results/[!.]*/scores/*/*.parquet")])
     figures = ", ".join(f"{what} {count}" for what, count in chaos.told.items())

@@ -35,13 +35,13 @@ THEORY = {  # its checks use the designs
 }
 
 
-def scores(*labels: str, shards: int = 1) -> set:
-    return {("attribute", f"{R}/scores/{label}/{i}-of-{shards}.parquet") for label in labels for i in range(shards)}
+def scores(*entries: str, shards: int = 1) -> set:
+    return {("attribute", f"{R}/scores/{entry}/{i}-of-{shards}.parquet") for entry in entries for i in range(shards)}
 
 
-def measured(*labels: str) -> set:
-    """One job per label for the metrics that evaluate the model, whatever they are."""
-    return {("measure", f"{R}/metrics/measured/{label}.parquet") for label in labels}
+def measured(*entries: str) -> set:
+    """One job per entry for the metrics that evaluate the model, whatever they are."""
+    return {("measure", f"{R}/metrics/measured/{entry}.parquet") for entry in entries}
 
 
 # One job for all metrics that read scores alone, and one that compares: what reads one of their files reads them all.
@@ -51,8 +51,8 @@ LABELS = ("exact", "kernel", "occlusion")
 
 
 def of_values() -> set:
-    """What depends on the values of coalitions: the instances, every label, every metric."""
-    return {("select_instances", f"{R}/instances.parquet")}.union(*map(of_label, LABELS))
+    """What depends on the values of coalitions: the instances, every entry, every metric."""
+    return {("select_instances", f"{R}/instances.parquet")}.union(*map(of_entry, LABELS))
 
 
 def of_model() -> set:
@@ -67,9 +67,9 @@ def of_data() -> set:
     return of_model() | {("prepare_dataset", f"data/prepared/digits38/{name}") for name in ("arrays.npz", "card.json")}
 
 
-def of_label(label: str) -> set:
-    """What depends on one label that is not the truth of the error metric."""
-    return scores(label) | measured(label) | MEASURED
+def of_entry(entry: str) -> set:
+    """What depends on one entry that is not the truth of the error metric."""
+    return scores(entry) | measured(entry) | MEASURED
 
 
 @contextmanager
@@ -113,9 +113,9 @@ E_ = "experiments__tiny__"
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
-        pytest.param(changed(**{E_ + "methods__kernel__budget": 8}), of_label("kernel"), id="method parameter"),
+        pytest.param(changed(**{E_ + "methods__kernel__budget": 8}), of_entry("kernel"), id="method parameter"),
         pytest.param(
-            changed(**{E_ + "methods__more": {"method": "sample_shapley"}}), of_label("more"), id="new method"
+            changed(**{E_ + "methods__more": {"method": "sample_shapley"}}), of_entry("more"), id="new method"
         ),
         pytest.param(changed(**{E_ + "methods__occlusion": None}), MEASURED, id="removed method"),
         pytest.param(changed(**{E_ + "metrics__error__top": 0.5}), MEASURED, id="metric option"),
@@ -127,7 +127,7 @@ E_ = "experiments__tiny__"
             scores(*LABELS, shards=3) | measured(*LABELS) | MEASURED,
             id="shard count of one experiment",
         ),
-        pytest.param(changed(**{E_ + "budget": 8}), of_label("kernel"), id="budget of the experiment"),
+        pytest.param(changed(**{E_ + "budget": 8}), of_entry("kernel"), id="budget of the experiment"),
         pytest.param({key: TINY[key] for key in reversed(TINY)}, set(), id="reordered sections"),
         pytest.param(
             changed(**{E_ + "methods": dict(reversed(TINY["experiments"]["tiny"]["methods"].items()))}),
@@ -172,8 +172,8 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("shapeline/designs/sampled.py", of_label("kernel") | THEORY),
-        ("shapeline/designs/surrogate.py", THEORY),  # a family that no label here is of
+        ("shapeline/designs/sampled.py", of_entry("kernel") | THEORY),
+        ("shapeline/designs/surrogate.py", THEORY),  # a family that no entry here is of
         ("shapeline/games/game.py", of_values()),
         ("shapeline/models/architectures.py", of_model()),
         ("shapeline/datasets/scikit_learn.py", of_data()),
@@ -205,7 +205,7 @@ NO_NUMBER = (
         "datasets/corpora.py",
         "datasets/compatibility.py",
     ),  # other datasets' readers, and a refusal
-    *("games/tf_backend.py", "models/keras_models.py", "gradients/torch_gradients.py"),  # of no label here
+    *("games/tf_backend.py", "models/keras_models.py", "gradients/torch_gradients.py"),  # of no entry here
     *("report/sections/influence.py", "designs/__init__.py", "api/call.py"),
 )
 
@@ -227,14 +227,14 @@ COMPUTED = re.compile(r" (?:rows of )?(\S+): (\d+) (?:rows )?computed, (\d+) fou
 
 
 def computed_rows(checkout, since: float) -> dict[str, list[int]]:
-    """How many rows each job since a moment computed and how many it found: by label of scores, by metric and label of
+    """How many rows each job since a moment computed and how many it found: by entry of scores, by metric and entry of
     measurements that evaluate the model, and by metric of the others."""
     found = {}
     for log in (checkout.path / "results/logs").glob("*/**/*.log"):  # of rules with wildcards
-        rule, *_, label = log.relative_to(checkout.path / "results/logs").with_suffix("").parts
+        rule, *_, entry = log.relative_to(checkout.path / "results/logs").with_suffix("").parts
         if log.stat().st_mtime >= since:
             for what, new, old in COMPUTED.findall(log.read_text()):
-                name = log.parent.name if rule == "attribute" else f"{what} {label}" if rule == "measure" else what
+                name = log.parent.name if rule == "attribute" else f"{what} {entry}" if rule == "measure" else what
                 before = found.get(name, [0, 0])  # of other shards, models and labels
                 found[name] = [before[0] + int(new), before[1] + int(old)]
     return found
@@ -248,10 +248,10 @@ def copied(tiny, tmp_path_factory) -> Checkout:
     return other
 
 
-def all_rows(labels=LABELS, number: int = 12) -> dict:
+def all_rows(entries=LABELS, number: int = 12) -> dict:
     """The rows of labels and all that is measured of them."""
-    found = {label: number for label in labels} | {f"log_odds {label}": number for label in labels}
-    return found | {"error": 12 * sum(label != "exact" for label in labels), "cost": 12 * len(labels)}
+    found = {entry: number for entry in entries} | {f"log_odds {entry}": number for entry in entries}
+    return found | {"error": 12 * sum(entry != "exact" for entry in entries), "cost": 12 * len(entries)}
 
 
 ROWS = [
@@ -261,7 +261,7 @@ ROWS = [
     ("the same method again", changed(**{E_ + "methods__again": {"method": "occlusion"}}), None, {}),
     ("metric option", changed(**{E_ + "metrics__error__top": 0.5}), None, {"error": 24}),
     ("option of a metric of the model", changed(**{E_ + "metrics__log_odds": {"fractions": [0.5]}}), None,
-     {f"log_odds {label}": 12 for label in LABELS}),
+     {f"log_odds {entry}": 12 for entry in LABELS}),
     ("new metric", changed(**{E_ + "metrics__efficiency": {}}), None, {"efficiency": 36}),
     ("another number of shards", changed(**{E_ + "shards": 3}), None, {}),
     ("one more instance", changed(**{E_ + "instances": {"count": 13}}), None,
@@ -273,7 +273,7 @@ ROWS = [
     ("a design", None, "designs/sampled.py", {"kernel": 12, "error": 12, "cost": 12}),
     ("the engine", None, "games/game.py", all_rows()),
     ("a metric", None, "metrics/error.py", {"error": 24}),
-    ("what loads the model", None, "metrics/loaders.py", {f"log_odds {label}": 12 for label in LABELS}),
+    ("what loads the model", None, "metrics/loaders.py", {f"log_odds {entry}": 12 for entry in LABELS}),
     ("the comparison", None, "statistics/comparison.py", {}),
 ]  # fmt: skip
 
@@ -342,7 +342,7 @@ def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
         "prepare_dataset": lambda given: job_code.prepare_code(config, given["dataset"]),
         "train_model": lambda given: job_code.train_code(config, given["model"]),
         "select_instances": lambda given: job_code.select_code(config, given["experiment"]),
-        "attribute": lambda given: job_code.attribute_code(config, given["experiment"], given["label"]),
+        "attribute": lambda given: job_code.attribute_code(config, given["experiment"], given["method"]),
         "measure": lambda given: measured_by(runs.model_metrics, given["experiment"]),
         "measure_scores": lambda given: measured_by(runs.score_metrics, given["experiment"]),
         "compare": lambda given: dependencies.sources(*job_code.script_modules("compare")),

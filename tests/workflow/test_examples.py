@@ -26,10 +26,10 @@ def example(root, tmp_path):
     return of
 
 
-def page_of(checkout, experiment: str, *labels: str) -> str:
+def page_of(checkout, experiment: str, *entries: str) -> str:
     """The page, after a look at the scores: all are there."""
-    for label in labels:
-        rows = scores.read(checkout.path / f"results/{experiment}/scores/{label}")
+    for entry in entries:
+        rows = scores.read(checkout.path / f"results/{experiment}/scores/{entry}")
         assert (rows["status"] == "ok").all() and scores.matrix(rows).any()
     return (checkout.path / f"results/reports/{experiment}.html").read_text()
 
@@ -121,8 +121,8 @@ def test_a_method_that_the_model_does_not_suit_costs_its_label(example):
     }
     checkout.configure(raw)
     checkout.snakemake("digits_onnx", "--cores", "2")
-    for label, said in (("grad_cam", "has no convolution"), ("deep_lift", "is a LayerNorm, which has no rule")):
-        rows = scores.read(checkout.path / f"results/digits_onnx/scores/{label}")
+    for entry, said in (("grad_cam", "has no convolution"), ("deep_lift", "is a LayerNorm, which has no rule")):
+        rows = scores.read(checkout.path / f"results/digits_onnx/scores/{entry}")
         assert (rows["status"] == "unsupported model").all() and rows["error"].str.contains(said).all()
     page = page_of(checkout, "digits_onnx", "kernel_shap", "occlusion")
     assert page.count("12 unsupported model") == 2 and "has no convolution" in page and "grad_cam: grad" not in page

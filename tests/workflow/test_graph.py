@@ -29,8 +29,8 @@ CONFIGURATION = {
 }
 
 
-def score_file(label: str) -> str:
-    return f"{RESULTS}/scores/{label}/0-of-1.parquet"
+def score_file(entry: str) -> str:
+    return f"{RESULTS}/scores/{entry}/0-of-1.parquet"
 
 
 def test_removal_imports_no_framework_and_gradients_do(root, tmp_path):
@@ -45,14 +45,14 @@ def test_removal_imports_no_framework_and_gradients_do(root, tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(IMPORTED.replace('startswith("shapeline.")', "isidentifier()"))
     told = {"PYTHONPATH": str(tmp_path / "site"), "IMPORTED": str(tmp_path / "imported")}
-    labels = ["kernel", "kernel@randomised", "gradient"]
+    entries = ["kernel", "kernel@randomised", "gradient"]
     measured = f"{RESULTS}/metrics/measured/gradient.parquet"
-    checkout.snakemake("--cores", "2", *map(score_file, labels), measured, env=told)
+    checkout.snakemake("--cores", "2", *map(score_file, entries), measured, env=told)
 
     frameworks = {}
     for file in (tmp_path / "imported").glob("*.json"):
         job = json.loads(file.read_text())
-        name = " ".join([job["rule"], job["wildcards"].get("label", "")])
+        name = " ".join([job["rule"], job["wildcards"].get("method", "")])
         frameworks[name] = {"torch", "tensorflow", "onnxruntime"} & set(job["modules"])
     assert frameworks["attribute kernel"] == frameworks["attribute kernel@randomised"] == {"onnxruntime"}
     assert frameworks["measure gradient"] == {"onnxruntime"}

@@ -41,7 +41,7 @@ def test_labelled_points_are_scored_without_a_model_and_shown(fresh):
     chosen = pd.read_parquet(results / "cancer/instances.parquet")
     assert (chosen["prediction"] == chosen["label"]).all() and "probability" not in chosen
     rows = {
-        label: scores.read(results / "cancer/scores" / label) for label in CANCER["experiments"]["cancer"]["methods"]
+        entry: scores.read(results / "cancer/scores" / entry) for entry in CANCER["experiments"]["cancer"]["methods"]
     }
     for frame in rows.values():
         assert (frame["status"] == "ok").all() and (frame["evaluations"] == 0).all() and frame["warning"].isna().all()

@@ -28,11 +28,11 @@ def test_crosses_become_a_page_on_where_they_are(fresh):
     fresh.snakemake("crosses", "--cores", "2")
     folder = fresh.path / "results" / "crosses" / "metrics"
     measured = pd.read_parquet(folder / "measured.parquet")
-    for label in LABELS:
-        found = measured[(measured["metric"] == "localization") & (measured["method"] == label)]
+    for entry in LABELS:
+        found = measured[(measured["metric"] == "localization") & (measured["method"] == entry)]
         ceilings = {"ceiling_touching", "ceiling_best"} & set(found["statistic"])
-        assert len(ceilings) == (2 if label == "h_shap" else 0) and set(found.groupby("statistic").size()) == {4}
-        curves = pd.read_parquet(folder / "measured" / f"{label}.parquet")  # by the metric that evaluates the model
+        assert len(ceilings) == (2 if entry == "h_shap" else 0) and set(found.groupby("statistic").size()) == {4}
+        curves = pd.read_parquet(folder / "measured" / f"{entry}.parquet")  # by the metric that evaluates the model
         assert sorted(curves.loc[curves["statistic"] == "probability", "x"].unique()) == [1, 23, 524, 12_000]
         assert np.isfinite(curves.loc[curves["statistic"] == "probability_area", "value"]).all()
     page = (fresh.path / "results" / "reports" / "crosses.html").read_text()

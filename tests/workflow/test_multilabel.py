@@ -45,13 +45,13 @@ def test_several_labels_run_to_their_report(fresh):
     assert card["test_accuracy"] > 0.9 and set(card["test_accuracy_by_label"]) == {"cross", "square"}
     chosen = pd.read_parquet(results / "shapes/instances.parquet")
     assert len(chosen) == 12 and chosen["instance"].nunique() == 6
-    for label in ("exact", "occlusion"):
-        rows = scores.read(results / "shapes/scores" / label)
+    for entry in ("exact", "occlusion"):
+        rows = scores.read(results / "shapes/scores" / entry)
         assert (rows["status"] == "ok").all() and not rows.duplicated(["instance", "target"]).any()
         both = rows.merge(chosen, on=["instance", "target"])
         assert len(both) == 12
         np.testing.assert_allclose(1 / (1 + np.exp(-both["value_full"])), both["probability"], atol=1e-5)
-        if label == "exact":
+        if entry == "exact":
             gap = scores.matrix(rows).sum(1) - (rows["value_full"] - rows["value_empty"])
             np.testing.assert_allclose(gap, 0, atol=1e-3)
     compared = pd.read_parquet(results / "shapes/metrics/compared.parquet")

@@ -29,13 +29,13 @@ def put(source, target, change=None) -> None:
 def test_files_of_other_jobs_are_never_measured_or_compared(tiny, tmp_path):
     copy = Checkout(tmp_path / "copy")
     shutil.copytree(tiny.path, copy.path, symlinks=True)
-    kernel, exact = (copy.path / R / f"scores/{label}/0-of-1.parquet" for label in ("kernel", "exact"))
+    kernel, exact = (copy.path / R / f"scores/{entry}/0-of-1.parquet" for entry in ("kernel", "exact"))
     kept = tmp_path / "kernel.parquet"
     shutil.copy2(kernel, kept)
     put(copy.path / R / "scores/occlusion/0-of-1.parquet", kernel)
     wanted = f"{R}/metrics/measured.parquet"
     stopped = copy.snakemake("--forcerun", wanted, "--until", wanted, "--cores", "2", check=False)
-    assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet: is of label 'occlusion'" in stopped.stderr
+    assert stopped.returncode and f"{R}/scores/kernel/0-of-1.parquet: is of method 'occlusion'" in stopped.stderr
 
     def older(rows, told):
         told["settings_digest"] = "older"

@@ -45,7 +45,7 @@ def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own)
     checkout.configure(raw)
     asked = [("limits", "exact"), ("remarks", "occlusion"), ("pieces", "exact"), ("pieces", "l_shapley")]
     asked += [("rule", "exact"), ("shapes", "occlusion")]
-    tables = [f"results/{name}/scores/{label}/0-of-1.parquet" for name, label in asked]
+    tables = [f"results/{name}/scores/{entry}/0-of-1.parquet" for name, entry in asked]
     checkout.snakemake("--cores", "2", "loans", *tables, timeout=1200)
 
     results = checkout.path / "results"
@@ -92,8 +92,8 @@ def whole_words(folder, results):
         sys.path.remove(str(folder))
     chosen = pd.read_parquet(results / "pieces/instances.parquet").set_index("instance")
     assert json.loads((results / "models/bag/card.json").read_text())["test_accuracy"] == 1
-    for label in ("exact", "l_shapley"):
-        rows = scores.read(results / "pieces/scores" / label).set_index("instance")
+    for entry in ("exact", "l_shapley"):
+        rows = scores.read(results / "pieces/scores" / entry).set_index("instance")
         assert len(rows) == 12 and (rows["status"] == "ok").all()
         for instance, row in chosen.iterrows():
             assert list(row["words"]) == row["text"].split()

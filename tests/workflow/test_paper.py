@@ -16,7 +16,7 @@ from tests.workflow.conftest import copy_repository
 
 pytestmark = pytest.mark.xdist_group("paper")  # one run serves all
 
-# What each experiment runs here, of its many labels; together one of each family.
+# What each experiment runs here, of its many methods; together one of each family.
 KEPT = {
     "mnist38": ["c_shapley_regression"],
     "cifar10dh": ["deep_lift"],
@@ -103,16 +103,16 @@ def small(paper: dict, folder) -> dict:
         raw["datasets"][name] = {**path, **sizes.get(entry["source"], {})}
     for name, entry in paper["models"].items():
         raw["models"][name] = {"weights": None, "sizes": networks.get(entry["architecture"], {})}
-    for name, entry in paper["experiments"].items():
+    for name, experiment in paper["experiments"].items():
         changed = {}
-        for label, method in entry["methods"].items():
+        for entry, method in experiment["methods"].items():
             if "min_size" in method:
                 # Each shift asks all nodes anew.
-                changed[label] = {"min_size": 12 if "shifts" in method else min(3, method["min_size"])}
+                changed[entry] = {"min_size": 12 if "shifts" in method else min(3, method["min_size"])}
             if "background" in method:
-                changed[label] = {"background": 2}
+                changed[entry] = {"background": 2}
             if method.get("features", {}).get("kind") == "patch":
-                changed[label] = {"features": {"kind": "patch", "size": min(8, method["features"]["size"])}}
+                changed[entry] = {"features": {"kind": "patch", "size": min(8, method["features"]["size"])}}
         raw["experiments"][name] = {"methods": changed}
     return raw
 
@@ -127,7 +127,7 @@ def begun(root, tmp_path_factory, raw_of, *targets: str):
 
 @pytest.fixture(scope="module")
 def run(root, paper, tmp_path_factory):
-    """Every experiment to its scores, by a label or two."""
+    """Every experiment to its scores, by a method or two."""
 
     def raw_of(folder) -> dict:
         folder.mkdir()
@@ -135,7 +135,7 @@ def run(root, paper, tmp_path_factory):
         for name in ("imdb_cnn", "agnews_cnn"):  # yahoo's is trained by TensorFlow
             raw["models"][name]["framework"] = "torch"
         for name, experiment in raw["experiments"].items():
-            removed = dict.fromkeys(label for label in paper["experiments"][name]["methods"] if label not in KEPT[name])
+            removed = dict.fromkeys(entry for entry in paper["experiments"][name]["methods"] if entry not in KEPT[name])
             experiment["methods"] = {**experiment["methods"], **removed}
             experiment["metrics"] = {"randomisation": None}
         return raw
@@ -170,9 +170,9 @@ def test_every_experiment_runs_at_smoke_scale(run, paper):
     for name in paper["experiments"]:
         selected = pd.read_parquet(checkout.path / f"results/smoke/{name}/instances.parquet")
         assert 1 <= len(selected) <= 16, name
-        for label in KEPT[name]:
-            rows = scores.read(checkout.path / f"results/smoke/{name}/scores/{label}")
-            assert (rows["status"] == "ok").all(), (name, label, rows["error"].dropna().unique())
+        for entry in KEPT[name]:
+            rows = scores.read(checkout.path / f"results/smoke/{name}/scores/{entry}")
+            assert (rows["status"] == "ok").all(), (name, entry, rows["error"].dropna().unique())
 
 
 def test_the_cards_are_of_the_official_formats(run, paper):

@@ -27,7 +27,7 @@ def test_randomised_models_are_trained_models_drawn_anew_and_explained_like_them
     card = json.loads((results / "models/cnn@full/card.json").read_text())
     assert card["name"] == "cnn@full" and card["drawn"] == ["6", "2", "0"] and card["settings"].pop("code")
     assert card["settings"] == {"seed": 0}
-    trained, drawn = (scores.read(results / "tiny/scores" / label) for label in ("kernel", "kernel@randomised"))
+    trained, drawn = (scores.read(results / "tiny/scores" / entry) for entry in ("kernel", "kernel@randomised"))
     assert trained["randomised_layers"].isna().all() and (drawn["randomised_layers"] == 3).all()
     assert (trained[["instance", "target"]] == drawn[["instance", "target"]]).all(axis=None)
     assert (trained["value_full"] - drawn["value_full"]).abs().min() > 1e-3
@@ -44,7 +44,7 @@ def test_randomised_models_are_trained_models_drawn_anew_and_explained_like_them
     assert again == {
         ("randomise_model", "results/models/cnn@top1/weights.safetensors"),
         ("randomise_model", "results/models/cnn@top1/card.json"),
-        *(("attribute", f"{R}/scores/{label}@randomised/0-of-1.parquet") for label in ("kernel", "random")),
+        *(("attribute", f"{R}/scores/{entry}@randomised/0-of-1.parquet") for entry in ("kernel", "random")),
         ("measure_scores", f"{R}/metrics/measured.parquet"),
         ("compare", f"{R}/metrics/compared.parquet"),
     }
@@ -53,6 +53,6 @@ def test_randomised_models_are_trained_models_drawn_anew_and_explained_like_them
     fresh.configure(raw)
     again = {job for job in fresh.pending() if "render" not in job[0] and "logs" not in job[1]}
     assert {path for rule, path in again if rule == "attribute"} == {
-        f"{R}/scores/{label}/0-of-1.parquet" for label in ("kernel", "kernel@randomised")
+        f"{R}/scores/{entry}/0-of-1.parquet" for entry in ("kernel", "kernel@randomised")
     }
     assert not {rule for rule, _ in again} & {"randomise_model", "train_model"}

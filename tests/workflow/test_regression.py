@@ -34,10 +34,10 @@ def test_a_regression_runs_to_its_report(fresh):
     results = fresh.path / "results"
     card = json.loads((results / "models/mlp/card.json").read_text())
     assert -1 < card["test_r2"] < 1 and card["test_rmse"] > 0 and "test_accuracy" not in card
-    for label in ("exact", "kernel_shap", "gradient"):
-        rows = scores.read(results / "diabetes/scores" / label)
+    for entry in ("exact", "kernel_shap", "gradient"):
+        rows = scores.read(results / "diabetes/scores" / entry)
         assert (rows["target"] == 0).all() and (rows["status"] == "ok").all()
-        if label != "gradient":
+        if entry != "gradient":
             gap = scores.matrix(rows).sum(1) - (rows["value_full"] - rows["value_empty"])
             np.testing.assert_allclose(gap, 0, atol=1e-3)
     page = (results / "reports/diabetes.html").read_text()

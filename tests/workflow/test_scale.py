@@ -20,7 +20,7 @@ def test_two_thousand_shards(fresh):
         "dataset": "digits",
         "features": {"kind": "patch", "size": 4},
         "instances": {"count": SHARDS},
-        "methods": {label: {"method": "random"} for label in LABELS},
+        "methods": {entry: {"method": "random"} for entry in LABELS},
         "metrics": {"cost": {}},
         "shards": SHARDS,
     }
@@ -33,8 +33,8 @@ def test_two_thousand_shards(fresh):
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10
 
     fresh.snakemake("scores", "--cores", "all", cold=True, timeout=3600)
-    for label in LABELS:
-        rows = scores.read(fresh.path / f"results/tiny/scores/{label}")  # one complete set of shards
+    for entry in LABELS:
+        rows = scores.read(fresh.path / f"results/tiny/scores/{entry}")  # one complete set of shards
         assert len(rows) == SHARDS
         assert rows["instance"].is_unique
     assert "Nothing to be done" in fresh.snakemake("scores", "--cores", "1").stderr

@@ -29,8 +29,8 @@ def test_trainings_differ_by_their_seed_and_are_explained_alike(fresh):
     assert [card["name"] for card in cards] == ["cnn", "cnn@seed1"]
     assert [card["settings"]["seed"] for card in cards] == [0, 1] and cards[0]["history"] != cards[1]["history"]
     exact, occlusion = (
-        scores.select_training(scores.read(fresh.path / R / "scores" / label), 1).set_index("instance")
-        for label in ("exact", "occlusion")
+        scores.select_training(scores.read(fresh.path / R / "scores" / entry), 1).set_index("instance")
+        for entry in ("exact", "occlusion")
     )
     chosen = pd.read_parquet(fresh.path / R / "instances.parquet").set_index("instance")
     assert len(exact) == len(occlusion) == 4 and len(chosen) == 6

@@ -112,8 +112,8 @@ def test_a_cancelled_job_is_submitted_again_and_the_scores_are_those_of_a_local_
 
     fresh.configure({**raw, "results": "local", "device": "cpu"})
     fresh.snakemake("metrics", "--cores", "2")
-    for label in ("exact", "kernel"):
-        ours, theirs = (scores.read(fresh.path / f"{place}/tiny/scores/{label}") for place in ("results", "local"))
+    for entry in ("exact", "kernel"):
+        ours, theirs = (scores.read(fresh.path / f"{place}/tiny/scores/{entry}") for place in ("results", "local"))
         assert (ours["status"] == "ok").all()
         np.testing.assert_array_equal(ours["instance"], theirs["instance"])
         np.testing.assert_allclose(scores.matrix(ours), scores.matrix(theirs), atol=1e-4)

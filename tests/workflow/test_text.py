@@ -99,15 +99,15 @@ def texts(root, tmp_path_factory):
     return checkout
 
 
-def rows(checkout, name: str, label: str) -> pd.DataFrame:
-    return scores.read(checkout.path / f"results/{name}/scores/{label}")
+def rows(checkout, name: str, entry: str) -> pd.DataFrame:
+    return scores.read(checkout.path / f"results/{name}/scores/{entry}")
 
 
 def test_every_text_experiment_reaches_its_report(texts):
     for name, framework in (("yahoo", "tensorflow"), ("agnews", "torch"), ("sentence", "torch")):
         assert "Agreement between methods" in (texts.path / f"results/reports/{name}.html").read_text()
-        for label in METHODS:
-            file = next((texts.path / f"results/{name}/scores/{label}").iterdir())
+        for entry in METHODS:
+            file = next((texts.path / f"results/{name}/scores/{entry}").iterdir())
             assert scores.metadata(file)["framework"] == framework
     page = (texts.path / "results/reports/index.html").read_text()
     assert "351,002" in page and "7,146,166" in page  # the paper's table 1 beside ours

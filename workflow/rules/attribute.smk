@@ -35,17 +35,17 @@ rule select_instances:
 rule evaluate_game:
     input:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        earlier=lambda w: runs.value_files(CONFIG, w.experiment, w.label, int(w.round)),
+        earlier=lambda w: runs.value_files(CONFIG, w.experiment, w.method, int(w.round)),
         own=lambda w: dependencies.own(
-            job_code.attribute_code(CONFIG, w.experiment, w.label)
+            job_code.attribute_code(CONFIG, w.experiment, w.method)
         ),
         script=script_file("evaluate_game"),
     output:
-        values=f"{RESULTS}/{{experiment}}/values/{{label}}/{{round}}.{{shard}}-of-{{shards}}.parquet",
+        values=f"{RESULTS}/{{experiment}}/values/{{method}}/{{round}}.{{shard}}-of-{{shards}}.parquet",
     log:
-        f"{RESULTS}/logs/evaluate_game/{{experiment}}/{{label}}/{{round}}.{{shard}}-of-{{shards}}.log",
+        f"{RESULTS}/logs/evaluate_game/{{experiment}}/{{method}}/{{round}}.{{shard}}-of-{{shards}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/evaluate_game/{{experiment}}/{{label}}/{{round}}.{{shard}}-of-{{shards}}.tsv"
+        f"{RESULTS}/benchmarks/evaluate_game/{{experiment}}/{{method}}/{{round}}.{{shard}}-of-{{shards}}.tsv"
     wildcard_constraints:
         round=r"\d+",
     priority: 1
@@ -59,26 +59,26 @@ rule evaluate_game:
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
         store=STORE,
     params:
-        settings=lambda w: jobs.attribute_job(CONFIG, w.experiment, w.label),
+        settings=lambda w: jobs.attribute_job(CONFIG, w.experiment, w.method),
     script:
         "../scripts/evaluate_game.py"
 
 
 rule attribute:
     input:
-        unpack(lambda w: model_inputs(w.experiment, w.label)),
+        unpack(lambda w: model_inputs(w.experiment, w.method)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        values=lambda w: runs.value_files(CONFIG, w.experiment, w.label),
+        values=lambda w: runs.value_files(CONFIG, w.experiment, w.method),
         own=lambda w: dependencies.own(
-            job_code.attribute_code(CONFIG, w.experiment, w.label)
+            job_code.attribute_code(CONFIG, w.experiment, w.method)
         ),
         script=script_file("attribute"),
     output:
-        scores=f"{RESULTS}/{{experiment}}/scores/{{label}}/{{shard}}-of-{{shards}}.parquet",
+        scores=f"{RESULTS}/{{experiment}}/scores/{{method}}/{{shard}}-of-{{shards}}.parquet",
     log:
-        f"{RESULTS}/logs/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.log",
+        f"{RESULTS}/logs/attribute/{{experiment}}/{{method}}/{{shard}}-of-{{shards}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/attribute/{{experiment}}/{{label}}/{{shard}}-of-{{shards}}.tsv"
+        f"{RESULTS}/benchmarks/attribute/{{experiment}}/{{method}}/{{shard}}-of-{{shards}}.tsv"
     priority: 1
     conda:
         lambda w: job_code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
@@ -90,11 +90,13 @@ rule attribute:
         framework=lambda w: job_code.job_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
-        values_alone=lambda w: int(job_code.values_alone(CONFIG, w.experiment, w.label)),
+        values_alone=lambda w: int(
+            job_code.values_alone(CONFIG, w.experiment, w.method)
+        ),
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
         store=STORE,
         values=lambda w: int(CONFIG.experiments[w.experiment].cache),
     params:
-        settings=lambda w: jobs.attribute_job(CONFIG, w.experiment, w.label),
+        settings=lambda w: jobs.attribute_job(CONFIG, w.experiment, w.method),
     script:
         "../scripts/attribute.py"

@@ -65,7 +65,7 @@ wildcard_constraints:
     dataset="|".join(CONFIG.datasets),
     model="|".join(CONFIG.models),
     experiment="|".join(CONFIG.experiments),  # `index` beside the reports is none
-    label=r"\w+(@randomised)?",
+    method=r"\w+(@randomised)?",
     variant=r"full|top\d+",
     source=r"\w+",
     shard=r"\d+",
@@ -108,8 +108,8 @@ onerror:
 def all_scores(experiment):
     return [
         file
-        for label in runs.labels(CONFIG, experiment)
-        for file in runs.score_files(CONFIG, experiment, label)
+        for entry in runs.list_entries(CONFIG, experiment)
+        for file in runs.score_files(CONFIG, experiment, entry)
     ]
 
 
@@ -135,16 +135,16 @@ def dataset_files(experiment):
     return {"arrays": files["arrays"], "dataset_card": files["card"]}
 
 
-def model_inputs(experiment, label=None):
-    """What it takes to load an experiment's model, if it has one, and data; of a label all models that it explains."""
+def model_inputs(experiment, entry=None):
+    """What it takes to load an experiment's model, if it has one, and data; of an entry all models that it explains."""
     model = CONFIG.experiments[experiment].model
     if model is None:
         return dataset_files(experiment)
     return {
         **dataset_files(experiment),
         **(
-            runs.explained_files(CONFIG, experiment, label)
-            if label
+            runs.explained_files(CONFIG, experiment, entry)
+            if entry
             else runs.model_files(CONFIG, model)
         ),
         "user": job_code.user_files(CONFIG, experiment),
@@ -191,7 +191,7 @@ def data_inputs(experiment):
 def randomised_scores(experiment):
     return [
         file
-        for label in runs.all_labels(CONFIG, experiment)
-        if runs.split_label(label)[1]
-        for file in runs.score_files(CONFIG, experiment, label)
+        for entry in runs.list_all_entries(CONFIG, experiment)
+        if runs.split_entry(entry)[1]
+        for file in runs.score_files(CONFIG, experiment, entry)
     ]

@@ -1,19 +1,19 @@
 # One method by all metrics that evaluate the model.
 rule measure:
     input:
-        unpack(lambda w: model_inputs(w.experiment, w.label)),
-        scores=lambda w: runs.score_files(CONFIG, w.experiment, w.label),
+        unpack(lambda w: model_inputs(w.experiment, w.method)),
+        scores=lambda w: runs.score_files(CONFIG, w.experiment, w.method),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         own=lambda w: metric_files(
             w.experiment, runs.model_metrics(CONFIG, w.experiment)
         ),
         script=script_file("measure"),
     output:
-        measured=f"{RESULTS}/{{experiment}}/metrics/measured/{{label}}.parquet",
+        measured=f"{RESULTS}/{{experiment}}/metrics/measured/{{method}}.parquet",
     log:
-        f"{RESULTS}/logs/measure/{{experiment}}/{{label}}.log",
+        f"{RESULTS}/logs/measure/{{experiment}}/{{method}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/measure/{{experiment}}/{{label}}.tsv"
+        f"{RESULTS}/benchmarks/measure/{{experiment}}/{{method}}.tsv"
     priority: 2
     conda:
         lambda w: job_code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
@@ -27,11 +27,14 @@ rule measure:
         ),
         values_alone=lambda w: int(
             job_code.values_alone(
-                CONFIG, w.experiment, w.label, runs.model_metrics(CONFIG, w.experiment)
+                CONFIG,
+                w.experiment,
+                w.method,
+                runs.model_metrics(CONFIG, w.experiment),
             )
         ),
         store=STORE,
-        asked=lambda w: jobs.format_digests(CONFIG, w.experiment, [w.label]),
+        asked=lambda w: jobs.format_digests(CONFIG, w.experiment, [w.method]),
     params:
         settings=lambda w: jobs.measure_jobs(
             CONFIG, w.experiment, runs.model_metrics(CONFIG, w.experiment)
@@ -64,7 +67,7 @@ rule measure_scores:
         device="cpu",
         store=STORE,
         asked=lambda w: jobs.format_digests(
-            CONFIG, w.experiment, runs.all_labels(CONFIG, w.experiment)
+            CONFIG, w.experiment, runs.list_all_entries(CONFIG, w.experiment)
         ),
     params:
         settings=lambda w: jobs.measure_jobs(

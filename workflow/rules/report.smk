@@ -30,7 +30,7 @@ rule render_report:
     threads: 1
     resources:
         asked=lambda w: jobs.format_digests(
-            CONFIG, w.experiment, runs.labels(CONFIG, w.experiment)
+            CONFIG, w.experiment, runs.list_entries(CONFIG, w.experiment)
         ),
     params:
         settings=lambda w: jobs.report_job(CONFIG, w.experiment),

@@ -13,8 +13,8 @@ from shapeline.methods import dispatch
 from shapeline.workflow import job_code, runs
 
 settings, wildcards, options = snakemake.params.settings, snakemake.wildcards, snakemake.resources
-label = runs.split_label(wildcards.label)[0]  # a randomised model gets the very samples of the trained one
-given = parse(settings), label, snakemake.input, device
+entry = runs.split_entry(wildcards.method)[0]  # a randomised model gets the very samples of the trained one
+given = parse(settings), entry, snakemake.input, device
 if settings.get("game") or settings.get("prompts"):  # by name, so that an edit of its code runs nothing else again
     module = "attribution.game_job:GameJob" if settings.get("game") else "generation.prompt_job:PromptJob"
     job = dispatch.resolve(f"shapeline.{module}").function(*given, options.store)
@@ -22,5 +22,5 @@ else:
     job = AttributionJob(*given, by_graph, options.store, job_code.value_code if options.values else None)
 found = job.explain_shard(int(wildcards.shard), int(wildcards.shards), options.on_error, job_environment.progress)
 shard_of = f"{wildcards.shard} of {wildcards.shards}"
-place = {"experiment": wildcards.experiment, "label": wildcards.label, "shard": shard_of, "rows": found.keys}
+place = {"experiment": wildcards.experiment, "label": wildcards.method, "shard": shard_of, "rows": found.keys}
 scores.write(snakemake.output.scores, found.rows, place | provenance.provenance(found.context, settings, device))

@@ -1,4 +1,4 @@
-"""Bring the labels of each metric together, with intervals over instances."""
+"""Combine the methods of each metric, with intervals over instances."""
 
 import pyarrow as pa
 

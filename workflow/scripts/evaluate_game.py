@@ -9,7 +9,7 @@ from shapeline.attribution.settings import parse
 from shapeline.seeds import digest
 
 settings, wildcards, options = snakemake.params.settings, snakemake.wildcards, snakemake.resources
-job = GameJob(parse(settings), wildcards.label, snakemake.input, device, options.store)
-metadata = {"experiment": wildcards.experiment, "label": wildcards.label, "settings_digest": digest(settings)}
+job = GameJob(parse(settings), wildcards.method, snakemake.input, device, options.store)
+metadata = {"experiment": wildcards.experiment, "label": wildcards.method, "settings_digest": digest(settings)}
 share = int(wildcards.shard), int(wildcards.shards)
 job.evaluate_shard(snakemake.output.values, *share, options.on_error, metadata)

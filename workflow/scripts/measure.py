@@ -14,6 +14,6 @@ given, settings, wildcards = snakemake.input, snakemake.params.settings, snakema
 provenance.check_scores(given.scores, wildcards.experiment, provenance.from_text(snakemake.resources.asked))
 provenance.check_ends(given.scores)
 job = ModelMeasurement(given, device, by_graph, snakemake.resources.store, job_environment.progress)
-measured, keys = job.measure(wildcards.label, settings)
-about = {"experiment": wildcards.experiment, "label": wildcards.label, "scores": [*given.scores], "rows": keys}
+measured, keys = job.measure(wildcards.method, settings)
+about = {"experiment": wildcards.experiment, "label": wildcards.method, "scores": [*given.scores], "rows": keys}
 scores.write_measured(snakemake.output.measured, measured, about | {"settings_digest": digest(settings)})

@@ -11,7 +11,7 @@ from shapeline.workflow import job_environment
 
 job_environment.start(snakemake, "report")
 settings, given = snakemake.params.settings, snakemake.input
-by_label = {label: [path for path in given.scores if Path(path).parent.name == label] for label in settings["order"]}
+by_entry = {entry: [path for path in given.scores if Path(path).parent.name == entry] for entry in settings["order"]}
 settings = settings | settings.get("report", {}) | {"settings_digest": digest(settings)}
 asked = provenance.from_text(snakemake.resources.asked)
 provenance.check_scores(given.scores, snakemake.wildcards.experiment, asked)
@@ -24,7 +24,7 @@ parameters = {
     "dataset_card": given.dataset_card or "",
     "dataset": str(Path(given.arrays).parent) if given.arrays else "",
     "instances": given.instances,
-    "scores": by_label,
+    "scores": by_entry,
     "metrics": given.metrics[0] if given.metrics else "",
     "measured": [*given.measured],
 }

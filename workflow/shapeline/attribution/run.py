@@ -75,7 +75,7 @@ CANNOT = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, L
 class Options:
     """How a method is run.
 
-    seed: of this label and repeat.
+    seed: of this method and repeat.
     instances: ids, positions by default.
     samples: what seeds each instance's own samples with the seed; the ids by default.
     on_error: "record" makes a MethodFailure a row with its status, "fail" raises it.

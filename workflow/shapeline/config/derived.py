@@ -63,7 +63,7 @@ def dataset_of(config: Config, experiment: Experiment) -> str | None:
 
 
 def shards_of(config: Config, experiment: Experiment) -> int:
-    """Score files a label; the evaluations of a game are shared out before."""
+    """Score files per method entry; the evaluations of a game are shared out before."""
     if experiment.game:
         return 1
     number, chosen = experiment.shards or config.shards, experiment.instances
@@ -79,30 +79,30 @@ def evaluation_shards_of(config: Config, experiment: Experiment) -> int:
     return number if experiment.game and number != "auto" else 1
 
 
-def features_of(experiment: Experiment, entry: Any) -> Any:
+def features_of(experiment: Experiment, settings: Any) -> Any:
     """The features that a method entry explains: its own, else the experiment's."""
-    return getattr(entry, "features", None) or experiment.features
+    return getattr(settings, "features", None) or experiment.features
 
 
-def feature_shape(config: Config, experiment: Experiment, entry: Any = None) -> tuple[int, ...] | None:
+def feature_shape(config: Config, experiment: Experiment, settings: Any = None) -> tuple[int, ...] | None:
     """The shape of the features of the experiment, or of one of its entries; None where only the data tell."""
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
     source = source_of(dataset)
     if source is None:  # also where a name leads nowhere, which is stated elsewhere
         return None
-    chosen, input_shape = canonical(features_of(experiment, entry)), checks.input_shape(source, canonical(dataset))
+    chosen, input_shape = canonical(features_of(experiment, settings)), checks.input_shape(source, canonical(dataset))
     return shape_of(chosen, input_shape, source.groups, source.kind) if input_shape else None
 
 
-def budget_of(config: Config, name: str, label: str) -> float:
-    """The budget of a sampled label as a multiple of d, at most: its own, its rival's, or the experiment's."""
+def budget_of(config: Config, name: str, entry: str) -> float:
+    """The budget of a sampled entry as a multiple of d, at most: its own, its rival's, or the experiment's."""
     experiment = config.experiments[name]
-    entry = experiment.methods[label]
-    if entry.match_budget_of is None:
-        return float(entry.most or experiment.budget)
+    own = experiment.methods[entry]
+    if own.match_budget_of is None:
+        return float(own.most or experiment.budget)
     shape = feature_shape(config, experiment)
-    settings = json.dumps(canonical(experiment.methods[entry.match_budget_of]))
+    settings = json.dumps(canonical(experiment.methods[own.match_budget_of]))
     return fixed_cost(settings, shape) / math.prod(shape)
 
 
@@ -171,10 +171,10 @@ def _shrunk(config: Config) -> Config:
                 experiment[key] = 2
         if full.metrics.ablation:
             experiment["metrics"]["ablation"] = {"sizes": min(SMOKE_SIZES, full.metrics.ablation.sizes)}
-        for label, entry in experiment["methods"].items():
+        for entry, settings in experiment["methods"].items():
             for key, most in SMOKE_MOST.items():
-                if (getattr(full.methods[label], key, None) or 0) > most:
-                    entry[key] = most
+                if (getattr(full.methods[entry], key, None) or 0) > most:
+                    settings[key] = most
     return Config.model_validate(small)
 
 

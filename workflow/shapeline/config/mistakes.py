@@ -55,9 +55,9 @@ def name_errors(raw: dict) -> Iterator[str]:
                 yield f"experiments.{name}: the name is taken by a target, rule or folder; choose another"
             elif name in SMOKE[section]:
                 yield f"{section}.{name}: the name is kept for the built-in smoke test; choose another"
-            labels = entry.get("methods") if isinstance(entry, dict) else None
-            for label in labels if isinstance(labels, dict) else ():
-                yield from _bad_name(f"experiments.{name}.methods", label)
+            methods = entry.get("methods") if isinstance(entry, dict) else None
+            for method in methods if isinstance(methods, dict) else ():
+                yield from _bad_name(f"experiments.{name}.methods", method)
 
 
 def _bad_name(where: str, name: object) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Accuracy: how far scores are from the label taken as truth."""
+"""Accuracy: the distance of scores from those of the method taken as truth."""
 
 import numpy as np
 import pandas as pd

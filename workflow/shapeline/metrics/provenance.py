@@ -12,7 +12,7 @@ from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import BFLOAT16_TOLERANCE
 
-TOLERANCE = 1e-4  # of an end's value, beside 1: how far two labels may differ
+TOLERANCE = 1e-4  # of an end's value, beside 1: how far two methods may differ
 ENDS = ("value_full", "value_empty")
 KEYS = ["instance", "target", "training_seed", "randomised_layers"]
 
@@ -30,25 +30,25 @@ def check(path: str | Path, **asked: object) -> None:
 
 
 def check_scores(paths: Iterable[str | Path], experiment: str, digests: Mapping[str, str] | None = None) -> None:
-    """The same of score files, whose label and shard are those of their path; digests: of the settings, by label."""
+    """Check score files, whose entry and shard are those of their path; digests: of the settings, by entry."""
     for path in map(Path, paths):
-        label, matched = path.parent.name, scores.SHARD.fullmatch(path.name)
+        entry, matched = path.parent.name, scores.SHARD.fullmatch(path.name)
         shard = f"{matched[1]} of {matched[2]}" if matched else None
-        wanted = (digests or {}).get(label)
-        check(path, experiment=experiment, label=label, shard=shard, settings_digest=wanted)
+        wanted = (digests or {}).get(entry)
+        check(path, experiment=experiment, label=entry, shard=shard, settings_digest=wanted)
 
 
 def from_text(text: str) -> dict[str, str]:
-    """Digests by label from the one word that a resource of a rule holds (workflow/jobs.py)."""
+    """Digests by entry from the one word that a resource of a rule holds (workflow/jobs.py)."""
     return dict(part.split(":") for part in text.split(",") if part)
 
 
 def check_measured(paths: Iterable[str | Path], experiment: str, digests: Mapping[str, str]) -> None:
     """Stop at measurements of another experiment, of another method than their path's, or of other digests."""
     for path in map(Path, paths):
-        label = path.stem if path.parent.name == "measured" else None
-        wanted = digests["model" if label else "scores"]
-        check(path, experiment=experiment, label=label, settings_digest=wanted)
+        entry = path.stem if path.parent.name == "measured" else None
+        wanted = digests["model" if entry else "scores"]
+        check(path, experiment=experiment, label=entry, settings_digest=wanted)
 
 
 def check_ends(paths: Iterable[str | Path]) -> None:
@@ -72,7 +72,7 @@ def check_ends(paths: Iterable[str | Path]) -> None:
 
 
 def _ends(path: Path) -> pd.DataFrame:
-    """Both ends of a file's instances that succeeded, NaN where a label has none, and what they depend on."""
+    """Both ends of a file's instances that succeeded, NaN where a method has none, and what they depend on."""
     settings = scores.metadata(path).get("settings", {})
     try:
         with pq.ParquetFile(path) as file:
@@ -88,4 +88,4 @@ def _ends(path: Path) -> pd.DataFrame:
 
 
 def _format_name(key: str) -> str:
-    return key.replace("settings_digest", "settings")
+    return {"settings_digest": "settings", "label": "method"}.get(key, key)

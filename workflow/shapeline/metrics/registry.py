@@ -20,11 +20,11 @@ class Parameters(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     def rows(self) -> int:
-        """Rows that the model is run on for an instance, label and repeat."""
+        """Rows that the model is run on for an instance, method and repeat."""
         return 0
 
     def explanations(self) -> int:
-        """How often each label explains an instance anew."""
+        """How often each method explains an instance anew."""
         return 0
 
 
@@ -109,7 +109,7 @@ class Metric:
     moves_inputs: bool = False  # by a little, and explains them anew
     lacks: str = ""  # what it would ask of a regression, which has none
     reads_snapshots: bool = False
-    reads_all_rows: bool = False  # of a label at once: what it says of one instance may depend on the others
+    reads_all_rows: bool = False  # of a method at once: what it says of one instance may depend on the others
     shares_axis: bool = False  # of its curves, which ends where the instance with the most features does
     paired: bool = False  # ranks methods: reports compare them pair by pair, experiments with seeds over training seeds
 

@@ -15,10 +15,10 @@ from shapeline.metrics.scored_rows import measure, measure_missing, open_table, 
 
 def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.DataFrame, list[str]]:
     """Return the measurements (scores.MEASURED) of all methods and their tables' keys; jobs: settings by metric."""
-    by_label: dict[str, list[str]] = {}
+    by_entry: dict[str, list[str]] = {}
     for path in files.scores:
-        by_label.setdefault(Path(path).parent.name, []).append(path)
-    inputs = {entry: _input_of(files, entry, paths) for entry, paths in by_label.items()}
+        by_entry.setdefault(Path(path).parent.name, []).append(path)
+    inputs = {entry: _input_of(files, entry, paths) for entry, paths in by_entry.items()}
     frames, keys = [scores.MEASURED.empty_table().to_pandas()], []
     for name, job in jobs.items():
         keys.append(digest_of(_facts(name, job, files)))

@@ -251,10 +251,10 @@ def measured_rate(config: Config, name: str) -> float | None:
     from shapeline import scores  # pandas
 
     evaluations = seconds = 0.0
-    for label in runs.labels(config, name):
-        if not METHODS[config.experiments[name].methods[label].method].is_design:
+    for entry in runs.list_entries(config, name):
+        if not METHODS[config.experiments[name].methods[entry].method].is_design:
             continue
-        for file in filter(os.path.exists, runs.score_files(config, name, label)):
+        for file in filter(os.path.exists, runs.score_files(config, name, entry)):
             rows = scores.read_table(file)
             evaluations += rows["evaluations"].sum()
             seconds += rows["seconds"].sum()

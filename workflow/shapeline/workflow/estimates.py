@@ -58,12 +58,12 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
     slowest, slowest_seconds = "", 0.0
     again = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.metric_names(config, name))
     shares, jobs_per_shard = count_models(config, name), 2 if runs.variants(config, name) else 1
-    for label in runs.labels(config, name):
-        evaluations, passes = estimate_instance(config, name, label)
-        seconds = passes / speed + _points(config, name, label)
+    for entry in runs.list_entries(config, name):
+        evaluations, passes = estimate_instance(config, name, entry)
+        seconds = passes / speed + _points(config, name, entry)
         if seconds > slowest_seconds:
-            slowest, slowest_seconds = label, seconds
-        sampled = METHODS[experiment.methods[label].method].sampled
+            slowest, slowest_seconds = entry, seconds
+        sampled = METHODS[experiment.methods[entry].method].sampled
         each = count * shares * (experiment.repeats if sampled else 1)
         each += count * again
         asked += each * evaluations
@@ -74,7 +74,7 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
 
 
 def explanations(config: Config, name: str) -> int:
-    """Explanations by a label in a repeat: of instances, or of each label of those that have several."""
+    """Return the explanations of an entry per repeat: of instances, or of each label of multi-label ones."""
     chosen, dataset = config.experiments[name].instances, runs.dataset_of(config, name)
     if dataset is None:  # only a game itself tells its outputs
         return 1
@@ -94,31 +94,31 @@ def count_trainings(experiment: Experiment) -> float:
     return 1 + (experiment.training_seeds - 1) * min(1, (experiment.instances_per_training_seed or count) / count)
 
 
-def estimate_instance(config: Config, name: str, label: str) -> tuple[float, float]:
-    """Evaluations of one instance by a label, all its budgets together, and rows that the model is run on."""
+def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, float]:
+    """Evaluations of one instance by an entry, all its budgets together, and rows that the model is run on."""
     experiment = config.experiments[name]
-    entry = experiment.methods[label]
-    method = METHODS[entry.method]
+    settings = experiment.methods[entry]
+    method = METHODS[settings.method]
     if experiment.model is None or not method.asks_model:
         return 0.0, 0.0
-    shape, d = _count_features(config, name, entry)
-    if gradients := method.gradients_of(entry):
+    shape, d = _count_features(config, name, settings)
+    if gradients := method.gradients_of(settings):
         return gradients, BACKWARD * gradients
-    if (asked := entry.count_evaluations(d, shape)) is not None:
+    if (asked := settings.count_evaluations(d, shape)) is not None:
         evaluations = asked
     elif method.exact:
         evaluations = 2.0**d if d <= MAX_D else 0
     elif method.takes is not None and not method.sampled:  # a custom one is not run to be counted
         evaluations = experiment.budget * d
-    elif method.sampled and (shape or not entry.match_budget_of):
-        evaluations = (budget_of(config, name, label) if shape else entry.most or experiment.budget) * d
+    elif method.sampled and (shape or not settings.match_budget_of):
+        evaluations = (budget_of(config, name, entry) if shape else settings.most or experiment.budget) * d
     else:
-        evaluations = _fixed(experiment.methods[entry.match_budget_of] if method.sampled else entry, shape, d)
+        evaluations = _fixed(experiment.methods[settings.match_budget_of] if method.sampled else settings, shape, d)
     return evaluations, evaluations * getattr(experiment.reference, "rows", 1)
 
 
 def estimate_metrics(config: Config, name: str) -> float:
-    """Rows that an experiment's metrics run the model on, for an instance, label and repeat, in all training seeds."""
+    """Rows that an experiment's metrics run the model on, for an instance, entry and repeat, in all training seeds."""
     experiment = config.experiments[name]
     rows = sum(
         getattr(experiment.metrics, metric).rows() * (count_trainings(experiment) if METRICS[metric].paired else 1)
@@ -162,23 +162,23 @@ def estimate_run(config: Config) -> tuple[float, float]:
 
 
 def memory_lines(config: Config) -> list[str]:
-    """A line for each label under `run` whose design takes much memory in each of its jobs."""
+    """A line for each entry under `run` whose design takes much memory in each of its jobs."""
     return [
-        f"{name}: each job of {label} takes about {format_bytes(needed)} of memory for its design alone; run few jobs "
+        f"{name}: each job of {entry} takes about {format_bytes(needed)} of memory for its design alone; run few jobs "
         "at a time, or choose coarser features, a smaller budget or sample_shapley"
         for name in config.run
-        for label in runs.labels(config, name)
-        if (needed := design_bytes(config, name, label)) > MUCH_MEMORY
+        for entry in runs.list_entries(config, name)
+        if (needed := design_bytes(config, name, entry)) > MUCH_MEMORY
     ]
 
 
-def design_bytes(config: Config, name: str, label: str) -> float:
+def design_bytes(config: Config, name: str, entry: str) -> float:
     """Bytes that a job holds at most while it makes and reads a dense design of as many rows as features; else 0."""
-    entry = config.experiments[name].methods[label]
-    if entry.method != "kernel_shap":
+    settings = config.experiments[name].methods[entry]
+    if settings.method != "kernel_shap":
         return 0.0
-    shape, d = _count_features(config, name, entry)
-    budget = budget_of(config, name, label) if shape or entry.match_budget_of is None else 4
+    shape, d = _count_features(config, name, settings)
+    budget = budget_of(config, name, entry) if shape or settings.match_budget_of is None else 4
     return DENSE * 8 * min(budget * d, 2.0 ** min(d, 60)) * d
 
 
@@ -256,24 +256,24 @@ def result_bytes(config: Config, name: str) -> float:
     experiment = config.experiments[name]
     count, shares, total = explanations(config, name), count_models(config, name), REPORT_BYTES
     _, d = _count_features(config, name, None)
-    for label, entry in experiment.methods.items():
-        sampled = METHODS[entry.method].sampled
-        rows = count * (experiment.repeats * (1 + len(entry.intermediate_budgets or ())) if sampled else 1)
+    for entry, settings in experiment.methods.items():
+        sampled = METHODS[settings.method].sampled
+        rows = count * (experiment.repeats * (1 + len(settings.intermediate_budgets or ())) if sampled else 1)
         total += rows * shares * (4 * d + 100)
-        total += 8 * rows * estimate_instance(config, name, label)[0] if experiment.cache else 0
+        total += 8 * rows * estimate_instance(config, name, entry)[0] if experiment.cache else 0
     return total
 
 
-def _count_features(config: Config, name: str, entry) -> tuple[tuple[int, ...] | None, float]:
+def _count_features(config: Config, name: str, settings) -> tuple[tuple[int, ...] | None, float]:
     """Return the shape of the features and their number, on average where instances differ and the shape is None."""
-    shape = feature_shape(config, config.experiments[name], entry)
-    return shape, math.prod(shape) if shape else _average_features(config, name, entry)
+    shape = feature_shape(config, config.experiments[name], settings)
+    return shape, math.prod(shape) if shape else _average_features(config, name, settings)
 
 
-def _average_features(config: Config, name: str, entry) -> float:
+def _average_features(config: Config, name: str, settings) -> float:
     """Return the features of an instance on average, where each has its own number."""
     experiment = config.experiments[name]
-    chosen = features_of(experiment, entry)
+    chosen = features_of(experiment, settings)
     if chosen.kind == "superpixel":
         return float(chosen.segments or 50)
     if texts := experiment.instances.texts:
@@ -290,18 +290,18 @@ def _average_features(config: Config, name: str, entry) -> float:
     return float(math.prod(shape[-2:]) if shape else UNKNOWN)
 
 
-def _fixed(entry, shape: tuple[int, ...] | None, d: float) -> float:
+def _fixed(own, shape: tuple[int, ...] | None, d: float) -> float:
     """Evaluations of a fixed-cost design; where d differs, of a chain, and in proportion to d of a long one."""
-    settings = json.dumps(canonical(entry))
+    settings = json.dumps(canonical(own))
     if shape:
         return fixed_cost(settings, shape)
     on_chain = min(max(2, round(d)), 40)
     return fixed_cost(settings, (on_chain,)) * d / on_chain
 
 
-def _points(config: Config, name: str, label: str) -> float:
+def _points(config: Config, name: str, entry: str) -> float:
     """Seconds that a method of labelled points takes for an instance."""
-    if "labelled points" not in METHODS[config.experiments[name].methods[label].method].needs:
+    if "labelled points" not in METHODS[config.experiments[name].methods[entry].method].needs:
         return 0.0
     dataset = runs.dataset_of(config, name)
     shape = input_shape(config, dataset)

@@ -18,7 +18,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import registry
 from shapeline.workflow.dependencies import PACKAGE, as_inputs, sources, tracked_modules, workflow_root
-from shapeline.workflow.runs import labels, split_label
+from shapeline.workflow.runs import list_entries, split_entry
 
 
 def user_file(reference: str | None) -> list[str]:
@@ -140,15 +140,15 @@ def job_libraries(config: Config, model: str | None) -> str:
     return job_framework(config, model)
 
 
-def values_alone(config: Config, experiment: str, label: str, metrics: Sequence[str] = ()) -> bool:
-    """Whether a label's job, or that of metrics on it, asks its model for values alone, which a graph can give."""
-    entry = config.experiments[experiment]
-    if entry.model is None or framework_of(config.models[entry.model]) not in EXPORT:
+def values_alone(config: Config, experiment: str, entry: str, metrics: Sequence[str] = ()) -> bool:
+    """Whether an entry's job, or that of metrics on it, asks its model for values alone, which a graph can give."""
+    definition = config.experiments[experiment]
+    if definition.model is None or framework_of(config.models[definition.model]) not in EXPORT:
         return False
-    of_values = METHODS[entry.methods[split_label(label)[0]].method].family in OF_VALUES
+    of_values = METHODS[definition.methods[split_entry(entry)[0]].method].family in OF_VALUES
     if metrics:
         return "own" not in metrics and (of_values or not any(METRICS[metric].moves_inputs for metric in metrics))
-    return of_values and entry.precision == "float32" and not entry.compile
+    return of_values and definition.precision == "float32" and not definition.compile
 
 
 def model_code(config: Config, model: str) -> list[str]:
@@ -213,14 +213,14 @@ def select_code(config: Config, experiment: str) -> list[str]:
     ]  # whose words stand beside an instance
 
 
-def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
-    entry = config.experiments[experiment].methods[split_label(label)[0]]
-    functions = _functions(config, experiment, label)
+def attribute_code(config: Config, experiment: str, entry: str) -> list[str]:
+    settings = config.experiments[experiment].methods[split_entry(entry)[0]]
+    functions = _functions(config, experiment, entry)
     modules = [function.split(":")[0] for function in functions if not names_function(function)]
-    if getattr(entry, "n_features", None):
+    if getattr(settings, "n_features", None):
         modules.append("shapeline.designs.lasso")
     model = config.experiments[experiment].model
-    if METHODS[entry.method].family == "hierarchical" and model:
+    if METHODS[settings.method].family == "hierarchical" and model:
         modules += filter(None, [DEVICE_CODE.get(framework_of(config.models[model]))])
     code = sources(
         *script_modules("attribute"),
@@ -230,26 +230,26 @@ def attribute_code(config: Config, experiment: str, label: str) -> list[str]:
         without=_other_kinds_of(config, experiment),
     )
     own = [file for function in functions for file in user_file(function)] + game_files(config, experiment)
-    return [*code, *own, *([str(expand(entry.path))] if entry.method == "external" else [])]
+    return [*code, *own, *([str(expand(settings.path))] if settings.method == "external" else [])]
 
 
-def attribute_facts(config: Config, experiment: str, label: str) -> dict:
-    """What the registry says of a label's method, and the functions that it and its rival are by name."""
-    method = METHODS[config.experiments[experiment].methods[split_label(label)[0]].method]
-    return {**facts(method, SHOWN), "functions": _functions(config, experiment, label)}
+def attribute_facts(config: Config, experiment: str, entry: str) -> dict:
+    """What the registry says of an entry's method, and the functions that it and its rival are by name."""
+    method = METHODS[config.experiments[experiment].methods[split_entry(entry)[0]].method]
+    return {**facts(method, SHOWN), "functions": _functions(config, experiment, entry)}
 
 
-def _functions(config: Config, experiment: str, label: str) -> list[str]:
-    """A label's functions, "module:function" each; of a rival also the method whose count is its budget."""
-    entries, model = config.experiments[experiment].methods, config.experiments[experiment].model
-    entry = entries[split_label(label)[0]]
-    method = METHODS[entry.method]
+def _functions(config: Config, experiment: str, entry: str) -> list[str]:
+    """An entry's functions, "module:function" each; of a rival also the method whose count is its budget."""
+    methods, model = config.experiments[experiment].methods, config.experiments[experiment].model
+    settings = methods[split_entry(entry)[0]]
+    method = METHODS[settings.method]
     named = [method.function_for(framework_of(config.models[model]) if model else None), method.measure]
     named += [method.reads, method.reads_stack]
-    if isinstance(getattr(entry, "budget", None), StoppingRule):
+    if isinstance(getattr(settings, "budget", None), StoppingRule):
         named.append(method.grows)
-    if getattr(entry, "match_budget_of", None):
-        named.append(METHODS[entries[entry.match_budget_of].method].function)
+    if getattr(settings, "match_budget_of", None):
+        named.append(METHODS[methods[settings.match_budget_of].method].function)
     return [function for function in named if function]
 
 
@@ -278,7 +278,7 @@ def report_code(config: Config, experiment: str) -> list[str]:
 
 def report_facts(config: Config, experiment: str) -> dict:
     """What the registries say of an experiment's methods, and of metrics, by name."""
-    methods = {config.experiments[experiment].methods[label].method for label in labels(config, experiment)}
+    methods = {config.experiments[experiment].methods[entry].method for entry in list_entries(config, experiment)}
     return {
         "methods": {name: facts(METHODS[name]) for name in sorted(methods)},
         "metrics": {name: facts(METRICS[name]) for name in sorted(METRICS)},

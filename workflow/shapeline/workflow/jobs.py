@@ -19,11 +19,11 @@ from shapeline.versions import list_versions
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.dependencies import PACKAGE, add_code_digest, sources
 from shapeline.workflow.runs import (
-    all_labels,
     compared_files,
     count_trainings,
     datasets_of,
-    labels,
+    list_all_entries,
+    list_entries,
     measured_file,
     measured_files,
     metric_names,
@@ -34,7 +34,7 @@ from shapeline.workflow.runs import (
     prepared,
     score_files,
     score_metrics,
-    split_label,
+    split_entry,
     value_files,
     variants,
 )
@@ -63,14 +63,16 @@ def select_job(config: Config, experiment: str) -> dict:
     return _add_versions(config, job, config.experiments[experiment].model)
 
 
-def attribute_job(config: Config, experiment: str, label: str) -> dict:
+def attribute_job(config: Config, experiment: str, entry: str) -> dict:
     files, facts = (
-        job_code.attribute_code(config, experiment, label),
-        job_code.attribute_facts(config, experiment, label),
+        job_code.attribute_code(config, experiment, entry),
+        job_code.attribute_facts(config, experiment, entry),
     )
-    job = add_code_digest(attribute_settings(config, experiment, label), files, facts)
-    entry = config.experiments[experiment]
-    return _add_versions(config, job, entry.model, METHODS[entry.methods[split_label(label)[0]].method].package)
+    job = add_code_digest(attribute_settings(config, experiment, entry), files, facts)
+    definition = config.experiments[experiment]
+    return _add_versions(
+        config, job, definition.model, METHODS[definition.methods[split_entry(entry)[0]].method].package
+    )
 
 
 def measure_job(config: Config, experiment: str, metric: str) -> dict:
@@ -159,15 +161,15 @@ def expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
 def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     """The same of one experiment."""
     yield from _list_model_jobs(config, experiment)
-    for label in all_labels(config, experiment):
-        job = attribute_job(config, experiment, label)
-        yield from ((path, job) for path in value_files(config, experiment, label))
-        yield from ((path, job) for path in score_files(config, experiment, label))
+    for entry in list_all_entries(config, experiment):
+        job = attribute_job(config, experiment, entry)
+        yield from ((path, job) for path in value_files(config, experiment, entry))
+        yield from ((path, job) for path in score_files(config, experiment, entry))
     by_model, by_scores = (
         measure_jobs(config, experiment, metrics(config, experiment)) for metrics in (model_metrics, score_metrics)
     )
     if by_model:
-        yield from ((measured_file(config, experiment, label), by_model) for label in labels(config, experiment))
+        yield from ((measured_file(config, experiment, entry), by_model) for entry in list_entries(config, experiment))
     if by_scores:
         yield measured_files(config, experiment)[-1], by_scores
     for path in compared_files(config, experiment):
@@ -177,16 +179,17 @@ def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
 
 def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     """The data, the models and the instances of an experiment."""
-    entry = config.experiments[experiment]
+    definition = config.experiments[experiment]
+    model = definition.model
     for dataset in datasets_of(config, experiment):
         yield prepared(dataset)["card"], prepare_job(config, dataset)
-    if entry.model:
-        yield model_files(config, entry.model)["card"], train_job(config, entry.model)
+    if model:
+        yield model_files(config, model)["card"], train_job(config, model)
     yield f"{config.results}/{experiment}/instances.parquet", select_job(config, experiment)
     for variant in variants(config, experiment):
-        yield (model_files(config, f"{entry.model}@{variant}")["card"], randomise_job(config, entry.model, variant))
-    for number in range(1, entry.training_seeds):
-        yield model_files(config, name_training(entry.model, number))["card"], train_job(config, entry.model, number)
+        yield model_files(config, f"{model}@{variant}")["card"], randomise_job(config, model, variant)
+    for number in range(1, definition.training_seeds):
+        yield model_files(config, name_training(model, number))["card"], train_job(config, model, number)
 
 
 def fetch_settings(source: str, file: str) -> dict:
@@ -212,67 +215,67 @@ def randomise_settings(config: Config, variant: str) -> dict:
 
 
 def select_settings(config: Config, experiment: str) -> dict:
-    entry = config.experiments[experiment]
+    definition = config.experiments[experiment]
     return canonical(
         {
-            "instances": entry.instances,
-            "target": None if entry.target == "predicted" else entry.target,
-            **({"reference": entry.reference} if entry.model else {}),
-            "dataset": entry.dataset,  # without a model, or where the data are not its model's
-            **_game_settings(entry),
-            "features": entry.features,
+            "instances": definition.instances,
+            "target": None if definition.target == "predicted" else definition.target,
+            **({"reference": definition.reference} if definition.model else {}),
+            "dataset": definition.dataset,  # without a model, or where the data are not its model's
+            **_game_settings(definition),
+            "features": definition.features,
             "seed": config.seed,
         }
     )
 
 
-def attribute_settings(config: Config, experiment: str, label: str) -> dict:
-    """All that decides the scores of one label, and nothing of the other labels."""
-    entry = config.experiments[experiment]
-    label, randomised = split_label(label)
-    method = entry.methods[label]
+def attribute_settings(config: Config, experiment: str, entry: str) -> dict:
+    """All that decides the scores of one entry, and nothing of the other entries."""
+    definition = config.experiments[experiment]
+    entry, randomised = split_entry(entry)
+    method = definition.methods[entry]
     settings = {
         "method": method,
-        "features": entry.features,
+        "features": definition.features,
         "seed": config.seed,
-        **({"reference": entry.reference, "value": entry.value} if entry.model else {}),
-        "dataset": entry.dataset,
-        **_game_settings(entry),
+        **({"reference": definition.reference, "value": definition.value} if definition.model else {}),
+        "dataset": definition.dataset,
+        **_game_settings(definition),
     }
     if randomised:
         settings["randomised"] = variants(config, experiment)
-    elif (number := count_trainings(config, experiment, label)) > 1:
-        settings |= {"training_seeds": number, "training_instances": entry.instances_per_training_seed}
-    if entry.timing != "batch":
-        settings["timing"] = entry.timing
-    if entry.precision != "float32":
-        settings["precision"] = entry.precision
-    if entry.compile:
+    elif (number := count_trainings(config, experiment, entry)) > 1:
+        settings |= {"training_seeds": number, "training_instances": definition.instances_per_training_seed}
+    if definition.timing != "batch":
+        settings["timing"] = definition.timing
+    if definition.precision != "float32":
+        settings["precision"] = definition.precision
+    if definition.compile:
         settings["compile"] = True
-    if entry.time_limit:
-        settings["time_limit"] = entry.time_limit
+    if definition.time_limit:
+        settings["time_limit"] = definition.time_limit
     if METHODS[method.method].sampled:
-        settings |= {"repeats": None if entry.repeats == 1 else entry.repeats}
-        if method.match_budget_of and feature_shape(config, entry) is None:  # known when the instance is seen
-            settings["method"] = {**canonical(method), "rival": canonical(entry.methods[method.match_budget_of])}
+        settings |= {"repeats": None if definition.repeats == 1 else definition.repeats}
+        if method.match_budget_of and feature_shape(config, definition) is None:  # known when the instance is seen
+            settings["method"] = {**canonical(method), "rival": canonical(definition.methods[method.match_budget_of])}
         else:
-            settings["budget"] = _budget(config, experiment, label)
+            settings["budget"] = _budget(config, experiment, entry)
     return canonical(settings)
 
 
-def _game_settings(entry: Experiment) -> dict:
+def _game_settings(definition: Experiment) -> dict:
     """The game of an experiment and the files that it reads, or the prompts that it explains."""
-    if entry.prompts:
-        return {"prompts": entry.prompts}
-    return {"game": entry.game, "game_files": entry.game_files or None} if entry.game else {}
+    if definition.prompts:
+        return {"prompts": definition.prompts}
+    return {"game": definition.game, "game_files": definition.game_files or None} if definition.game else {}
 
 
-def _budget(config: Config, experiment: str, label: str) -> float | dict:
+def _budget(config: Config, experiment: str, entry: str) -> float | dict:
     """A multiple of d; or what has to hold before an instance is left, with the most that it may take."""
-    budget = config.experiments[experiment].methods[label].budget
+    budget = config.experiments[experiment].methods[entry].budget
     if isinstance(budget, StoppingRule):
         return budget.model_dump(exclude_none=True)
-    return budget_of(config, experiment, label)
+    return budget_of(config, experiment, entry)
 
 
 def measure_settings(config: Config, experiment: str, metric: str) -> dict:
@@ -284,13 +287,13 @@ def compare_settings(config: Config, experiment: str) -> dict:
 
 
 def report_settings(config: Config, experiment: str) -> dict:
-    entry = config.experiments[experiment]
+    definition = config.experiments[experiment]
     described = {}
-    for label in labels(config, experiment):
-        parameters = canonical(entry.methods[label])
+    for entry in list_entries(config, experiment):
+        parameters = canonical(definition.methods[entry])
         method = METHODS[parameters.pop("method")]
-        described[label] = {
-            "method": entry.methods[label].method,
+        described[entry] = {
+            "method": definition.methods[entry].method,
             "family": method.family,
             "parameters": parameters,
             "is_control": method.control,
@@ -298,31 +301,31 @@ def report_settings(config: Config, experiment: str) -> dict:
         }
     return canonical(
         {
-            "report": entry.report,
+            "report": definition.report,
             **(
-                {"budget": float(entry.budget), "reference": entry.reference, "value": entry.value}
-                if entry.model
+                {"budget": float(definition.budget), "reference": definition.reference, "value": definition.value}
+                if definition.model
                 else {}
             ),
-            "dataset": entry.dataset,
-            **({**_game_settings(entry), "budget": float(entry.budget)} if entry.has_no_data else {}),
-            **({"value": "log_probability"} if entry.prompts else {}),
-            "target": None if entry.target == "predicted" else entry.target,
-            "features": entry.features,
-            "timing": None if entry.timing == "batch" else entry.timing,
-            "repeats": entry.repeats,
-            "training_seeds": None if entry.training_seeds == 1 else entry.training_seeds,
-            "exact": getattr(entry.metrics.error, "reference", None),
+            "dataset": definition.dataset,
+            **({**_game_settings(definition), "budget": float(definition.budget)} if definition.has_no_data else {}),
+            **({"value": "log_probability"} if definition.prompts else {}),
+            "target": None if definition.target == "predicted" else definition.target,
+            "features": definition.features,
+            "timing": None if definition.timing == "batch" else definition.timing,
+            "repeats": definition.repeats,
+            "training_seeds": None if definition.training_seeds == 1 else definition.training_seeds,
+            "exact": getattr(definition.metrics.error, "reference", None),
             "metrics": metric_names(config, experiment),
             "entries": described,
-            "order": labels(config, experiment),
+            "order": list_entries(config, experiment),
         }
     )
 
 
-def format_digests(config: Config, experiment: str, labels: list[str]) -> str:
-    """Return `label:digest`, with commas between, of the settings of each label's scores."""
-    return ",".join(f"{label}:{digest(attribute_job(config, experiment, label))}" for label in dict.fromkeys(labels))
+def format_digests(config: Config, experiment: str, entries: list[str]) -> str:
+    """Return `entry:digest`, with commas between, of the settings of each entry's scores."""
+    return ",".join(f"{entry}:{digest(attribute_job(config, experiment, entry))}" for entry in dict.fromkeys(entries))
 
 
 def format_measured_digests(config: Config, experiment: str) -> str:

@@ -40,9 +40,9 @@ def version_lines(config: Config) -> list[str]:
     lines = []
     for experiment in config.run:
         files = {
-            path: label
-            for label in runs.all_labels(config, experiment)
-            for path in runs.score_files(config, experiment, label)
+            path: entry
+            for entry in runs.list_all_entries(config, experiment)
+            for path in runs.score_files(config, experiment, entry)
         }
         versions, rows_of = {}, {}
         for path in filter(os.path.exists, files):
@@ -57,14 +57,14 @@ def version_lines(config: Config) -> list[str]:
                 "float32; they are computed again from rows in their own types"
             )
         apart = differing(versions)
-        labels: dict[tuple, list[str]] = {}
+        entries: dict[tuple, list[str]] = {}
         for path, packages in apart.items():
             for package, (theirs, here) in packages.items():
-                labels.setdefault((package, theirs, here), []).append(files[path])
+                entries.setdefault((package, theirs, here), []).append(files[path])
         lines += [
             f"{experiment}: scores of {', '.join(dict.fromkeys(names))} were made with {package} {theirs} and {here} "
             "is installed, which may change numbers; `versions: strict` in the configuration re-computes them"
-            for (package, theirs, here), names in sorted(labels.items())
+            for (package, theirs, here), names in sorted(entries.items())
         ]
     return lines
 
@@ -75,15 +75,15 @@ def flagged_lines(config: Config, asked: Collection[str | None]) -> list[str]:
 
     lines = []
     for experiment in filter(asked.__contains__, config.run):
-        for label in runs.labels(config, experiment):
+        for entry in runs.list_entries(config, experiment):
             rows = [
                 row
-                for path in filter(os.path.exists, runs.score_files(config, experiment, label))
+                for path in filter(os.path.exists, runs.score_files(config, experiment, entry))
                 for row in parquet.read_table(path, columns=["status", "warning"]).to_pylist()
             ]
             failed = sum(row["status"] != "ok" for row in rows)
             named = Counter(row["warning"] for row in rows if row["status"] == "ok" and row["warning"])
             what = [f"{failed} failed"] * bool(failed) + [f"{count} {flag}" for flag, count in named.items()]
             if what:
-                lines.append(f"{experiment}: {label}: of {len(rows)} explanations {', '.join(what)}")
+                lines.append(f"{experiment}: {entry}: of {len(rows)} explanations {', '.join(what)}")
     return lines

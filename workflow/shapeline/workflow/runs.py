@@ -1,4 +1,4 @@
-"""What is in a run, labels, models, metrics, shards and datasets, and where its files are."""
+"""What is in a run, entries, models, metrics, shards and datasets, and where its files are."""
 
 from pathlib import Path
 
@@ -13,20 +13,20 @@ from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.workflow.dependencies import as_inputs
 
-RANDOMISED = "@randomised"  # after a label: its scores of the randomised models
+RANDOMISED = "@randomised"  # after an entry: its scores of the randomised models
 
 
-def labels(config: Config, experiment: str) -> list[str]:
-    """Labels in an order that does not depend on the order of keys in the file: exact first, controls last."""
-    entries = config.experiments[experiment].methods
+def list_entries(config: Config, experiment: str) -> list[str]:
+    """Entries in an order that does not depend on the order of keys in the file: exact first, controls last."""
+    methods = config.experiments[experiment].methods
     registry = list(METHODS)
 
-    def rank(label: str) -> tuple:
-        method = METHODS[entries[label].method]
-        place = len(registry) if method.takes is not None else registry.index(entries[label].method)
-        return method.control, not method.exact, place, label
+    def rank(entry: str) -> tuple:
+        method = METHODS[methods[entry].method]
+        place = len(registry) if method.takes is not None else registry.index(methods[entry].method)
+        return method.control, not method.exact, place, entry
 
-    return sorted(entries, key=rank)
+    return sorted(methods, key=rank)
 
 
 def variants(config: Config, experiment: str) -> list[str]:
@@ -35,9 +35,9 @@ def variants(config: Config, experiment: str) -> list[str]:
     return [layers if layers == "full" else f"top{layers}" for layers in asked.layers] if asked else []
 
 
-def count_trainings(config: Config, experiment: str, label: str | None = None) -> int:
-    """Return how many training seeds of the model a label explains; scores made elsewhere are of the first alone."""
-    if label and config.experiments[experiment].methods[label].method == "external":
+def count_trainings(config: Config, experiment: str, entry: str | None = None) -> int:
+    """Return how many training seeds of the model an entry explains; scores made elsewhere are of the first alone."""
+    if entry and config.experiments[experiment].methods[entry].method == "external":
         return 1
     return config.experiments[experiment].training_seeds
 
@@ -53,20 +53,20 @@ def split_training(name: str) -> tuple[str, int]:
     return model, int(number or 0)
 
 
-def all_labels(config: Config, experiment: str) -> list[str]:
-    """Every label, each followed by its scores of the randomised models where there are some."""
+def list_all_entries(config: Config, experiment: str) -> list[str]:
+    """Every entry, each followed by its scores of the randomised models where there are some."""
     ends = ["", RANDOMISED] if variants(config, experiment) else [""]
-    return [f"{label}{end}" for label in labels(config, experiment) for end in ends]
+    return [f"{entry}{end}" for entry in list_entries(config, experiment) for end in ends]
 
 
-def split_label(label: str) -> tuple[str, bool]:
-    """Return the label itself, and whether its scores of the randomised models are meant."""
-    return label.removesuffix(RANDOMISED), label.endswith(RANDOMISED)
+def split_entry(entry: str) -> tuple[str, bool]:
+    """Return the entry itself, and whether its scores of the randomised models are meant."""
+    return entry.removesuffix(RANDOMISED), entry.endswith(RANDOMISED)
 
 
-def explained_models(config: Config, experiment: str, label: str) -> list[str]:
-    """Return the names of the models that one job explains by a label."""
-    model, (own, randomised) = config.experiments[experiment].model, split_label(label)
+def explained_models(config: Config, experiment: str, entry: str) -> list[str]:
+    """Return the names of the models that one job explains by an entry."""
+    model, (own, randomised) = config.experiments[experiment].model, split_entry(entry)
     if randomised:
         return [f"{model}@{variant}" for variant in variants(config, experiment)]
     return [name_training(model, number) for number in range(count_trainings(config, experiment, own))]
@@ -87,16 +87,16 @@ def score_metrics(config: Config, experiment: str) -> list[str]:
 
 
 def shards(config: Config, experiment: str) -> int:
-    """Score files a label: from counts only, so that paths are the same on every machine."""
+    """Score files per method entry: from counts only, so that paths are the same on every machine."""
     return shards_of(config, config.experiments[experiment])
 
 
-def evaluation_rounds(config: Config, experiment: str, label: str) -> int:
-    """Return the rounds of jobs that share the evaluations of a game by a label, 0 where one job makes all of them."""
-    entry, method = config.experiments[experiment], config.experiments[experiment].methods[label]
-    if evaluation_shards_of(config, entry) == 1 or METHODS[method.method].control:
+def evaluation_rounds(config: Config, experiment: str, entry: str) -> int:
+    """Return the rounds of jobs that share the evaluations of a game by an entry, 0 where one job makes all of them."""
+    definition, method = config.experiments[experiment], config.experiments[experiment].methods[entry]
+    if evaluation_shards_of(config, definition) == 1 or METHODS[method.method].control:
         return 0
-    return entry.game_rounds if isinstance(getattr(method, "budget", None), StoppingRule) else 1
+    return definition.game_rounds if isinstance(getattr(method, "budget", None), StoppingRule) else 1
 
 
 def pages(config: Config) -> list[str]:
@@ -124,37 +124,37 @@ def raw_files(config: Config, dataset: str) -> list[str]:
     return as_inputs(map(str, records.local_files(source, path).values()) if in_folder else [str(path)])
 
 
-def score_files(config: Config, experiment: str, label: str) -> list[str]:
+def score_files(config: Config, experiment: str, entry: str) -> list[str]:
     n = shards(config, experiment)
-    return [f"{config.results}/{experiment}/scores/{label}/{i}-of-{n}.parquet" for i in range(n)]
+    return [f"{config.results}/{experiment}/scores/{entry}/{i}-of-{n}.parquet" for i in range(n)]
 
 
-def value_files(config: Config, experiment: str, label: str, rounds: int | None = None) -> list[str]:
-    """Return the files of a game's values that other jobs evaluate for a label; of the first rounds, or of all."""
-    label, randomised = split_label(label)
-    entry = config.experiments[experiment]
-    if not entry.game or randomised:
+def value_files(config: Config, experiment: str, entry: str, rounds: int | None = None) -> list[str]:
+    """Return the files of a game's values that other jobs evaluate for an entry; of the first rounds, or of all."""
+    entry, randomised = split_entry(entry)
+    definition = config.experiments[experiment]
+    if not definition.game or randomised:
         return []
-    n = evaluation_shards_of(config, entry)
-    every = range(evaluation_rounds(config, experiment, label) if rounds is None else rounds)
-    folder = f"{config.results}/{experiment}/values/{label}"
+    n = evaluation_shards_of(config, definition)
+    every = range(evaluation_rounds(config, experiment, entry) if rounds is None else rounds)
+    folder = f"{config.results}/{experiment}/values/{entry}"
     return [f"{folder}/{number}.{i}-of-{n}.parquet" for number in every for i in range(n)]
 
 
-def measured_file(config: Config, experiment: str, label: str) -> str:
-    """Return the path of a label's measurements by the metrics that evaluate the model."""
-    return f"{config.results}/{experiment}/metrics/measured/{label}.parquet"
+def measured_file(config: Config, experiment: str, entry: str) -> str:
+    """Return the path of an entry's measurements by the metrics that evaluate the model."""
+    return f"{config.results}/{experiment}/metrics/measured/{entry}.parquet"
 
 
 def measured_files(config: Config, experiment: str) -> list[str]:
     """Return the paths of all measurements of an experiment."""
-    by_model = labels(config, experiment) if model_metrics(config, experiment) else []
+    by_model = list_entries(config, experiment) if model_metrics(config, experiment) else []
     by_scores = [f"{config.results}/{experiment}/metrics/measured.parquet"] * bool(score_metrics(config, experiment))
-    return [*(measured_file(config, experiment, label) for label in by_model), *by_scores]
+    return [*(measured_file(config, experiment, entry) for entry in by_model), *by_scores]
 
 
 def compared_files(config: Config, experiment: str) -> list[str]:
-    """Return the path of the means and intervals of all labels; none where nothing is measured."""
+    """Return the path of the means and intervals of all entries; none where nothing is measured."""
     return [f"{config.results}/{experiment}/metrics/compared.parquet"] * bool(metric_names(config, experiment))
 
 
@@ -163,9 +163,9 @@ def model_files(config: Config, model: str) -> dict[str, str]:
     return {"weights": f"{folder}/weights.safetensors", "card": f"{folder}/card.json"}
 
 
-def explained_files(config: Config, experiment: str, label: str) -> dict[str, list[str]]:
-    """Return the weights and the cards of the models that one job explains by a label, or measures it on."""
-    files = [model_files(config, name) for name in explained_models(config, experiment, label)]
+def explained_files(config: Config, experiment: str, entry: str) -> dict[str, list[str]]:
+    """Return the weights and the cards of the models that one job explains by an entry, or measures it on."""
+    files = [model_files(config, name) for name in explained_models(config, experiment, entry)]
     return {"weights": [each["weights"] for each in files], "cards": [each["card"] for each in files]}
 
 
@@ -188,8 +188,8 @@ def dataset_of(config: Config, experiment: str) -> str | None:
 
 def datasets_of(config: Config, experiment: str) -> list[str]:
     """The experiment's dataset and, where it is another, the one that its model is trained on."""
-    entry = config.experiments[experiment]
-    trained_on = [config.models[entry.model].dataset] if entry.model else []
+    definition = config.experiments[experiment]
+    trained_on = [config.models[definition.model].dataset] if definition.model else []
     return list(dict.fromkeys(filter(None, [dataset_of(config, experiment), *trained_on])))
 
 

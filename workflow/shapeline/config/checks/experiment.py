@@ -27,7 +27,7 @@ from shapeline.games import references
 from shapeline.games.features import FITTING, TEXT_KINDS
 from shapeline.models import registry
 
-MOST_SHARDS = 10_000  # score files a label, for Snakemake looks at each
+MOST_SHARDS = 10_000  # score files per method, for Snakemake looks at each
 
 
 def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Iterator[str]:
@@ -121,19 +121,19 @@ def _check_experiment(place: Place) -> Iterator[str]:
 
 def stopping_rules(place: Place) -> Iterator[str]:
     """Methods whose budget is an error can stop by it."""
-    for name, entry in place.experiment.methods.items():
-        yield from good_enough(MethodPlace(place, name, entry, None))
+    for name, settings in place.experiment.methods.items():
+        yield from good_enough(MethodPlace(place, name, settings, None))
 
 
 def shards(place: Place) -> Iterator[str]:
     """There are not more score files than Snakemake can look at."""
     if place.experiment.game:
         if (number := evaluation_shards_of(place.config, place.experiment)) > MOST_SHARDS:
-            yield f"{place.where}.shards: {number:,} jobs a label are more than {MOST_SHARDS:,}; set fewer shards"
+            yield f"{place.where}.shards: {number:,} jobs per method are more than {MOST_SHARDS:,}; set fewer shards"
     elif (number := shards_of(place.config, place.experiment)) > MOST_SHARDS:
         count = place.experiment.instances.count
         yield (
-            f"{place.where}.shards: {number:,} score files a label, for {count:,} instances, are more than "
+            f"{place.where}.shards: {number:,} score files per method, for {count:,} instances, are more than "
             f"{MOST_SHARDS:,}; set fewer shards, or a smaller instances.count"
         )
 
@@ -214,7 +214,7 @@ def _patches_left_out(place: Place) -> Iterator[str]:
             f"{where}: delete is for models of type {', '.join(folders.LEAVING_OUT)}, whose patches can be left out, "
             f"and {model.source} holds another; use zero or mean_value"
         )
-    own = [features_of(place.experiment, entry) for entry in place.experiment.methods.values()]
+    own = [features_of(place.experiment, settings) for settings in place.experiment.methods.values()]
     sizes = [canonical(features).get("size") for features in (place.experiment.features, *own)]
     sides = [number for size in sizes for number in (size if isinstance(size, list) else [size or 1])]
     if side and any(number % side for number in sides):
@@ -264,24 +264,24 @@ def seconds(place: Place) -> Iterator[str]:
         yield f"{place.where}.timing: values kept in the cache are not timed one instance after another; remove cache"
 
 
-def labels(place: Place) -> Iterator[str]:
-    """Each label is the method of a file that is there, of features that it can have, within the rules of methods."""
-    for name, entry in place.experiment.methods.items():
-        if problem := methods.own_file(place, entry):
+def check_methods(place: Place) -> Iterator[str]:
+    """Each entry is the method of a file that is there, of features that it can have, within the rules of methods."""
+    for name, settings in place.experiment.methods.items():
+        if problem := methods.own_file(place, settings):
             yield f"{place.where}.methods.{name}.{problem}"
             continue
-        shape = methods.own_shape(place, entry)
+        shape = methods.own_shape(place, settings)
         if isinstance(shape, str):
             yield f"{place.where}.methods.{name}.features: {shape}"
             continue
-        label = MethodPlace(place, name, entry, shape)
+        entry = MethodPlace(place, name, settings, shape)
         rules = (games.method, *methods.RULES) if place.experiment.game else methods.RULES
-        mistakes = [line for rule in (*rules, good_enough) for line in rule(label)]
-        if label.method.sampled and not mistakes:
-            mistakes = list(too_large(label))
+        mistakes = [line for rule in (*rules, good_enough) for line in rule(entry)]
+        if entry.method.sampled and not mistakes:
+            mistakes = list(too_large(entry))
         yield from mistakes
-        if label.method.minimum and not mistakes and not (entry.match_budget_of and shape is None):
-            yield from budget(label)
+        if entry.method.minimum and not mistakes and not (settings.match_budget_of and shape is None):
+            yield from budget(entry)
 
 
 RULES: tuple[Rule, ...] = (
@@ -307,11 +307,11 @@ RULES: tuple[Rule, ...] = (
     budget_in_reach,
     several_features,
     seconds,
-    labels,
+    check_methods,
     metrics.check_exact_entry,
     games.check_game_keys,
     games.check_others,
 )
 PROMPT_RULES: tuple[Rule, ...] = (*games.PROMPT_RULES, stopping_rules)
-GAME_RULES: tuple[Rule, ...] = (*games.RULES, shards, budget_in_reach, labels, metrics.check_exact_entry)
+GAME_RULES: tuple[Rule, ...] = (*games.RULES, shards, budget_in_reach, check_methods, metrics.check_exact_entry)
 ENDS: tuple[Rule, ...] = (texts_have_a_model, features_fit, budget_in_reach, several_features)

@@ -60,11 +60,11 @@ def explains_games(method: Method) -> bool:
     return method.family == "peers" and not method.needs and not method.data
 
 
-def method(label: MethodPlace) -> Iterator[str]:
+def method(entry: MethodPlace) -> Iterator[str]:
     """The method explains any function of coalitions."""
-    if not explains_games(label.method):
+    if not explains_games(entry.method):
         able = ", ".join(name for name, one in METHODS.items() if explains_games(one))
-        yield f"{label.where}: {label.entry.method} needs a model and its inputs; for a game use one of {able}"
+        yield f"{entry.where}: {entry.settings.method} needs a model and its inputs; for a game use one of {able}"
 
 
 def check_game_keys(place: Place) -> Iterator[str]:
@@ -148,17 +148,17 @@ def prompt_keys(place: Place) -> Iterator[str]:
         yield f"{where}.report.notebook: the page of prompts is generation; remove the key"
 
 
-def labels(place: Place) -> Iterator[str]:
+def check_methods(place: Place) -> Iterator[str]:
     """The methods explain prompts."""
-    for name, entry in place.experiment.methods.items():
-        label = MethodPlace(place, name, entry, None)
-        if not label.method.explains_prompts:
+    for name, settings in place.experiment.methods.items():
+        entry = MethodPlace(place, name, settings, None)
+        if not entry.method.explains_prompts:
             able = ", ".join(one for one, method in METHODS.items() if method.explains_prompts)
-            yield f"{label.where}: {entry.method} does not explain prompts; use one of {able}"
-        elif entry.method == "h_shap" and (of_grids := {"min_size", "shifts"} & entry.model_fields_set):
-            yield f"{label.where}.{min(of_grids)}: it is of images; remove the key"
-        elif getattr(entry, "match_budget_of", None):
-            yield f"{label.where}.match_budget_of: prompts have a budget; give budget"
+            yield f"{entry.where}: {settings.method} does not explain prompts; use one of {able}"
+        elif settings.method == "h_shap" and (of_grids := {"min_size", "shifts"} & settings.model_fields_set):
+            yield f"{entry.where}.{min(of_grids)}: it is of images; remove the key"
+        elif getattr(settings, "match_budget_of", None):
+            yield f"{entry.where}.match_budget_of: prompts have a budget; give budget"
 
 
 def check_others(place: Place) -> Iterator[str]:
@@ -169,4 +169,4 @@ def check_others(place: Place) -> Iterator[str]:
         yield f"{place.where}.metrics.prompts: it is of prompts; remove the metric"
 
 
-PROMPT_RULES = (check_prompts, prompt_keys, labels)
+PROMPT_RULES = (check_prompts, prompt_keys, check_methods)

@@ -1,11 +1,11 @@
-"""Rules of a label: what its method needs of the features, the model, the data and the installed packages."""
+"""Rules of a method entry: what its method needs of the features, the model, the data and the installed packages."""
 
 import json
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from shapeline.config.checks.place import LabelRule, MethodPlace, Place, absent, catch, refuse
+from shapeline.config.checks.place import MethodPlace, MethodRule, Place, absent, catch, refuse
 from shapeline.config.derived import budget_of, canonical, feature_shape, features_of, fixed_cost, framework_of
 from shapeline.config.mistakes import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
 from shapeline.config.types import Model
@@ -20,224 +20,225 @@ from shapeline.methods.registry import METHODS
 from shapeline.models.registry import BOOSTED, ESTIMATORS, kind_of
 
 
-def own_shape(place: Place, entry: Any) -> tuple | str | None:
+def own_shape(place: Place, settings: Any) -> tuple | str | None:
     """The shape of the features that an entry explains, None where unknown; or, in a text, why it cannot have them."""
-    if getattr(entry, "features", None) is None:
+    if getattr(settings, "features", None) is None:
         return place.shape
     if place.kind != "pixel":
         return f"only beside pixels has a method other features, and these are of kind '{place.kind}'; remove the key"
-    if getattr(entry, "match_budget_of", None):
+    if getattr(settings, "match_budget_of", None):
         return "a rival explains the same features; remove match_budget_of and give a budget"
     if place.source is None:
         return None
     try:
-        own = feature_shape(place.config, place.experiment, entry)
+        own = feature_shape(place.config, place.experiment, settings)
     except ShapelineError as error:
         return str(error)
     return "there is a single feature (d = 1); make the features smaller" if own and math.prod(own) == 1 else own
 
 
-def own_file(place: Place, entry: Any) -> str | None:
+def own_file(place: Place, settings: Any) -> str | None:
     """What is wrong with the user's own file behind an entry: a function, or scores made elsewhere."""
-    if isinstance(entry, CustomMethod):
-        problem = registry.own_problem(entry)
-        if not problem and "graph" in own_arguments(entry.method):
-            kind = features_of(place.experiment, entry).kind
+    if isinstance(settings, CustomMethod):
+        problem = registry.own_problem(settings)
+        if not problem and "graph" in own_arguments(settings.method):
+            kind = features_of(place.experiment, settings).kind
             if kind in TABLE_KINDS:
-                return f"method: {entry.method} takes a graph and features of kind '{kind}' lack one; let it take d"
+                return f"method: {settings.method} takes a graph and features of kind '{kind}' lack one; let it take d"
         return problem
-    if not isinstance(entry, External):
+    if not isinstance(settings, External):
         return None
     for name, metric in place.metrics():
         if metric.asks_randomised:
-            return f"method: scores made elsewhere are of one model; remove metrics.{name}, or the label"
+            return f"method: scores made elsewhere are of one model; remove metrics.{name}, or the method"
         if metric.moves_inputs:
             return f"method: scores computed elsewhere cannot be re-computed for moved inputs; remove metrics.{name}"
-    problem = absent(entry.path)
+    problem = absent(settings.path)
     return problem and f"path: {problem}"
 
 
-def enumeration(label: MethodPlace) -> Iterator[str]:
+def enumeration(entry: MethodPlace) -> Iterator[str]:
     """Every coalition is evaluated, of features that are few enough."""
-    most = label.method.pairs or MAX_D
-    if label.method.exact and label.d and label.d > most:
+    most = entry.method.pairs or MAX_D
+    if entry.method.exact and entry.d and entry.d > most:
         yield (
-            f"{label.where}: {label.entry.method} enumerates 2^d coalitions and d = {label.d} is above {most}; "
+            f"{entry.where}: {entry.settings.method} enumerates 2^d coalitions and d = {entry.d} is above {most}; "
             "use larger patches or groups of columns, or a sampled method"
         )
 
 
-def pairs(label: MethodPlace) -> Iterator[str]:
+def pairs(entry: MethodPlace) -> Iterator[str]:
     """Pairs are of the experiment's own features, and these are few enough to have them stored."""
-    most = label.method.pairs
-    if most and getattr(label.entry, "features", None):
-        yield f"{label.where}.features: {label.entry.method} scores pairs of the experiment's features; remove the key"
-    elif most and not label.method.exact and label.d and label.d > most:
+    most = entry.method.pairs
+    if most and getattr(entry.settings, "features", None):
+        name = entry.settings.method
+        yield f"{entry.where}.features: {name} scores pairs of the experiment's features; remove the key"
+    elif most and not entry.method.exact and entry.d and entry.d > most:
         yield (
-            f"{label.where}: {label.entry.method} scores all pairs and d = {label.d:,} is above {most}; "
+            f"{entry.where}: {entry.settings.method} scores all pairs and d = {entry.d:,} is above {most}; "
             "use larger patches or groups of columns"
         )
 
 
-def neighbours(label: MethodPlace) -> Iterator[str]:
+def neighbours(entry: MethodPlace) -> Iterator[str]:
     """Features lie on the graph or the grid that the method walks on."""
-    entry, needs_grid = label.entry, "grid" in label.method.needs
-    if (needs_grid and not _reads_grid(label)) or (
-        getattr(entry, "graph", None) == "features" and not _reads_graph(label)
+    settings, needs_grid = entry.settings, "grid" in entry.method.needs
+    if (needs_grid and not _reads_grid(entry)) or (
+        getattr(settings, "graph", None) == "features" and not _reads_graph(entry)
     ):
         remedy = "use a sampled method" if needs_grid else "set graph: chain or graph: complete"
-        needed = "grid" if needs_grid and _reads_graph(label) else "graph"
+        needed = "grid" if needs_grid and _reads_graph(entry) else "graph"
         yield (
-            f"{label.where}: {entry.method} needs features on a {needed} and features of kind '{label.kind}' lack one; "
-            f"{remedy}"
+            f"{entry.where}: {settings.method} needs features on a {needed} and features of kind '{entry.kind}' lack "
+            f"one; {remedy}"
         )
 
 
-def _reads_graph(label: MethodPlace) -> bool:
-    return label.kind not in (*TABLE_KINDS, "player")
+def _reads_graph(entry: MethodPlace) -> bool:
+    return entry.kind not in (*TABLE_KINDS, "player")
 
 
-def _reads_grid(label: MethodPlace) -> bool:
-    return _reads_graph(label) and label.kind != "superpixel"  # words and runs of characters are a row
+def _reads_grid(entry: MethodPlace) -> bool:
+    return _reads_graph(entry) and entry.kind != "superpixel"  # words and runs of characters are a row
 
 
-def kept_features(label: MethodPlace) -> Iterator[str]:
+def kept_features(entry: MethodPlace) -> Iterator[str]:
     """A fit of a few features has a kernel of distance."""
-    if getattr(label.entry, "n_features", None) and label.entry.kernel == "shapley":
+    if getattr(entry.settings, "n_features", None) and entry.settings.kernel == "shapley":
         yield (
-            f"{label.where}.n_features: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
+            f"{entry.where}.n_features: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
         )
 
 
-def fixed_design(label: MethodPlace) -> Iterator[str]:
+def fixed_design(entry: MethodPlace) -> Iterator[str]:
     """The design of a fixed-cost method can be built."""
-    method, entry = label.method, label.entry
-    if not method.is_fixed_cost or method.exact or not label.d:
+    method, settings = entry.method, entry.settings
+    if not method.is_fixed_cost or method.exact or not entry.d:
         return
-    if _reads_grid(label) or getattr(entry, "graph", "") != "features":
-        yield from catch(label.where, fixed_cost, json.dumps(canonical(entry)), label.shape)
+    if _reads_grid(entry) or getattr(settings, "graph", "") != "features":
+        yield from catch(entry.where, fixed_cost, json.dumps(canonical(settings)), entry.shape)
 
 
-def rival(label: MethodPlace) -> Iterator[str]:
-    """The label that a budget follows is there, and has a number of evaluations to follow."""
-    entry, others = label.entry, label.place.experiment.methods
-    rival = getattr(entry, "match_budget_of", None)
+def rival(entry: MethodPlace) -> Iterator[str]:
+    """The entry that a budget follows is there, and has a number of evaluations to follow."""
+    settings, others = entry.settings, entry.place.experiment.methods
+    rival = getattr(settings, "match_budget_of", None)
     if rival is None:
         return
-    if entry.budget or entry.intermediate_budgets:
-        yield f"{label.where}: match_budget_of sets the budget; remove budget and intermediate_budgets"
+    if settings.budget or settings.intermediate_budgets:
+        yield f"{entry.where}: match_budget_of sets the budget; remove budget and intermediate_budgets"
     if rival not in others:
-        yield f"{label.where}.match_budget_of: there is no method '{rival}' among the methods.{nearest(rival, others)}"
+        yield f"{entry.where}.match_budget_of: there is no method '{rival}' among the methods.{nearest(rival, others)}"
     elif not METHODS[others[rival].method].is_fixed_cost:
-        yield f"{label.where}.match_budget_of: '{rival}' has no fixed number of evaluations; give a budget instead"
+        yield f"{entry.where}.match_budget_of: '{rival}' has no fixed number of evaluations; give a budget instead"
     elif getattr(others[rival], "features", None):
-        yield f"{label.where}.match_budget_of: '{rival}' explains features of its own; give a budget instead"
+        yield f"{entry.where}.match_budget_of: '{rival}' explains features of its own; give a budget instead"
 
 
-def tree(label: MethodPlace) -> Iterator[str]:
+def tree(entry: MethodPlace) -> Iterator[str]:
     """The tree over a grid of features that a hierarchical method explores."""
-    if label.method.family != "hierarchical":
+    if entry.method.family != "hierarchical":
         return
-    entry, kind = label.entry, label.kind
-    if isinstance(entry, Partition):
+    settings, kind = entry.settings, entry.kind
+    if isinstance(settings, Partition):
         if kind == "superpixel":
-            yield f"{label.where}: partition halves a grid or a row and superpixels lie on none; use h_shap"
+            yield f"{entry.where}: partition halves a grid or a row and superpixels lie on none; use h_shap"
         return
-    if entry.mode == "relative" and entry.threshold > 100:
-        yield f"{label.where}.threshold: {entry.threshold:g} is not a percentile; in mode relative give 0 to 100"
+    if settings.mode == "relative" and settings.threshold > 100:
+        yield f"{entry.where}.threshold: {settings.threshold:g} is not a percentile; in mode relative give 0 to 100"
     if kind == "superpixel":
         yield from refuse(
-            label.where, entry, ("min_size", "shifts"), "superpixels are the leaves of the tree themselves"
+            entry.where, settings, ("min_size", "shifts"), "superpixels are the leaves of the tree themselves"
         )
         return
     axes = 2 if kind in IMAGE_KINDS else 1
-    if any(len(shift) != axes for shift in entry.shifts or ()):
+    if any(len(shift) != axes for shift in settings.shifts or ()):
         wanted = "[rows, columns]" if axes == 2 else "[columns]"
-        yield f"{label.where}.shifts: features of kind '{kind}' take no such shifts; give {wanted} each"
-    if label.shape and entry.min_size > max(label.shape):
-        size = "x".join(map(str, label.shape))
-        most = max(label.shape)
-        yield f"{label.where}.min_size: {entry.min_size} is larger than the {size} features; give at most {most}"
+        yield f"{entry.where}.shifts: features of kind '{kind}' take no such shifts; give {wanted} each"
+    if entry.shape and settings.min_size > max(entry.shape):
+        size = "x".join(map(str, entry.shape))
+        most = max(entry.shape)
+        yield f"{entry.where}.min_size: {settings.min_size} is larger than the {size} features; give at most {most}"
 
 
-def asks_a_model(label: MethodPlace) -> Iterator[str]:
+def asks_a_model(entry: MethodPlace) -> Iterator[str]:
     """There is a model where the method asks one."""
-    if label.method.asks_model and label.place.has_no_model:
+    if entry.method.asks_model and entry.place.has_no_model:
         free = ", ".join(name for name, other in METHODS.items() if not other.asks_model)
         yield (
-            f"{label.where}: {label.entry.method} needs a model, and there is none; give model in place of dataset, or "
-            f"use {free}"
+            f"{entry.where}: {entry.settings.method} needs a model, and there is none; give model in place of dataset, "
+            f"or use {free}"
         )
 
 
-def labelled_points(label: MethodPlace) -> Iterator[str]:
+def labelled_points(entry: MethodPlace) -> Iterator[str]:
     """Records are points of one label each, with the columns that the entry names."""
-    entry, source = label.entry, label.place.source
-    of_points = "labelled points" in label.method.needs
+    settings, source = entry.settings, entry.place.source
+    of_points = "labelled points" in entry.method.needs
     if of_points and source and source.task == "multilabel":
-        yield f"{label.where}: {entry.method} compares points of one label each; these have several, so remove it"
-    if of_points and label.place.kind in TEXT_KINDS:
-        yield f"{label.where}: {entry.method} compares points and the tokens of a text are none; remove it"
-    if getattr(entry, "mu", None) and entry.categorical:
-        yield f"{label.where}: the kernel of cosine distance (mu) takes no categorical columns; use rho"
-    if getattr(entry, "classifier", "") == "step" and source and source.task == "regression":
-        yield f"{label.where}: classifier step is for classes, and the dataset is of regression; use line"
-    for column in getattr(entry, "categorical", ()):
+        yield f"{entry.where}: {settings.method} compares points of one label each; these have several, so remove it"
+    if of_points and entry.place.kind in TEXT_KINDS:
+        yield f"{entry.where}: {settings.method} compares points and the tokens of a text are none; remove it"
+    if getattr(settings, "mu", None) and settings.categorical:
+        yield f"{entry.where}: the kernel of cosine distance (mu) takes no categorical columns; use rho"
+    if getattr(settings, "classifier", "") == "step" and source and source.task == "regression":
+        yield f"{entry.where}: classifier step is for classes, and the dataset is of regression; use line"
+    for column in getattr(settings, "categorical", ()):
         if isinstance(column, str) and source and column not in source.feature_names:
             hint = nearest(column, source.feature_names)
-            yield f"{label.where}.categorical: there is no column '{column}'.{hint}"
+            yield f"{entry.where}.categorical: there is no column '{column}'.{hint}"
 
 
-def kind_of_data(label: MethodPlace) -> Iterator[str]:
+def kind_of_data(entry: MethodPlace) -> Iterator[str]:
     """The method explains data of this kind."""
-    taken, source = label.method.data, label.place.source
+    taken, source = entry.method.data, entry.place.source
     if taken and source and source.kind not in taken:
         yield (
-            f"{label.where}: {label.entry.method} explains data of kind {' and '.join(taken)}, not of kind "
+            f"{entry.where}: {entry.settings.method} explains data of kind {' and '.join(taken)}, not of kind "
             f"{source.kind}; remove it"
         )
 
 
-def network(label: MethodPlace) -> Iterator[str]:
+def network(entry: MethodPlace) -> Iterator[str]:
     """The method can look into the model, as far as it wants to."""
-    method, name, model = label.method, label.entry.method, label.place.model
+    method, name, model = entry.method, entry.settings.method, entry.place.model
     if model is None:
         return
     if "attention" in method.needs:
         # The networks of this package have none; of another kind of data it is stated that the method does not take it.
-        if (model.architecture or framework_of(model) != "torch") and not list(kind_of_data(label)):
-            of = f"models.{label.place.experiment.model}"
-            yield f"{label.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
-    elif "estimator" in method.needs and list(kind_of_data(label)):
+        if (model.architecture or framework_of(model) != "torch") and not list(kind_of_data(entry)):
+            of = f"models.{entry.place.experiment.model}"
+            yield f"{entry.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
+    elif "estimator" in method.needs and list(kind_of_data(entry)):
         return  # reported there
     elif "estimator" in method.needs and kind_of(model.source, model.framework) not in ESTIMATORS:
-        of, trees = f"models.{label.place.experiment.model}", " or boosted trees" * (name == "tree_shap")
-        yield f"{label.where}: {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
+        of, trees = f"models.{entry.place.experiment.model}", " or boosted trees" * (name == "tree_shap")
+        yield f"{entry.where}: {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
     elif name == "linear_shap" and kind_of(model.source, model.framework) in BOOSTED:
-        yield f"{label.where}: linear_shap reads linear models, and {model.source} holds trees; use tree_shap"
+        yield f"{entry.where}: linear_shap reads linear models, and {model.source} holds trees; use tree_shap"
     elif method.torch_only and framework_of(model) != "torch":
         yield (
-            f"{label.where}: {name} needs a torch model and models.{label.place.experiment.model} is of "
+            f"{entry.where}: {name} needs a torch model and models.{entry.place.experiment.model} is of "
             f"{framework_of(model)}; set its framework: torch, or remove the method"
         )
     elif (model.architecture or kind_of(model.source, model.framework)) in method.refuses:
         yield (
-            f"{label.where}: {name} has no rule for what {model.architecture or 'a transformer'} does; "
+            f"{entry.where}: {name} has no rule for what {model.architecture or 'a transformer'} does; "
             "use expected_gradients or integrated_gradients"
         )
-    elif "path" in method.needs and label.place.experiment.reference == "delete":
+    elif "path" in method.needs and entry.place.experiment.reference == "delete":
         yield (
-            f"{label.where}: {name} goes from the reference to the input, and under reference: delete there is no such "
-            f"path; use {'mask or pad' if label.place.kind in TEXT_KINDS else 'zero or mean_value'}"
+            f"{entry.where}: {name} goes from the reference to the input, and under reference: delete there is no such "
+            f"path; use {'mask or pad' if entry.place.kind in TEXT_KINDS else 'zero or mean_value'}"
         )
-    elif name == "grad_cam" and label.entry.layer is None and _has_no_grid(model):
+    elif name == "grad_cam" and entry.settings.layer is None and _has_no_grid(model):
         yield (
-            f"{label.where}: grad_cam needs maps or tokens on one grid of patches, and {model.source} joins patches "
+            f"{entry.where}: grad_cam needs maps or tokens on one grid of patches, and {model.source} joins patches "
             "from stage to stage; name a layer of maps, or remove the method"
         )
-    elif "derivative" in method.needs and label.place.function:
-        of = label.place.function
-        yield f"{label.where}: {name} needs the derivative of a network, which {of} has not; remove it"
+    elif "derivative" in method.needs and entry.place.function:
+        of = entry.place.function
+        yield f"{entry.where}: {name} needs the derivative of a network, which {of} has not; remove it"
 
 
 def _has_no_grid(model: Model) -> bool:
@@ -248,27 +249,27 @@ def _has_no_grid(model: Model) -> bool:
         return False
 
 
-def last_estimate(label: MethodPlace) -> Iterator[str]:
+def last_estimate(entry: MethodPlace) -> Iterator[str]:
     """Another library's estimator has no intermediate budgets."""
-    if label.method.family == "peers" and getattr(label.entry, "intermediate_budgets", None):
+    if entry.method.family == "peers" and getattr(entry.settings, "intermediate_budgets", None):
         yield (
-            f"{label.where}.intermediate_budgets: {label.entry.method} returns only its last estimate; define an entry "
-            "per budget"
+            f"{entry.where}.intermediate_budgets: {entry.settings.method} returns only its last estimate; define an "
+            "entry per budget"
         )
 
 
-def installed(label: MethodPlace) -> Iterator[str]:
+def installed(entry: MethodPlace) -> Iterator[str]:
     """The library that the method runs is here; another experiment's run shall not end for it."""
-    if label.place.name not in label.place.config.run:
+    if entry.place.name not in entry.place.config.run:
         return
-    if python := getattr(label.entry, "python", None):
+    if python := getattr(entry.settings, "python", None):
         if lacking := shapiq_process.missing(python):
-            yield f"{label.where}.python: {lacking}"
-    elif lacking := registry.missing(label.entry.method):
-        yield f"{label.where}: {lacking}"
+            yield f"{entry.where}.python: {lacking}"
+    elif lacking := registry.missing(entry.settings.method):
+        yield f"{entry.where}: {lacking}"
 
 
-RULES: tuple[LabelRule, ...] = (
+RULES: tuple[MethodRule, ...] = (
     enumeration,
     pairs,
     neighbours,
@@ -294,17 +295,17 @@ def budget_in_reach(place: Place) -> Iterator[str]:
         yield f"{place.where}.budget: {_format_excess(multiple)}"
 
 
-def too_large(label: MethodPlace) -> Iterator[str]:
+def too_large(entry: MethodPlace) -> Iterator[str]:
     """The budget of a sampled method, and its intermediate budgets, are in reach, and their design fits in memory."""
-    entry, method = label.entry, label.entry.method
-    if entry.match_budget_of:  # as many as a design has that is counted elsewhere
+    settings, method = entry.settings, entry.settings.method
+    if settings.match_budget_of:  # as many as a design has that is counted elsewhere
         return
-    features, d = f"d = {label.d:,}" if label.d else f"about {FEW} features", label.d or FEW
-    own, default = entry.most, label.place.experiment.budget
-    asked = [(own_place(label), own) if own else (f"{label.place.where}.budget", default)]
+    features, d = f"d = {entry.d:,}" if entry.d else f"about {FEW} features", entry.d or FEW
+    own, default = settings.most, entry.place.experiment.budget
+    asked = [(own_place(entry), own) if own else (f"{entry.place.where}.budget", default)]
     for where, multiple in [
         *asked,
-        *((f"{label.where}.intermediate_budgets", smaller) for smaller in entry.intermediate_budgets or ()),
+        *((f"{entry.where}.intermediate_budgets", smaller) for smaller in settings.intermediate_budgets or ()),
     ]:
         if (needed := held(method, multiple, d)) > MAX_DESIGN_BYTES:
             yield (
@@ -317,20 +318,20 @@ def too_large(label: MethodPlace) -> Iterator[str]:
             return
 
 
-def own_place(label: MethodPlace) -> str:
-    """Where a label's own budget says how much it spends at most."""
-    return f"{label.where}.budget{'.max_budget' if isinstance(label.entry.budget, StoppingRule) else ''}"
+def own_place(entry: MethodPlace) -> str:
+    """Where an entry's own budget says how much it spends at most."""
+    return f"{entry.where}.budget{'.max_budget' if isinstance(entry.settings.budget, StoppingRule) else ''}"
 
 
-def good_enough(label: MethodPlace) -> Iterator[str]:
-    """A label whose budget is an error can stop by it, and spends it on nothing else."""
-    budget = getattr(label.entry, "budget", None)
+def good_enough(entry: MethodPlace) -> Iterator[str]:
+    """An entry whose budget is an error can stop by it, and spends it on nothing else."""
+    budget = getattr(entry.settings, "budget", None)
     if not isinstance(budget, StoppingRule):
         return
-    if problem := registry.stopping_problem(label.entry.method, budget):
-        yield f"{label.where}.{problem}"
-    if label.entry.intermediate_budgets:
-        yield f"{label.where}.intermediate_budgets: a budget that ends when it is good enough has none; remove the key"
+    if problem := registry.stopping_problem(entry.settings.method, budget):
+        yield f"{entry.where}.{problem}"
+    if entry.settings.intermediate_budgets:
+        yield f"{entry.where}.intermediate_budgets: a budget that ends when it is good enough has none; remove the key"
 
 
 def held(method: str, multiple: float, d: int) -> float:
@@ -356,42 +357,42 @@ def _format_excess(multiple: float) -> str:
     return f"{multiple:g} x d evaluations are more than any run makes; set {MAX_BUDGET:g} or less"
 
 
-def budget(label: MethodPlace) -> Iterator[str]:
+def budget(entry: MethodPlace) -> Iterator[str]:
     """The budget of a sampled method and its intermediate_budgets: in order, and enough for the method."""
-    where, entry = label.where, label.entry
+    where, settings = entry.where, entry.settings
     try:
-        most = budget_of(label.place.config, label.place.name, label.name)
+        most = budget_of(entry.place.config, entry.place.name, entry.name)
     except ShapelineError as error:
         yield f"{where}.match_budget_of: {error}"
         return
-    if len(set(entry.intermediate_budgets or ())) < len(entry.intermediate_budgets or ()):
+    if len(set(settings.intermediate_budgets or ())) < len(settings.intermediate_budgets or ()):
         yield f"{where}.intermediate_budgets: a budget is listed twice; remove one"
-    key = "match_budget_of" if entry.match_budget_of else "budget"
-    own = own_place(label) if key == "budget" else f"{where}.{key}"
-    asked = [(own if entry.match_budget_of or entry.budget else f"{label.place.where}.budget", most)]
-    for smaller in entry.intermediate_budgets or ():
+    key = "match_budget_of" if settings.match_budget_of else "budget"
+    own = own_place(entry) if key == "budget" else f"{where}.{key}"
+    asked = [(own if settings.match_budget_of or settings.budget else f"{entry.place.where}.budget", most)]
+    for smaller in settings.intermediate_budgets or ():
         asked.append((f"{where}.intermediate_budgets", smaller))
         if smaller >= most:
             yield f"{where}.intermediate_budgets: {smaller:g} is not below the budget of {most:g}; give smaller ones"
-    yield from _too_few(label, asked)
+    yield from _too_few(entry, asked)
 
 
-def _too_few(label: MethodPlace, asked: list[tuple[str, float]]) -> Iterator[str]:
+def _too_few(entry: MethodPlace, asked: list[tuple[str, float]]) -> Iterator[str]:
     """asked: places in the configuration, and the multiples of d that they ask for."""
-    entry, d = label.entry, label.d
-    minimum = dispatch.resolve(label.method.minimum)
+    settings, d = entry.settings, entry.d
+    minimum = dispatch.resolve(entry.method.minimum)
     if d is None:  # that of an instance; the smallest multiple of a large d is that of nearly all
-        least = minimum({**entry.model_dump(), "d": LARGE}) / LARGE
+        least = minimum({**settings.model_dump(), "d": LARGE}) / LARGE
         for place, multiple in asked:
             if multiple < 0.9 * least:
                 enough = math.ceil(10 * least) / 10
-                yield f"{place}: {multiple:g} x d is too few for {entry.method}; set {enough:g} or more"
+                yield f"{place}: {multiple:g} x d is too few for {settings.method}; set {enough:g} or more"
         return
-    least = minimum({**entry.model_dump(), "d": d})
+    least = minimum({**settings.model_dump(), "d": d})
     for place, multiple in asked:
         count = evaluations(multiple, d)
         if count < least:
             yield (
-                f"{place}: {multiple:g} x d is {count} evaluations and {entry.method} needs at least {least} "
+                f"{place}: {multiple:g} x d is {count} evaluations and {settings.method} needs at least {least} "
                 f"at d = {d}; set {math.ceil(100 * least / d) / 100:g} or more"
             )

@@ -103,7 +103,7 @@ def check_other_references(place: Place) -> Iterator[str]:
 
 
 def check_exact_entry(place: Place) -> Iterator[str]:
-    """The label that others are compared with is there, and is not alone."""
+    """The entry that others are compared with is there, and is not alone."""
     asked, methods = place.experiment.metrics.error, place.experiment.methods
     if asked is None:
         return

@@ -1,4 +1,4 @@
-"""What a rule looks at: an experiment with what it explains, and one of its labels."""
+"""What a rule looks at: an experiment with what it explains, and one of its method entries."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -71,7 +71,7 @@ class MethodPlace:
 
     place: Place
     name: str
-    entry: Any
+    settings: Any
     shape: tuple[int, ...] | None
 
     @property
@@ -80,7 +80,7 @@ class MethodPlace:
 
     @cached_property
     def method(self) -> Method:
-        return METHODS[self.entry.method]
+        return METHODS[self.settings.method]
 
     @property
     def d(self) -> int | None:
@@ -90,11 +90,11 @@ class MethodPlace:
     @property
     def kind(self) -> str:
         """Of the features."""
-        return features_of(self.place.experiment, self.entry).kind
+        return features_of(self.place.experiment, self.settings).kind
 
 
 Rule = Callable[[Place], Iterator[str]]
-LabelRule = Callable[[MethodPlace], Iterator[str]]
+MethodRule = Callable[[MethodPlace], Iterator[str]]
 
 
 def refuse(where: str, section: BaseModel, keys: Iterable[str], why: str) -> Iterator[str]:
