@@ -161,8 +161,7 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
 
 
 def _upgrade(rows: pd.DataFrame, path: str | Path) -> pd.DataFrame:
-    """Return the rows of a file of an earlier schema with the columns of SCHEMA; before version 3 the label in the
-    file's metadata names the training seed."""
+    """Return the rows of a file of an earlier schema with the columns of SCHEMA; before 3 the label names the seed."""
     rows = rows.rename(columns=RENAMED_COLUMNS)
     absent = [name for name in SCHEMA.names if name not in rows]
     if not absent or not LATER.issuperset(absent):

@@ -81,8 +81,7 @@ class Case:
         return self.given.inputs[self.positions]
 
     def explain_all(self, settings: dict, budget: float | dict, evaluations: int | None = None) -> Explanation:
-        """What a method says: settings, its name and parameters; evaluations: of an instance, in place of the budget.
-        Raises ShapelineError where it fails."""
+        """What a method says: settings, its name and parameters; evaluations: in place of the budget."""
         method = settings["method"]
         self._check_data(method)
         budget = budget if METHODS[method].sampled else None

@@ -426,8 +426,7 @@ def _array(
 def _rows_like(
     what: str, rows: Any, inputs: np.ndarray, dtype: type | None, layout: Layout | None
 ) -> np.ndarray | None:
-    """Rows of the inputs' shape, (m, *input shape), from one of them or several; what: the argument; dtype: as of
-    `_numbers`; layout: of the inputs."""
+    """Rows of the inputs' shape, (m, *input shape), from one or several; what: the argument; dtype: of `_numbers`."""
     if rows is None:
         return None
     shape = inputs.shape[1:]

@@ -19,8 +19,7 @@ READS_ALL_DATA = ("data", "external")  # families whose scores depend on more th
 def score_facts(
     context: ExplanationContext, settings: AttributionSettings, entry: str, files: Iterable[str], arrays: str
 ) -> dict:
-    """Return what defines the scores of a model by a method beside the instance; entry: seeds the samples, arrays: the
-    data."""
+    """Return what defines scores of a model by a method beside the instance; entry seeds samples, arrays: the data."""
     method = settings.method
     whole = method.method.family in READS_ALL_DATA or method.background
     return {

@@ -166,8 +166,7 @@ class GameJob:
     store: str = ""
 
     def evaluate_shard(self, path: str, index: int, count: int, on_error: str, metadata: dict) -> None:
-        """Evaluate share `index` of the coalitions that the method evaluates next; all jobs cut them alike, by the
-        earlier rounds' files."""
+        """Evaluate share `index` of the method's next coalitions; jobs cut them alike, by earlier rounds' files."""
         earlier = game_values.read_files(self.files.get("earlier", ()))
         mine, done = {}, 0
         games = build_games(self._source, self.device)

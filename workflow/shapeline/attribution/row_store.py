@@ -71,8 +71,7 @@ def digest_rows(rows: pd.DataFrame, without: Sequence[str] = ()) -> list[str]:
 
 
 class Table:
-    """Rows of `schema` by address, written on exit; folder None keeps nothing; growing: later segments may add to an
-    address."""
+    """Rows of `schema` by address, written on exit; folder None keeps nothing; growing: segments may add to one."""
 
     def __init__(self, folder: str | Path | None, schema: pa.Schema, growing: bool = False):
         self.folder = None if folder is None else Path(folder)

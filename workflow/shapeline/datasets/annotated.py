@@ -109,8 +109,7 @@ def _left_out(path: Path, what: str, names: list[str]) -> list[str]:
 
 
 def fitted(boxes: list, sides: tuple[int, int], size: list[int], resize: str) -> tuple[np.ndarray, Counter]:
-    """Return boxes (k, 5) of an image of `sides` in pixels of one of `size`, covering all they touch, and how many were
-    cut."""
+    """Return boxes (k, 5) of an image of `sides` in pixels of one of `size`, covering all they touch, and those cut."""
     inside, counts = regions.clip(np.array(boxes, np.int64).reshape(-1, 5), *sides)
     scale = np.array(size) / sides
     if resize == "crop":

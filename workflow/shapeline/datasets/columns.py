@@ -39,8 +39,7 @@ class Columns:
         return values
 
     def inputs(self, attributes: dict[str, tuple]) -> tuple[np.ndarray, dict[str, list[str]]]:
-        """Return attributes (n, columns) and what codes stand for; attributes: name -> (column, table, limits or None
-        for codes)."""
+        """Return attributes (n, columns) and what codes stand for; attributes: name -> (column, table, limits)."""
         inputs, categories = [], {}
         for name, (column, holds) in attributes.items():
             if holds is None:

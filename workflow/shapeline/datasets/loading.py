@@ -120,8 +120,7 @@ class Dataset:
 
     @property
     def own_rows(self) -> "tuple[Table, np.ndarray] | None":
-        """How the rows of a user's table are kept in their own types, and the cells (n, columns) of all; None of other
-        data. Raises ShapelineError."""
+        """How the rows of a user's table are kept in their own types, and all cells (n, columns), or None."""
         if self.folder is None or "table_digest" not in self.card:
             return None
         columns = self.card.get("columns") or ()

@@ -55,8 +55,7 @@ def clip(boxes: np.ndarray, height: int, width: int) -> tuple[np.ndarray, Counte
 
 
 def checked(where: str, records: dict, labels: np.ndarray, names: list[str], size: tuple[int, int]) -> dict | None:
-    """Return a reader's truth in the form of truth.npz: `masks`, or `boxes` (k, 5) per record with `box_names`; None
-    without."""
+    """Return a reader's truth as in truth.npz: `masks`, or `boxes` (k, 5) per record with `box_names`; or None."""
     masks, boxes = records.get("masks"), records.get("boxes")
     if masks is None and boxes is None:
         return None

@@ -241,8 +241,7 @@ def _complete(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> 
 
 
 def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarray, dict]:
-    """Return a column as numbers or codes (n,), NaN where missing, and its entry of the card; ShapelineError for
-    infinities."""
+    """Return a column as numbers or codes (n,), NaN where missing, and its entry of the card; no infinities."""
     import pandas as pd
 
     from shapeline.datasets.table import encode

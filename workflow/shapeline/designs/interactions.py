@@ -53,8 +53,7 @@ def shapley_interactions(d: int, index: str = "k_sii") -> Design:
 
 
 def sample_interactions_minimum(d: int) -> int:
-    """Smallest budget of `sample_interactions`, in evaluations: one block of orders, in which every pair is neighbours,
-    or all 2^d where that is fewer."""
+    """Smallest budget of `sample_interactions`, in evaluations: a block of orders with all pairs, or all 2^d."""
     return min(len(_block(d)) * 2 * (d - 1) + 2, 2**d)
 
 
@@ -137,8 +136,7 @@ def _orders(d: int, budget: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _coalitions(orders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return masks (count x 2 (d-1), d) of orders (count, d), and features' places: prefixes, then prefixes and the one
-    after."""
+    """Return masks (count x 2 (d-1), d) of orders (count, d), and features' places: prefixes, then with the next."""
     d = orders.shape[1]
     place = orders.argsort(axis=1)
     steps = np.arange(d - 1)[:, None]

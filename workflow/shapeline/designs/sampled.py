@@ -102,8 +102,7 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
 
 
 def _share(d: int, size: int) -> float:
-    """Of the kernel mass of sizes from `size` to d - `size` that of these two; 1 where there is no other, whatever its
-    rounding."""
+    """Return the share of these two sizes in the kernel mass of sizes from `size` to d - `size`; 1 without others."""
     if 2 * size >= d - 1:
         return 1.0
     mass = size_mass(d, np.arange(size, d - size + 1))

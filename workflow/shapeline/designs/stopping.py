@@ -24,8 +24,7 @@ class StoppingCriterion:
     top: int | None = None
 
     def met(self, scores: np.ndarray, standard_error: np.ndarray | None, whole: np.ndarray) -> np.ndarray:
-        """Which explanations (n,) are good enough; whole (n,): v(N) - v(empty); standard error None: it is not
-        known."""
+        """Which explanations (n,) are good enough; whole (n,): v(N) - v(empty); standard error None: unknown."""
         if standard_error is None:
             return np.zeros(len(scores), bool)
         enough = np.isfinite(standard_error).all(axis=1)

@@ -108,8 +108,7 @@ def _pairs_of(d: int) -> np.ndarray:
 
 
 def _weights(inner: np.ndarray, readout: np.ndarray) -> np.ndarray:
-    """Return the weights (R,) that a fit gave its pairs, from its readout (d, R), by the features alone, whose weight
-    is known."""
+    """Return the weights (R,) that a fit gave its pairs, from its readout (d, R), by the features alone."""
     d = inner.shape[1]
     alone = np.flatnonzero(inner.sum(axis=1) == 1)
     matrix = np.zeros((d, d))
@@ -164,14 +163,12 @@ def _quantile(free: float | np.ndarray) -> float | np.ndarray:
 
 
 def read_kernel_shap(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores (n, d) of a `kernel_shap` design and their standard error; None where the sample leaves no freedom to
-    tell."""
+    """Scores (n, d) of a `kernel_shap` design and their standard error, None where it is unknown."""
     return design.attribute(values), drop_unknown(kernel_shap_uncertainty(design, values).standard_error)
 
 
 def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores (n, d) of a `sample_shapley` design and their standard error, 0 where all coalitions are evaluated; None
-    where the sample leaves no freedom to tell."""
+    """Scores (n, d) of a `sample_shapley` design and their standard error, 0 if exact, None where it is unknown."""
     scores, order = design.attribute(values), design.sample
     if order is None:
         return scores, np.zeros(scores.shape)

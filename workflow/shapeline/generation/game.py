@@ -73,8 +73,7 @@ class PromptGame:
 
 @dataclass(frozen=True, eq=False)
 class ModelSource:
-    """Evaluate coalitions (K, d) by a model of transformers: log-probabilities (K, T); reuse: caches, None where it
-    pays."""
+    """Evaluate coalitions (K, d) by a model of transformers: log-probabilities (K, T); reuse: caches."""
 
     language_model: Any
     encoder: Encoder

@@ -178,8 +178,7 @@ def smooth_grad(
 def _gradients(
     slope: Slope, inputs: np.ndarray, origins: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield ∂F/∂points and the points of each pass; less the mean of those of `origins` (n, M, *input shape), where
-    these are given."""
+    """Yield ∂F/∂points and the points of each pass; less the mean of those of `origins` (n, M, *input shape)."""
     for start in range(0, len(inputs), slope.rows):
         instance = np.arange(start, min(start + slope.rows, len(inputs)))
         points = slope.points_of(inputs[instance])

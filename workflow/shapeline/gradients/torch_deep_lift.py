@@ -139,8 +139,7 @@ def _line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.T
 
 
 def _pooled_line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Return the output, whose change is shared by the largest cells of input and reference, one with 0 (as the
-    authors' code)."""
+    """Return the output, whose change is shared by the largest cells of input and reference (the authors' code)."""
     pool = next(pool for kind, pool in POOLS.items() if isinstance(part, kind))
     options = part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode
     cells = given.flatten(2)

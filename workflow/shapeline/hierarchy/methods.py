@@ -117,8 +117,7 @@ def evaluator(
     owners: np.ndarray | None = None,
     shifts: np.ndarray | None = None,
 ) -> Evaluate:
-    """Return what `explore` evaluates on targets[j] of inputs[owners[j]], moved by shifts[j]: the device's own, else
-    `by_masks`."""
+    """Return what `explore` evaluates on targets[j] of inputs[owners[j]], moved by shifts[j]."""
     framework = game.model.framework
     # A function is evaluated the faster with torch, and without it as any other model.
     available = framework in ON_DEVICE and is_installed("torch")

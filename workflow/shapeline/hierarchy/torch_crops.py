@@ -29,8 +29,7 @@ VALUES = ("probability", "log_probability", "logit", "log_odds")
 
 @dataclass(frozen=True, eq=False)
 class Trunk:
-    """The convolutions and pools a model begins with, and the rest: output (i, j) sees `window` from (i, j) times
-    `stride`."""
+    """The convolutions and pools a model begins with, and the rest: output (i, j) sees `window` from stride (i, j)."""
 
     layers: nn.Sequential
     head: nn.Sequential

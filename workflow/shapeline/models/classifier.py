@@ -98,8 +98,7 @@ class Classifier:
         return self.log_probs(inputs, batch).argmax(1)
 
     def settle_outputs(self, inputs: Any) -> None:
-        """Let a network give logits: of probabilities, as these inputs show or `outputs` states, their logarithms.
-        Raises ShapelineError where the outputs may be either."""
+        """Let a network give logits: of probabilities, as inputs show or `outputs` states, their logarithms."""
         if self.framework not in FRAMEWORKS or self.runtime or self.task == "regression" or self.outputs == "logits":
             return
         made_by = backend(self.framework)
@@ -206,8 +205,7 @@ def _call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
 
 
 def _as_reals(returned: Any) -> np.ndarray:
-    """What a function gives as float64, NaN where a masked array hides a number. Raises TypeError for complex numbers,
-    whose imaginary part numpy would drop."""
+    """What a function gives as float64, NaN where a masked array hides a number; TypeError for complex numbers."""
     array = np.ma.asarray(returned) if np.ma.isMaskedArray(returned) else np.asarray(returned)
     if array.dtype.kind == "c":
         raise TypeError("they are complex")

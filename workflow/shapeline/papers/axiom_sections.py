@@ -115,8 +115,7 @@ def _vector(values: np.ndarray) -> str:
 
 @styled
 def counter_example(verdict: axioms.Verdict, sigma: float | None = None) -> Figure:
-    """Draw a counter-example's data before and after, with the influence as an arrow; with `sigma` Parzen's
-    potential."""
+    """Draw a counter-example's data before and after, with the influence as an arrow."""
     example = verdict.counter_example
     mean = verdict.axiom == "non_bias"
     plane = example.before.X.shape[1] > 1

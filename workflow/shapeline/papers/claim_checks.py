@@ -178,8 +178,7 @@ def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]
 
 
 def mostly(entry: str, feature: str, sign: int, least: float = 0.5) -> Callable[[Results], Finding]:
-    """The share of instances to whose class or number per feature adds (sign 1) or takes away (-1), at least so
-    large."""
+    """The share of instances to whose class or number per feature adds (sign 1) or takes away (-1)."""
 
     def check(results: Results) -> Finding:
         if entry not in results.scores:

@@ -1,5 +1,4 @@
-"""The theorems in the localization report (Teneggi et al. 2021): visited nodes (3.2), similarity to the Shapley map
-(3.4)."""
+"""The theorems in the localization report (Teneggi et al. 2021): visited nodes (3.2), similarity (3.4)."""
 
 import html
 import math

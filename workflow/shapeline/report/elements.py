@@ -101,8 +101,7 @@ def pair(left: HTML, right: HTML) -> HTML:
 def figure(
     drawing: Figure | None, alt: str, caption: str = "", vector: bool = True, numbers: pd.DataFrame | None = None
 ) -> HTML | None:
-    """Return a figure inside the page: an SVG element, or pixels at twice the resolution; numbers: its CSV, kept in the
-    SVG."""
+    """Return a figure inside the page: an SVG element, or pixels at twice the resolution; numbers: its CSV."""
     if drawing is None:
         return None
     lay_out(drawing)

@@ -335,8 +335,7 @@ def part_sizes(card: Mapping) -> dict[str, int]:
 
 
 def near_chance(results: Results) -> str | None:
-    """Return a sentence where the model is not significantly better than the commonest class or the mean (5 %), else
-    None."""
+    """Return a sentence where the model is not significantly better than the commonest class or the mean, else None."""
     card, data = results.model_card, results.dataset_card
     if card.get("test_r2") is not None:
         quality = f"Its R² on the test part is {card['test_r2']:.2f}: always naming the mean does as well."
@@ -395,8 +394,7 @@ def positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
 
 
 def scores_of(frame: pd.DataFrame, instances: Sequence[int], column: str = "scores") -> list[np.ndarray | None]:
-    """Return the first repeat's scores (or `column`) at the largest budget, an array an instance; None where it
-    failed."""
+    """Return the first repeat's scores (or `column`) at the largest budget per instance, None where it failed."""
     rows = good(frame).sort_values(["repeat", "budget"], ascending=[False, True])
     rows = rows.drop_duplicates("instance", keep="last")
     by_instance = dict(zip(rows["instance"], rows[column], strict=True)) if column in rows else {}

@@ -30,8 +30,7 @@ MAX_FEATURES = 20_000  # of an image; where it has more, a page shows blocks of 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method's scores (d,) of each instance and half-widths of 95 % intervals, None where it has none; only methods
-    of one unit share a scale."""
+    """A method's scores (d,) of each instance and half-widths of 95 % intervals or None, by unit."""
 
     name: str
     scores: Sequence[np.ndarray | None]
@@ -188,8 +187,7 @@ def _content(data: ExplorerData) -> dict:
 
 
 def _sum_blocks(data: ExplorerData) -> ExplorerData:
-    """Return the data with the scores of an image of many features summed over blocks of pixels, without intervals:
-    those of a sum need covariances."""
+    """Return the data with scores of an image of many features summed over blocks of pixels, without intervals."""
     if data.kind != "image" or data.cells is None or data.cells.max(initial=-1) < MAX_FEATURES:
         return data
     height, width = data.cells.shape
@@ -251,8 +249,7 @@ def _explanation(entry: Entry, place: int) -> list | None:
 
 
 def _numbers(values: np.ndarray | None) -> list | dict | None:
-    """Return numbers to four digits, None for one that is not finite; many of them as 16-bit integers in base64, to a
-    32,767th of the largest."""
+    """Return numbers to four digits, None for one that is not finite; many as 16-bit integers in base64."""
     if values is None:
         return None
     flat = np.ravel(np.asarray(values, float))

@@ -70,8 +70,7 @@ def _error(results: Results, entry: str) -> dict:
 def difference(
     results: Results, metric: str, statistic: str, first: str, second: str, x: float | None = None
 ) -> dict[str, float] | None:
-    """Return the mean difference of two methods (one less other) with its 95 % interval, at x of a curve; None
-    without."""
+    """Return the mean difference of two methods (one less other) with its 95 % interval, at x, or None."""
     rows = results.measured.get(metric)
     if rows is None:
         return None
@@ -95,8 +94,7 @@ def sure(difference: Mapping) -> bool:
 
 
 def _closest_sampled(results: Results) -> str | None:
-    """Return the sampled method with the lowest RMSE, one with a larger budget than the experiment's only without
-    other."""
+    """Return the sampled method with the lowest RMSE, first of those within the experiment's budget."""
     errors = scalars(results.metrics.get("error"), "rmse")["mean"]
     budgets = pd.Series({entry: results.scores[entry]["budget"].max() for entry in errors.index}, dtype=float).dropna()
     within = budgets[budgets <= results.settings.get("budget", math.inf)]

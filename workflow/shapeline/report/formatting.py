@@ -8,8 +8,7 @@ import pandas as pd
 
 
 def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
-    """Return a number in significant digits, thousands apart, a true minus, a dash for nothing; whole: counts as they
-    are."""
+    """Return a number in significant digits, thousands apart, a true minus, a dash for nothing; whole: counts."""
     if value is None or not np.isfinite(value):
         return "–"
     if value == 0 or (whole and float(value).is_integer()):

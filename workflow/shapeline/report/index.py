@@ -314,8 +314,7 @@ def write_index(
     pages: Mapping[str, str] | None = None,
     digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the index of executed notebooks; pages: link -> title of other pages; digests: experiment -> settings
-    digest."""
+    """Write the index of executed notebooks; pages: link -> title of others; digests: of settings by experiment."""
     every = [experiment.load(**document(result)["metadata"]["papermill"]["parameters"]) for result in notebooks]
     answered = {result.experiment: criteria.evidence(result) for result in every}
     of_papers = claims.concern(every)

@@ -133,8 +133,7 @@ def styles_of(results) -> dict[str, Style]:
 
 
 def styles(entries: Mapping[str, dict], exact: str | None = None, colours: str = "colorblind") -> dict[str, Style]:
-    """Return a style per method in order: controls grey and dashed, exact values black, others coloured, then other
-    dashes."""
+    """Return a style per method in order: controls grey and dashed, exact values black, others coloured."""
     wheel = palette(colours)
     result: dict[str, Style] = {}
     coloured = controls = 0
@@ -154,8 +153,7 @@ def styles(entries: Mapping[str, dict], exact: str | None = None, colours: str =
 
 
 def wrapped(label: str, width: float) -> str:
-    """The label on up to three lines, broken after spaces, underscores and hyphens where it is wider than its column
-    (inches)."""
+    """The label on up to three lines, broken after spaces, underscores and hyphens to fit its column (inches)."""
     limit, lines = max(8, int(width / 0.07)), [""]
     for word in re.split("(?<=[ _-])", label):
         if lines[-1] and len(lines[-1]) + len(word.rstrip(" _")) > limit:

@@ -32,8 +32,7 @@ CUT = 0.2  # share of top features that the diagnostics check for ties
 
 
 def health(results: Results) -> pd.DataFrame:
-    """Return a row per method: rows, failures, efficiency gap, zero scores, ties at top-20 %, evaluations, warnings,
-    versions."""
+    """Return a row per method: rows, failures, efficiency gap, zero scores, ties, evaluations, warnings, versions."""
     table = pd.DataFrame([_health(results, entry, frame) for entry, frame in results.scores.items()])
     table["packages"] = [_packages(results).get(entry, "as installed") for entry in table["method"]]
     usual = {"warnings": "none", "packages": "as installed"}
@@ -87,8 +86,7 @@ def _sum_interactions(rows: pd.DataFrame) -> np.ndarray:
 
 
 def ties(values: np.ndarray, cut: float = CUT) -> np.ndarray:
-    """Return whether the k-th and next largest signed score of rows (rows, d) are equal, k = cut · d; False where d is
-    1."""
+    """Return whether the k-th and next largest signed score of rows (rows, d) are equal, k = cut · d."""
     d = values.shape[1]
     k = max(1, round(cut * d))
     if k >= d:

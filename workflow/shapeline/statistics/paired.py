@@ -339,8 +339,7 @@ def ranks(values: pd.DataFrame, better: str = "lower") -> pd.DataFrame:
 
 
 def critical_difference(values: pd.DataFrame, better: str = "lower") -> tuple[pd.Series, float, float]:
-    """Return average ranks, Nemenyi's critical difference at 5 %, Friedman's p, NaN below three methods (Demsar 2006,
-    §3.2.2)."""
+    """Return average ranks, Nemenyi's critical difference at 5 %, and Friedman's p, NaN below three methods."""
     n, k = values.shape
     each = ranks(values, better)
     average = each.mean().sort_values(kind="stable")

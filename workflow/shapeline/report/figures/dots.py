@@ -155,8 +155,7 @@ def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, St
 def cost_plane(
     answer: Evidence, rows: pd.DataFrame, styles: Mapping[str, Style], seconds: pd.Series | None = None
 ) -> Figure | None:
-    """Draw a statistic against evaluations and seconds, points named, the best at each cost joined; rows: as of
-    `scalars`."""
+    """Draw a statistic against evaluations and seconds, the best at each cost joined; rows: of `scalars`."""
     rows = rows.loc[[entry for entry in styles if entry in rows.index and entry in answer.values]]
     spent_on = [answer.evaluations, pd.Series(dtype=float) if seconds is None else seconds[seconds > 0]]
     panels = [rows[np.isfinite(cost.reindex(rows.index).to_numpy(float))] for cost in spent_on]

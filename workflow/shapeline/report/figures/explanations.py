@@ -139,8 +139,7 @@ def heat_map(
     across: str,
     numbers: np.ndarray | None = None,
 ) -> Figure:
-    """Return a matrix of features by clustered instances below the model's values (n,); half: intervals, 0 has no
-    colour."""
+    """Return a matrix of features by clustered instances below the model's values (n,); half: intervals."""
     sizes = mean_sizes(scores[:, :MOST], numbers)
     names, scores = names[:MOST], np.nan_to_num(scores[:, :MOST])
     surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :MOST]), scores, 0.0)
@@ -287,8 +286,7 @@ def coloured_words(
     what: str = "the class",
     feature: str = "word",
 ) -> HTML:
-    """Return texts (title, words, scores, half-widths, second sentence's place) as coloured words, lines telling
-    signs."""
+    """Return texts (title, words, scores, half-widths, second sentence's place) as coloured words."""
     parts = [f"<p><b>{html.escape(title)}</b><br>{_words(*rest_of)}</p>" for title, *rest_of in texts]
     known = any(half is not None for *_, half, _ in texts)
     note = f"{signs(what)}, with a line below or above. Hover over a {feature} for its score."

@@ -83,8 +83,7 @@ class Tile(NamedTuple):
 
 
 class Images(Artist):
-    """Tiles as pixels at their places (inches from the upper left) of a figure that is `high` inches, drawn as they
-    are: `imshow` takes ten times as long for each."""
+    """Tiles as pixels at their places (inches from the upper left) of a figure `high` inches; `imshow` takes longer."""
 
     def __init__(self, tiles: Sequence[tuple[Tile, tuple[float, float, float, float]]], high: float):
         super().__init__()
@@ -99,8 +98,7 @@ class Images(Artist):
 def picture_grid(
     names: Sequence[str], entries: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
-    """Draw tile(row, method or None) in a grid in one pair of axes: a row a name, its image first, a column per
-    method."""
+    """Draw tile(row, method or None) in a grid in one pair of axes: a row per name, a column per method."""
     side, places, high = _grid(names, entries, columns)
     drawing = Figure(figsize=(WIDTH, high))
     axes = drawing.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(high, 0), autoscale_on=False)
@@ -211,8 +209,7 @@ def score_table(
     most: int = 16,
     half: Mapping[str, np.ndarray] | None = None,
 ) -> Figure:
-    """Draw a heat table of an instance's scores (d,) by feature and method, the largest `most`; half: 95 %
-    intervals."""
+    """Draw a heat table of an instance's scores (d,) by feature and method, the largest; half: 95 % intervals."""
     entries, half = list(values), half or {}
     scores = np.column_stack([np.full(len(names), np.nan) if row is None else row for row in values.values()])
     ends = np.column_stack([half.get(entry, np.full(len(names), np.nan)) for entry in entries])

@@ -288,8 +288,7 @@ def _show_equal_error(results: Results) -> list[HTML]:
 
 
 def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
-    """Return error, bias and standard deviation against the budget, and the best method per budget; None without
-    intermediate budgets."""
+    """Return error, bias and standard deviation against the budget, and the best method per budget, or None."""
     drawing = convergence(frame, styles_of(results), results.value_unit)
     if drawing is None:
         return None

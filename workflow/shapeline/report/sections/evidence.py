@@ -218,8 +218,7 @@ def _shorten(decision: str) -> str:
 
 
 def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
-    """Return recommendation, comparison with the best and average ranks per criterion; None where no metric ranks
-    methods."""
+    """Return recommendation, comparison with the best and average ranks per criterion, or None."""
     if not evidence:
         return None
     if chance := near_chance(results):

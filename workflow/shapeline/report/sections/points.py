@@ -151,8 +151,7 @@ REMARKS = {
 def record_table(
     names: Sequence[str], values: Sequence[str], scores: Mapping[str, np.ndarray | None], most: int = MOST
 ) -> HTML:
-    """Return features with values and per method influence (d,) and bar, None for a failure; at most `most`, the
-    largest."""
+    """Return features with values and per method influence (d,) and bar, None for a failure; the largest."""
     there = {entry: row for entry, row in scores.items() if row is not None}
     order = np.arange(len(names))
     if len(names) > most and there:

@@ -309,8 +309,7 @@ def _exact_first(results: Results, scores: Mapping[str, np.ndarray | None]) -> d
 
 
 def documents_shown(instances: pd.DataFrame, count: int = 6, wrong: int = 2) -> pd.DataFrame:
-    """Return the documents shown: every class in turn, at least `wrong` of them misclassified where there are so
-    many."""
+    """Return the documents shown: every class in turn, at least `wrong` of them misclassified if possible."""
     errs = (instances["label"] != instances["prediction"]) & (instances["label"] >= 0)
     mistakes = instances[errs].head(wrong)
     return pd.concat([choose_instances(instances[~errs], count - len(mistakes)), mistakes])
