@@ -28,8 +28,8 @@ def read_scores(experiment: Path) -> pd.DataFrame | None:
     """Return the score rows of all methods, with their numbers beside the scores as columns."""
     frames = []
     for folder in sorted((experiment / "scores").glob("*")):
-        label, _, variant = folder.name.partition("@")
-        rows = scores.read(sorted(folder.glob("*.parquet"))).assign(method=label)
+        entry, _, variant = folder.name.partition("@")
+        rows = scores.read(sorted(folder.glob("*.parquet"))).assign(method=entry)
         if variant and not variant.startswith("seed") and rows["randomised_layers"].isna().all():  # before schema 3
             rows["randomised_layers"] = _drawn_layers(experiment, variant)
         told = [json.loads(details) if isinstance(details, str) else {} for details in rows["details"]]
@@ -49,8 +49,8 @@ def read_measured(experiment: Path) -> pd.DataFrame | None:
     for path in [*folder.glob("measured.parquet"), *sorted(folder.glob("*/*.parquet"))]:
         rows = _read(path)
         if "metric" not in rows:  # one file per metric, method and training
-            label, _, seed = path.stem.partition("@seed")
-            rows = rows.assign(metric=path.parent.name, method=label, training_seed=int(seed or 0))
+            entry, _, seed = path.stem.partition("@seed")
+            rows = rows.assign(metric=path.parent.name, method=entry, training_seed=int(seed or 0))
         frames.append(rows)
     return _without_seconds(pd.concat(frames, ignore_index=True)) if frames else None
 

@@ -1,8 +1,8 @@
-"""What many instances and labels cost: python -m benchmarks.scale [INSTANCES LABELS FEATURES].
+"""What many instances and methods cost: python -m benchmarks.scale [INSTANCES METHODS FEATURES].
 
 Writes score files of invented numbers, as jobs write them, and runs what makes and follows them, each in a process of
-its own: a shard of a label, two metrics of all labels, the comparison of all, and the page. Prints seconds, peak memory
-and bytes. With no numbers: 1,000 instances by 40 labels at d = 12, then 1,000 and 10,000 by 10 at d = 500.
+its own: a shard of a method, two metrics of all methods, the comparison, and the page. Prints seconds, peak memory
+and bytes. With no numbers: 1,000 instances by 40 methods at d = 12, then 1,000 and 10,000 by 10 at d = 500.
 """
 
 import json
@@ -32,7 +32,7 @@ POINTS = np.array([0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1
 METRICS = ("log_odds", "error", "cost")
 
 
-def build(folder: Path, instances: int, labels: int, d: int) -> None:
+def build(folder: Path, instances: int, methods: int, d: int) -> None:
     """Data, instances, score files and what a model's metric measured, below folder; their list in parameters.json."""
     draws = np.random.default_rng(0)
     columns = [f"c{i}" for i in range(d)]
@@ -46,7 +46,7 @@ def build(folder: Path, instances: int, labels: int, d: int) -> None:
     assert len(ids) == instances
     shown = {"instance": ids, "label": classes, "prediction": classes, "probability": 0.9}
     pd.DataFrame(shown).to_parquet(folder / "instances.parquet")
-    names = ["exact", *(f"{METHODS[i % len(METHODS)]}_{i}" for i in range(1, labels))]
+    names = ["exact", *(f"{METHODS[i % len(METHODS)]}_{i}" for i in range(1, methods))]
     truth = draws.normal(0, 1, (instances, d))
     files, curves = {}, []
     for i, name in enumerate(names):
@@ -85,7 +85,7 @@ def _model(rows: np.ndarray) -> np.ndarray:
     return np.stack([1 - probability, probability], 1)
 
 
-def _scores(path: Path, label: str, ids: np.ndarray, values: np.ndarray, number: int) -> str:
+def _scores(path: Path, entry: str, ids: np.ndarray, values: np.ndarray, number: int) -> str:
     rows = pd.DataFrame(
         {
             "instance": ids,
@@ -101,15 +101,15 @@ def _scores(path: Path, label: str, ids: np.ndarray, values: np.ndarray, number:
         }
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    scores.write(path, rows, {"method": label, "experiment": "scale", "settings": {"seed": 0}, "versions": {}})
+    scores.write(path, rows, {"method": entry, "experiment": "scale", "settings": {"seed": 0}, "versions": {}})
     return str(path)
 
 
-def _curves(label: str, ids: np.ndarray, depth: np.ndarray) -> pd.DataFrame:
+def _curves(entry: str, ids: np.ndarray, depth: np.ndarray) -> pd.DataFrame:
     """A masking and an insertion curve of every instance, with their areas."""
     frames = []
     for statistic, curve in (("deletion", depth[:, None] * POINTS), ("insertion", depth[:, None] * (1 - POINTS))):
-        keys = {"method": label, "repeat": np.int16(0)}
+        keys = {"method": entry, "repeat": np.int16(0)}
         along = {"instance": np.repeat(ids, len(POINTS)), "x": np.tile(POINTS, len(ids)), "value": curve.ravel()}
         frames.append(pd.DataFrame({**along, **keys, "statistic": statistic}))
         areas = {"instance": ids, "x": np.nan, "value": curve.mean(1)}
@@ -130,10 +130,10 @@ def step(what: str, folder: Path) -> None:
     elif what in ("error", "cost"):
         truth = scores.read(given["scores"]["exact"])
         found = []
-        for label, paths in [*given["scores"].items()][1 if what == "error" else 0 :]:
+        for entry, paths in [*given["scores"].items()][1 if what == "error" else 0 :]:
             rows = scores.succeeded(scores.read(paths))
             measured = scored_rows.measure(what, rows, {"truth": truth, "seed": 0} if what == "error" else {})
-            found.append(measured.assign(method=label))
+            found.append(measured.assign(method=entry))
         _write(folder / f"metrics/{what}.parquet", pd.concat(found), what)
     elif what == "compare":
         table = pa.Table.from_pandas(compare_files(given["measured"], METRICS), preserve_index=False)
@@ -142,11 +142,11 @@ def step(what: str, folder: Path) -> None:
         rendering.render("notebooks/report.ipynb", given, folder / "page.html", folder / "page.ipynb")
 
 
-def case(instances: int, labels: int, d: int) -> None:
+def case(instances: int, methods: int, d: int) -> None:
     with tempfile.TemporaryDirectory() as place:
-        build(Path(place), instances, labels, d)
+        build(Path(place), instances, methods, d)
         held = sum(file.stat().st_size for file in Path(place).rglob("*.parquet"))
-        print(f"{instances:,} instances x {labels} labels, d = {d}: {held / 1e6:.0f} MB of files", flush=True)
+        print(f"{instances:,} instances x {methods} methods, d = {d}: {held / 1e6:.0f} MB of files", flush=True)
         for what in ("attribute", "error", "cost", "compare", "page"):
             began = time.perf_counter()
             done = subprocess.run(

@@ -1,8 +1,8 @@
 """Whether seconds mean the same in two runs: python -m benchmarks.seconds [EXPERIMENT ...]; else digits and cancer.
 
 Makes the scores of each experiment of config.yaml in two results folders below the checkout, one job at a time, then
-each label's again in TURNS, one folder right after the other: the machine's own speed comes and goes by more than what
-is sought, and so both have the same of it. A label's seconds are the median over instances, of the fastest turn.
+each method's again in TURNS, one folder right after the other: the machine's own speed comes and goes by more than what
+is sought, and so both have the same of it. A method's seconds are the median over instances, of the fastest turn.
 Nothing else should run. Prints a line per method with the backend of either run, and exits with 1 where the ratio of
 the two leaves 1 by more than 15 %. Before them stands by how much a fixed loop varies. Of digits, whose exact values
 are most of the work, it takes 40 instances and one training.
@@ -33,10 +33,10 @@ def make(experiment: str, folder: Path, *targets: str) -> None:
     subprocess.run([sys.executable, "-m", "snakemake", *asked], check=True, capture_output=True)
 
 
-def again(experiment: str, folder: Path, label: str) -> tuple[float, str]:
-    """Seconds an instance of a label whose scores are made anew, the median over instances; and the backend."""
-    files = [str(file) for file in (folder / experiment / "scores" / label).iterdir()]
-    shutil.rmtree(folder / experiment / "scores" / label)
+def again(experiment: str, folder: Path, entry: str) -> tuple[float, str]:
+    """Seconds an instance of a method whose scores are made anew, the median over instances; and the backend."""
+    files = [str(file) for file in (folder / experiment / "scores" / entry).iterdir()]
+    shutil.rmtree(folder / experiment / "scores" / entry)
     make(experiment, folder, *files)
     backend = scores.metadata(files[0])["form"] or {"name": "none", "batch": 0}
     return scores.read(Path(files[0]).parent)["seconds"].median(), f"{backend['name']} by {backend['batch']}"
@@ -54,18 +54,18 @@ def machine(times: int = 30) -> float:
 
 
 def compared(experiment: str) -> dict[str, float]:
-    """The ratio of the two runs' seconds of each label; printed with both."""
+    """The ratio of the two runs' seconds of each method; printed with both."""
     folders = [Path(tempfile.mkdtemp(prefix="results_seconds_", dir=".")) for _ in range(2)]
     ratios = {}
     try:
         for folder in folders:
             make(experiment, folder, "scores")
-        for label in sorted(path.name for path in (folders[0] / experiment / "scores").iterdir()):
-            turns = [[again(experiment, folder, label) for folder in folders] for _ in range(TURNS)]
+        for entry in sorted(path.name for path in (folders[0] / experiment / "scores").iterdir()):
+            turns = [[again(experiment, folder, entry) for folder in folders] for _ in range(TURNS)]
             first, second = (min(turn[side] for turn in turns) for side in (0, 1))
-            ratios[f"{experiment} {label}"] = ratio = second[0] / first[0]
+            ratios[f"{experiment} {entry}"] = ratio = second[0] / first[0]
             told = " ".join(f"{1e3 * seconds:9.3f} ms {backend:20}" for seconds, backend in (first, second))
-            print(f"{experiment:10} {label:28} {told} {ratio:6.2f}", flush=True)
+            print(f"{experiment:10} {entry:28} {told} {ratio:6.2f}", flush=True)
         return ratios
     finally:
         for folder in folders:
@@ -80,7 +80,7 @@ def main() -> int:
         ratios |= compared(experiment)
     apart = {name: ratio for name, ratio in ratios.items() if not 1 / MOST <= ratio <= MOST}
     median = pd.Series(ratios).median()
-    print(json.dumps({"labels": len(ratios), "median ratio": median, "machine": varies, "apart": apart}))
+    print(json.dumps({"methods": len(ratios), "median ratio": median, "machine": varies, "apart": apart}))
     return 1 if apart else 0
 
 

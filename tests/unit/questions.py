@@ -41,10 +41,10 @@ def attribute(
     return run.attribute(Game(asked[0], backend=backend, **parts), *asked[1:3], method, Options(**given))
 
 
-def explain_rows(subject, share, settings, label, backend, on_error="record", inputs=None, stored=None, **more):
+def explain_rows(subject, share, settings, entry, backend, on_error="record", inputs=None, stored=None, **more):
     subject = dataclasses.replace(subject, backend=backend)
     asked = parse({"features": subject.feature_settings, **settings})
-    return rows.explain_rows(subject, share, asked, label, Options(on_error=on_error, **more), inputs, stored)
+    return rows.explain_rows(subject, share, asked, entry, Options(on_error=on_error, **more), inputs, stored)
 
 
 def build(settings: dict, shape: tuple[int, ...], budget: float | None = None, seed: int = 0) -> Design:

@@ -34,9 +34,9 @@ def subject(inputs: np.ndarray = INPUTS, **changes) -> SimpleNamespace:
     return SimpleNamespace(**known | changes, inputs=lambda share: inputs[share["row"].to_numpy()])
 
 
-def key(settings=SETTINGS, label: str = "sampled", **changes) -> str:
+def key(settings=SETTINGS, entry: str = "sampled", **changes) -> str:
     files = ["weights", "card.json", "own.py"]
-    return digest_of(addresses.score_facts(subject(**changes), parse(settings), label, files, "arrays.npz"))
+    return digest_of(addresses.score_facts(subject(**changes), parse(settings), entry, files, "arrays.npz"))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def key(settings=SETTINGS, label: str = "sampled", **changes) -> str:
         {"settings": SETTINGS | {"method": {"method": "sample_shapley", "antithetic": True}}},
         {"settings": SETTINGS | {"features": "group"}},
         {"settings": SETTINGS | {"timing": "per_instance"}},  # of the seconds
-        {"label": "other"},  # other samples
+        {"entry": "other"},  # other samples
         {"device": "cuda"},
         {"reference": SimpleNamespace(rows=np.ones((1, 3)))},
         {"model": SimpleNamespace(framework="torch", architecture="mlp")},

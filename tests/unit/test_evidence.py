@@ -162,7 +162,7 @@ def test_a_higher_cost_is_never_answered_by_something_surely_worse(one):
 
 
 def measured_errors(errors: dict[str, np.ndarray], budgets: dict[str, float] | None = None) -> pd.DataFrame:
-    """Errors (n,) by label, or by (label, budget) at the budgets of a label's intermediate budgets."""
+    """Errors (n,) by method, or by (method, budget) at the budgets of a method's intermediate budgets."""
     parts = []
     for key, values in errors.items():
         entry, x = key if isinstance(key, tuple) else (key, math.nan)
@@ -175,7 +175,7 @@ def measured_errors(errors: dict[str, np.ndarray], budgets: dict[str, float] | N
 def of_errors(
     errors: dict, evaluations: dict, budget: float, intermediate_budgets: dict | None = None
 ) -> SimpleNamespace:
-    """An experiment with d = 10 that measured errors to the label `exact`, and evaluations by label."""
+    """An experiment with d = 10 that measured errors to the method `exact`, and evaluations by method."""
 
     def rows(count: float, at: float | None = None) -> pd.DataFrame:
         row = {"status": "ok", "warning": None, "evaluations": count, "budget": at, "seconds": 0.1}
@@ -518,7 +518,7 @@ def test_probabilities_are_written_for_reading():
 
 
 def retrained(one: Evidence, moves: list[float], noise: float = 0.1, repeats: int = 1) -> SimpleNamespace:
-    """Results whose trainings move every value of a label by as much, and `dear` alone by twice as much."""
+    """Results whose trainings move every value of a method by as much, and `dear` alone by twice as much."""
     random, rows = np.random.default_rng(2), []
     for training, move in enumerate(moves):
         for entry, values in one.values.items():
@@ -584,7 +584,7 @@ def test_each_training_says_whether_it_bears_the_advice_out(one):
 
 
 def judged_by(one: Evidence, **moved: dict[str, float]) -> SimpleNamespace:
-    """Results with other references, under each of which some labels are worse by as much."""
+    """Results with other references, under each of which some methods are worse by as much."""
     results = experiment(one, budget=None)
     rows = [results.measured["log_odds"]]
     for name, by in moved.items():
@@ -692,7 +692,7 @@ def test_draws_and_trainings_are_set_out_once_for_all_labels(one, monkeypatch):
     results = experiment(one)
     results.measured = {"log_odds": repeated(one.values, repeats=3)}
     assert "% of tests between two sampling repetitions" in evidence.equal_methods_note(one, results).data
-    assert len(made) == 2  # one of all trainings; the draws of the label that is tried
+    assert len(made) == 2  # one of all trainings; the draws of the method that is tried
 
 
 def test_a_glance_has_the_way_from_random_scores_to_the_best(one):

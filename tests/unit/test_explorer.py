@@ -158,8 +158,8 @@ def test_the_explorer_of_an_experiment_has_its_files_scores(kind, tmp_path, monk
         row = facts.loc[int(one["id"])]
         assert one["wrong"] == (row["label"] != row["prediction"])
         assert one["label"] == str(results.dataset_card["classes"][int(row["label"])])
-        for label, (given, _) in zip(results.scores, scores, strict=True):
-            frame = results.scores[label].set_index("instance")
+        for entry, (given, _) in zip(results.scores, scores, strict=True):
+            frame = results.scores[entry].set_index("instance")
             assert np.allclose(given, frame["scores"][int(one["id"])], rtol=5e-4)
         assert one["image"].startswith("data:image/png;base64,") if kind == "image" else len(one["values"]) == 10
 

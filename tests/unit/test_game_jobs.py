@@ -35,9 +35,9 @@ def selected(tmp_path, settings: dict, store: str) -> str:
     return path
 
 
-def job_of(tmp_path, settings: dict, label: str, store: str = "", **files) -> game_job.GameJob:
+def job_of(tmp_path, settings: dict, entry: str, store: str = "", **files) -> game_job.GameJob:
     given = Files(instances=selected(tmp_path, settings, store), **files)
-    return game_job.GameJob(parse(settings), label, given, "cpu", store)
+    return game_job.GameJob(parse(settings), entry, given, "cpu", store)
 
 
 def table_of(seed: int, n: int, outputs: int = 1) -> np.ndarray:

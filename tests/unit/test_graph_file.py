@@ -326,15 +326,15 @@ def test_gradients_crops_and_other_precisions_keep_their_framework(default):
     default["experiments"]["digits"]["precision"] = "bfloat16"
     config = validation.load(default)
     of_values = {"cancer": {"exact": True, "occlusion": True, "gradient_x_input": False}}
-    for experiment, labels in of_values.items():
-        for label, expected in labels.items():
-            if label in config.experiments[experiment].methods:
-                assert job_code.values_alone(config, experiment, label) is expected, (experiment, label)
+    for experiment, entries in of_values.items():
+        for entry, expected in entries.items():
+            if entry in config.experiments[experiment].methods:
+                assert job_code.values_alone(config, experiment, entry) is expected, (experiment, entry)
     assert job_code.values_alone(config, "cancer", "gradient_x_input", ["log_odds"])
     assert not job_code.values_alone(config, "cancer", "gradient_x_input", ["sensitivity"])
     assert job_code.values_alone(config, "cancer", "exact", ["log_odds", "sensitivity"])
     assert not job_code.values_alone(config, "cancer", "exact", ["log_odds", "own"])
-    assert not any(job_code.values_alone(config, "digits", label) for label in config.experiments["digits"].methods)
+    assert not any(job_code.values_alone(config, "digits", entry) for entry in config.experiments["digits"].methods)
     assert job_code.values_alone(config, "reviews", "lime") and not job_code.values_alone(
         config, "cancer_influence", "mim"
     )

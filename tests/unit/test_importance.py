@@ -12,12 +12,12 @@ from shapeline.report import criteria, experiment, formatting
 from shapeline.report.sections import evidence, importance
 from tests.fixtures.result_folder import build
 
-LABELS = ("exact", "kernel_shap", "lime", "occlusion", "random")
+ENTRIES = ("exact", "kernel_shap", "lime", "occlusion", "random")
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return experiment.load(**build(tmp_path_factory.mktemp("table"), "table", LABELS))
+    return experiment.load(**build(tmp_path_factory.mktemp("table"), "table", ENTRIES))
 
 
 def scores_of(results, entry):

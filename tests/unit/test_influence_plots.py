@@ -28,7 +28,7 @@ from tests.fixtures.result_folder import build as build_of_a_model
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "influence.ipynb"
 SECTIONS = ["Instances and their influence", "Sparse data", "Comparison", "Axioms", "How to read this report"]
 SECTIONS += ["Diagnostics", "Model and data", "Provenance"]
-METHODS = {  # label: method, parameters, and those of the function that is called
+METHODS = {  # entry: method, parameters, and those of the function that is called
     "mim": ("mim", {"alpha": "inverse_square"}),
     "parzen": ("parzen", {"sigma": 2.0}),
     "data_lime": ("data_lime", {"rho": 2.0}),

@@ -454,7 +454,7 @@ def test_shapiq_says_the_same():
 
 
 def with_pairs(given, entry, unsure=False):
-    """A label's score files with pairs of a game of order 2 beside what stands there, and that game's occlusion."""
+    """A method's score files with pairs of a game of order 2 beside what stands there, and that game's occlusion."""
     occlusion = {}
     for path in given["scores"][entry]:
         frame, told = scores.read(path), scores.metadata(path)

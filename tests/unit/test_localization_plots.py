@@ -33,7 +33,7 @@ SECTIONS = ["Explanations", "Instances", "Comparison", "Robustness", "How to rea
 SECTIONS += ["Claims of the papers", "Model and data", "Provenance"]
 PARTS = ["Importance over", "Agreement with the true region", "F1 and runtime", "Ablation", "Smallest leaf"]
 PARTS += ["Nodes visited: theorem 3.2", "Similarity to the Shapley map: theorem 3.4", "Cost"]
-LABELS = {  # label: method, parameters, control, milliseconds
+ENTRIES = {  # entry: method, parameters, control, milliseconds
     "h_shap": ("h_shap", {"min_size": 3}, False, 12),
     "h_shap_12": ("h_shap", {"min_size": 12}, False, 5),
     "h_shap_1": ("h_shap", {}, False, 20),
@@ -76,7 +76,7 @@ def map_of(method: str, given: dict, truth: np.ndarray, image: np.ndarray, rando
 
 def build(
     folder: Path,
-    entries: dict = LABELS,
+    entries: dict = ENTRIES,
     n: int = 18,
     timing: str = "per_instance",
     metrics=("localization", "ablation"),
@@ -215,7 +215,7 @@ def test_the_page_has_every_section_and_every_label(rendered):
     found = [parts.find(part) for part in PARTS]
     assert found == sorted(found) and min(found) >= 0
     text = shown(page)
-    assert all(name in text for name in LABELS)
+    assert all(name in text for name in ENTRIES)
     assert "Traceback" not in text and "None" not in text and "nan" not in text.split()
     assert "The data are synthetic (crosses)." in text and "no figures" not in text.lower()
     assert "(every leaf that touches a true pixel)" in text
@@ -226,7 +226,7 @@ def test_the_page_has_every_section_and_every_label(rendered):
 def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = build(
-        Path("made"), {name: LABELS[name] for name in ("grad_cam", "random")}, n=3, timing="batch", metrics=()
+        Path("made"), {name: ENTRIES[name] for name in ("grad_cam", "random")}, n=3, timing="batch", metrics=()
     )
     card = json.loads(Path(given["dataset_card"]).read_text())
     del card["truth"]
@@ -443,9 +443,9 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
         figures_localization.select_measured(results), time, styling.styles_of(results), "f1", "F1"
     )
     axes = drawing.axes[0]
-    assert axes.get_xscale() == "log" and {text.get_text() for text in axes.texts} >= set(LABELS)
+    assert axes.get_xscale() == "log" and {text.get_text() for text in axes.texts} >= set(ENTRIES)
     level = [line for line in axes.lines if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
-    assert len(level) == len(LABELS)
+    assert len(level) == len(ENTRIES)
     names = {text.get_text(): text for text in axes.texts}
     for line in level:  # no name lies on a bar
         ends = axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]))

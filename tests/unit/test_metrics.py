@@ -167,10 +167,10 @@ def test_ties_are_broken_by_instance_not_by_position():
     assert (rank_features(np.zeros((1, 3)), np.array([7]), 0) == ranks[7]).all()
 
 
-def measured(values, label="a", name="rmse") -> pd.DataFrame:
+def measured(values, entry="a", name="rmse") -> pd.DataFrame:
     return pd.DataFrame(
         {
-            "method": label,
+            "method": entry,
             "instance": np.arange(len(values)),
             "repeat": 0,
             "statistic": name,
@@ -205,7 +205,7 @@ def test_compare_leaves_out_what_is_not_finite_and_averages_repeats():
 
 def test_compare_pairs_the_labels():
     values = np.random.default_rng(0).normal(size=50)
-    both = compare(pd.concat([measured(values), measured(values + 1, label="b")]))
+    both = compare(pd.concat([measured(values), measured(values + 1, entry="b")]))
     widths = both["high"] - both["low"]
     assert widths.iloc[0] == pytest.approx(widths.iloc[1])
     assert (both["low"].iloc[1] - both["low"].iloc[0]) == pytest.approx(1)

@@ -98,8 +98,8 @@ def test_leaves_are_those_of_the_paper(paper, experiment, full, min_size, leaf):
 def test_the_recipes_are_those_of_the_paper(config):
     flips = {name: model.training.augment for name, model in config.models.items() if model.architecture == "resnet18"}
     assert set(map(tuple, flips.values())) == {("flip_horizontal",)}
-    labels = config.models["malaria_labels_resnet"].training
-    assert (labels.epochs, labels.schedule, labels.step, labels.step_epochs) == (60, "step", 0.7, 7)
+    entries = config.models["malaria_labels_resnet"].training
+    assert (entries.epochs, entries.schedule, entries.step, entries.step_epochs) == (60, "step", 0.7, 7)
     for name in ("malaria_resnet", "lisa_resnet"):
         recipe = config.models[name].training
         assert (recipe.epochs, recipe.schedule, recipe.step, recipe.step_epochs) == (25, "step", None, None)  # 0.2, 10
@@ -157,11 +157,11 @@ def test_the_claims_of_c_shapley_judge_the_printed_form_and_the_named_fit(config
                 if isinstance(cell.cell_contents, tuple)
                 for one in cell.cell_contents
             }
-    fits = {label for label in asked if label.startswith("c_shapley")}
+    fits = {entry for entry in asked if entry.startswith("c_shapley")}
     assert fits == {"c_shapley_regression_printed", "c_shapley_regression_kernel"} == set(claims.FITS)
     for name in ("imdb", "agnews", "yahoo", "mnist38", "mnist_small", "cifar10dh"):
         methods = config.experiments[name].methods
-        assert [methods[label].fit for label in claims.FITS] == ["printed", "kernel"], name
+        assert [methods[entry].fit for entry in claims.FITS] == ["printed", "kernel"], name
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/papers.md is complete, and names nothing that does not exist: experiments, labels, sections, files, commands.
+"""docs/papers.md is complete, and names nothing that does not exist: experiments, methods, sections, files, commands.
 
 `python -m tests.unit.test_papers_page` writes the table of verdicts into the page.
 """
@@ -136,14 +136,14 @@ def test_pages_and_sections_exist(experiments, sections):
 
 
 def test_names_are_those_of_something(experiments):
-    """Of what stands in code: a label, a method or its key, a file that a source has or that is in the repository."""
-    labels = {label for entry in experiments.values() for label in entry["methods"]}
+    """Of what stands in code: an entry, a method or its key, a file that a source has or that is in the repository."""
+    entries = {name for entry in experiments.values() for name in entry["methods"]}
     keys = {key for one in methods.METHODS.values() for key in one.parameters.model_fields}
     official = {file.name for source in datasets.SOURCES.values() for file in source.files}
     more = {"log_probability", "pad", "mean", "default", "paper", "experiment", "examples", "peers", "n_shown"}
     more |= {"regression", "set_influence", "weights", "training", "malaria", "uniform", "printed", "kernel", "product"}
     keys |= {*types.Experiment.model_fields, *types.Training.model_fields, *types.Instances.model_fields}
-    known = {*experiments, *labels, *methods.METHODS, *keys, *official, *more}
+    known = {*experiments, *entries, *methods.METHODS, *keys, *official, *more}
     for _, row in ROWS:
         for name in re.findall(r"`([^`]+)`", " ".join(row.values())):
             if name.startswith(("snakemake", "python -m ")):

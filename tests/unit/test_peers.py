@@ -282,8 +282,8 @@ def entries(default):
 
 
 def test_a_peer_that_is_not_installed_stops_the_run_alone(entries, model, monkeypatch):
-    raw, name, labels = entries
-    labels["theirs"] = {"method": "peer_shap_kernel"}
+    raw, name, entries = entries
+    entries["theirs"] = {"method": "peer_shap_kernel"}
     monkeypatch.setattr(registry, "is_installed", lambda package: False)
     command = "peer_shap_kernel: shap is not installed; pip install 'shapeline[peers]'"
     assert refused(raw) == [f"experiments.{name}.methods.theirs: {command}"]
@@ -295,9 +295,9 @@ def test_a_peer_that_is_not_installed_stops_the_run_alone(entries, model, monkey
 
 
 def test_impossible_entries_are_told(entries, monkeypatch):
-    raw, name, labels = entries
+    raw, name, entries = entries
     monkeypatch.setattr(registry, "missing", lambda method: None)
-    labels |= {
+    entries |= {
         "text": {"method": "peer_lime_text"},
         "steps": {"method": "peer_shap_permutation", "intermediate_budgets": [2.0]},
         "few": {"method": "peer_shap_kernel", "budget": 1.0},
@@ -316,8 +316,8 @@ def test_impossible_entries_are_told(entries, monkeypatch):
 def entries_of(raw: dict, name: str) -> dict:
     """The configuration without the labels that the tests added."""
     raw = copy.deepcopy(raw)
-    for label in ("text", "steps", "few"):
-        raw["experiments"][name]["methods"].pop(label)
+    for entry in ("text", "steps", "few"):
+        raw["experiments"][name]["methods"].pop(entry)
     return raw
 
 

@@ -213,7 +213,7 @@ def measured_of(statistic: str, x: float = np.nan, **values: np.ndarray) -> pd.D
 
 
 def test_headline_judges_the_control_on_the_same_instances(results):
-    """Instances differ by far more than the two labels do: the intervals overlap, that of the difference is sure."""
+    """Instances differ by far more than the two methods do: the intervals overlap, that of the difference is sure."""
     random = np.random.default_rng(0)
     easy = random.normal(-10, 4, 60)
     frame = areas_of(exact=easy.mean(), occlusion=easy.mean() + 0.3)
@@ -550,7 +550,7 @@ def test_a_picture_of_one_row_and_colours_that_are_a_rounding_too_bright_are_dra
 
 
 def test_maps_of_many_labels_go_on_in_a_further_block():
-    values = {f"label{place}": [np.zeros(4)] for place in range(13)}
+    values = {f"method{place}": [np.zeros(4)] for place in range(13)}
     figure = score_maps.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, [np.arange(4).reshape(2, 2)])
     [pictures] = figure.artists
     assert len(pictures.tiles) == 13 + 2  # the image stands in both blocks

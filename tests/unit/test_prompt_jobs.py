@@ -45,13 +45,13 @@ def settings_of(folder, file, method: dict, **others) -> dict:
     return {"prompts": prompts, "features": {"kind": "sentence"}, "method": method, "seed": 0, **others}
 
 
-def job_of(tmp_path, settings: dict, label: str, store: str = ""):
+def job_of(tmp_path, settings: dict, entry: str, store: str = ""):
     from shapeline.attribution import selection
     from shapeline.generation import prompt_job
 
     path = str(tmp_path / "instances.parquet")
     selection.write(path, prompt_job.select_prompts(settings, store, "cpu"), {}, {})
-    return prompt_job.PromptJob(parse(settings), label, Files(instances=path), "cpu", store)
+    return prompt_job.PromptJob(parse(settings), entry, Files(instances=path), "cpu", store)
 
 
 def quietly(total):

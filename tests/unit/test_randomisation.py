@@ -226,36 +226,36 @@ def test_areas_under_other_references_are_those_of_the_measure_with_it():
 
 # --- the sections -------------------------------------------------------------------------------------------------
 
-LABELS = {"kernel": {"is_control": False}, "mim": {"is_control": False}, "random": {"is_control": True}}
+ENTRIES = {"kernel": {"is_control": False}, "mim": {"is_control": False}, "random": {"is_control": True}}
 
 
 def compared(**means: list[float]) -> pd.DataFrame:
     rows = [
-        (label, "rank_correlation", x, mean, mean - 0.1, mean, 9)
-        for label, both in means.items()
+        (entry, "rank_correlation", x, mean, mean - 0.1, mean, 9)
+        for entry, both in means.items()
         for x, mean in zip((1.0, 3.0), both, strict=True)
     ]
     return pd.DataFrame(rows, columns=["method", "statistic", "x", "mean", "low", "high", "n"])
 
 
 def test_the_section_on_randomised_models_names_what_never_changes():
-    page = sanity.randomisation_section(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(LABELS)).data
+    page = sanity.randomisation_section(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(ENTRIES)).data
     assert "3 layers randomised" in page and "0.02 (−0.08 to 0.02)" in page
     assert "random: scores do not depend on the model." in page and "kernel: scores do not" not in page
     assert "mim: not compared; failed or constant" in page and "kernel: not compared" not in page
-    drawing = sanity.randomisation(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(LABELS))
+    drawing = sanity.randomisation(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(ENTRIES))
     assert [text.get_text() for text in drawing.axes[0].get_yticklabels()] == ["kernel", "random"]
-    assert "Not available" in sanity.randomisation_section(compared(), styles(LABELS)).data
+    assert "Not available" in sanity.randomisation_section(compared(), styles(ENTRIES)).data
 
 
 def test_the_section_on_references_ranks_each_label_under_each():
-    areas = pd.DataFrame({"mean (own)": [-9.0, -8, -1], "zero": [-5.0, -7, -1]}, index=list(LABELS))
-    page = sanity.reference_section(areas, styles(LABELS)).data
+    areas = pd.DataFrame({"mean (own)": [-9.0, -8, -1], "zero": [-5.0, -7, -1]}, index=list(ENTRIES))
+    page = sanity.reference_section(areas, styles(ENTRIES)).data
     assert "1 (−9.00)" in page and "2 (−5.00)" in page and "1 (−7.00)" in page
-    first, second = list(LABELS)[:2]
+    first, second = list(ENTRIES)[:2]
     changed = "⚠ The best mean changes with the baseline"
     assert f"{changed}: {first} with mean (own), {second} with zero." in page
-    same = sanity.reference_section(areas.assign(zero=areas["mean (own)"] / 2), styles(LABELS)).data
+    same = sanity.reference_section(areas.assign(zero=areas["mean (own)"] / 2), styles(ENTRIES)).data
     assert f"{first} has the best mean with every baseline." in same and changed not in same
     assert f"Kendall&#x27;s W = {paired.kendall_w(areas.to_numpy().T):.2f} over 3 methods and 2" in page
 

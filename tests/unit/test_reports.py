@@ -23,7 +23,7 @@ from shapeline.workflow.job_code import page_code
 from tests.fixtures.result_folder import METHODS, build
 
 REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
-LABELS = {"image": tuple(METHODS), "table": ("exact", "kernel_shap", "sample_shapley", "lime", "occlusion", "random")}
+ENTRIES = {"image": tuple(METHODS), "table": ("exact", "kernel_shap", "sample_shapley", "lime", "occlusion", "random")}
 SECTIONS = ["Explanations", "Instances", "Comparison", "Robustness", "How to read this report"]
 SECTIONS += ["Diagnostics", "Model and data", "Provenance"]
 PARTS = ["Importance over", "Deletion and insertion", "Error to the exact values", "Agreement between methods"]
@@ -47,7 +47,7 @@ def rendered(tmp_path_factory):
     before = Path.cwd()
     os.chdir(root)
     try:
-        parameters = {kind: build(Path(kind), kind, entries) for kind, entries in LABELS.items()}
+        parameters = {kind: build(Path(kind), kind, entries) for kind, entries in ENTRIES.items()}
         for kind, given in parameters.items():
             rendering.render(
                 REPORT, given, f"reports/{kind}.html", f"reports/{kind}.ipynb", {"settings_digest": "0123"}
@@ -68,7 +68,7 @@ def test_the_report_has_every_section_and_every_label(rendered, kind):
     links = re.findall(r'<a href="#([^"]+)">', page)
     assert len(links) == len(SECTIONS) and all(f'id="{link}"' in page for link in links)
     text = shown_text(page)
-    assert all(entry in text for entry in LABELS[kind])
+    assert all(entry in text for entry in ENTRIES[kind])
     assert (
         "exact has the lowest (best) deletion AUC" in text
         and "sample_shapley is the sampled method closest to the exact values" in text
@@ -220,7 +220,7 @@ def with_measured(rendered: Path, kind: str, folder: Path) -> Path:
     rows = [
         {"metric": "log_odds", "method": entry, "training_seed": 0, "instance": instance, "repeat": 0,
          "statistic": "deletion_auc", "x": np.nan, "value": place + random.normal()}
-        for place, entry in enumerate(LABELS[kind]) for instance in range(12)
+        for place, entry in enumerate(ENTRIES[kind]) for instance in range(12)
     ]  # fmt: skip
     pd.DataFrame(rows).to_parquet(folder / "measured.parquet")
     given["measured"] = [str(folder / "measured.parquet")]

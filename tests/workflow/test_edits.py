@@ -47,12 +47,12 @@ def measured(*entries: str) -> set:
 # One job for all metrics that read scores alone, and one that compares: what reads one of their files reads them all.
 COMPARED = {("compare", f"{R}/metrics/compared.parquet")} | REPORT
 MEASURED = {("measure_scores", f"{R}/metrics/measured.parquet")} | COMPARED
-LABELS = ("exact", "kernel", "occlusion")
+ENTRIES = ("exact", "kernel", "occlusion")
 
 
 def of_values() -> set:
     """What depends on the values of coalitions: the instances, every entry, every metric."""
-    return {("select_instances", f"{R}/instances.parquet")}.union(*map(of_entry, LABELS))
+    return {("select_instances", f"{R}/instances.parquet")}.union(*map(of_entry, ENTRIES))
 
 
 def of_model() -> set:
@@ -124,7 +124,7 @@ E_ = "experiments__tiny__"
         pytest.param(changed(**{E_ + "report": {"title": "Another title"}}), REPORT, id="report option"),
         pytest.param(
             changed(**{E_ + "shards": 3}),
-            scores(*LABELS, shards=3) | measured(*LABELS) | MEASURED,
+            scores(*ENTRIES, shards=3) | measured(*ENTRIES) | MEASURED,
             id="shard count of one experiment",
         ),
         pytest.param(changed(**{E_ + "budget": 8}), of_entry("kernel"), id="budget of the experiment"),
@@ -178,7 +178,7 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
         ("shapeline/models/architectures.py", of_model()),
         ("shapeline/datasets/scikit_learn.py", of_data()),
         ("shapeline/metrics/error.py", MEASURED),
-        ("shapeline/metrics/loaders.py", measured(*LABELS) | COMPARED),
+        ("shapeline/metrics/loaders.py", measured(*ENTRIES) | COMPARED),
         ("shapeline/statistics/comparison.py", COMPARED),
         ("shapeline/report/figures/lines.py", REPORT | THEORY),
         ("scripts/compare.py", COMPARED),
@@ -248,7 +248,7 @@ def copied(tiny, tmp_path_factory) -> Checkout:
     return other
 
 
-def all_rows(entries=LABELS, number: int = 12) -> dict:
+def all_rows(entries=ENTRIES, number: int = 12) -> dict:
     """The rows of labels and all that is measured of them."""
     found = {entry: number for entry in entries} | {f"log_odds {entry}": number for entry in entries}
     return found | {"error": 12 * sum(entry != "exact" for entry in entries), "cost": 12 * len(entries)}
@@ -261,7 +261,7 @@ ROWS = [
     ("the same method again", changed(**{E_ + "methods__again": {"method": "occlusion"}}), None, {}),
     ("metric option", changed(**{E_ + "metrics__error__top": 0.5}), None, {"error": 24}),
     ("option of a metric of the model", changed(**{E_ + "metrics__log_odds": {"fractions": [0.5]}}), None,
-     {f"log_odds {entry}": 12 for entry in LABELS}),
+     {f"log_odds {entry}": 12 for entry in ENTRIES}),
     ("new metric", changed(**{E_ + "metrics__efficiency": {}}), None, {"efficiency": 36}),
     ("another number of shards", changed(**{E_ + "shards": 3}), None, {}),
     ("one more instance", changed(**{E_ + "instances": {"count": 13}}), None,
@@ -273,7 +273,7 @@ ROWS = [
     ("a design", None, "designs/sampled.py", {"kernel": 12, "error": 12, "cost": 12}),
     ("the engine", None, "games/game.py", all_rows()),
     ("a metric", None, "metrics/error.py", {"error": 24}),
-    ("what loads the model", None, "metrics/loaders.py", {f"log_odds {entry}": 12 for entry in LABELS}),
+    ("what loads the model", None, "metrics/loaders.py", {f"log_odds {entry}": 12 for entry in ENTRIES}),
     ("the comparison", None, "statistics/comparison.py", {}),
 ]  # fmt: skip
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-LABELS = {"h_shap": {"method": "h_shap", "min_size": 12}, "random": {"method": "random"}}
+ENTRIES = {"h_shap": {"method": "h_shap", "min_size": 12}, "random": {"method": "random"}}
 TINY = {
     "run": ["crosses"],
     "datasets": {"crosses": {"source": "crosses", "count": 64}},
@@ -15,7 +15,7 @@ TINY = {
             "value": "probability",
             "timing": "per_instance",
             "instances": {"count": 4, "label": "cross"},
-            "methods": LABELS,
+            "methods": ENTRIES,
             "metrics": {"localization": {}, "ablation": {"sizes": 4}, "cost": {}},
             "report": {"notebook": "localization", "n_shown": 2},
         }
@@ -28,7 +28,7 @@ def test_crosses_become_a_page_on_where_they_are(fresh):
     fresh.snakemake("crosses", "--cores", "2")
     folder = fresh.path / "results" / "crosses" / "metrics"
     measured = pd.read_parquet(folder / "measured.parquet")
-    for entry in LABELS:
+    for entry in ENTRIES:
         found = measured[(measured["metric"] == "localization") & (measured["method"] == entry)]
         ceilings = {"ceiling_touching", "ceiling_best"} & set(found["statistic"])
         assert len(ceilings) == (2 if entry == "h_shap" else 0) and set(found.groupby("statistic").size()) == {4}

@@ -10,7 +10,7 @@ from shapeline import scores
 from tests.workflow.conftest import TINY
 
 pytestmark = pytest.mark.real
-LABELS, SHARDS = ("first", "second", "third", "fourth"), 500
+ENTRIES, SHARDS = ("first", "second", "third", "fourth"), 500
 
 
 def test_two_thousand_shards(fresh):
@@ -20,7 +20,7 @@ def test_two_thousand_shards(fresh):
         "dataset": "digits",
         "features": {"kind": "patch", "size": 4},
         "instances": {"count": SHARDS},
-        "methods": {entry: {"method": "random"} for entry in LABELS},
+        "methods": {entry: {"method": "random"} for entry in ENTRIES},
         "metrics": {"cost": {}},
         "shards": SHARDS,
     }
@@ -28,12 +28,12 @@ def test_two_thousand_shards(fresh):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     planned = fresh.snakemake("-n", "scores", "--quiet", "rules", cold=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert re.search(rf"^attribute +{len(LABELS) * SHARDS}$", planned.stdout, re.M)
+    assert re.search(rf"^attribute +{len(ENTRIES) * SHARDS}$", planned.stdout, re.M)
     # Processor time, so that others on the machine decide nothing.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10
 
     fresh.snakemake("scores", "--cores", "all", cold=True, timeout=3600)
-    for entry in LABELS:
+    for entry in ENTRIES:
         rows = scores.read(fresh.path / f"results/tiny/scores/{entry}")  # one complete set of shards
         assert len(rows) == SHARDS
         assert rows["instance"].is_unique

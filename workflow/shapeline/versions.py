@@ -51,16 +51,16 @@ def list_versions(framework: str | None, packages: Iterable[str | None] = ()) ->
     return {name: number for name in sorted(names) if (number := version(name))}
 
 
-def differing(by_label: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, tuple[str, str]]]:
-    """Packages of each label whose version is another than the installed one or, of one that is not installed, than
-    that of most labels: the label's and this one, by package."""
+def differing(by_entry: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Packages of each entry whose version is another than the installed one or, of one that is not installed, than
+    that of most entries: the entry's and this one, by package."""
     usual = {}
     for package in PACKAGES:
-        counted = Counter(versions[package] for versions in by_label.values() if package in versions)
+        counted = Counter(versions[package] for versions in by_entry.values() if package in versions)
         if counted:
             usual[package] = version(package) or counted.most_common(1)[0][0]
     apart = {
-        label: {name: (versions[name], usual[name]) for name in usual if versions.get(name, usual[name]) != usual[name]}
-        for label, versions in by_label.items()
+        entry: {name: (versions[name], usual[name]) for name in usual if versions.get(name, usual[name]) != usual[name]}
+        for entry, versions in by_entry.items()
     }
-    return {label: packages for label, packages in apart.items() if packages}
+    return {entry: packages for entry, packages in apart.items() if packages}
