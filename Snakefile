@@ -52,7 +52,7 @@ rule fetch:
         raw=[
             file
             for name in CONFIG.run
-            for dataset in runs.datasets_of(CONFIG, name)
+            for dataset in runs.list_datasets(CONFIG, name)
             for file in runs.raw_files(CONFIG, dataset)
         ],
         weights=[
@@ -80,7 +80,9 @@ rule scores:
 rule metrics:
     input:
         metrics=[
-            file for name in CONFIG.run for file in runs.compared_files(CONFIG, name)
+            file
+            for name in CONFIG.run
+            for file in runs.list_compared_files(CONFIG, name)
         ],
 
 

@@ -31,7 +31,7 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     entry = config.experiments[experiment]
     context = load_context(
         runs.model_files(config, entry.model)["weights"],
-        runs.prepared(config.models[entry.model].dataset)["arrays"],
+        runs.list_prepared_files(config.models[entry.model].dataset)["arrays"],
         game_of(asked),
         "cpu",
     )

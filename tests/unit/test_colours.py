@@ -58,7 +58,7 @@ def test_a_colour_in_a_module_is_seen(code):
 def test_what_speaks_for_the_class_is_blue_in_maps_words_and_bars():
     ends = [to_hex(styling.SIGNS(end)) for end in (0.0, 0.5, 1.0)]
     assert ends == [colours.AGAINST, colours.PAPER, colours.FOR]
-    assert [to_hex(colour) for colour in points.tinted(MAP)[0]] == [colours.FOR, colours.AGAINST]
+    assert [to_hex(colour) for colour in points.tint_map(MAP)[0]] == [colours.FOR, colours.AGAINST]
     sheet = rendering.style_sheet()
     assert f"--for: {colours.FOR};" in sheet and f"--against: {colours.AGAINST};" in sheet
     assert re.search(r"\.bar \.p \{[^}]*background: var\(--for\)", sheet) and "p1 { background" in sheet

@@ -291,7 +291,7 @@ def test_beyond_the_papers_there_are_more_instances_and_repeats(default):
 def test_occlusion_is_counted_and_too_many_pixels_are_told(default, root, monkeypatch):
     monkeypatch.chdir(root)
     monkeypatch.setattr("shapeline.methods.settings.MethodSettings.build", None)  # its masks are not made to be counted
-    assert derived.fixed_cost('{"method": "occlusion"}', (100, 120)) == 12_001
+    assert derived.count_fixed_cost('{"method": "occlusion"}', (100, 120)) == 12_001
     default["datasets"]["large"] = {"source": "image_folder", "path": "docs/images", "size": [240, 320]}
     default["models"]["large"] = {"dataset": "large", "architecture": "resnet18"}
     default["experiments"]["large"] = {
@@ -307,7 +307,7 @@ def test_occlusion_is_counted_and_too_many_pixels_are_told(default, root, monkey
 @pytest.mark.parametrize("more", [{"order": 1}, {"order": 3}, {"order": 3, "constrained": True}, {"order": 9}])
 def test_runs_and_squares_are_counted_as_they_are_built(shape, more):
     entry = {"method": "c_shapley_regression", **more}
-    assert derived.fixed_cost(json.dumps(entry), shape) == build(entry, shape).evaluations
+    assert derived.count_fixed_cost(json.dumps(entry), shape) == build(entry, shape).evaluations
 
 
 def test_unset_variable_and_missing_local_path(default, monkeypatch):
@@ -332,8 +332,8 @@ def test_canonical_settings_ignore_order_numbers_written_two_ways_and_defaults(d
 def test_a_rival_spends_what_a_fixed_cost_method_spends(default):
     default["experiments"]["digits"]["methods"]["rival"] = {"method": "sample_shapley", "match_budget_of": "occlusion"}
     loaded = validation.load(default)
-    assert derived.budget_of(loaded, "digits", "rival") * 16 == pytest.approx(17)
-    assert derived.budget_of(loaded, "digits", "kernel_shap") == 4
+    assert derived.find_budget(loaded, "digits", "rival") * 16 == pytest.approx(17)
+    assert derived.find_budget(loaded, "digits", "kernel_shap") == 4
 
 
 def test_schema_is_in_step(root):

@@ -19,7 +19,7 @@ from shapeline.methods import dispatch, labelled_points, registry
 from shapeline.models.classifier import Classifier
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.jobs import attribute_settings, report_settings, select_settings
-from shapeline.workflow.jobs import expected_outputs as _expected
+from shapeline.workflow.jobs import list_expected_outputs as _expected
 from tests.unit import questions
 
 DATA = [name for name, method in registry.METHODS.items() if method.family == "data"]
@@ -383,7 +383,7 @@ def test_data_methods_stand_beside_those_of_the_model(default):
 def test_no_job_of_an_experiment_without_a_model_names_one(raw, root, monkeypatch):
     monkeypatch.chdir(root)
     loaded = validation.load(raw)
-    assert runs.dataset_of(loaded, "faces") == "digits38"
+    assert runs.find_dataset(loaded, "faces") == "digits38"
     for settings in (
         select_settings(loaded, "faces"),
         attribute_settings(loaded, "faces", "mim"),

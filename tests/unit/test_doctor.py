@@ -115,7 +115,7 @@ def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest
 
     def run_of() -> tuple[list[str], list[str]]:
         config = runs.add_available_experiments(validation.load(paper))
-        return config.run, runs.not_here(config)
+        return config.run, runs.list_unavailable(config)
 
     run, left = run_of()
     assert run == ["digits", "fer"]
@@ -185,14 +185,14 @@ def test_a_time_limit_below_the_estimate(place, default):
 
 def test_rates_are_those_of_score_files_where_there_are_some(place, default, monkeypatch):
     loaded = validation.load(default)
-    assert doctor.measured_rate(loaded, "digits") is None
+    assert doctor.measure_rate(loaded, "digits") is None
     from shapeline import scores
 
     file = Path(runs.score_files(loaded, "cancer", "exact")[0])
     file.parent.mkdir(parents=True)
     file.touch()
     monkeypatch.setattr(scores, "read_table", lambda path: pd.DataFrame({"evaluations": [100, 300], "seconds": [1, 3]}))
-    assert doctor.measured_rate(loaded, "cancer") == 1600  # of 16 background rows an evaluation
+    assert doctor.measure_rate(loaded, "cancer") == 1600  # of 16 background rows an evaluation
     assert "at 1,600 rows/s, measured on this machine" in doctor.report(loaded)[0]
 
 

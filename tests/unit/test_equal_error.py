@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from shapeline.statistics import paired
-from shapeline.statistics.paired import compare_at_equal_error, evaluations_at
+from shapeline.statistics.paired import compare_at_equal_error, interpolate_evaluations
 
 SPENT = pd.Series([10.0, 100.0, 1000.0], index=[1, 2, 3])
 
@@ -18,19 +18,19 @@ def curves(factor: float | np.ndarray, power: float = 1.0, n: int = 12) -> pd.Da
 
 def test_curves_are_crossed_where_a_power_law_says():
     errors = np.array([[1.0, 0.1, 0.01], [1.0, 0.1, 0.01], [1.0, 0.2, 0.1]])
-    found = evaluations_at(errors, SPENT.to_numpy(), np.array([0.1, 0.02, 0.15]))
+    found = interpolate_evaluations(errors, SPENT.to_numpy(), np.array([0.1, 0.02, 0.15]))
     share = np.log(0.2 / 0.15) / np.log(2)
     assert found == pytest.approx([100, 500, 10 ** (2 + share)])
 
 
 @pytest.mark.parametrize("error, found", [(2.0, np.nan), (1.0, 10.0), (0.01, 1000.0), (0.005, np.nan)])
 def test_nothing_is_extrapolated(error, found):
-    at = evaluations_at(np.array([[1.0, 0.1, 0.01]]), SPENT.to_numpy(), np.array([error]))
+    at = interpolate_evaluations(np.array([[1.0, 0.1, 0.01]]), SPENT.to_numpy(), np.array([error]))
     assert at == pytest.approx([found], nan_ok=True)
 
 
 def test_a_curve_that_rises_again_counts_where_it_first_came_down():
-    at = evaluations_at(np.array([[1.0, 0.1, 0.5]]), SPENT.to_numpy(), np.array([0.3]))
+    at = interpolate_evaluations(np.array([[1.0, 0.1, 0.5]]), SPENT.to_numpy(), np.array([0.3]))
     assert at == pytest.approx([10 ** (1 + np.log10(1 / 0.3))])
 
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 from shapeline.report import criteria, formatting, index, styling
 from shapeline.report.criteria import Criterion, Evidence
-from shapeline.report.experiment import near_chance
+from shapeline.report.experiment import warn_near_chance
 from shapeline.report.figures import dots
 from shapeline.report.sections import evidence, robustness
 from shapeline.statistics import bounds, paired
@@ -411,20 +411,20 @@ def test_a_model_is_near_chance_where_the_binomial_test_does_not_reject(right, c
         dataset_card={"counts": {"test": dict(zip("ab", counts, strict=True))}},
     )
     beyond = stats.binomtest(round(100 * right), 100, max(counts) / 100, "greater").pvalue < 0.05
-    assert (near_chance(results) is not None) == chance == (not beyond)
+    assert (warn_near_chance(results) is not None) == chance == (not beyond)
 
 
 def test_a_regression_is_near_chance_where_the_mean_does_as_well_and_nothing_is_said_of_what_is_not_known():
     for r2, chance in ((-0.1, True), (0.0, True), (0.3, False)):
         known = SimpleNamespace(model_card={"test_r2": r2}, dataset_card={}, settings={})
-        assert (near_chance(known) is not None) == chance
+        assert (warn_near_chance(known) is not None) == chance
     unknown = SimpleNamespace(model_card={"test_accuracy": 0.5}, dataset_card={}, settings={})
     several = SimpleNamespace(model_card={"test_accuracy": 0.5}, dataset_card=dict(CHANCE["dataset_card"]), settings={})
     several.dataset_card["task"] = "multilabel"
-    assert near_chance(unknown) is None and near_chance(several) is None
+    assert warn_near_chance(unknown) is None and warn_near_chance(several) is None
     card = {"test_accuracy": 0.5, "settings": {"dataset": "a"}}
     other = SimpleNamespace(model_card=card, dataset_card=CHANCE["dataset_card"], settings={"dataset": "b"})
-    assert near_chance(other) is None  # the data explained are not those that it was tested on
+    assert warn_near_chance(other) is None  # the data explained are not those that it was tested on
 
 
 def test_no_advice_on_a_model_near_chance(one):

@@ -74,7 +74,7 @@ def test_a_table_is_escaped_for_latex(tmp_path):
 def test_mistakes_are_one_line(reports, monkeypatch, capsys):
     monkeypatch.chdir(reports)
     with pytest.raises(ShapelineError, match=r"has no report 'cell'\. Did you mean 'cells'\?"):
-        exporting.executed_notebook("results", "cell")
+        exporting.read_executed_notebook("results", "cell")
     damaged = Path("results/reports/old.ipynb")
     elsewhere = {"input_path": "../cells.ipynb", "parameters": {}}  # its own code is not run
     cells = [{"cell_type": "code", "source": ["raise SystemExit"], "metadata": {}}]

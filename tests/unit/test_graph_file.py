@@ -329,13 +329,15 @@ def test_gradients_crops_and_other_precisions_keep_their_framework(default):
     for experiment, entries in of_values.items():
         for entry, expected in entries.items():
             if entry in config.experiments[experiment].methods:
-                assert job_code.values_alone(config, experiment, entry) is expected, (experiment, entry)
-    assert job_code.values_alone(config, "cancer", "gradient_x_input", ["log_odds"])
-    assert not job_code.values_alone(config, "cancer", "gradient_x_input", ["sensitivity"])
-    assert job_code.values_alone(config, "cancer", "exact", ["log_odds", "sensitivity"])
-    assert not job_code.values_alone(config, "cancer", "exact", ["log_odds", "own"])
-    assert not any(job_code.values_alone(config, "digits", entry) for entry in config.experiments["digits"].methods)
-    assert job_code.values_alone(config, "reviews", "lime") and not job_code.values_alone(
+                assert job_code.needs_values_only(config, experiment, entry) is expected, (experiment, entry)
+    assert job_code.needs_values_only(config, "cancer", "gradient_x_input", ["log_odds"])
+    assert not job_code.needs_values_only(config, "cancer", "gradient_x_input", ["sensitivity"])
+    assert job_code.needs_values_only(config, "cancer", "exact", ["log_odds", "sensitivity"])
+    assert not job_code.needs_values_only(config, "cancer", "exact", ["log_odds", "own"])
+    assert not any(
+        job_code.needs_values_only(config, "digits", entry) for entry in config.experiments["digits"].methods
+    )
+    assert job_code.needs_values_only(config, "reviews", "lime") and not job_code.needs_values_only(
         config, "cancer_influence", "mim"
     )
 

@@ -26,17 +26,17 @@ def test_the_top_fifth_is_red_where_it_was_bright_and_blue_where_it_was_dark():
     image = np.array([[[0.9, 0.2], [0.0, 0.8], [1.0, 0.4], [0.3, 0.6], [0.1, 0.7]]])
     picture = images.colour_image(image, "gray")
     scores = np.array([5.0, 4, 0, 1, 0, 0, 0, 0, 0, -9])  # the sign counts
-    painted = images.masked(picture, image, scores, np.arange(10).reshape(5, 2))
+    painted = images.mask_image(picture, image, scores, np.arange(10).reshape(5, 2))
     assert tuple(painted[0, 0]) == RED and tuple(painted[0, 1]) == BLUE
     assert (painted[1:] == picture[1:]).all()
-    assert (images.masked(picture, image, scores[:2], np.zeros((5, 2), int))[0, 1] == BLUE).all()  # at least one
+    assert (images.mask_image(picture, image, scores[:2], np.zeros((5, 2), int))[0, 1] == BLUE).all()  # at least one
 
 
 def test_features_of_many_pixels_and_pixels_of_none():
     image = np.full((3, 2, 4), 0.2)
     image[:, 0, 0] = [1.0, 1.0, 0.0]  # bright on the mean of its channels
     cells = np.array([[0, 0, 1, -1], [2, 2, 3, 4]])
-    painted = images.masked(images.colour_image(image, "gray"), image, np.array([3.0, 1, 1, 1, 1]), cells)
+    painted = images.mask_image(images.colour_image(image, "gray"), image, np.array([3.0, 1, 1, 1, 1]), cells)
     assert tuple(painted[0, 0]) == RED and tuple(painted[0, 1]) == BLUE
     np.testing.assert_allclose(painted[1], 0.2)
     np.testing.assert_allclose(painted[0, 2:], 0.2)
@@ -48,7 +48,7 @@ def test_ink_is_dark_and_photographs_are_as_they_are(results):
     np.testing.assert_allclose(images.colour_image(ink, "gray")[0], [[1] * 3, [0.25] * 3])
     assert images.colour_image(np.ones((3, 2, 2)), "gray_r").min() == 1  # colours are never inverted
     names = ("mnist", "digits", "fer", "image_folder", "my.py:read")
-    assert [score_maps.tone_of({"source": name}) for name in names] == [
+    assert [score_maps.choose_tone({"source": name}) for name in names] == [
         *("gray_r", "gray_r", "gray", "gray", "gray")
     ]  # fmt: skip
     photographs = dataclasses.replace(results, dataset_card={**results.dataset_card, "source": "fer"})
@@ -94,7 +94,9 @@ def test_mean_maps_are_the_means_of_the_maps(results):
         shown = results.dataset.inputs[experiment.positions(results.dataset, rows)]
         np.testing.assert_allclose(picture, shown.mean(0))
         for entry, found in maps.items():
-            scores = [row for row in experiment.scores_of(results.scores[entry], rows["instance"]) if row is not None]
+            scores = [
+                row for row in experiment.select_scores(results.scores[entry], rows["instance"]) if row is not None
+            ]
             np.testing.assert_allclose(found.reshape(8, 8)[::2, ::2].ravel(), np.mean(scores, 0))
 
 

@@ -21,7 +21,7 @@ def results(tmp_path_factory):
 
 
 def scores_of(results, entry):
-    return np.stack(experiment.scores_of(results.scores[entry], results.instances["instance"]))
+    return np.stack(experiment.select_scores(results.scores[entry], results.instances["instance"]))
 
 
 def test_what_is_remembered_is_computed_once_per_experiment():

@@ -191,18 +191,18 @@ def test_every_class_has_a_rule(results):
 
 def test_blue_is_positive_and_orange_negative_at_the_scale_of_the_map():
     phi = np.array([[[3.0, -3.0, 0.0, 1.5]]])
-    colours = sections_points.tinted(phi)[0]
+    colours = sections_points.tint_map(phi)[0]
     assert colours[0] == pytest.approx(to_rgb(FOR), abs=0.01)
     assert colours[1] == pytest.approx(to_rgb(AGAINST), abs=0.01)
     assert colours[2].min() > 0.95 and colours[3, 2] > colours[3, 0]
-    assert sections_points.tinted(1e-9 * phi)[0] == pytest.approx(colours)
-    assert sections_points.tinted(0 * phi)[0] == pytest.approx(np.broadcast_to(colours[2], (4, 3)))
+    assert sections_points.tint_map(1e-9 * phi)[0] == pytest.approx(colours)
+    assert sections_points.tint_map(0 * phi)[0] == pytest.approx(np.broadcast_to(colours[2], (4, 3)))
 
 
 def test_pictures_are_bright_where_they_are_large_and_move_along_the_influence():
     image = np.array([[[0.0, 0.5, 1.0]]])
     assert sections_points._grey(image)[0, :, 0].tolist() == [0, 0.5, 1]
-    moved = sections_points.shifted(image, np.array([[[1.0, -1.0, 0.0]]]))
+    moved = sections_points.shift_image(image, np.array([[[1.0, -1.0, 0.0]]]))
     assert moved[0, 0] == pytest.approx([0.3, 0.2, 1.0])
     assert sections_points._grey(np.zeros((3, 2, 4))).shape == (2, 4, 3)
 

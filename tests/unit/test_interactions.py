@@ -516,7 +516,7 @@ def test_what_is_left_is_of_orders_three_and_more():
     game, own, both = order_two(6, seed=2)
     game = game + games.unanimity(6, {frozenset({0, 1, 2}): 0.6})
     own, both = read(designs.shapley_interactions(6), game)
-    split = interactions.taken_apart(games.scores(designs.occlusion(6), game), own, both)
+    split = interactions.split_occlusion(games.scores(designs.occlusion(6), game), own, both)
     np.testing.assert_allclose(split["shapley"], games.shapley(game), atol=1e-10)
     # Of a triple a member's occlusion is 1, its Shapley value 1/3, each of its two pairs 1/2.
     np.testing.assert_allclose(split["residual"], [0.1] * 3 + [0.0] * 3, atol=1e-10)

@@ -260,13 +260,15 @@ def test_a_log_that_cannot_be_written_leaves_the_cause_on_the_terminal(tmp_path)
             [sys.executable, "-c", FAILING, str(log)], env=environment, capture_output=True, text=True
         )
         assert ended.returncode == 1 and ended.stderr == told
-    assert job_environment.cause_of([tmp_path / "log"]) == "results/x: no space left"
+    assert job_environment.find_cause([tmp_path / "log"]) == "results/x: no space left"
 
 
 def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch):
     given, made = tmp_path / "given.py", tmp_path / "made"
     given.write_text("1")
-    monkeypatch.setattr(files, "before_any", [job_environment.inputs_stayed([given, tmp_path / "none", tmp_path])])
+    monkeypatch.setattr(
+        files, "before_any", [job_environment.are_inputs_unchanged([given, tmp_path / "none", tmp_path])]
+    )
     for edited in ("1", "2"):
         with contextlib.suppress(ShapelineError), files.atomic(made) as partial:
             partial.write_text(edited)
@@ -312,7 +314,7 @@ def test_a_crash_leaves_its_place_in_the_log(tmp_path):
     crashing = FAILING[: FAILING.index("raise ")] + "import os\nos.abort()\n"
     ended = subprocess.run([sys.executable, "-c", crashing, str(tmp_path / "log")], capture_output=True, text=True)
     assert ended.returncode == -signal.SIGABRT and "Fatal" not in ended.stderr
-    lines = job_environment.last_lines([tmp_path / "log", tmp_path / "none"])
+    lines = job_environment.read_last_lines([tmp_path / "log", tmp_path / "none"])
     assert len(lines) == 3 and lines[0] == "Fatal Python error: Aborted" and 'File "<string>"' in lines[2]
     (tmp_path / "log").write_text("2026-01-01 10:00:00 1/9 instances\n\n2026-01-01 10:00:01 begun\n")
-    assert job_environment.last_lines([tmp_path / "log"]) == ["1/9 instances", "begun"]
+    assert job_environment.read_last_lines([tmp_path / "log"]) == ["1/9 instances", "begun"]

@@ -198,7 +198,7 @@ def rendered(tmp_path_factory):
         given = build(Path("made"))
         rendering.render(NOTEBOOK, given, "reports/crosses.html", "reports/crosses.ipynb")
         results = experiment.load(**given)
-        truth = figures_localization.truth_of(results)
+        truth = figures_localization.read_truth(results)
         assert len(results.dataset.ids)  # read while its path, which is relative, leads somewhere
     finally:
         os.chdir(before)
@@ -232,7 +232,7 @@ def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, mon
     del card["truth"]
     Path(given["dataset_card"]).write_text(json.dumps(card))
     results = experiment.load(**given)
-    truth = figures_localization.truth_of(results)
+    truth = figures_localization.read_truth(results)
     assert truth is None
     assert "true region" not in sections_localization.header(results, truth).data
     page = sections_localization.maps_section(results, truth).data
@@ -332,8 +332,8 @@ def test_boxes_lie_around_the_connected_parts():
     truth = np.zeros((8, 9), bool)
     truth[1, 1] = truth[2, 2] = True  # corners connect
     truth[5:7, 6:9] = True
-    assert figures_localization.boxes_of(truth) == [(1, 1, 3, 3), (5, 6, 7, 9)]
-    assert figures_localization.boxes_of(np.zeros((3, 3), bool)) == []
+    assert figures_localization.find_boxes(truth) == [(1, 1, 3, 3), (5, 6, 7, 9)]
+    assert figures_localization.find_boxes(np.zeros((3, 3), bool)) == []
     left, top, right, bottom = np.transpose(figures_localization.boxes(truth))  # two pixels away, as shares of sides
     height, width = truth.shape
     assert np.allclose([left * width, top * height], [[-1, 4], [-1, 3]])
@@ -344,21 +344,21 @@ def test_boxes_lie_around_the_connected_parts():
 def test_a_large_map_is_reduced_to_the_largest_magnitudes():
     values = np.zeros((1000, 700))
     values[501, 699], values[0, 0], values[1, 1] = -3.0, 1.0, -2.0
-    small = figures_localization.reduced(values)
+    small = figures_localization.reduce_map(values)
     assert small.shape == (334, 234) and small.min() == -3 == small[167, 233] and small[0, 0] == -2
     assert np.count_nonzero(small) == 2
     values = np.random.default_rng(0).normal(size=(100, 120))
-    assert np.array_equal(figures_localization.reduced(values), values)
+    assert np.array_equal(figures_localization.reduce_map(values), values)
     values[:, 0] = np.nan  # of no feature
-    assert np.array_equal(figures_localization.reduced(values), values, equal_nan=True)
+    assert np.array_equal(figures_localization.reduce_map(values), values, equal_nan=True)
 
 
 def test_the_enlarged_square_stays_in_the_picture():
     truth = np.zeros((40, 60), bool)
     truth[0:4, 56:60] = True
-    assert figures_localization.zoomed(truth) == ((0, 12), (48, 60))
+    assert figures_localization.zoom_to_part(truth) == ((0, 12), (48, 60))
     truth[0:30, 10:20] = True
-    assert figures_localization.zoomed(truth)[0] == (0, 40)  # larger than the image: all of that side
+    assert figures_localization.zoom_to_part(truth)[0] == (0, 40)  # larger than the image: all of that side
 
 
 # ------------------------------------------------------------------------------------------------------- theorems
@@ -418,7 +418,7 @@ def test_the_theorem_of_visits_is_only_about_absolute_thresholds_of_zero(rendere
 def test_ceilings_are_marked_on_the_rows_of_hierarchical_labels(rendered):
     _, results, _ = rendered
     frame = figures_localization.select_measured(results)
-    drawing = figures_localization.dots(frame, styling.styles_of(results))
+    drawing = figures_localization.dots(frame, styling.assign_styles(results))
     panels = {axes.get_title(loc="left"): axes for axes in drawing.axes}
     assert set(panels) == {title for title, _ in figures_localization.PANELS.values()}
     names = [text.get_text() for text in panels["F1, as published"].get_yticklabels()]
@@ -440,7 +440,7 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
     _, results, _ = rendered
     time = sections_localization.seconds_per_picture(results)
     drawing = figures_localization.runtime_plane(
-        figures_localization.select_measured(results), time, styling.styles_of(results), "f1", "F1"
+        figures_localization.select_measured(results), time, styling.assign_styles(results), "f1", "F1"
     )
     axes = drawing.axes[0]
     assert axes.get_xscale() == "log" and {text.get_text() for text in axes.texts} >= set(ENTRIES)
@@ -454,7 +454,7 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
             assert not (box.x0 < ends[1, 0] and box.x1 > ends[0, 0] and box.y0 < ends[0, 1] < box.y1)
     time[["low", "high"]] = np.nan
     axes = figures_localization.runtime_plane(
-        figures_localization.select_measured(results), time, styling.styles_of(results), "f1", "F1"
+        figures_localization.select_measured(results), time, styling.assign_styles(results), "f1", "F1"
     ).axes[0]
     assert not [line for line in axes.lines if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
 
@@ -468,7 +468,7 @@ def test_ablated_pictures_are_filled_where_the_scores_are_positive(rendered, mon
         return Figure()
 
     monkeypatch.setattr(score_maps, "picture_grid", grid)
-    figures_localization.ablated_pictures(results, truth)
+    figures_localization.draw_ablated_images(results, truth)
     place = int(np.flatnonzero(truth.any(axis=(1, 2)))[0])
     scores = score_files.matrix(results.scores["h_shap"])[place].reshape(SHAPE)
     mean = results.dataset.part("train").inputs.mean(axis=(0, 2, 3))

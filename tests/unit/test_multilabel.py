@@ -588,7 +588,7 @@ def results(subject, prepared, trained, tmp_path_factory):
 def test_a_report_shows_each_label_of_a_picture(results, prepared):
     results, rows = results
     assert results.instances["instance"].is_unique and len(results.instances) == 12
-    kept = experiment.scores_of(results.scores["occlusion"], results.instances["instance"])
+    kept = experiment.select_scores(results.scores["occlusion"], results.instances["instance"])
     np.testing.assert_array_equal(np.stack(kept), scores.matrix(rows))
     picked = experiment.choose_instances(results.instances, 4)
     assert picked["target"].tolist() == [0, 1, 0, 1] and picked["image"].nunique() == 2
@@ -598,7 +598,7 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
     swapped = results.instances.assign(target=1 - results.instances["target"])
     with pytest.raises(ShapelineError, match="not those of the prepared dataset"):
         experiment.positions(results.dataset, swapped)
-    truth = figures_localization.truth_of(results)
+    truth = figures_localization.read_truth(results)
     np.testing.assert_array_equal(truth.any(axis=(1, 2)), results.instances["label"] == 1)
     wrong = results.instances.to_dict("records")[3]
     name = experiment.instance_name(results, wrong)
@@ -671,7 +671,7 @@ def changed(path: str, value: object) -> dict:
 
 def test_several_labels_are_configured_by_one_key_and_counted():
     found = validation.load(SLIDES)
-    assert derived.source_of(found.datasets["slides"]).classes == ("trophozoite", "ring")
+    assert derived.find_source(found.datasets["slides"]).classes == ("trophozoite", "ring")
     assert estimates.explanations(found, "slides") == 10
     one = validation.load(changed("experiments.slides.instances.label", "ring"))
     assert estimates.explanations(one, "slides") == 5

@@ -50,9 +50,9 @@ def test_a_file_of_another_job_is_named(tmp_path, told, said):
 
 def test_what_a_job_asks_of_its_files_is_what_they_say(default):
     loaded = validation.load(default)
-    told = provenance.from_text(jobs.format_digests(loaded, "digits", ["kernel_shap", "exact", "exact"]))
+    told = provenance.parse_digests(jobs.format_digests(loaded, "digits", ["kernel_shap", "exact", "exact"]))
     assert told == {entry: digest(jobs.attribute_job(loaded, "digits", entry)) for entry in ("kernel_shap", "exact")}
-    told = provenance.from_text(jobs.format_measured_digests(loaded, "digits"))
+    told = provenance.parse_digests(jobs.format_measured_digests(loaded, "digits"))
     by_model, by_scores = ["log_odds"], ["error", "cost"]
     assert told == {
         "model": digest(jobs.measure_jobs(loaded, "digits", by_model)),

@@ -55,9 +55,9 @@ def test_settings_and_files_name_the_other_data(raw):
         lambda loaded: report_settings(loaded, "digits"),
     ):
         assert settings(other) == {**settings(own), "dataset": "digits_later"} and "dataset" not in settings(own)
-    assert runs.datasets_of(own, "digits") == ["digits38"] and runs.trained_on(own, "digits") == []
-    assert runs.datasets_of(other, "digits") == ["digits_later", "digits38"]
-    assert runs.trained_on(other, "digits") == ["data/prepared/digits38/card.json"]
+    assert runs.list_datasets(own, "digits") == ["digits38"] and runs.list_training_cards(own, "digits") == []
+    assert runs.list_datasets(other, "digits") == ["digits_later", "digits38"]
+    assert runs.list_training_cards(other, "digits") == ["data/prepared/digits38/card.json"]
     cards = {f"data/prepared/{name}/card.json" for name in ("digits_later", "digits38")}
     assert cards <= outputs(other)
     influence = attribute_settings(own, "cancer_influence", "mim")
@@ -180,9 +180,9 @@ def test_some_records_are_for_training_in_any_case(tmp_path):
 def test_the_page_says_what_the_model_was_trained_on():
     model_card = {"settings": {"dataset": "crops"}}
     results = SimpleNamespace(model_card=model_card, settings={"dataset": "slides"})
-    assert experiment.other_data(results) == "crops"
-    assert experiment.other_data(SimpleNamespace(model_card=model_card, settings={})) is None
-    assert experiment.other_data(SimpleNamespace(model_card={}, settings={"dataset": "slides"})) is None
+    assert experiment.find_other_dataset(results) == "crops"
+    assert experiment.find_other_dataset(SimpleNamespace(model_card=model_card, settings={})) is None
+    assert experiment.find_other_dataset(SimpleNamespace(model_card={}, settings={"dataset": "slides"})) is None
     assert "crops" in tables.model_facts(model_card).to_string()
 
 
@@ -198,8 +198,8 @@ def test_the_example_is_a_valid_configuration(default, root, tmp_path, monkeypat
         default[section] |= own[section]
     loaded = validation.load(default | {"run": own["run"]})
     for slide, name in enumerate(own["run"]):
-        assert runs.datasets_of(loaded, name) == [f"slides_{slide}", f"crops_{slide}"]
-        for dataset in runs.datasets_of(loaded, name):
+        assert runs.list_datasets(loaded, name) == [f"slides_{slide}", f"crops_{slide}"]
+        for dataset in runs.list_datasets(loaded, name):
             given = sources.user_function(str(root / loaded.datasets[dataset].source)).keywords
             assert given == {"held_out": slide}
         assert "demonstration, no performance claimed" in loaded.experiments[name].report.title

@@ -27,7 +27,7 @@ def shuffled(value):
 
 
 def every_setting(loaded) -> dict:
-    return {path: repr(settings) for path, settings in jobs.expected_outputs(loaded)}
+    return {path: repr(settings) for path, settings in jobs.list_expected_outputs(loaded)}
 
 
 def test_settings_do_not_depend_on_the_order_of_keys(default):
@@ -100,7 +100,7 @@ def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, t
     monkeypatch.chdir(tmp_path)
     loaded = validation.load(default)
     path, settings = next(
-        (p, s) for p, s in jobs.expected_outputs(loaded) if p.endswith("/digits/scores/exact/0-of-1.parquet")
+        (p, s) for p, s in jobs.list_expected_outputs(loaded) if p.endswith("/digits/scores/exact/0-of-1.parquet")
     )
     scores.write(path, pd.DataFrame({"instance": [1]}), {"settings_digest": "of another's"})
     record = jobs.record_of(path)
@@ -159,7 +159,7 @@ def forget() -> None:
         dependencies._imports,
         dependencies._code_digest,
         dependencies._package,
-        dependencies._untracked,
+        dependencies._is_untracked,
     ):
         kept.cache_clear()
     job_code.script_modules.cache_clear()
@@ -243,7 +243,7 @@ def test_every_import_within_the_package_is_seen():
                 assert not node.level, f"{file} has a relative import"
                 modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         known = {dependencies.module_file(one) for one in modules if one.startswith("shapeline.")}
-        counted = {one for one in known if one.is_file() and not dependencies._untracked(one)}
+        counted = {one for one in known if one.is_file() and not dependencies._is_untracked(one)}
         assert set(dependencies._imports(file)) == counted, file
 
 
@@ -297,7 +297,7 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
 
     def codes() -> dict[str, str]:
         forget()
-        every = dict(jobs.expected_outputs(loaded))  # of a job that measures by several metrics the code of each
+        every = dict(jobs.list_expected_outputs(loaded))  # of a job that measures by several metrics the code of each
         return {
             path: job.get("code") or {name: one["code"] for name, one in job.items()} for path, job in every.items()
         }
@@ -315,7 +315,7 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
         if loaded.experiments["digits"].methods[entry.partition("@")[0]].method in ("kernel_shap", "sample_shapley")
     }
     assert jobs.digests(loaded) == pages  # of the settings, which are the same
-    assert dependencies.own(job_code.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
+    assert dependencies.list_user_modules(job_code.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
 
 
 @pytest.mark.parametrize("text", ["", '{"settings": {"arch', "[]"])

@@ -222,7 +222,7 @@ def test_headline_judges_the_control_on_the_same_instances(results):
         log_odds = measured_of("deletion_auc", exact=easy, occlusion=easy + 0.3 + moved - moved.mean())
         found = dataclasses.replace(with_metrics(results, log_odds=frame), measured={"log_odds": log_odds})
         behind = findings.headline(found)["control_behind"]
-        assert behind["mean"] == pytest.approx(0.3) and findings.sure(behind) == (noise == 0.1)
+        assert behind["mean"] == pytest.approx(0.3) and findings.is_certain(behind) == (noise == 0.1)
         assert behind["high"] - behind["low"] == pytest.approx(2 * 1.96 * moved.std(ddof=1) / np.sqrt(60), rel=0.2)
         sentence = findings.headlines(found)[2]
         assert "is worse: " in sentence and "overlap" not in sentence
@@ -402,7 +402,7 @@ def test_instances_go_by_their_number_in_the_source(results):
 def test_scores_shown_are_those_of_the_first_repeat_at_the_largest_budget():
     rows = [(5, 0, 2.0, "ok", [1]), (5, 0, 4.0, "ok", [2]), (5, 1, 4.0, "ok", [3]), (6, 0, 4.0, "memory", None)]
     frame = pd.DataFrame(rows, columns=["instance", "repeat", "budget", "status", "scores"])
-    shown = experiment.scores_of(frame, [6, 5])
+    shown = experiment.select_scores(frame, [6, 5])
     assert shown[0] is None and shown[1].tolist() == [2]
 
 
@@ -419,7 +419,7 @@ def drawn(figure: Figure) -> Figure:
 
 
 def test_curves_show_every_label_with_units_and_a_legend_beside_the_data(results):
-    frame, styles = results.metrics["log_odds"], styling.styles_of(results)
+    frame, styles = results.metrics["log_odds"], styling.assign_styles(results)
     figure = drawn(curves(frame, styles))
     masking, insertion = figure.axes
     assert masking.get_xlabel() == "top features masked (%)" and masking.get_ylabel() == "change of log-odds (nats)"
@@ -436,7 +436,7 @@ def test_curves_show_every_label_with_units_and_a_legend_beside_the_data(results
 def test_few_curves_carry_their_intervals_as_bands(results):
     frame = results.metrics["log_odds"]
     few = frame[frame["method"].isin(["exact", "lime", "random"])]
-    band = curves(few, styling.styles_of(results)).axes[0].collections[0]
+    band = curves(few, styling.assign_styles(results)).axes[0].collections[0]
     heights = band.get_paths()[0].vertices[:, 1]
     line = few.query("method == 'exact' and statistic == 'deletion'")
     assert (heights.min(), heights.max()) == pytest.approx((line["low"].min(), line["high"].max()))
@@ -444,7 +444,7 @@ def test_few_curves_carry_their_intervals_as_bands(results):
 
 
 def test_many_curves_leave_room_for_the_bands_that_they_do_not_draw(results):
-    axes = drawn(curves(results.metrics["log_odds"], styling.styles_of(results))).axes[0]
+    axes = drawn(curves(results.metrics["log_odds"], styling.assign_styles(results))).axes[0]
     assert not axes.collections
     masking = results.metrics["log_odds"].query("statistic == 'deletion'")
     low, high = axes.get_ylim()
@@ -452,7 +452,7 @@ def test_many_curves_leave_room_for_the_bands_that_they_do_not_draw(results):
 
 
 def test_curve_panels_give_every_label_its_own(results):
-    figure = drawn(curve_panels(results.metrics["log_odds"], styling.styles_of(results)))
+    figure = drawn(curve_panels(results.metrics["log_odds"], styling.assign_styles(results)))
     panels = [axes for axes in figure.axes if axes.get_visible()]
     assert panels[0].get_title(loc="left") == "exact" and len(panels) == len(METHODS)
     band = panels[0].collections[0].get_paths()[0].vertices[:, 1]
@@ -461,7 +461,7 @@ def test_curve_panels_give_every_label_its_own(results):
 
 
 def test_areas_are_ordered_and_keep_their_intervals(results):
-    figure = drawn(dots.areas(results.metrics["log_odds"], styling.styles_of(results)))
+    figure = drawn(dots.areas(results.metrics["log_odds"], styling.assign_styles(results)))
     masking = figure.axes[0]
     names = [text.get_text() for text in masking.get_yticklabels()]
     areas = experiment.scalars(results.metrics["log_odds"], "deletion_auc")
@@ -476,14 +476,14 @@ def test_areas_are_ordered_and_keep_their_intervals(results):
 def test_errors_leave_out_the_exact_values(results):
     frame = results.metrics["error"]
     both = pd.concat([frame, frame[frame["method"] == "lime"].assign(method="exact", mean=0.0)])
-    figure = drawn(errors(both, styling.styles_of(results), "exact"))
+    figure = drawn(errors(both, styling.assign_styles(results), "exact"))
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["RMSE", "Spearman correlation", "Top-k overlap"]
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert "exact" not in names and names[0] == "banzhaf" and len(names) == len(METHODS) - 1
 
 
 def test_names_in_the_cost_figure_cover_neither_each_other_nor_the_frame(results):
-    frame, styles = results.metrics["error"], styling.styles_of(results)
+    frame, styles = results.metrics["error"], styling.assign_styles(results)
     figure = drawn(error_by_cost(frame, styles, experiment.evaluations(results), "exact", "nats", 64))
     texts = [text for text in figure.axes[0].texts if text.get_text() in METHODS]
     assert len(texts) == len(METHODS) - 1
@@ -522,7 +522,7 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
     ],
 )
 def test_a_label_is_broken_where_it_is_wider_than_its_column(label, width, expected):
-    assert styling.wrapped(label, width) == expected
+    assert styling.wrap_name(label, width) == expected
 
 
 @pytest.mark.parametrize("low, high, expected", [(-0.001, 0.3, "0.15 (0.00 to 0.30)"), (np.nan, np.nan, "0.15")])
@@ -573,7 +573,7 @@ def with_best_order(results: experiment.Results) -> experiment.Results:
 
 def test_the_best_order_is_drawn_and_named_where_it_is_known(results):
     known = with_best_order(results)
-    frame, drawn_in = known.metrics["log_odds"], styling.styles_of(results)
+    frame, drawn_in = known.metrics["log_odds"], styling.assign_styles(results)
     lines = {line.get_label(): line for line in curves(frame, drawn_in).axes[0].lines}
     assert set(lines["optimal order"].get_ydata()) == {-7.0}
     dotted = dots.areas(frame, drawn_in).axes[0]
@@ -612,14 +612,14 @@ def test_a_table_shows_what_the_instance_has_in_each_feature(table_results):
         "categories": {"job": ["none", "clerk"]},
     }
     shown = dataclasses.replace(table_results, features=features, dataset_card=card)
-    assert images.named_values(shown, np.array([39.0, 1, 0.25])) == ["age = 39", "job = clerk", "x = 0.2500"]
+    assert images.list_named_values(shown, np.array([39.0, 1, 0.25])) == ["age = 39", "job = clerk", "x = 0.2500"]
     grouped = table_results.dataset.inputs[0]
     three = "; ".join(formatting.number(float(value), 4) for value in grouped[[0, 10, 20]])
-    assert images.named_values(table_results, grouped)[0] == f"radius = {three}"  # mean, error, worst
+    assert images.list_named_values(table_results, grouped)[0] == f"radius = {three}"  # mean, error, worst
     groups = {"job": ["job_clerk", "job_none"], "many": ["a", "b", "c", "d"]}
     card = {"input_shape": [6], "feature_names": [*groups["job"], *groups["many"]], "groups": groups}
     shown = dataclasses.replace(shown, features=feature_kinds.build("group", card), dataset_card=card)
-    assert images.named_values(shown, np.array([0.0, 1, 2, 3, 4, 5])) == ["job = none", "many"]
+    assert images.list_named_values(shown, np.array([0.0, 1, 2, 3, 4, 5])) == ["job = none", "many"]
 
 
 @pytest.mark.parametrize("task, output", [("classification", "nats"), ("regression", "units of the target")])
@@ -634,10 +634,10 @@ def test_the_unit_of_a_score_is_that_of_what_its_method_explains(table_results, 
         dataset_card={**table_results.dataset_card, "task": task},
     )
     slope = f"{output} per unit of the input"
-    assert {entry: experiment.unit_of(shown, entry) for entry in methods} == {
+    assert {entry: experiment.find_unit(shown, entry) for entry in methods} == {
         "a": "logits", "b": output, "c": slope, "d": "", "e": "logits"
     }  # fmt: skip
-    assert experiment.units_told(shown) == f"logits; {output}: b; {slope}: c; no unit: d"
+    assert experiment.describe_units(shown) == f"logits; {output}: b; {slope}: c; no unit: d"
 
 
 def test_a_table_experiment_shows_named_features(table_results):
@@ -663,7 +663,9 @@ def test_no_exact_label_no_error_section(tmp_path):
     results = experiment.load(**build(tmp_path / "image", "image", entries, exact=None))
     assert common.error_section(results).data == ""
     assert findings.headline(results)["error"] is None
-    assert results.exact is None and "#000000" not in {style.colour for style in styling.styles_of(results).values()}
+    assert results.exact is None and "#000000" not in {
+        style.colour for style in styling.assign_styles(results).values()
+    }
 
 
 def test_intervals_say_what_they_hold_fixed(results):

@@ -22,7 +22,7 @@ from shapeline.report.sections import sanity
 from shapeline.report.styling import styles
 from shapeline.statistics import paired
 from shapeline.workflow import job_code, runs
-from shapeline.workflow.jobs import attribute_settings, expected_outputs, randomise_settings
+from shapeline.workflow.jobs import attribute_settings, list_expected_outputs, randomise_settings
 
 
 def arrays_of(classifier) -> dict:
@@ -161,10 +161,10 @@ MEASURED = ("digits/metrics/measured.parquet", "digits/metrics/compared.parquet"
 
 
 def test_the_metric_derives_models_and_scores_and_changes_no_other_settings(default):
-    before = {path: repr(settings) for path, settings in expected_outputs(validation.load(default))}
+    before = {path: repr(settings) for path, settings in list_expected_outputs(validation.load(default))}
     default["experiments"]["digits"]["metrics"]["randomisation"] = {"layers": [1, "full"]}
     loaded = validation.load(default)
-    after = {path: repr(settings) for path, settings in expected_outputs(loaded)}
+    after = {path: repr(settings) for path, settings in list_expected_outputs(loaded)}
     changed = {path for path in before if after[path] != before[path]}
     # They hold one metric more.
     assert changed <= {f"results/{path}" for path in ("reports/digits.ipynb", *MEASURED)}
@@ -176,7 +176,7 @@ def test_the_metric_derives_models_and_scores_and_changes_no_other_settings(defa
     assert job_code.attribute_code(loaded, "digits", "lime@randomised") == job_code.attribute_code(
         loaded, "digits", "lime"
     )
-    assert runs.explained_files(loaded, "digits", "lime@randomised")["weights"] == [
+    assert runs.list_explained_files(loaded, "digits", "lime@randomised")["weights"] == [
         f"results/models/digits_cnn@{one}/weights.safetensors" for one in ("top1", "full")
     ]
     assert runs.score_files(loaded, "digits", "lime") == ["results/digits/scores/lime/0-of-1.parquet"]

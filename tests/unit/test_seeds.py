@@ -29,12 +29,12 @@ def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
     one, three = loaded(raw), loaded(raw, training_seeds=3)
     assert train_settings(one, "cnn") == train_settings(three, "cnn")
     assert [train_settings(three, "cnn", number)["seed"] for number in (0, 1, 2)] == [0, 1, 2]
-    before, after = dict(jobs.expected_outputs(one)), dict(jobs.expected_outputs(three))
+    before, after = dict(jobs.list_expected_outputs(one)), dict(jobs.list_expected_outputs(three))
     scores = {f"results/tiny/scores/{label}/0-of-1.parquet" for label in ("exact", "kernel", "occlusion")}
     changed = {path for path, settings in before.items() if after[path] != settings}
     assert changed == {*scores, "results/reports/tiny.ipynb"}
     assert set(after) - set(before) == {f"results/models/cnn@seed{number}/card.json" for number in (1, 2)}
-    assert runs.explained_files(three, "tiny", "exact")["weights"] == [
+    assert runs.list_explained_files(three, "tiny", "exact")["weights"] == [
         f"results/models/cnn{end}/weights.safetensors" for end in ("", "@seed1", "@seed2")
     ]
 
@@ -53,7 +53,7 @@ def test_trainings_cost_what_they_cost(raw):
 
 def test_other_trainings_may_explain_fewer_instances_which_change_no_row_of_the_first(raw):
     one, whole, few = loaded(raw), loaded(raw, training_seeds=3), loaded(raw, instances_per_training_seed=4)
-    before, after = dict(jobs.expected_outputs(whole)), dict(jobs.expected_outputs(few))
+    before, after = dict(jobs.list_expected_outputs(whole)), dict(jobs.list_expected_outputs(few))
     changed = {path for path, settings in before.items() if after[path] != settings}
     assert changed and all("/scores/" in path for path in changed)
     asked = [attribute_settings(config, "tiny", "exact") for config in (one, whole, few)]
@@ -70,7 +70,7 @@ def test_scores_made_elsewhere_are_of_the_first_training_alone(raw, tmp_path):
     made.write_text("instance\n")
     raw["experiments"]["tiny"]["methods"]["mine"] = {"method": "external", "path": str(made)}
     three = loaded(raw, training_seeds=3)
-    assert len(runs.explained_files(three, "tiny", "mine")["weights"]) == 1
+    assert len(runs.list_explained_files(three, "tiny", "mine")["weights"]) == 1
     assert "training_seeds" not in attribute_settings(three, "tiny", "mine")
 
 

@@ -194,7 +194,7 @@ def test_the_page_shows_both_sentences_apart(table, monkeypatch):
     picked = pd.DataFrame(
         {"instance": [3], "label": [0], "prediction": [1], "probability": [0.9], "text": ["a" + tokenizer.PAIR + "b c"]}
     ).assign(words=[["a", "b", "c"]], words_cut=0, second=1)
-    (document,) = texts.documents_of(results, picked)
+    (document,) = texts.build_documents(results, picked)
     page = texts.document_page([document], entries=["none"]).data
     assert "3 words, 1 of them in the first sentence" in page and 'a <br class="pair"> b c' in page
     shown = texts.words(document.words, np.ones(3), second=1).data
@@ -204,7 +204,7 @@ def test_the_page_shows_both_sentences_apart(table, monkeypatch):
     results.entries, results.metrics, results.model_card = {}, {}, {"name": "bert"}
     monkeypatch.setattr(texts, "sentence_table", lambda *given, units: HTML(given[-1]))
     assert "a / b c" in texts.explanations(results).data  # one's own pair, as a heading
-    single = texts.documents_of(results, picked.drop(columns="second"))
+    single = texts.build_documents(results, picked.drop(columns="second"))
     assert "<br" not in texts.document_page(single, entries=["none"]).data
 
 

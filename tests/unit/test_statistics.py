@@ -126,7 +126,7 @@ def drawn_of(kind: str, random: np.random.Generator, shape) -> np.ndarray:
 @pytest.mark.parametrize("shift", [0.3, 0.6])
 def test_needed_instances_give_the_promised_power(kind, shift):
     random = np.random.default_rng(2)
-    n = int(paired.needed(drawn_of(kind, random, 20_000) + shift))
+    n = int(paired.count_needed(drawn_of(kind, random, 20_000) + shift))
     power = np.mean(stats.wilcoxon(drawn_of(kind, random, (1500, n)) + shift, axis=1).pvalue < 0.05)
     assert 0.72 <= power <= 0.88
 
@@ -134,11 +134,11 @@ def test_needed_instances_give_the_promised_power(kind, shift):
 def test_a_few_large_differences_do_not_raise_the_instances_needed():
     """A mean that outliers hold near 0 says little of the ranks: by the t test it would take hundreds."""
     differences = np.r_[np.linspace(0.5, 1, 58), -20, -20]
-    assert paired.needed(differences) < 12
-    assert paired.needed(-differences) == paired.needed(differences)
-    assert paired.needed(np.ones(60)) == 6  # the fewest that can be significant
-    assert paired.needed(np.r_[-np.ones(30), np.ones(30)]) == paired.needed(np.zeros(9)) == math.inf
-    assert paired.needed(np.array([1.0])) == math.inf
+    assert paired.count_needed(differences) < 12
+    assert paired.count_needed(-differences) == paired.count_needed(differences)
+    assert paired.count_needed(np.ones(60)) == 6  # the fewest that can be significant
+    assert paired.count_needed(np.r_[-np.ones(30), np.ones(30)]) == paired.count_needed(np.zeros(9)) == math.inf
+    assert paired.count_needed(np.array([1.0])) == math.inf
 
 
 def test_needed_instances_count_pairs_as_by_hand():
@@ -148,11 +148,11 @@ def test_needed_instances_count_pairs_as_by_hand():
     above = [np.delete(row > 0, at).mean() + np.delete(row == 0, at).mean() / 2 for at, row in enumerate(sums)]
     alpha, beta = stats.norm.ppf([0.975, 0.8])
     by_hand = ((alpha / math.sqrt(3) + 2 * beta * np.std(above)) / (np.mean(above) - 0.5)) ** 2
-    assert paired.needed(differences) == math.ceil(by_hand) > 6
+    assert paired.count_needed(differences) == math.ceil(by_hand) > 6
     # For small effects it is Noether's formula, whose test varies as if nothing differed.
     small = np.random.default_rng(6).normal(0.1, 1, 100_000)
     chance = stats.norm.cdf(math.sqrt(2) * 0.1)
-    assert paired.needed(small) == pytest.approx((alpha + beta) ** 2 / (3 * (chance - 0.5) ** 2), rel=0.1)
+    assert paired.count_needed(small) == pytest.approx((alpha + beta) ** 2 / (3 * (chance - 0.5) ** 2), rel=0.1)
 
 
 def test_average_ranks_and_critical_difference_of_a_published_example():
@@ -221,20 +221,20 @@ def test_variance_shares_are_those_of_the_components_that_there_are():
 
 def test_pooled_ranks_take_datasets_and_models_as_units_and_agreement_does_not_make_them_exact():
     cells = pd.DataFrame({"a": [1.0, 1, 2, 1, 1, 1], "b": [2.0, 2, 1, 3, 2, 2], "c": [3.0, 3, 3, 2, 3, 3]})
-    found = paired.pooled_ranks(cells, ["d", "d", "d", "e", "f", "f"])
+    found = paired.pool_ranks(cells, ["d", "d", "d", "e", "f", "f"])
     assert found["mean"].to_dict() == pytest.approx({"a": (4 / 3 + 1 + 1) / 3, "b": (5 / 3 + 3 + 2) / 3, "c": 8 / 3})
     chance = stats.norm.ppf(1 - 0.05 / 6) * math.sqrt(8 / 12 / 3)  # three labels share the 5 %
     assert found["low"].eq(1).all() and found["high"].tolist() == pytest.approx([10 / 9 + chance, 3, 3])
     turned = pd.DataFrame([np.roll(np.arange(9), shift) for shift in (0, 0, 0, 3) * 5])
     units = np.array([9, 9, 9, 6] * 5)  # of the last
     seen, chance = stats.t.ppf(1 - 0.05 / 18, 19) * units.std(ddof=1), stats.norm.ppf(1 - 0.05 / 18)
-    last, half = paired.pooled_ranks(turned, range(20)).loc[8], max(seen, chance * math.sqrt(80 / 12)) / math.sqrt(20)
+    last, half = paired.pool_ranks(turned, range(20)).loc[8], max(seen, chance * math.sqrt(80 / 12)) / math.sqrt(20)
     assert last.tolist() == pytest.approx([units.mean(), units.mean() - half, 9])
-    agreed = paired.pooled_ranks(pd.DataFrame([list(range(9))] * 4), list("wxyz"))
+    agreed = paired.pool_ranks(pd.DataFrame([list(range(9))] * 4), list("wxyz"))
     assert agreed["high"][0] == pytest.approx(1 + stats.norm.ppf(1 - 0.05 / 18) * math.sqrt(80 / 12 / 4))
-    more = paired.pooled_ranks(pd.DataFrame([list(range(9))] * 40), list("wxyz") * 10)
+    more = paired.pool_ranks(pd.DataFrame([list(range(9))] * 40), list("wxyz") * 10)
     assert more["high"].equals(agreed["high"])  # more trainings of the same models are no more units
-    assert paired.pooled_ranks(cells, ["d"] * 6)["low"].isna().all()
+    assert paired.pool_ranks(cells, ["d"] * 6)["low"].isna().all()
 
 
 def test_pooled_intervals_hold_together():
@@ -244,6 +244,6 @@ def test_pooled_intervals_hold_together():
     expected = stats.rankdata(quality, axis=1).mean(0)
     assert (np.argsort(expected) == np.argsort(true)).all()
     for trial in range(400):
-        found = paired.pooled_ranks(pd.DataFrame(quality[6 * trial : 6 * trial + 6]), range(6)).sort_index()
+        found = paired.pool_ranks(pd.DataFrame(quality[6 * trial : 6 * trial + 6]), range(6)).sort_index()
         missed += ((found["low"] > expected) | (found["high"] < expected)).any()
     assert missed <= 33  # 5 % of 400, and three standard deviations

@@ -12,7 +12,7 @@ from shapeline import designs
 from shapeline.attribution import sampling
 from shapeline.attribution.run import Options, attribute
 from shapeline.config import validation
-from shapeline.config.derived import SMOKE, budget_of
+from shapeline.config.derived import SMOKE, find_budget
 from shapeline.designs import gaussian_process, incremental
 from shapeline.designs.stopping import (
     AT_THE_CAP,
@@ -309,7 +309,7 @@ def test_the_plan_and_the_estimates_know_the_most_that_it_spends():
     config = validation.load(configuration({"method": "gp_shapley", "budget": {"error": "5%"}}))
     settings = plan_settings.attribute_settings(config, "own", "own")
     assert settings["budget"] == {"max_budget": 32, "error": "5%"}
-    assert budget_of(config, "own", "own") == 32
+    assert find_budget(config, "own", "own") == 32
     assert estimates.estimate_instance(config, "own", "own")[0] == 32 * 4
     assert METHODS["gp_shapley"].largest == gaussian_process.MOST_COALITIONS
 
@@ -379,7 +379,7 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
         settings={},
         d=D,
     )
-    row = robustness._row(results, "close", experiment.stopping(results)["close"])
+    row = robustness._row(results, "close", experiment.find_stopping_rules(results)["close"])
     spent = found.evaluations
     assert row["target"] == "predicted RMSE ≤ 0.02"
     assert row["evaluations, mean"] == number(spent.mean(), 4) and row["maximum"] == number(spent.max())

@@ -210,10 +210,10 @@ def test_document_page_shows_the_chosen_methods_in_their_order(documents):
 def test_documents_shown_take_turns_and_include_the_first_mistakes():
     instances = pd.DataFrame({"instance": range(8), "label": [0, 0, 0, 0, 1, 1, 1, 1]})
     instances["prediction"] = [0, 1, 0, 0, 1, 0, 0, 1]
-    assert texts.documents_shown(instances, count=5)["instance"].tolist() == [0, 4, 2, 1, 5]
-    assert texts.documents_shown(instances.assign(label=-1), count=2)["instance"].tolist() == [0, 1]
+    assert texts.choose_documents(instances, count=5)["instance"].tolist() == [0, 4, 2, 1, 5]
+    assert texts.choose_documents(instances.assign(label=-1), count=2)["instance"].tolist() == [0, 1]
     right = instances.assign(prediction=instances["label"])
-    assert texts.documents_shown(right, count=3)["instance"].tolist() == [0, 4, 1]
+    assert texts.choose_documents(right, count=3)["instance"].tolist() == [0, 4, 1]
 
 
 def test_documents_of_an_experiment_have_their_own_scores(tmp_path):
@@ -222,7 +222,7 @@ def test_documents_of_an_experiment_have_their_own_scores(tmp_path):
     results = dataclasses.replace(results, dataset_card=card)
     picked = results.instances.iloc[[1, 2, 3]].assign(text=["first odd" + 15 * " good", 16 * "good ", "good"])
     picked.loc[3, "label"] = -1  # a text of the user's own
-    one, two, own = texts.documents_of(results, picked)
+    one, two, own = texts.build_documents(results, picked)
     assert one.truth != one.prediction and two.truth == two.prediction and own.truth is None
     assert one.words == ["odd", *["good"] * 15] and one.unknown.tolist() == [True] + [False] * 15  # the last 16
     frame = results.scores["exact"].set_index("instance")

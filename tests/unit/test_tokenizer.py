@@ -23,7 +23,7 @@ from shapeline.games import references
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.models import adapters, architectures, storage
-from shapeline.report.sections.texts import _cut, documents_of
+from shapeline.report.sections.texts import _cut, build_documents
 from shapeline.workflow import job_code
 from shapeline.workflow.jobs import prepare_settings
 from tests.fixtures import builders
@@ -138,7 +138,7 @@ def test_texts_of_ones_own_and_the_words_that_a_report_shows(own, monkeypatch):
     assert _cut(chosen.iloc[1], 4, "word") == "cut to its first 4 of 5 words"
     card = {**data.card, "classes": ["no", "yes"]}
     results = SimpleNamespace(dataset_card=card, scores={})
-    shown = documents_of(results, chosen)
+    shown = build_documents(results, chosen)
     assert shown[0].words == ["efgh", "ab"] and shown[0].unknown is None
 
 

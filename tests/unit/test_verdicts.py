@@ -192,18 +192,20 @@ def test_a_claim_about_several_rivals_is_corrected_for_them():
     random = np.random.default_rng(9)
     easy = random.normal(size=40)
     values = table(easy, *(easy + random.normal(shift, 0.5, 40) for shift in (0.5, 0.6, 0.0)))
-    found = statistics.ahead_of(values, "a")
+    found = statistics.compare_with_others(values, "a")
     alone = statistics.intervals((values["b"] - values["a"]).to_frame())
     assert found.table.loc["b", "low"] < alone["low"].iloc[0] and found.table.loc["b", "verdict"] == "holds"
-    assert found.verdict == "undecided" and statistics.ahead_of(values[["a", "b", "c"]], "a").verdict == "holds"
-    assert statistics.ahead_of(values, "b").verdict == "fails"
-    assert statistics.ahead_of(values, "a", "higher").verdict == "fails"
     assert (
-        statistics.ahead_of(values.head(5), "a").verdict
-        == statistics.ahead_of(values[["a"]], "a").verdict
+        found.verdict == "undecided" and statistics.compare_with_others(values[["a", "b", "c"]], "a").verdict == "holds"
+    )
+    assert statistics.compare_with_others(values, "b").verdict == "fails"
+    assert statistics.compare_with_others(values, "a", "higher").verdict == "fails"
+    assert (
+        statistics.compare_with_others(values.head(5), "a").verdict
+        == statistics.compare_with_others(values[["a"]], "a").verdict
         == "undecided"
     )
-    assert statistics.ahead_of(values, "a", block=np.arange(40) // 4).verdict == "undecided"  # ten blocks
+    assert statistics.compare_with_others(values, "a", block=np.arange(40) // 4).verdict == "undecided"  # ten blocks
 
 
 # The recommendation
@@ -387,7 +389,7 @@ def test_the_best_of_many_equal_labels_is_not_taken_for_better():
     for _ in range(runs):
         rows = random.normal(size=(30, 9)) + np.r_[np.zeros(8), 9]
         rows = rows[:, np.argsort(rows.mean(0))]
-        status = recommendation.behind_best(rows, rows[:, -1], 0.05)[2]
+        status = recommendation.bound_behind_best(rows, rows[:, -1], 0.05)[2]
         named += any("worse" in one for one in status[:8])
     assert named <= stats.binom.ppf(0.99, runs, 0.05)
 
@@ -399,7 +401,7 @@ def test_a_label_a_margin_behind_is_not_taken():
     for _ in range(runs):
         rows = random.normal(size=(60, 6)) + means
         order = np.argsort(rows.mean(0))
-        status = recommendation.behind_best(rows[:, order], rows[:, 5], 0.05)[2]
+        status = recommendation.bound_behind_best(rows[:, order], rows[:, 5], 0.05)[2]
         wrong += any(status[np.isin(order, (3, 4))] == "within")
     assert wrong <= stats.binom.ppf(0.99, runs, 0.05)
 

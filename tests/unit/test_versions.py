@@ -10,7 +10,7 @@ from shapeline import scores, versions
 from shapeline.attribution import provenance
 from shapeline.config import validation
 from shapeline.report import experiment, tables
-from shapeline.report.formatting import merged
+from shapeline.report.formatting import merge_values
 from shapeline.workflow import jobs, messages, runs
 from tests.fixtures import result_folder
 
@@ -26,13 +26,15 @@ def test_what_a_job_imports_is_stored_with_its_version():
 
 def test_labels_that_differ_from_what_is_here_are_told():
     here = versions.version("numpy")
-    told = versions.differing({"a": {"numpy": here, "xgboost": "1"}, "b": {"numpy": "1.0"}, "c": {"shapeline": "0"}})
+    told = versions.find_differences(
+        {"a": {"numpy": here, "xgboost": "1"}, "b": {"numpy": "1.0"}, "c": {"shapeline": "0"}}
+    )
     assert told == {"b": {"numpy": ("1.0", here)}}
 
 
 def test_a_package_that_is_not_installed_is_compared_among_labels(monkeypatch):
     monkeypatch.setattr(versions, "version", lambda name: None)
-    told = versions.differing({"a": {"xgboost": "2"}, "b": {"xgboost": "2"}, "c": {"xgboost": "1"}, "d": {}})
+    told = versions.find_differences({"a": {"xgboost": "2"}, "b": {"xgboost": "2"}, "c": {"xgboost": "1"}, "d": {}})
     assert told == {"c": {"xgboost": ("1", "2")}}
 
 
@@ -62,10 +64,10 @@ def test_a_run_begins_with_what_was_computed_from_encoded_rows(default, tmp_path
 
 
 def test_strict_versions_are_settings_of_jobs_and_the_default_is_none(default, monkeypatch):
-    before = dict(jobs.expected_outputs(validation.load(default)))
-    assert dict(jobs.expected_outputs(validation.load({**default, "versions": "tell"}))) == before
+    before = dict(jobs.list_expected_outputs(validation.load(default)))
+    assert dict(jobs.list_expected_outputs(validation.load({**default, "versions": "tell"}))) == before
     assert not any("versions" in job for job in before.values())
-    strict = dict(jobs.expected_outputs(validation.load({**default, "versions": "strict"})))
+    strict = dict(jobs.list_expected_outputs(validation.load({**default, "versions": "strict"})))
     path = "results/digits/scores/kernel_shap/0-of-1.parquet"
     assert {"numpy", "scipy", "torch"} <= set(strict[path]["versions"])
     assert {name for name in before if before[name] != strict[name]} >= {
@@ -74,7 +76,7 @@ def test_strict_versions_are_settings_of_jobs_and_the_default_is_none(default, m
     }
     own = versions.version
     monkeypatch.setattr(versions, "version", lambda name: "9.9.9" if name == "scipy" else own(name))
-    after = dict(jobs.expected_outputs(validation.load({**default, "versions": "strict"})))
+    after = dict(jobs.list_expected_outputs(validation.load({**default, "versions": "strict"})))
     card = "data/prepared/digits38/card.json"
     assert after[path] != strict[path] and after[card] != strict[card] != before[card]
     assert {"numpy", "scipy", "scikit-learn"} <= set(strict[card]["versions"])
@@ -94,4 +96,4 @@ def test_the_health_table_names_labels_made_by_other_versions(tmp_path, monkeypa
 
 def test_a_page_says_each_package_once_with_every_version_of_it():
     told = [{"numpy": "2", "torch": "2.13"}, {"numpy": "2", "onnxruntime": "1"}, {"numpy": "1"}, None]
-    assert merged(told) == "numpy 1 or 2, onnxruntime 1, torch 2.13" and merged([None]) == ""
+    assert merge_values(told) == "numpy 1 or 2, onnxruntime 1, torch 2.13" and merge_values([None]) == ""

@@ -359,7 +359,7 @@ def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
         seen.add(rule)
         files = {os.path.abspath(name) for name in tracked_of[rule](job["wildcards"])}
         imported = {name: dependencies.module_file(name) for name in job["modules"] if name not in unused}
-        counted = {name for name, file in imported.items() if not dependencies._untracked(file)}
+        counted = {name for name, file in imported.items() if not dependencies._is_untracked(file)}
         lacking |= {(rule, name): job for name in counted if str(imported[name]) not in files}
     assert not lacking
     assert seen == set(tracked_of)

@@ -2,8 +2,10 @@
 rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
-        trained_on=lambda w: runs.trained_on(CONFIG, w.experiment),
-        own=lambda w: dependencies.own(job_code.select_code(CONFIG, w.experiment)),
+        trained_on=lambda w: runs.list_training_cards(CONFIG, w.experiment),
+        own=lambda w: dependencies.list_user_modules(
+            job_code.select_code(CONFIG, w.experiment)
+        ),
         script=script_file("select_instances"),
     output:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
@@ -36,7 +38,7 @@ rule evaluate_game:
     input:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         earlier=lambda w: runs.value_files(CONFIG, w.experiment, w.method, int(w.round)),
-        own=lambda w: dependencies.own(
+        own=lambda w: dependencies.list_user_modules(
             job_code.attribute_code(CONFIG, w.experiment, w.method)
         ),
         script=script_file("evaluate_game"),
@@ -69,7 +71,7 @@ rule attribute:
         unpack(lambda w: model_inputs(w.experiment, w.method)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         values=lambda w: runs.value_files(CONFIG, w.experiment, w.method),
-        own=lambda w: dependencies.own(
+        own=lambda w: dependencies.list_user_modules(
             job_code.attribute_code(CONFIG, w.experiment, w.method)
         ),
         script=script_file("attribute"),
@@ -91,7 +93,7 @@ rule attribute:
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         values_alone=lambda w: int(
-            job_code.values_alone(CONFIG, w.experiment, w.method)
+            job_code.needs_values_only(CONFIG, w.experiment, w.method)
         ),
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
         store=STORE,

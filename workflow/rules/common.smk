@@ -131,7 +131,7 @@ def dataset_files(experiment):
     """The prepared data of an experiment; none of a game or of prompts."""
     if CONFIG.experiments[experiment].has_no_data:
         return {}
-    files = runs.prepared(runs.dataset_of(CONFIG, experiment))
+    files = runs.list_prepared_files(runs.find_dataset(CONFIG, experiment))
     return {"arrays": files["arrays"], "dataset_card": files["card"]}
 
 
@@ -143,7 +143,7 @@ def model_inputs(experiment, entry=None):
     return {
         **dataset_files(experiment),
         **(
-            runs.explained_files(CONFIG, experiment, entry)
+            runs.list_explained_files(CONFIG, experiment, entry)
             if entry
             else runs.model_files(CONFIG, model)
         ),
@@ -154,11 +154,11 @@ def model_inputs(experiment, entry=None):
 
 def training_inputs(model, training_seed):
     """What a model is trained on, whatever the seed."""
-    files = runs.prepared(CONFIG.models[model].dataset)
+    files = runs.list_prepared_files(CONFIG.models[model].dataset)
     return {
         **files,
         "start": runs.start_file(CONFIG, model),
-        "own": dependencies.own(job_code.train_code(CONFIG, model)),
+        "own": dependencies.list_user_modules(job_code.train_code(CONFIG, model)),
     }
 
 
@@ -172,7 +172,9 @@ def metric_files(experiment, metrics):
     return [
         file
         for metric in metrics
-        for file in dependencies.own(job_code.measure_code(CONFIG, experiment, metric))
+        for file in dependencies.list_user_modules(
+            job_code.measure_code(CONFIG, experiment, metric)
+        )
     ]
 
 

@@ -20,7 +20,9 @@ rule fetch_source:
 rule prepare_dataset:
     input:
         raw=lambda w: runs.raw_files(CONFIG, w.dataset),
-        own=lambda w: dependencies.own(job_code.prepare_code(CONFIG, w.dataset)),
+        own=lambda w: dependencies.list_user_modules(
+            job_code.prepare_code(CONFIG, w.dataset)
+        ),
         script=script_file("prepare_dataset"),
     output:
         arrays="data/prepared/{dataset}/arrays.npz",

@@ -26,7 +26,7 @@ rule measure:
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         values_alone=lambda w: int(
-            job_code.values_alone(
+            job_code.needs_values_only(
                 CONFIG,
                 w.experiment,
                 w.method,
@@ -79,7 +79,7 @@ rule measure_scores:
 
 rule compare:
     input:
-        measured=lambda w: runs.measured_files(CONFIG, w.experiment),
+        measured=lambda w: runs.list_measured_files(CONFIG, w.experiment),
         script=script_file("compare"),
     output:
         compared=f"{RESULTS}/{{experiment}}/metrics/compared.parquet",

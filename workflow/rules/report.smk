@@ -1,8 +1,8 @@
 rule render_report:
     input:
         scores=lambda w: all_scores(w.experiment),
-        metrics=lambda w: runs.compared_files(CONFIG, w.experiment),
-        measured=lambda w: runs.measured_files(CONFIG, w.experiment),
+        metrics=lambda w: runs.list_compared_files(CONFIG, w.experiment),
+        measured=lambda w: runs.list_measured_files(CONFIG, w.experiment),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         arrays=lambda w: dataset_files(w.experiment).get("arrays", []),
         dataset_card=lambda w: dataset_files(w.experiment).get("dataset_card", []),

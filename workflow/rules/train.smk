@@ -49,8 +49,12 @@ rule train_model:
 rule randomise_model:
     input:
         weights=f"{RESULTS}/models/{{model}}/weights.safetensors",
-        arrays=lambda w: runs.prepared(CONFIG.models[w.model].dataset)["arrays"],
-        own=lambda w: dependencies.own(job_code.randomise_code(CONFIG, w.model)),
+        arrays=lambda w: runs.list_prepared_files(CONFIG.models[w.model].dataset)[
+            "arrays"
+        ],
+        own=lambda w: dependencies.list_user_modules(
+            job_code.randomise_code(CONFIG, w.model)
+        ),
         script=script_file("randomise_model"),
     output:
         weights=f"{RESULTS}/models/{{model}}@{{variant}}/weights.safetensors",

@@ -11,7 +11,7 @@ device = job_environment.start(snakemake, "onnx" if by_graph else "")
 from shapeline.metrics.measurement import ModelMeasurement
 
 given, settings, wildcards = snakemake.input, snakemake.params.settings, snakemake.wildcards
-provenance.check_scores(given.scores, wildcards.experiment, provenance.from_text(snakemake.resources.asked))
+provenance.check_scores(given.scores, wildcards.experiment, provenance.parse_digests(snakemake.resources.asked))
 provenance.check_ends(given.scores)
 job = ModelMeasurement(given, device, by_graph, snakemake.resources.store, job_environment.progress)
 measured, keys = job.measure(wildcards.method, settings)

@@ -9,7 +9,7 @@ from shapeline.workflow import job_environment
 job_environment.start(snakemake)
 given, settings, experiment = snakemake.input, snakemake.params.settings, snakemake.wildcards.experiment
 read = [*given.scores, *given.get("randomised", [])]
-provenance.check_scores(read, experiment, provenance.from_text(snakemake.resources.asked))
+provenance.check_scores(read, experiment, provenance.parse_digests(snakemake.resources.asked))
 provenance.check_ends(given.scores)
 measured, keys = measure_scores(given, settings, snakemake.resources.store)
 about = {"experiment": experiment, "scores": [*given.scores], "rows": keys, "settings_digest": digest(settings)}

@@ -13,7 +13,7 @@ job_environment.start(snakemake, "report")
 settings, given = snakemake.params.settings, snakemake.input
 by_entry = {entry: [path for path in given.scores if Path(path).parent.name == entry] for entry in settings["order"]}
 settings = settings | settings.get("report", {}) | {"settings_digest": digest(settings)}
-asked = provenance.from_text(snakemake.resources.asked)
+asked = provenance.parse_digests(snakemake.resources.asked)
 provenance.check_scores(given.scores, snakemake.wildcards.experiment, asked)
 provenance.check_ends(given.scores)
 parameters = {

@@ -39,7 +39,7 @@ def version(package: str) -> str | None:
         return None
 
 
-def imported() -> dict[str, str]:
+def list_imported() -> dict[str, str]:
     """Versions of the packages that this process has imported, those of the user's own pipeline too."""
     found = {package: version(package) for package, module in PACKAGES.items() if module in sys.modules}
     return {package: number for package, number in found.items() if number}
@@ -51,7 +51,7 @@ def list_versions(framework: str | None, packages: Iterable[str | None] = ()) ->
     return {name: number for name in sorted(names) if (number := version(name))}
 
 
-def differing(by_entry: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, tuple[str, str]]]:
+def find_differences(by_entry: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, tuple[str, str]]]:
     """Packages of each entry whose version is another than the installed one or, of one that is not installed, than
     that of most entries: the entry's and this one, by package."""
     usual = {}

@@ -130,14 +130,14 @@ class LogHandler(LogHandlerBase):
             self.write_line(f"{self.total} jobs done")
 
     def show_job_error(self, record) -> None:
-        from shapeline.workflow.job_environment import cause_of, last_lines
+        from shapeline.workflow.job_environment import find_cause, read_last_lines
 
         job = self.running.pop(record.jobid, None)
         exit_ = self.exits.pop(record.thread, "failed")
         if self.stopping or "SIGINT" in exit_:
             return
-        cause = cause_of(record.log)
-        lines = [] if cause else last_lines(record.log)
+        cause = find_cause(record.log)
+        lines = [] if cause else read_last_lines(record.log)
         of_cluster = " ".join((record.rule_msg or "").partition("For further error details")[0].split())
         cause = cause or (exit_ if exit_.startswith("ended by") else of_cluster or exit_)
         self.write_line(f"[{job.name if job else record.rule_name}] error: {cause}")
@@ -208,9 +208,9 @@ class LogHandler(LogHandlerBase):
                     self.write_progress()
 
     def write_progress(self) -> None:
-        from shapeline.workflow.job_environment import instances_done
+        from shapeline.workflow.job_environment import count_done
 
-        shares = {job.name: instances_done(job.logs[0]) if job.logs else None for job in self.running.values()}
+        shares = {job.name: count_done(job.logs[0]) if job.logs else None for job in self.running.values()}
         left = self.estimate_seconds_left()
         running = ", ".join(name + (f" {share:.0%}" if share else "") for name, share in [*shares.items()][:3])
         parts = [f"{self.done}/{self.total} jobs", f"{self.done / max(self.total, 1):.0%}"]

@@ -194,7 +194,7 @@ def _pairs(explanation):
     names, own, _ = explanation.of(0)
     both = explanation.interaction_values[0, : len(names) * (len(names) - 1) // 2]
     if explanation.interactions_standard_error is not None:  # as the page does
-        both = pairs.told_from_zero(both, explanation.interactions_standard_error[0, : len(both)])
+        both = pairs.keep_significant(both, explanation.interactions_standard_error[0, : len(both)])
     about, title = explanation.about, f"{explanation.about.instances[0]}: {explanation.target_names[0]}"
     unit = formatting.VALUES.get(about.value, about.value)
     features = about.features[0]
@@ -220,7 +220,7 @@ def _texts(explanation):
         )
         for place in shown
     ]
-    return figures.coloured_words(each, len(explanation) - len(each))
+    return figures.colour_words(each, len(explanation) - len(each))
 
 
 DRAWN = {

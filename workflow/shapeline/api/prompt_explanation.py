@@ -115,7 +115,7 @@ class PromptExplanation:
             return drawing.add_png(games.heat_map(names, self.answer_tokens, self._list_token_scores()))
         if kind == "text":
             shown = [(self._headline(), self.parts, self.totals, half, None)]
-            return explanations.coloured_words(shown, what="the answer", feature="part")
+            return explanations.colour_words(shown, what="the answer", feature="part")
         ends = (self.value_empty, self.value_full)
         return drawing.add_png(
             explanations.bars(names, self.totals, half, ends, self._headline(), f"score ({self.unit})")

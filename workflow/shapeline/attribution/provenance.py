@@ -9,7 +9,7 @@ from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.settings import parse
 from shapeline.methods import shapiq_process
 from shapeline.seeds import digest
-from shapeline.versions import imported, version
+from shapeline.versions import list_imported, version
 
 OWN_TYPES = "in their own types"  # how a model that is no network was given rows; before, as float32
 # What `seconds` leave out, by timing; both end when the numbers are on the host, so that the device has finished.
@@ -41,7 +41,7 @@ def provenance(context: ExplanationContext, settings: dict, device: str) -> dict
         "timing": asked.timing,
         "seconds_exclude": EXCLUDED[asked.timing],
         "spread_from": asked.method.features,  # the method's own features, of which each cell has a share
-        "versions": {**imported(), **({peer: release} if peer else {}), "shapeline": shapeline.__version__},
+        "versions": {**list_imported(), **({peer: release} if peer else {}), "shapeline": shapeline.__version__},
         "framework": framework,
         "row_types": OWN_TYPES if framework == "function" else None,
         "form": asdict(context.backend) if context.backend else None,

@@ -26,7 +26,7 @@ def canonical(value: Any) -> Any:
     return value
 
 
-def framework_of(model: Model) -> str:
+def find_framework(model: Model) -> str:
     """Return the framework of a model: its own, that of its architecture or file, else torch."""
     if suffix := suffix_of(model.source):
         return FRAMEWORKS[suffix]
@@ -35,7 +35,7 @@ def framework_of(model: Model) -> str:
     return ARCHITECTURES[model.architecture].framework
 
 
-def source_of(dataset: Dataset | None) -> Source | None:
+def find_source(dataset: Dataset | None) -> Source | None:
     """What is known of a dataset before it is read; None of a user's own function, and where there is no dataset."""
     return registry.source_for(canonical(dataset)) if dataset else None
 
@@ -57,12 +57,12 @@ def settle_prompts(config: Config) -> Config:
     return config.model_copy(update={"experiments": experiments, "models": models, "datasets": datasets})
 
 
-def dataset_of(config: Config, experiment: Experiment) -> str | None:
+def find_dataset(config: Config, experiment: Experiment) -> str | None:
     """The name of the experiment's dataset: its own, or its model's; None of a game and of prompts."""
     return None if experiment.has_no_data else experiment.dataset or config.models[experiment.model].dataset
 
 
-def shards_of(config: Config, experiment: Experiment) -> int:
+def count_shards(config: Config, experiment: Experiment) -> int:
     """Score files per method entry; the evaluations of a game are shared out before."""
     if experiment.game:
         return 1
@@ -73,13 +73,13 @@ def shards_of(config: Config, experiment: Experiment) -> int:
     return math.ceil(count / INSTANCES_A_SHARD) if number == "auto" else min(number, count)
 
 
-def evaluation_shards_of(config: Config, experiment: Experiment) -> int:
+def count_evaluation_shards(config: Config, experiment: Experiment) -> int:
     """Jobs that share the evaluations of a method; 1 where the job of its scores makes them."""
     number = experiment.shards or config.shards
     return number if experiment.game and number != "auto" else 1
 
 
-def features_of(experiment: Experiment, settings: Any) -> Any:
+def find_features(experiment: Experiment, settings: Any) -> Any:
     """The features that a method entry explains: its own, else the experiment's."""
     return getattr(settings, "features", None) or experiment.features
 
@@ -88,14 +88,14 @@ def feature_shape(config: Config, experiment: Experiment, settings: Any = None) 
     """The shape of the features of the experiment, or of one of its entries; None where only the data tell."""
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
-    source = source_of(dataset)
+    source = find_source(dataset)
     if source is None:  # also where a name leads nowhere, which is stated elsewhere
         return None
-    chosen, input_shape = canonical(features_of(experiment, settings)), checks.input_shape(source, canonical(dataset))
+    chosen, input_shape = canonical(find_features(experiment, settings)), checks.input_shape(source, canonical(dataset))
     return shape_of(chosen, input_shape, source.groups, source.kind) if input_shape else None
 
 
-def budget_of(config: Config, name: str, entry: str) -> float:
+def find_budget(config: Config, name: str, entry: str) -> float:
     """The budget of a sampled entry as a multiple of d, at most: its own, its rival's, or the experiment's."""
     experiment = config.experiments[name]
     own = experiment.methods[entry]
@@ -103,11 +103,11 @@ def budget_of(config: Config, name: str, entry: str) -> float:
         return float(own.most or experiment.budget)
     shape = feature_shape(config, experiment)
     settings = json.dumps(canonical(experiment.methods[own.match_budget_of]))
-    return fixed_cost(settings, shape) / math.prod(shape)
+    return count_fixed_cost(settings, shape) / math.prod(shape)
 
 
 @functools.cache
-def fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
+def count_fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
     """Return the evaluations of a fixed-cost method by building its design (networkx and scipy are imported here)."""
     from shapeline.designs.exact import occlusion_count
     from shapeline.methods.settings import parse
@@ -148,7 +148,7 @@ SMOKE_PICTURES, SMOKE_SIZES = 400, 20
 SMOKE_MOST = {"evaluations": 64, "samples": 10, "permutations": 20}
 
 
-def _shrunk(config: Config) -> Config:
+def _shrink(config: Config) -> Config:
     """The same experiments at smoke scale, under their own folder."""
     small = config.model_dump(exclude_defaults=True)
     small |= {"results": f"{config.results}/smoke", "shards": "auto"}
@@ -178,7 +178,7 @@ def _shrunk(config: Config) -> Config:
     return Config.model_validate(small)
 
 
-def _grown(config: Config) -> Config:
+def _enlarge(config: Config) -> Config:
     """Return the experiments with more instances and repeats than the papers', under their own folder."""
     large = config.model_dump(exclude_defaults=True)
     large["results"] = f"{config.results}/beyond"
@@ -191,4 +191,4 @@ def _grown(config: Config) -> Config:
     return Config.model_validate(large)
 
 
-SCALES = {"smoke": _shrunk, "paper": lambda config: config, "beyond": _grown}
+SCALES = {"smoke": _shrink, "paper": lambda config: config, "beyond": _enlarge}

@@ -72,7 +72,7 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     if kind == "missing":
         return "is missing; add it"
     if kind == "extra_forbidden":
-        near, elsewhere = nearest(path[-1], _keys_at(path[:-1], raw)), _stands_elsewhere(path)
+        near, elsewhere = nearest(path[-1], _list_keys(path[:-1], raw)), _stands_elsewhere(path)
         return f"unknown key.{near if 'Did you mean' in near or not elsewhere else ''}{elsewhere}"
     if kind == "union_tag_not_found":
         key = error["ctx"]["discriminator"].strip("'()")
@@ -146,7 +146,7 @@ def _places() -> dict[str, list[str]]:
     return found
 
 
-def _keys_at(path: tuple, raw: dict) -> list[str]:
+def _list_keys(path: tuple, raw: dict) -> list[str]:
     """The keys allowed at `path`, found by following the types beside the values."""
     kind: Any = Config
     for depth, part in enumerate(path):

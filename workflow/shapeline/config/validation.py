@@ -113,10 +113,10 @@ def _problems(path: Path) -> Iterator[str]:
     except yaml.YAMLError as error:
         yield f"invalid YAML ({' '.join(str(error).split())}); correct it"
     else:
-        yield from _repeated_keys(root)
+        yield from _find_repeated_keys(root)
 
 
-def _repeated_keys(root: yaml.Node | None) -> Iterator[str]:
+def _find_repeated_keys(root: yaml.Node | None) -> Iterator[str]:
     waiting, seen = [root] if root else [], set()
     while waiting:
         node = waiting.pop()
@@ -161,11 +161,11 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     if config is not None:
         lines += problems(config, names, {path[:2] for path in mistakes})
     if lines:
-        raise ShapelineError("\n".join(_first_lines([*dict.fromkeys(lines)])))
+        raise ShapelineError("\n".join(_limit_lines([*dict.fromkeys(lines)])))
     return settle_prompts(SCALES[config.scale](config))
 
 
-def _first_lines(lines: list[str]) -> list[str]:
+def _limit_lines(lines: list[str]) -> list[str]:
     """Return the lines, or the first of them and the number of the others."""
     more = len(lines) - MAX_LINES
     return [*lines[:MAX_LINES], f"... and {more} more mistakes"] if more > 0 else lines

@@ -40,7 +40,7 @@ def measure(
         positive = np.array([(np.asarray(own) > 0).sum() for own in part["scores"]])
         # Of like numbers of positive features together, so that few masks are asked for beyond an instance's own.
         order = np.argsort(positive, kind="stable")
-        step = max(1, CHUNK_BYTES // ((_needed(positive, counts) + 1) * features.d))
+        step = max(1, CHUNK_BYTES // ((_count_needed(positive, counts) + 1) * features.d))
         for some in (order[start : start + step] for start in range(0, len(order), step)):
             asked = game.having(features=features)
             curves = _curves(part.iloc[some], positive[some], asked, inputs[positions[some]], seed, counts)
@@ -52,13 +52,13 @@ def measure(
                 )
                 area = np.trapezoid(curve, along, axis=1) if len(counts) > 1 else curve[:, 0]
                 frames.append(keys.assign(statistic=f"{name}_area", x=np.nan, value=area))
-            done, made = done + len(some), made + len(OUTPUTS) * len(some) * (_needed(positive[some], counts) + 1)
+            done, made = done + len(some), made + len(OUTPUTS) * len(some) * (_count_needed(positive[some], counts) + 1)
             if progress:
                 progress(done, made)
     return pd.concat(frames, ignore_index=True)
 
 
-def _needed(positive: np.ndarray, counts: np.ndarray) -> int:
+def _count_needed(positive: np.ndarray, counts: np.ndarray) -> int:
     """How many of the counts differ for these instances: later ones remove no more than all positive features."""
     most = positive.max()
     return int(np.searchsorted(counts, most)) + 1 if most else 0
@@ -68,7 +68,7 @@ def _curves(rows, positive, game: Game, inputs, seed, counts) -> dict[str, np.nd
     """Shares of the whole input's logit and probability, each (instances, counts)."""
     place = scores.rank_features(scores.matrix(rows), rows["instance"].to_numpy(), seed)
     targets = rows["target"].to_numpy()
-    needed = np.r_[0, counts[: _needed(positive, counts)]]  # the first mask removes nothing
+    needed = np.r_[0, counts[: _count_needed(positive, counts)]]  # the first mask removes nothing
     removed = np.minimum(needed, positive[:, None])
     step = max(1, CHUNK_BYTES // (len(rows) * game.features.d))
     values_of = {name: [] for name in OUTPUTS}

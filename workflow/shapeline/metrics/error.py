@@ -49,7 +49,7 @@ def _pad_rows(both: pd.DataFrame, top: float, seed: int, scale_free: bool) -> pd
     }
     keys = last[["instance", "repeat"]]
     frames = [keys.assign(statistic=name, x=np.nan, value=value) for name, value in quantities.items()]
-    frames += [part.assign(x=np.nan) for part in _predicted(last)]
+    frames += [part.assign(x=np.nan) for part in _measure_predicted(last)]
     if both["budget"].nunique() > 1:
         frames += _measure_budgets(both)
     return pd.concat(frames, ignore_index=True)
@@ -60,7 +60,7 @@ def _measure_budgets(both: pd.DataFrame) -> list[pd.DataFrame]:
     errors = scores.matrix(both) - _true(both)
     keys = both[["instance", "repeat"]].assign(x=both["budget"].astype(float))
     frames = [keys.assign(statistic="rmse_by_budget", value=np.sqrt((errors**2).mean(1)))]
-    frames += [part.assign(statistic=part["statistic"] + "_by_budget") for part in _predicted(both)]
+    frames += [part.assign(statistic=part["statistic"] + "_by_budget") for part in _measure_predicted(both)]
     repeats = both["repeat"].nunique()
     if repeats > 1:
         groups = pd.DataFrame(errors).groupby([keys["instance"], both["target"], keys["x"]])
@@ -72,7 +72,7 @@ def _measure_budgets(both: pd.DataFrame) -> list[pd.DataFrame]:
     return frames
 
 
-def _predicted(both: pd.DataFrame) -> list[pd.DataFrame]:
+def _measure_predicted(both: pd.DataFrame) -> list[pd.DataFrame]:
     """The predicted RMSE and the coverage of the rows that have an standard error; x: their budgets."""
     if "standard_error" not in both or not (known := both["standard_error"].notna()).any():
         return []

@@ -39,7 +39,7 @@ def read_rows(files, rows: pd.DataFrame) -> pd.DataFrame:
     return pick_instances(read(files.instances), rows)
 
 
-def randomised(files, rows: pd.DataFrame) -> dict:
+def load_randomised(files, rows: pd.DataFrame) -> dict:
     """Return scores of randomised models by number of layers, and of images the score rows' features."""
     settings = parse(scores.metadata(files.scores[0])["settings"])
     context = load_context(None, files.arrays, settings.game, "cpu")
@@ -52,7 +52,7 @@ def randomised(files, rows: pd.DataFrame) -> dict:
     return needs
 
 
-def known_words(files, rows: pd.DataFrame) -> dict:
+def load_words(files, rows: pd.DataFrame) -> dict:
     """The ground-truth words and the classes of the documents that score rows explain; files: the job's input."""
     ids = rows["instance"].unique()
     flags = document_files.ground_truth_words(Path(files.arrays).parent, ids)
@@ -60,7 +60,7 @@ def known_words(files, rows: pd.DataFrame) -> dict:
     return {"ground_truth_words": dict(zip(ids, flags, strict=True)), "labels": chosen.to_dict()}
 
 
-def known_pixels(files, rows: pd.DataFrame) -> dict:
+def load_pixels(files, rows: pd.DataFrame) -> dict:
     """Return the pixels that decide the class each score row explains, and the scores' features."""
     settings = parse(scores.metadata(files.scores[0])["settings"])
     context = load_context(None, files.arrays, settings.game, "cpu")

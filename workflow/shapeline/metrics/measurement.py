@@ -17,7 +17,7 @@ from shapeline.attribution.settings import AttributionSettings, parse
 from shapeline.games import references
 from shapeline.metrics.loaders import for_metric, pick_instances
 from shapeline.metrics.registry import METRICS
-from shapeline.metrics.scored_rows import measure, measure_missing, open_table, rows_of
+from shapeline.metrics.scored_rows import measure, measure_missing, open_table, select_rows
 
 CHUNK = 64  # rows that are measured together
 
@@ -45,7 +45,7 @@ class ModelMeasurement:
             context = dataclasses.replace(context, backend=load_backend(files.instances, context, self.device))
             behind = [weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
             for name in names:
-                chosen = rows_of(name, rows, training_seed)
+                chosen = select_rows(name, rows, training_seed)
                 if METRICS[name].moves_inputs:  # and explains them anew by the samples of the first repeat
                     chosen = chosen[chosen["repeat"] == 0].reset_index(drop=True)
                 longest = int(np.max([len(row) for row in chosen["scores"]], initial=0))

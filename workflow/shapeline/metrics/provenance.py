@@ -38,7 +38,7 @@ def check_scores(paths: Iterable[str | Path], experiment: str, digests: Mapping[
         check(path, experiment=experiment, label=entry, shard=shard, settings_digest=wanted)
 
 
-def from_text(text: str) -> dict[str, str]:
+def parse_digests(text: str) -> dict[str, str]:
     """Digests by entry from the one word that a resource of a rule holds (workflow/jobs.py)."""
     return dict(part.split(":") for part in text.split(",") if part)
 

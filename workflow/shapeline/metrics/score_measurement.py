@@ -10,7 +10,7 @@ import pandas as pd
 from shapeline import scores
 from shapeline.attribution.row_store import digest_file, digest_frame, digest_of
 from shapeline.metrics.registry import METRICS
-from shapeline.metrics.scored_rows import measure, measure_missing, open_table, rows_of
+from shapeline.metrics.scored_rows import measure, measure_missing, open_table, select_rows
 
 
 def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.DataFrame, list[str]]:
@@ -18,7 +18,7 @@ def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.Data
     by_entry: dict[str, list[str]] = {}
     for path in files.scores:
         by_entry.setdefault(Path(path).parent.name, []).append(path)
-    inputs = {entry: _input_of(files, entry, paths) for entry, paths in by_entry.items()}
+    inputs = {entry: _collect_inputs(files, entry, paths) for entry, paths in by_entry.items()}
     frames, keys = [scores.MEASURED.empty_table().to_pandas()], []
     for name, job in jobs.items():
         keys.append(digest_of(_facts(name, job, files)))
@@ -35,7 +35,7 @@ def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.Data
 
 def _measure(name: str, parameters: dict, table, files, truth, training_seed: int) -> pd.DataFrame:
     """Return the measurements of an entry's scores of one training seed; truth: the files with the exact scores."""
-    rows = rows_of(name, _read(files), training_seed)
+    rows = select_rows(name, _read(files), training_seed)
     known = None if truth is None else scores.select_training(_read(truth), training_seed)
     address = _address(name, rows, files, known)
 
@@ -77,27 +77,27 @@ def _gather(name: str, parameters: dict, files, rows: pd.DataFrame, truth: pd.Da
         needs |= {"seed": settings["seed"], "scale_free": settings["method"]["method"] == "random"}
     if not metric.asks_data:
         return needs
-    from shapeline.metrics.loaders import known_pixels, known_words, randomised  # which import much
+    from shapeline.metrics.loaders import load_pixels, load_randomised, load_words  # which import much
 
     if metric.asks_documents:
-        needs |= known_words(files, rows)
+        needs |= load_words(files, rows)
     if metric.asks_truth:
-        needs |= known_pixels(files, rows)
+        needs |= load_pixels(files, rows)
     if metric.asks_randomised:
-        needs = randomised(files, rows)  # its parameters say which files these are
+        needs = load_randomised(files, rows)  # its parameters say which files these are
     return needs
 
 
-def _input_of(files, entry: str, paths: list[str]) -> SimpleNamespace:
+def _collect_inputs(files, entry: str, paths: list[str]) -> SimpleNamespace:
     """Return the files that one entry is measured by."""
     others = [path for path in files.get("randomised", ()) if Path(path).parent.name.partition("@")[0] == entry]
     return SimpleNamespace(**dict(files.items()) | {"scores": paths, "randomised": others})
 
 
 def _read(files) -> pd.DataFrame:
-    return _cached(tuple(files.scores))
+    return _read_cached(tuple(files.scores))
 
 
 @functools.lru_cache(maxsize=2)  # an entry, and the reference of all
-def _cached(paths: tuple[str, ...]) -> pd.DataFrame:
+def _read_cached(paths: tuple[str, ...]) -> pd.DataFrame:
     return scores.read(paths)

@@ -14,7 +14,7 @@ from shapeline.datasets.sources import PARTS, expand
 from shapeline.errors import ShapelineError
 from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, r_squared, start_card
 from shapeline.models.registry import FRAMEWORKS, READERS, kind_of
-from shapeline.versions import imported
+from shapeline.versions import list_imported
 
 if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
@@ -96,7 +96,7 @@ def measure_card(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
     log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in measured.items() if isinstance(value, float)))
     used = (*PACKAGES[classifier.framework], *(["transformers"] if "transformers" in sys.modules else []), "numpy")
     versions = {name: importlib.metadata.version(name) for name in used}
-    versions |= imported()
+    versions |= list_imported()
     return {
         **start_card(classifier),
         "parameters": classifier.n_parameters or None,

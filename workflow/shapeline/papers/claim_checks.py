@@ -11,7 +11,7 @@ from shapeline.report.experiment import Results
 from shapeline.report.findings import equal_error
 from shapeline.report.formatting import interval, number, share
 from shapeline.statistics import paired
-from shapeline.statistics.bounds import FAILS, HOLDS, UNDECIDED, ahead_of, enough, intervals, verdict
+from shapeline.statistics.bounds import FAILS, HOLDS, UNDECIDED, compare_with_others, enough, intervals, verdict
 
 UNTESTABLE = "not testable"
 
@@ -81,7 +81,7 @@ def beats(
             return Finding(f"{', '.join(absent)} did not run, or on too few instances", UNTESTABLE)
         if not enough(len(values)):
             return Finding(f"{number(len(values))} instances are too few for a verdict", UNTESTABLE)
-        claim = ahead_of(values[[first, *others]], first, better)
+        claim = compare_with_others(values[[first, *others]], first, better)
         ahead = "; ".join(f"{entry} {interval(row)}" for entry, row in claim.table.iterrows())
         return Finding(f"ahead of: {ahead}", claim.verdict)
 
@@ -163,7 +163,7 @@ def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]
         if not {first, second} <= set(results.scores):
             return Finding(f"no scores of {first} and {second}", UNTESTABLE)
         ids = results.instances["instance"]
-        rows = [experiment.scores_of(results.scores[entry], ids) for entry in (first, second)]
+        rows = [experiment.select_scores(results.scores[entry], ids) for entry in (first, second)]
         both = [(a, b) for a, b in zip(*rows, strict=True) if a is not None and b is not None]
         if len(both) < 2:
             return Finding(f"no scores of {first} and {second}", UNTESTABLE)
@@ -186,7 +186,7 @@ def mostly(entry: str, feature: str, sign: int, least: float = 0.5) -> Callable[
         names = experiment.feature_names(results)
         if feature not in names:
             return Finding(f"no feature is called {feature}", UNTESTABLE)
-        rows = experiment.scores_of(results.scores[entry], results.instances["instance"])
+        rows = experiment.select_scores(results.scores[entry], results.instances["instance"])
         signed = np.array([sign * row[names.index(feature)] > 0 for row in rows if row is not None])
         if not enough(len(signed)):
             return Finding(f"too few scores of {entry}", UNTESTABLE)

@@ -297,13 +297,13 @@ def concern(results: Sequence[Results]) -> bool:
 def table(results: Sequence[Results]) -> pd.DataFrame:
     """Every claim with what the results say: paper, section, claim, experiment, found, verdict."""
     by_name = {result.experiment: result for result in results}
-    return pd.DataFrame([_judged(claim, by_name) for claim in CLAIMS])
+    return pd.DataFrame([_judge_claim(claim, by_name) for claim in CLAIMS])
 
 
 def of(results: Results) -> pd.DataFrame:
     """The claims that one experiment can judge, for its own page: paper, section, claim, found, verdict."""
     named = [claim for claim in CLAIMS if results.experiment in claim.experiments]
-    judged = [_judged(claim, {results.experiment: results}) for claim in named]
+    judged = [_judge_claim(claim, {results.experiment: results}) for claim in named]
     testable = pd.DataFrame([row for row in judged if row["verdict"] != UNTESTABLE])
     return testable.drop(columns="experiment", errors="ignore")
 
@@ -325,7 +325,7 @@ def section(results: Results) -> HTML:
     return part("Claims of the papers", found)
 
 
-def _judged(claim: Claim, results: Mapping[str, Results]) -> dict:
+def _judge_claim(claim: Claim, results: Mapping[str, Results]) -> dict:
     there = [name for name in claim.experiments if name in results]
     absent = [name for name in claim.experiments if name not in results]
     ending, name = "", ", ".join(there if claim.every else there[:1]) if there else None

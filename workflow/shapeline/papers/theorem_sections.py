@@ -18,7 +18,7 @@ from shapeline.report.experiment import Results
 from shapeline.report.figures.localization import parameters, read_details, select_method
 from shapeline.report.formatting import number, share, two_digits
 from shapeline.report.sections.localization import is_quadrant_h_shap
-from shapeline.report.styling import WIDTH, Style, styled, styles_of
+from shapeline.report.styling import WIDTH, Style, assign_styles, styled
 from shapeline.theory import visited_nodes
 
 MAX_RUNS, MAX_LEAVES = 400, 400_000  # simulated runs of a point of theorem 3.2 at most, and the leaves of all its runs
@@ -197,7 +197,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
         )
     return join_parts(
         figure(
-            cosine_strips(shown, styles_of(results)),
+            cosine_strips(shown, assign_styles(results)),
             "Cosine with the Shapley map of the true pixels, one column per method, and the bound of theorem 3.4",
             "One dot per image: cosine between the map and the Shapley map of an OR over the true pixels (eq. 8). "
             "Hollow: h-Shap of that OR, a constant map over the leaves that touch a true pixel. Bar: the bound "
@@ -218,7 +218,7 @@ def cosines(results: Results, truth: np.ndarray, entry: str) -> pd.DataFrame:
     """Return cosine of the method's map with true pixels, ideal and bound, a row per image that has a true region."""
     size = parameters(results, entry).get("min_size", 1)
     largest = _largest_leaf(truth.shape[1:], size)
-    maps = experiment.scores_of(results.scores[entry], results.instances["instance"])
+    maps = experiment.select_scores(results.scores[entry], results.instances["instance"])
     down, across = (leaf_edges(side, size) for side in truth.shape[1:])
     area = np.outer(np.diff(down), np.diff(across))
     rows = []

@@ -52,16 +52,16 @@ def _headlines(checks: Checks) -> list[str]:
         f"linear model they multiply the correct score by {number(chain.min(), 2)} to {number(chain.max(), 2)} on a "
         f"chain of 9 and by {number(grid.min(), 2)} to {number(grid.max(), 2)} on a whole 4 × 4 grid; with weights: "
         "myerson every score is correct.",
-        "Theorem 2, the 6ε bound of C-Shapley, is false with those weights: without any coupling ε is 0 and the error "
-        f"is {number(_uncoupled(checks.sweep.chain, 'c_shapley_paper'), 2)} nats. With Myerson weights it held in "
-        f"{number(cases - violated)} of {number(cases)} cases.",
+        "Theorem 2, the 6ε bound of C-Shapley, is false with those weights: without any coupling ε is 0 and the "
+        f"error is {number(_measure_uncoupled(checks.sweep.chain, 'c_shapley_paper'), 2)} nats. With Myerson weights "
+        f"it held in {number(cases - violated)} of {number(cases)} cases.",
         f"The bounds are loose: the errors of L-Shapley and of C-Shapley with Myerson weights reached at most "
         f"{100 * worst:.0f} % of them.",
         "The Shapley kernel proof has two misprints and one silent assumption, v(∅) = 0; its result stands.",
     ]
 
 
-def _uncoupled(runs: dict[int, list[Approximation]], key: str) -> float:
+def _measure_uncoupled(runs: dict[int, list[Approximation]], key: str) -> float:
     """Largest error of a feature at coupling 0, at any order."""
     return max(float(order[0].errors[key].max()) for order in runs.values())
 
@@ -95,8 +95,13 @@ def _statements(checks: Checks) -> list[dict[str, str]]:
     rows += [
         ("Solution of least squares with any weight q(s)", "Charnes et al. 1988", verdict(symmetric), ""),
         ("Lemma 1, a sum of binomials", "Chen et al. 2018", verdict(checks.lemma_1), ""),
-        ("Theorem 1: L-Shapley is within 4ε", "Chen et al. 2018", _bounded(local), ""),
-        ("Theorem 2: C-Shapley is within 6ε", "Chen et al. 2018", _bounded(printed), _bounded(connected)),
+        ("Theorem 1: L-Shapley is within 4ε", "Chen et al. 2018", _describe_bounds(local), ""),
+        (
+            "Theorem 2: C-Shapley is within 6ε",
+            "Chen et al. 2018",
+            _describe_bounds(printed),
+            _describe_bounds(connected),
+        ),
         (
             "§4.2: C-Shapley of order d is the Myerson value",
             "Chen et al. 2018",
@@ -157,7 +162,7 @@ def _unique(found: Search) -> str:
     return f"holds among {len(found.broken)} other terms (off by {number(found.others, 2)} or more)"
 
 
-def _bounded(cases: tuple[float, int, int]) -> str:
+def _describe_bounds(cases: tuple[float, int, int]) -> str:
     share, _, violated = cases
     if violated:
         return f"⚠ violated in {violated} cases"
@@ -290,7 +295,7 @@ def approximation_section(checks: Checks) -> HTML:
                 "cases": number(cases),
                 "bound violated": f"⚠ {violated}" if violated else "never",
                 "largest error, share of its bound": f"{number(share, 2)}",
-                "largest error at coupling 0": number(_uncoupled(runs, key), 2),
+                "largest error at coupling 0": number(_measure_uncoupled(runs, key), 2),
             }
         )
     tighter = max(_window_share(checks, "l_shapley"), _window_share(checks, "c_shapley_myerson"))

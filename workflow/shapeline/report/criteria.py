@@ -218,7 +218,7 @@ def evidence(results: Results) -> list[Evidence]:
         if measured is None or measured.empty:
             continue
         entries = [entry for entry in results.entries if criterion.metric != "error" or entry != results.exact]
-        also, spent, truth = _also(criterion, measured, results)
+        also, spent, truth = _add_reference_points(criterion, measured, results)
         values = paired.pivot_by_method(pd.concat([measured, *also]), criterion.statistic)
         kept = [entry for entry in values if entry in entries]
         if len(kept) < 2 or len(values) < ENOUGH:
@@ -237,7 +237,7 @@ def evidence(results: Results) -> list[Evidence]:
                 random[0] if random else None,
                 results.settings.get("margin") or MARGIN,
                 _count_available(results, measured["instance"].nunique() - len(values)),
-                frozenset(experiment.taking_gradients(results)),
+                frozenset(experiment.list_gradient_methods(results)),
                 frozenset(entry for entry, frame in results.scores.items() if (frame["warning"] == NO_RULE).any()),
             )
         )
@@ -250,12 +250,12 @@ def _count_available(results: Results, lost: int) -> int | None:
     return None if whole is None else whole - lost
 
 
-def _also(
+def _add_reference_points(
     criterion: Criterion, measured: pd.DataFrame, results: Results
 ) -> tuple[list[pd.DataFrame], pd.Series, str | None]:
     """Return measurements and evaluations of what can be taken beside the methods, and the name of the truth."""
     spent = experiment.evaluations(results)
-    taking = experiment.taking_gradients(results)
+    taking = experiment.list_gradient_methods(results)
     spent[taking] *= PASSES
     if criterion.metric != "error":
         return [], spent, None
@@ -264,7 +264,7 @@ def _also(
     if truth:
         none = {"method": truth, "repeat": 0, "statistic": criterion.statistic, "x": np.nan, "value": 0.0}
         parts.append(pd.DataFrame({"instance": measured["instance"].unique()}).assign(**none))
-    spent = pd.concat([spent, earlier.set_axis([_named_at(*at) for at in earlier.index])])
+    spent = pd.concat([spent, earlier.set_axis([_name_budget(*at) for at in earlier.index])])
     return [part for part in parts if len(part)], spent, truth
 
 
@@ -272,11 +272,11 @@ def name_budgets(frame: pd.DataFrame) -> pd.DataFrame:
     """The errors at budgets below a method's own, as errors of a method named by both."""
     rows = frame[frame["statistic"] == "rmse_by_budget"]
     rows = rows[rows["x"] < rows.groupby("method")["x"].transform("max")]
-    names = [_named_at(*at) for at in zip(rows["method"], rows["x"], strict=True)]
+    names = [_name_budget(*at) for at in zip(rows["method"], rows["x"], strict=True)]
     return rows.assign(method=names, statistic="rmse", x=np.nan)
 
 
-def _named_at(entry: str, budget: float) -> str:
+def _name_budget(entry: str, budget: float) -> str:
     return f"{entry} at {number(budget)} d"
 
 

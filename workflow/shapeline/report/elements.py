@@ -46,7 +46,7 @@ def part(title: str, content: HTML) -> HTML:
     return HTML(f'<details class="part"><summary><h2>{html.escape(title)}</h2></summary>{content.data}</details>')
 
 
-def folded(title: str, part: HTML) -> HTML:
+def fold(title: str, part: HTML) -> HTML:
     """A part of a page that opens on a click."""
     return HTML(f"<details><summary>{html.escape(title)}</summary>{part.data}</details>")
 
@@ -160,7 +160,7 @@ def _pixels(drawing: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def width_of(text: str) -> float:
+def measure_width(text: str) -> float:
     """Return the width of a line of text in the current style (inches)."""
     font = FontProperties(size=rcParams["font.size"])
     return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] / 72

@@ -134,7 +134,7 @@ def load(**parameters) -> Results:
     entries = _order_entries(settings)
     files = _score_files(given, entries)
     tables = _split_metrics([score_files.read_table(given.metrics)] if Path(given.metrics).is_file() else [])
-    every = _split_metrics(map(_compared, given.measured))
+    every = _split_metrics(map(_read_compared, given.measured))
     card = _card(given, given.dataset_card) if given.dataset_card else {}
     explained = score_files.read_table(_present(given.instances, given.experiment))
     every_row = {entry: score_files.select_training(score_files.read(paths)) for entry, paths in files.items()}
@@ -178,7 +178,7 @@ def _score_files(given: Parameters, entries: Mapping[str, dict]) -> dict[str, li
     return {entry: [_present(path, given.experiment) for path in given.scores[entry]] for entry in shown}
 
 
-def _compared(path: str | Path) -> pd.DataFrame:
+def _read_compared(path: str | Path) -> pd.DataFrame:
     """Return what pages compare by instance, without curves: thousands would fill the memory, and means are drawn."""
     measured = score_files.read_table(path)
     paired = measured["metric"].isin(PAIRED) & (measured["x"].isna() | measured["statistic"].str.endswith("_by_budget"))
@@ -208,7 +208,7 @@ def ids(instances: pd.DataFrame) -> pd.Series:
     return instances["image" if "image" in instances else "instance"]
 
 
-def explained_class(results: Results) -> str:
+def describe_explained_class(results: Results) -> str:
     """What positive scores speak for, in words."""
     if results.dataset_card.get("task") == "multilabel":
         return "the label named beside the image"
@@ -222,7 +222,7 @@ def _target(results: Results) -> int:
     return int(results.instances["target"].iloc[0])
 
 
-def rows_shown(results: Results) -> str:
+def describe_rows(results: Results) -> str:
     """What is to be said of the rows of a figure of instances where each label of an image has one."""
     if "image" not in results.instances:
         return ""
@@ -273,7 +273,7 @@ def count_failures(results: Results) -> int:
     return int(sum((frame["status"] != "ok").sum() for frame in results.scores.values()))
 
 
-def spent(frame: pd.DataFrame) -> int:
+def count_spent(frame: pd.DataFrame) -> int:
     """Coalitions evaluated for the rows, with those that only intermediate budgets at smaller budgets used."""
     own = frame["evaluations"].to_numpy()
     noted = [json.loads(details).get("evaluated") if isinstance(details, str) else None for details in frame["details"]]
@@ -284,7 +284,7 @@ def count_evaluations(results: Results, frame: pd.DataFrame) -> int:
     """Return the evaluations of a method's rows; the outputs of a game share theirs, which count once."""
     if "players" in results.instances:
         frame = frame[frame["instance"].isin(results.instances.drop_duplicates("row")["instance"])]
-    return spent(frame)
+    return count_spent(frame)
 
 
 def evaluations(results: Results, instance: int | None = None) -> pd.Series:
@@ -294,34 +294,34 @@ def evaluations(results: Results, instance: int | None = None) -> pd.Series:
     if instance is not None:
         known = {entry: frame[frame["instance"] == instance] for entry, frame in known.items()}
     known = {entry: frame.loc[frame["warning"] != external.UNKNOWN, "evaluations"] for entry, frame in known.items()}
-    varied = stopping(results)  # where a few instances may take most of it
+    varied = find_stopping_rules(results)  # where a few instances may take most of it
     each = {entry: spent.mean() if entry in varied else spent.median() for entry, spent in known.items()}
     return pd.Series(each, dtype=float)
 
 
-def stopping(results: Results) -> dict[str, dict]:
+def find_stopping_rules(results: Results) -> dict[str, dict]:
     """The methods whose explanations end when they are good enough, and what has to hold."""
     budgets = {entry: (settings.get("parameters") or {}).get("budget") for entry, settings in results.entries.items()}
     return {entry: budget for entry, budget in budgets.items() if isinstance(budget, dict) and entry in results.scores}
 
 
-def unit_of(results: Results, entry: str) -> str:
+def find_unit(results: Results, entry: str) -> str:
     """Return the unit of a method's scores, "" without: of gradients nats, or a regression's, whatever the value."""
     output = UNITS["prediction" if results.dataset_card.get("task") == "regression" else "log_probability"]
     kinds = {"value": results.value_unit, "output": output, "slope": f"{output} per unit of the input", "none": ""}
     return kinds[METHODS[results.entries[entry]["method"]].unit]
 
 
-def units_told(results: Results) -> str:
+def describe_units(results: Results) -> str:
     """The unit of the scores, and in which other units some methods have theirs."""
     others: dict[str, list[str]] = {}
     for entry in results.scores:
-        if (unit := unit_of(results, entry)) != results.value_unit:
+        if (unit := find_unit(results, entry)) != results.value_unit:
             others.setdefault(unit or "no unit", []).append(entry)
     return "; ".join([results.value_unit, *(f"{unit}: {', '.join(entries)}" for unit, entries in others.items())])
 
 
-def taking_gradients(results: Results) -> list[str]:
+def list_gradient_methods(results: Results) -> list[str]:
     """The methods whose evaluations are gradients."""
     methods = {
         entry: METHODS[settings["method"]] for entry, settings in results.entries.items() if entry in results.scores
@@ -334,7 +334,7 @@ def part_sizes(card: Mapping) -> dict[str, int]:
     return card.get("rows") or {part: sum(of.values()) for part, of in (card.get("counts") or {}).items()}
 
 
-def near_chance(results: Results) -> str | None:
+def warn_near_chance(results: Results) -> str | None:
     """Return a sentence where the model is not significantly better than the commonest class or the mean, else None."""
     card, data = results.model_card, results.dataset_card
     if card.get("test_r2") is not None:
@@ -342,7 +342,7 @@ def near_chance(results: Results) -> str | None:
         return quality if card["test_r2"] <= 0 else None
     counts = (data.get("counts") or {}).get("test") or {}
     rows = sum(counts.values())
-    if card.get("test_accuracy") is None or not rows or data.get("task") == "multilabel" or other_data(results):
+    if card.get("test_accuracy") is None or not rows or data.get("task") == "multilabel" or find_other_dataset(results):
         return None  # nothing is known of the part that it was tested on
     from scipy.special import bdtrc  # scipy.stats takes half a second
 
@@ -367,7 +367,7 @@ def evaluations_at_budgets(results: Results) -> pd.Series:
     return pd.concat(parts).groupby(["method", "budget"])["evaluations"].median()
 
 
-def other_data(results: Results) -> str | None:
+def find_other_dataset(results: Results) -> str | None:
     """The dataset that the model was trained on, where the experiment explains another."""
     return results.model_card.get("settings", {}).get("dataset") if results.settings.get("dataset") else None
 
@@ -393,7 +393,7 @@ def positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
     return places
 
 
-def scores_of(frame: pd.DataFrame, instances: Sequence[int], column: str = "scores") -> list[np.ndarray | None]:
+def select_scores(frame: pd.DataFrame, instances: Sequence[int], column: str = "scores") -> list[np.ndarray | None]:
     """Return the first repeat's scores (or `column`) at the largest budget per instance, None where it failed."""
     rows = good(frame).sort_values(["repeat", "budget"], ascending=[False, True])
     rows = rows.drop_duplicates("instance", keep="last")
@@ -417,7 +417,7 @@ def instance_name(results: Results, row: Mapping) -> str:
     known = row["label"] >= 0  # of a custom text it is not
     mark = " (wrong)" if known and row["label"] != row["prediction"] else ""
     truth = f"true {classes[row['label']]}\n" if known else ""
-    other = other_class(results, row)
+    other = find_other_class(results, row)
     asked = f"\nexplained {other}" if other else ""
     return (
         f"{truth}predicted {classes[row['prediction']]}{mark}\nP = {row['probability']:.3f}{asked}"
@@ -425,7 +425,7 @@ def instance_name(results: Results, row: Mapping) -> str:
     )
 
 
-def other_class(results: Results, row: Mapping) -> str | None:
+def find_other_class(results: Results, row: Mapping) -> str | None:
     """The class that is explained of an instance, where that is not the predicted one."""
     target = row.get("target", row["prediction"])
     return None if target == row["prediction"] else str(results.dataset_card["classes"][target])

@@ -106,7 +106,7 @@ def _escape(text: str) -> str:
     return re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", "/")).replace("~", " ").replace("^", " ")
 
 
-def executed_notebook(results: str, experiment: str) -> Path:
+def read_executed_notebook(results: str, experiment: str) -> Path:
     """Return the executed notebook of a report. Raises ShapelineError where it has not been rendered."""
     reports = Path(results) / "reports"
     found = reports / f"{experiment}.ipynb"
@@ -146,7 +146,7 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
     """
     import mlflow
 
-    executed = executed_notebook(str(results), experiment).resolve()
+    executed = read_executed_notebook(str(results), experiment).resolve()
     parameters = files.document(executed)["metadata"]["papermill"]["parameters"]
     if tracking_uri is not None:
         mlflow.set_tracking_uri(tracking_uri)

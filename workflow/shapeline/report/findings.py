@@ -10,11 +10,11 @@ from shapeline.report.experiment import (
     Results,
     count_evaluations,
     count_failures,
+    describe_explained_class,
     evaluations,
     evaluations_at_budgets,
-    explained_class,
+    find_other_dataset,
     ids,
-    other_data,
     remember,
     scalars,
 )
@@ -30,7 +30,7 @@ def headline(results: Results) -> dict:
     controls = [entry for entry in areas.index if results.entries[entry].get("is_control")]
     best = areas.drop(controls).idxmin() if len(areas) > len(controls) else None
     control = areas[controls].idxmin() if controls else None
-    sampled = _closest_sampled(results)
+    sampled = _find_closest_sampled(results)
     return {
         "experiment": results.experiment,
         "title": _format_title(results),
@@ -81,19 +81,19 @@ def difference(
         return None
     [pair] = paired.pairs(values).to_dict("records")
     apart = {"mean": pair["difference"], "low": pair["low"], "high": pair["high"]}
-    return apart if pair["better"] == first else _other_way(apart)
+    return apart if pair["better"] == first else _reverse_difference(apart)
 
 
-def _other_way(difference: Mapping) -> dict[str, float]:
+def _reverse_difference(difference: Mapping) -> dict[str, float]:
     return {"mean": -difference["mean"], "low": -difference["high"], "high": -difference["low"]}
 
 
-def sure(difference: Mapping) -> bool:
+def is_certain(difference: Mapping) -> bool:
     """Whether the interval of a difference leaves out 0; without one, which one instance has none of, it does not."""
     return difference["low"] > 0 or difference["high"] < 0
 
 
-def _closest_sampled(results: Results) -> str | None:
+def _find_closest_sampled(results: Results) -> str | None:
     """Return the sampled method with the lowest RMSE, first of those within the experiment's budget."""
     errors = scalars(results.metrics.get("error"), "rmse")["mean"]
     budgets = pd.Series({entry: results.scores[entry]["budget"].max() for entry in errors.index}, dtype=float).dropna()
@@ -109,7 +109,7 @@ def headlines(results: Results, advised: bool = False) -> list[str]:
     known = results.instances[results.instances["label"] >= 0]  # of a custom text the class is not
     them = f"their {number(len(known))} labels" if "image" in known else "them"
     right = f"; the model is correct on {share((known['label'] == known['prediction']).mean())} of {them}"
-    sentences, trained_on = [], other_data(results)
+    sentences, trained_on = [], find_other_dataset(results)
     tested = f"the test part of {trained_on}, the data that it was trained on," if trained_on else "the test part"
     if "test_exact_match" in results.model_card:
         exact = share(results.model_card["test_exact_match"])
@@ -124,7 +124,7 @@ def headlines(results: Results, advised: bool = False) -> list[str]:
         sentences.append(f"On {tested}, the predictions of the model have R² {facts['r2']:.2f} and RMSE {error}.")
     remark = right if len(known) and not regression else ""
     if results.settings.get("target"):
-        remark += f"; the explained class is always {explained_class(results)}"
+        remark += f"; the explained class is always {describe_explained_class(results)}"
     verb = "is" if facts["instances"] == 1 else "are"
     sentences.append(f"{format_count(facts['instances'], 'instance')} {verb} explained{remark}.")
     if facts["best"] and not advised:
@@ -151,8 +151,8 @@ def _area_sentence(facts: dict) -> str:
         return f"{text}."
     if not np.isfinite(behind["low"]):
         return f"{text}, on one instance."
-    ahead = _other_way(behind) if facts["control_wins"] else behind
-    remark = "" if sure(behind) else ", which is not significant"
+    ahead = _reverse_difference(behind) if facts["control_wins"] else behind
+    remark = "" if is_certain(behind) else ", which is not significant"
     return f"{text}; on the same instances the difference is {interval(ahead)}{remark}."
 
 
@@ -220,6 +220,6 @@ def best_by_budget(results: Results) -> pd.DataFrame:
         names = (first["method"], second["method"]) if second else None
         behind = difference(results, "error", "rmse_by_budget", *names, budget) if names else None
         row["difference"] = interval(behind) if behind else "–"
-        row["significant"] = "–" if behind is None else "yes" if sure(behind) else "no"
+        row["significant"] = "–" if behind is None else "yes" if is_certain(behind) else "no"
         rows.append(row)
     return pd.DataFrame(rows)

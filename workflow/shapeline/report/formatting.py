@@ -24,7 +24,7 @@ def interval(row: Mapping) -> str:
     """Return 'mean (low to high)' of a row in the decimals of the largest; the mean alone without an interval."""
     values = [row[key] for key in ("mean", "low", "high")]
     largest = max((abs(value) for value in values if np.isfinite(value)), default=0.0)
-    mean, low, high = (aligned(value, largest) for value in values)
+    mean, low, high = (align_columns(value, largest) for value in values)
     return f"{mean} ({low} to {high})" if np.isfinite(values[1:]).all() else mean
 
 
@@ -42,7 +42,7 @@ def two_digit_interval(row: Mapping) -> str:
     return f"{mean} ({low} to {high})" if np.isfinite([row["low"], row["high"]]).all() else mean
 
 
-def aligned(value: float, largest: float) -> str:
+def align_columns(value: float, largest: float) -> str:
     """A number with as many decimals as three digits of the largest of its kind take, so that they stand in line."""
     if not np.isfinite(value) or largest < 1e-3:
         return number(value, whole=False)
@@ -50,14 +50,14 @@ def aligned(value: float, largest: float) -> str:
     return text.lstrip("-") if not float(text.replace(",", "")) else text.replace("-", "−")
 
 
-def spent(value: float | None) -> str:
+def format_evaluations(value: float | None) -> str:
     """Evaluations, which are whole numbers or a mean of these: 177.5, for 177.500 looks like thousands."""
     return number(value) if value is None or not np.isfinite(value) else f"{value:,.1f}".removesuffix(".0")
 
 
 def format_count(value: float | None, noun: str) -> str:
     """'1 evaluation', '2 evaluations'."""
-    return f"{spent(value)} {noun}{'' if value == 1 else 's'}"
+    return f"{format_evaluations(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def explain_unit(unit: str) -> str:
@@ -94,7 +94,7 @@ def plain(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def merged(mappings: Iterable[Mapping | None]) -> str:
+def merge_values(mappings: Iterable[Mapping | None]) -> str:
     """What several say of the same names, in one line: 'name value, name value or another'."""
     values: dict[str, set[str]] = {}
     for each in mappings:
@@ -114,7 +114,7 @@ def equals(p: float) -> str:
     return probability(p) if p < 0.001 else f"= {probability(p)}"
 
 
-def enumerated(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Labels in a sentence."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
@@ -124,6 +124,6 @@ def ends(low: float, high: float) -> str:
     return f"{number(low, whole=False)} to {number(high, whole=False)}" if np.isfinite(high) else "–"
 
 
-def within(status: str) -> str:
+def describe_status(status: str) -> str:
     """Return whether a method is non-inferior, by its status in the bounds of a recommendation."""
     return {"within": "yes", "undecided": "undecided"}.get(status, "no")

@@ -15,10 +15,10 @@ from shapeline.papers.claim_checks import UNTESTABLE
 from shapeline.papers.claims import STAND_INS
 from shapeline.report import criteria, experiment, findings, formatting, rendering, styling
 from shapeline.report.criteria import Evidence, name_verdict, training_means
-from shapeline.report.elements import HTML, figure, folded, heading, join_parts, note, part, table
-from shapeline.report.experiment import Results, near_chance
+from shapeline.report.elements import HTML, figure, fold, heading, join_parts, note, part, table
+from shapeline.report.experiment import Results, warn_near_chance
 from shapeline.report.figures import lines
-from shapeline.report.formatting import ends, enumerated, format_count, number
+from shapeline.report.formatting import ends, format_count, join_names, number
 from shapeline.report.sections import evidence, importance
 from shapeline.report.sections.robustness import changes
 from shapeline.report.styling import Style
@@ -43,7 +43,7 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     columns = [
         (result, answer, answer.within(result))
         for result in results
-        if not near_chance(result)
+        if not warn_near_chance(result)
         for answer in evidence[result.experiment]
         if answer.last is not None
     ]
@@ -67,7 +67,7 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
             f"the best; a cell links to its page</caption><thead><tr><th>method</th>{head}</tr></thead>"
             f"<tbody>{body}</tbody></table></div>"
         ),
-        folded(
+        fold(
             "Criteria",
             note(
                 "Error: distance to the exact values. Deletion and insertion AUC: the loss of log-odds as the top "
@@ -90,7 +90,7 @@ def _title(column: Column) -> str:
     return f"{result.experiment}: {answer.criterion.short}"
 
 
-def _linked(column: Column, text: str, title: str = "") -> str:
+def _link_text(column: Column, text: str, title: str = "") -> str:
     hint = f' title="{html.escape(title)}"' if title else ""
     return f'<a href="{html.escape(column[0].experiment)}.html"{hint}>{text}</a>'
 
@@ -112,7 +112,7 @@ def _row(entry: str, row: pd.Series, columns: Sequence[Column]) -> str:
             hint += f"; at {advice.entry.partition(' at ')[2]}"
         hint += "; worse than random attribution" if value < 0 else ""
         way, text = f"{100 * min(max(value, 0.0), 1.0):.0f}%", f"{100 * value:.0f} %".replace("-", "−")
-        cells.append(f'<td style="--way: {way}">{_linked(column, mark + text, hint)}</td>')
+        cells.append(f'<td style="--way: {way}">{_link_text(column, mark + text, hint)}</td>')
     return f"<tr><td>{html.escape(str(entry)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"
 
 
@@ -123,10 +123,10 @@ def pooled_section(results: Sequence[Results], evidence: Mapping[str, Sequence[E
     """Return ranks per criterion shared by at least two datasets or models at one budget; None without."""
     groups: dict[tuple, list[tuple[Results, Evidence]]] = {}
     for result in results:
-        for answer in () if near_chance(result) else evidence[result.experiment]:
+        for answer in () if warn_near_chance(result) else evidence[result.experiment]:
             criterion, budget = answer.criterion, result.settings.get("budget")
             groups.setdefault((criterion.metric, criterion.statistic, budget), []).append((result, answer))
-    parts = [part for members in groups.values() if (part := _ranked(members)) is not None]
+    parts = [part for members in groups.values() if (part := _rank_group(members)) is not None]
     if not parts:
         return None
     return join_parts(
@@ -140,10 +140,10 @@ def pooled_section(results: Sequence[Results], evidence: Mapping[str, Sequence[E
     )
 
 
-def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
+def _rank_group(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     """Return the ranks of the shared methods; None where there are too few, or one dataset and model."""
     [_, first] = members[0]
-    entries = _shared(members)
+    entries = _list_shared_entries(members)
     pairs = [_pair(result) for result, _ in members]
     if len(entries) < LEAST or len(set(pairs)) < 2:
         return None
@@ -151,7 +151,7 @@ def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     cluster = [pair for pair, means in zip(pairs, cells, strict=True) for _ in range(len(means))]
     sign = 1 if first.criterion.better == "lower" else -1
     means = pd.concat(cells, ignore_index=True) * sign
-    pooled, each = paired.pooled_ranks(means, cluster), paired.ranks(means)
+    pooled, each = paired.pool_ranks(means, cluster), paired.ranks(means)
     shown = pd.DataFrame(
         {
             "method": entry,
@@ -169,7 +169,7 @@ def _ranked(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     )
 
 
-def _shared(members: Sequence[tuple[Results, Evidence]]) -> list[str]:
+def _list_shared_entries(members: Sequence[tuple[Results, Evidence]]) -> list[str]:
     """Return the entries of all members that have the same method and parameters everywhere."""
 
     def describe(result: Results, entry: str) -> tuple:
@@ -208,7 +208,7 @@ def _format_ranks(pooled: pd.DataFrame, pairs: int) -> str:
     over = f"Over {number(pairs)} pairs of dataset and model"
     if not apart:
         return f"{over}, no two methods rank significantly differently."
-    order = enumerated(apart) if len(apart) < 4 else f"{number(len(apart))} of the pairs of methods, first {apart[0]}"
+    order = join_names(apart) if len(apart) < 4 else f"{number(len(apart))} of the pairs of methods, first {apart[0]}"
     return f"{over}, these rank significantly differently: {order}."
 
 
@@ -237,9 +237,9 @@ COLUMNS = {
 }
 
 
-def row_of(result: Results) -> dict:
+def build_row(result: Results) -> dict:
     card, rows = result.dataset_card, experiment.part_sizes(result.dataset_card)
-    trained_on = experiment.other_data(result)
+    trained_on = experiment.find_other_dataset(result)
     remarks = [f"the model was trained and tested on {trained_on}"] if trained_on else []
     return {
         "dataset": card["source"],
@@ -339,7 +339,7 @@ def write_page(
     named = (f'<a href="{_escape(link)}">{_escape(name)}</a>' for link, name in links.items())
     title = "<h1>Shapeline: recommended attribution methods and their cost</h1>"
     whole = rendering.page("Shapeline reports", f"<nav>{' '.join(named)}</nav>\n{title}{body.data}")
-    rendering.write(Path(html), rendering.linked(whole, Path(html).stem))
+    rendering.write(Path(html), rendering.link_files(whole, Path(html).stem))
 
 
 def _escape(text: object) -> str:
@@ -392,7 +392,7 @@ def papers_section(results: Sequence[Results], pages: Mapping[str, str]) -> HTML
             "every comparison, fails if one comparison is significantly reversed, and is undecided otherwise. "
             + STAND_INS
         ),
-        folded(
+        fold(
             f"{number((~tested).sum())} claims that this run cannot test, with reasons",
             table(judged[~tested].drop(columns=["experiment", "verdict"]), text=judged.columns),
         ),
@@ -409,7 +409,7 @@ def papers_section(results: Sequence[Results], pages: Mapping[str, str]) -> HTML
 def models_section(results: Sequence[Results]) -> HTML:
     """Return models and data (table 1); a model serves several experiments, and a game has neither."""
     rows = {
-        (result.dataset_card["name"], result.model_card.get("name")): row_of(result)
+        (result.dataset_card["name"], result.model_card.get("name")): build_row(result)
         for result in results
         if result.dataset_card
     }
@@ -445,7 +445,7 @@ def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataF
     def merge(result: Results, key: str) -> str:
         every = [file.get(key) for files in result.metadata.values() for file in files]
         if key == "versions":
-            return formatting.merged(every) or "–"
+            return formatting.merge_values(every) or "–"
         return "; ".join(sorted({formatting.plain(value) for value in every if value is not None})) or "–"
 
     keys = {

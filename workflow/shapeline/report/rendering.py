@@ -55,10 +55,10 @@ IMAGE = (
 @functools.cache
 def style_sheet() -> str:
     """The rules of every page, which stand in it; `plan.code.page_code` counts them among its sources."""
-    return colours.style_sheet() + _packaged("page.css")
+    return colours.style_sheet() + _read_packaged("page.css")
 
 
-def _packaged(name: str) -> str:
+def _read_packaged(name: str) -> str:
     """Return a text file of this package."""
     return resources.files("shapeline.report").joinpath(name).read_text(encoding="utf-8")
 
@@ -70,7 +70,7 @@ def page(title: str, body: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{markup.escape(title)}</title>\n<style>{style_sheet()}</style>\n</head>\n<body>\n"
         f'<noscript><p class="note">{NO_SCRIPT}</p></noscript>\n{body}\n'
-        f"<script>\n{_packaged('page.js')}</script>\n</body>\n</html>\n"
+        f"<script>\n{_read_packaged('page.js')}</script>\n</body>\n</html>\n"
     )
 
 
@@ -97,7 +97,7 @@ def render(
     heading = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
     title = markup.unescape(re.sub(r"<[^>]+>", "", heading[1])).strip() if heading else html.stem
     write(executed, nbformat.writes(node) + "\n")
-    write(html, linked(page(title, _add_navigation(body)), html.stem))
+    write(html, link_files(page(title, _add_navigation(body)), html.stem))
 
 
 def _execute(notebook: Path, parameters: dict):
@@ -248,11 +248,11 @@ def _add_remark(body: str, remark: str) -> str:
     return body.replace("</figure>", f'<p class="note">Data: {title}.</p></figure>')
 
 
-def linked(text: str, stem: str) -> str:
+def link_files(text: str, stem: str) -> str:
     """A page with links under every figure to its files, which `write_parts` puts into the folder beside it."""
     parts, last = _parts(text), []
 
-    def each(place: re.Match) -> str:
+    def add_links(place: re.Match) -> str:
         if place[0] != "</figure>":
             name, _, numbers = next(parts)
             last[:] = [name, *([str(Path(name).with_suffix(".csv"))] if numbers else [])]
@@ -260,7 +260,7 @@ def linked(text: str, stem: str) -> str:
         links = ", ".join(f'<a href="{stem}_files/{name}">{name[-3:].upper()}</a>' for name in last)
         return f'<p class="files">{links}</p></figure>'
 
-    return re.sub(f"{IMAGE}|</figure>", each, text, flags=re.S)
+    return re.sub(f"{IMAGE}|</figure>", add_links, text, flags=re.S)
 
 
 def _parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:

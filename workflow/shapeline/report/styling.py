@@ -56,7 +56,7 @@ STYLE = {
 styled = matplotlib.rc_context(STYLE)
 
 
-def styled_names(draw: Callable) -> Callable:
+def style_names(draw: Callable) -> Callable:
     """Decorate a function that draws users' names: in the style of the report, dollar signs escaped (formulas)."""
 
     @functools.wraps(draw)
@@ -127,7 +127,7 @@ def palette(name: str = "colorblind") -> list[str]:
     return [matplotlib.colors.to_hex(colour) for colour in kept]
 
 
-def styles_of(results) -> dict[str, Style]:
+def assign_styles(results) -> dict[str, Style]:
     """The styles of an experiment's methods, in the palette that its settings name."""
     return styles(results.entries, results.exact, results.settings.get("palette") or "colorblind")
 
@@ -152,7 +152,7 @@ def styles(entries: Mapping[str, dict], exact: str | None = None, colours: str =
     return result
 
 
-def wrapped(label: str, width: float) -> str:
+def wrap_name(label: str, width: float) -> str:
     """The label on up to three lines, broken after spaces, underscores and hyphens to fit its column (inches)."""
     limit, lines = max(8, int(width / 0.07)), [""]
     for word in re.split("(?<=[ _-])", label):

@@ -14,16 +14,16 @@ from shapeline.report.experiment import (
     ceiling,
     count_evaluations,
     evaluations,
+    find_stopping_rules,
     flagged_and_failed,
     good,
     part_sizes,
     scalars,
-    stopping,
 )
-from shapeline.report.formatting import format_lists, interval, merged, number, plain, share
+from shapeline.report.formatting import format_lists, interval, merge_values, number, plain, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
-from shapeline.versions import differing
+from shapeline.versions import find_differences
 
 CEILING = "best order"  # no method has a space in its name
 FEW = 3  # columns of a group whose values are listed; larger groups show their number of columns
@@ -47,7 +47,7 @@ def _packages(results: Results) -> dict[str, str]:
         for place, metadata in enumerate(files)
     }
     warnings: dict[str, dict[str, None]] = {}
-    for (entry, _), packages in differing(shards).items():
+    for (entry, _), packages in find_differences(shards).items():
         for name, (theirs, here) in packages.items():
             warnings.setdefault(entry, {})[f"{name} {theirs}, not {here}"] = None
     return {entry: "⚠ " + "; ".join(texts) for entry, texts in warnings.items()}
@@ -157,7 +157,7 @@ def _shares(row: Mapping) -> str:
 def cost(results: Results) -> pd.DataFrame:
     """Return a row per method: evaluations per instance, as a multiple of d, against the budget; seconds and share."""
     each, budget, d = evaluations(results), results.settings.get("budget"), results.d
-    varied = stopping(results)
+    varied = find_stopping_rules(results)
     alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance
     timed = 1000 * scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
     seconds = pd.Series({entry: frame["seconds"].sum() for entry, frame in results.scores.items()}, dtype=float)
@@ -282,7 +282,9 @@ def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     known = {"experiment": results.experiment, "result folder": results.root}
     keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
     shared = {key.replace("_", " "): "; ".join(sorted({plain(file.get(key)) for file in every})) for key in keys}
-    shared["versions"] = merged(file.get("versions") for file in every)  # each method's are what its jobs imported
+    shared["versions"] = merge_values(
+        file.get("versions") for file in every
+    )  # each method's are what its jobs imported
     kind = {"features": f"{plain(results.settings['features'])}, d = {_format_d(results)}"}
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {

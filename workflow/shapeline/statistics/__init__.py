@@ -5,11 +5,11 @@ from shapeline.lazy import names_from
 __getattr__, __dir__ = names_from(
     __name__,
     {
-        "bounds": "Claim LEVEL ahead_of enough units intervals verdict variance_components variance_shares",
-        "paired": "POWER SURE pivot_by_method pivot_by_repeat pairs holm needed order scale_to_range "
+        "bounds": "Claim LEVEL compare_with_others enough units intervals verdict variance_components variance_shares",
+        "paired": "POWER SURE pivot_by_method pivot_by_repeat pairs holm count_needed order scale_to_range "
         "compare_at_equal_error EqualMethods rate_of_equal_methods signed_rank_rejections "
-        "ranks critical_difference cliques pooled_ranks kendall_w",
-        "recommendation": "MARGIN Recommendation recommend behind_best",
+        "ranks critical_difference cliques pool_ranks kendall_w",
+        "recommendation": "MARGIN Recommendation recommend bound_behind_best",
         "comparison": "compare",
         "folders": "compare_folders",
     },

@@ -31,7 +31,7 @@ class Moments:
 
     def ends(self, quantile: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Low and high of the intervals at a quantile of t, a number or one a column."""
-        down, up = (self.error * drawn_out(quantile, sign * self.skew, self.units) for sign in (-1, 1))
+        down, up = (self.error * stretch_quantile(quantile, sign * self.skew, self.units) for sign in (-1, 1))
         return self.mean - down, self.mean + up
 
 
@@ -96,7 +96,7 @@ def moments(rows: np.ndarray) -> Moments:
     return Moments(mean, error, skew, count)
 
 
-def drawn_out(quantile: np.ndarray | float, skew: np.ndarray, count: np.ndarray) -> np.ndarray:
+def stretch_quantile(quantile: np.ndarray | float, skew: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Return how many standard errors above the mean an interval ends: Hall's (1992) cubic transformation of t, solved.
 
     Never less than the quantile nor more than 1.5 times it, where the cubic means little.
@@ -182,7 +182,7 @@ def variance_components(values: np.ndarray, same_samples: bool = True) -> dict[s
             "rest": square["both"],
         }
     else:
-        parts = _crossed(square, values.shape, same_samples)
+        parts = _cross_components(square, values.shape, same_samples)
     return {name: max(0.0, parts[name]) if name in parts else math.nan for name in PARTS}
 
 
@@ -211,7 +211,7 @@ def _mean_squares(values: np.ndarray) -> dict[str, float]:
     }
 
 
-def _crossed(square: dict[str, float], shape: tuple[int, int, int], same_samples: bool) -> dict[str, float]:
+def _cross_components(square: dict[str, float], shape: tuple[int, int, int], same_samples: bool) -> dict[str, float]:
     """Components of several samples and seeds."""
     n, repeats, seeds = shape
     drawn = (square["repetitions"] - square["left"]) / seeds if same_samples else square["cells"]
@@ -243,7 +243,7 @@ def verdict(low: float, high: float, claimed: str = "above", bar: float = 0.0) -
     return HOLDS if low > bar else FAILS if high < bar or low == high == bar else UNDECIDED
 
 
-def ahead_of(values: pd.DataFrame, first: str, better: str = "lower", block=None) -> Claim:
+def compare_with_others(values: pd.DataFrame, first: str, better: str = "lower", block=None) -> Claim:
     """Return whether a method is better than each other of a table (instances, methods), by simultaneous intervals."""
     kept = values.dropna()
     block = None if block is None else pd.Series(block, values.index)[kept.index].to_numpy()

@@ -127,7 +127,9 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
             "effect": effect,
             "wins": ((sign * differences > 0) + 0.5 * (differences == 0)).mean(0),
             "n": len(values),
-            "needed": [math.ceil(size * count) if count < math.inf else count for count in map(needed, compared.T)],
+            "needed": [
+                math.ceil(size * count) if count < math.inf else count for count in map(count_needed, compared.T)
+            ],
         }
     )
     apart = (table["low"] > 0) | (table["high"] < 0)
@@ -145,7 +147,7 @@ def holm(p: np.ndarray) -> np.ndarray:
     return corrected
 
 
-def needed(differences: np.ndarray) -> float:
+def count_needed(differences: np.ndarray) -> float:
     """Units at which the signed-rank test would tell the paired differences (n,) from 0 with a power of 0.8 at
     p = 0.05; at least 6, the fewest at which it can be significant; inf where it never would.
 
@@ -232,14 +234,14 @@ def rate_of_equal_methods(
     if count < 2 or not enough(len(repeats), block is not None):
         return EqualMethods(np.nan, np.nan, n, count, "too few repeats or instances.")
     own, rejected, above = repeats.mean(0).var(), 0, 0
-    for shuffled in _shuffled(repeats, trials, seed):
+    for shuffled in _shuffle_repeats(repeats, trials, seed):
         rejected += signed_rank_rejections(shuffled[:, :, 0] - shuffled[:, :, 1]).sum()
         above += (shuffled.mean(1).var(1) >= own * (1 - 1e-9)).sum()
     rate, together = float(rejected / trials), float((1 + above) / (1 + trials))
     return EqualMethods(rate, together, n, count, _sentence(rate, together))
 
 
-def _shuffled(repeats: np.ndarray, trials: int, seed: int) -> Iterator[np.ndarray]:
+def _shuffle_repeats(repeats: np.ndarray, trials: int, seed: int) -> Iterator[np.ndarray]:
     """Some trials at a time (., units, repeats), the repeats of each unit in an order of its own."""
     random, step = np.random.default_rng(seed), max(1, CELLS // repeats.size)
     for start in range(0, trials, step):
@@ -285,7 +287,7 @@ class EqualError:
     n: int
 
 
-def evaluations_at(errors: np.ndarray, spent: np.ndarray, error: np.ndarray) -> np.ndarray:
+def interpolate_evaluations(errors: np.ndarray, spent: np.ndarray, error: np.ndarray) -> np.ndarray:
     """Return evaluations (r,) at which curves (r, b) first reach an error (r,), log-log linear; NaN beyond."""
     reached = errors <= error[:, None]
     after = reached.argmax(axis=1)
@@ -329,7 +331,7 @@ def _ratios(both: list[pd.DataFrame], costs: list[np.ndarray], weights: np.ndarr
     """Error, evaluations of each, and their ratio (r, 4), of means by weights (r, instances)."""
     means = [weights @ frame.to_numpy(float) for frame in both]
     error = np.maximum(*(mean.min(axis=1) for mean in means))
-    taken = [evaluations_at(mean, cost, error) for mean, cost in zip(means, costs, strict=True)]
+    taken = [interpolate_evaluations(mean, cost, error) for mean, cost in zip(means, costs, strict=True)]
     return np.column_stack([error, *taken, taken[1] / taken[0]])
 
 
@@ -386,7 +388,7 @@ def cliques(average: pd.Series, critical: float) -> list[tuple[str, str]]:
     return [(names[start], names[end]) for start, end in runs]
 
 
-def pooled_ranks(table: pd.DataFrame, cluster: Sequence) -> pd.DataFrame:
+def pool_ranks(table: pd.DataFrame, cluster: Sequence) -> pd.DataFrame:
     """Return mean rank of each method over experiments (best first) with simultaneous 95 % intervals.
 
     table: (cells, methods), lower is better; cluster: (cells,) of one dataset and model, the units. The wider of

@@ -86,12 +86,12 @@ class Recommendation:
             near = f"The {_margin(self, unit)}"
             if self.safe:
                 near = f"{self.entry} can be used: {_non_inferior(self, unit, among)}"
-            return f"{_further_instances(self)}. {near}"
+            return f"{_describe_further_instances(self)}. {near}"
         reason = _non_inferior(self, unit, among)
         if self.rivals:
             verb = "is" if len(self.rivals) == 1 else "are"
             cheaper = f"{_enumerate(self.rivals)} {verb} cheaper and not significantly different"
-            reason += f". {cheaper}: {_further_instances(self)}"
+            reason += f". {cheaper}: {_describe_further_instances(self)}"
         return reason
 
     def sentence(self, unit: str = "", cost: str = "", among: str = "") -> str:
@@ -168,8 +168,8 @@ def recommend(
         need = LEAST_INSTANCES if block is None else math.ceil(LEAST_BLOCKS * max(size, 1))
         return replace(unjudged, needed=float(need - len(table)))
     at_end = rows[:, entries.index(end)]
-    kept = _screened(rows, at_end, margin)
-    low, high, status = behind_best(rows, at_end, margin, kept)
+    kept = _screen(rows, at_end, margin)
+    low, high, status = bound_behind_best(rows, at_end, margin, kept)
     judged = replace(unjudged, bounds=unjudged.bounds.assign(low=low, high=high, status=status))
     return _advice(judged, _Compared(rows[:, kept], at_end, margin), [entries[place] for place in kept], size)
 
@@ -186,7 +186,7 @@ def _complete(
     return table[whole], None if block is None else np.asarray(block)[whole], tuple(map(str, absent))
 
 
-def _screened(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
+def _screen(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
     """Return the columns that are not plainly more than the margin worse than the first; each step asks less."""
     beyond = moments(rows - ((1 - share) * rows[:, :1] + share * end[:, None]))
     kept = list(range(rows.shape[1]))
@@ -198,15 +198,15 @@ def _screened(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
         kept = left
 
 
-def behind_best(
+def bound_behind_best(
     rows: np.ndarray, end: np.ndarray, share: float, kept: list[int] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Low and high of (own - best) of each method, together 95 %, and its status, as `Recommendation.bounds` has them.
 
     rows: (units, methods) losses, the least mean first; end: (units,) losses of the end of the span; share: the margin.
-    kept: what `_screened` leaves. Those plainly worse have the screen's intervals against the best mean.
+    kept: what `_screen` leaves. Those plainly worse have the screen's intervals against the best mean.
     """
-    kept = _screened(rows, end, share) if kept is None else kept
+    kept = _screen(rows, end, share) if kept is None else kept
     margin = share * max(float(np.mean(end) - np.mean(rows[:, 0])), 0.0)
     low, high = moments(rows - rows[:, :1]).ends(_strict(rows.shape[1], len(rows)))
     status = np.full(rows.shape[1], "plainly worse", dtype=object)
@@ -258,13 +258,13 @@ def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: 
     else:
         outcome = "undecided" if rivals else "recommended" if others else "best"
     pairs = [(kept.index(best if name != best else chosen), kept.index(name)) for name in rivals]
-    needed = _further(advice, compared, pairs, size) if rivals else 0.0
+    needed = _count_further(advice, compared, pairs, size) if rivals else 0.0
     return replace(
         advice, outcome=outcome, entry=chosen, safe=len(within) > 0 or not rivals, rivals=tuple(rivals), needed=needed
     )
 
 
-def _further(advice: Recommendation, compared: _Compared, pairs: list[tuple[int, int]], size: float) -> float:
+def _count_further(advice: Recommendation, compared: _Compared, pairs: list[tuple[int, int]], size: float) -> float:
     """Return how many more instances decide every pair of (leader, rival) at the margin, with power 0.8.
 
     Where so many are there already, those at which an interval is no wider than the margin.
@@ -303,7 +303,7 @@ def _margin(advice: Recommendation, unit: str) -> str:
     )
 
 
-def _further_instances(advice: Recommendation) -> str:
+def _describe_further_instances(advice: Recommendation) -> str:
     """Return how many more instances to explain, or what to do where none are left."""
     instead = "raise the budget, widen the margin, or choose the cheaper method"
     if advice.exhausted:

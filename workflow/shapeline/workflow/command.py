@@ -98,7 +98,7 @@ def _init(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _named_files(asked: argparse.Namespace) -> list[Path]:
+def _find_configfiles(asked: argparse.Namespace) -> list[Path]:
     """Return the configuration files that a command names, or the usual one where it exists."""
     files = [file.resolve() for file in asked.configfile or ([Path(CONFIG)] if Path(CONFIG).exists() else [])]
     check_files(files)
@@ -107,7 +107,7 @@ def _named_files(asked: argparse.Namespace) -> list[Path]:
 
 def _run(asked: argparse.Namespace) -> int:
     """Run Snakemake, which loads the profile in profiles/default beside the Snakefile itself."""
-    folder, named = clone(), _named_files(asked)
+    folder, named = clone(), _find_configfiles(asked)
     words = ["snakemake", *asked.targets, "--cores", asked.cores]
     if folder is None:  # the installed workflow makes its results here
         folder, installed = Path.cwd(), workflow_root()
@@ -126,7 +126,7 @@ def _load(asked: argparse.Namespace) -> Config:
     from shapeline.config.validation import load
     from shapeline.workflow.runs import add_available_experiments
 
-    named, folder = _named_files(asked), clone()
+    named, folder = _find_configfiles(asked), clone()
     os.chdir(folder or Path.cwd())
     raw: dict = {}
     for file in [(folder or workflow_root()) / "config.yaml", *named]:
@@ -169,7 +169,7 @@ def _export(asked: argparse.Namespace) -> int:
     exporting = importlib.import_module("shapeline.report.exporting")  # jobs do not depend on reports
     folder = (asked.folder or Path(f"{asked.experiment}_export")).resolve()
     results = _load(asked).results  # in whose working directory the notebook runs
-    executed = exporting.executed_notebook(results, asked.experiment)
+    executed = exporting.read_executed_notebook(results, asked.experiment)
     written = exporting.export_report(executed, folder, workflow_root() / "notebooks")
     print(f"Wrote {len(written)} files to {folder}")
     return 0

@@ -62,7 +62,7 @@ def _sources(modules: tuple[str, ...], without: frozenset[str], folder: str) -> 
     return tuple(sorted(os.path.relpath(file, folder) for file in seen))
 
 
-def own(files: list[str]) -> list[str]:
+def list_user_modules(files: list[str]) -> list[str]:
     """The user's own among the files behind a result; they stand in a rule's input, however large they are."""
     package = _package(os.getcwd())
     return as_inputs(file for file in files if not file.startswith(package))
@@ -89,10 +89,10 @@ def _package(folder: str) -> str:
     return os.path.relpath(PACKAGE, folder) + os.sep
 
 
-def tracked_modules(text: str) -> list[str]:
+def list_tracked_modules(text: str) -> list[str]:
     """Modules of the package that a text imports and whose files count, sorted."""
     files = {module: module_file(module) for module in _modules(text)}
-    return sorted(module for module, file in files.items() if file.is_file() and not _untracked(file))
+    return sorted(module for module, file in files.items() if file.is_file() and not _is_untracked(file))
 
 
 def module_file(module: str) -> Path:
@@ -104,7 +104,7 @@ def module_file(module: str) -> Path:
 @cache
 def _imports(file: Path) -> list[Path]:
     """Files of the package that a file imports, anywhere in it."""
-    return [module_file(module) for module in tracked_modules(file.read_text(encoding="utf-8"))]
+    return [module_file(module) for module in list_tracked_modules(file.read_text(encoding="utf-8"))]
 
 
 def _modules(text: str) -> set[str]:
@@ -116,7 +116,7 @@ def _modules(text: str) -> set[str]:
 
 
 @cache
-def _untracked(file: Path) -> bool:
+def _is_untracked(file: Path) -> bool:
     """Whether a file never decides a number: by its path, or as an `__init__` that is empty or lazy."""
     path = file.relative_to(PACKAGE)
     if not UNTRACKED.isdisjoint((path.as_posix(), path.parts[0])):

@@ -117,25 +117,25 @@ def data(config: Config) -> Iterator[tuple[str, str]]:
         instead = "" if config.data.offline else "; files are downloaded from their official addresses"
         yield f"data.mirror: folder {mirror} not found{instead}", ""
     for name in config.run:
-        for dataset in runs.datasets_of(config, name):
+        for dataset in runs.list_datasets(config, name):
             if dataset not in seen:
                 yield _whole(config, dataset), ""
         for source, file, place in estimates.downloads(config, name):
             if place not in seen:
                 yield _file(config, source, file, Path(place))
-        seen |= {*runs.datasets_of(config, name), *(place for _, _, place in estimates.downloads(config, name))}
-    yield from ((line, "") for line in runs.not_here(config))
+        seen |= {*runs.list_datasets(config, name), *(place for _, _, place in estimates.downloads(config, name))}
+    yield from ((line, "") for line in runs.list_unavailable(config))
 
 
 def _whole(config: Config, dataset: str) -> str:
-    arrays = Path(runs.prepared(dataset)["arrays"])
+    arrays = Path(runs.list_prepared_files(dataset)["arrays"])
     entry = config.datasets[dataset]
     if arrays.exists():
         state = f"prepared, {format_bytes(arrays.stat().st_size)}"
     elif entry.path:
         state = f"to be read from {sources.expand(entry.path)}"
     elif entry.source in SOURCES:
-        state = f"to be prepared, about {format_bytes(estimates.prepared_bytes(config, dataset))}"
+        state = f"to be prepared, about {format_bytes(estimates.estimate_prepared_bytes(config, dataset))}"
     else:
         state = f"to be made by {entry.source}"
     return f"{dataset}: {state}"
@@ -189,7 +189,7 @@ def space(config: Config) -> Iterator[tuple[str, str]]:
         line = f"{' and '.join(folders)}: about {format_bytes(needed)} to be written, {format_bytes(free)} free"
         yield line, f"the disk is too small: {line}" if SPARE * needed > free else ""
     memory = psutil.virtual_memory().total
-    for dataset in sorted({dataset for name in config.run for dataset in runs.datasets_of(config, name)}):
+    for dataset in sorted({dataset for name in config.run for dataset in runs.list_datasets(config, name)}):
         needed = _estimate_memory(config, dataset)
         line = f"{dataset}: about {format_bytes(needed)} in memory, in each job that reads it"
         problem = f"the memory, {format_bytes(memory)}, is too small for {line}; make `size` smaller"
@@ -199,15 +199,15 @@ def space(config: Config) -> Iterator[tuple[str, str]]:
 
 def _count_missing_bytes(config: Config) -> dict[str, float]:
     """Bytes that are still to come, by folder."""
-    names = {dataset for name in config.run for dataset in runs.datasets_of(config, name)}
-    lacking = [name for name in names if not os.path.exists(runs.prepared(name)["arrays"])]
+    names = {dataset for name in config.run for dataset in runs.list_datasets(config, name)}
+    lacking = [name for name in names if not os.path.exists(runs.list_prepared_files(name)["arrays"])]
     files = {file[2]: file for name in config.run for file in estimates.downloads(config, name)}
     models = {config.experiments[name].model for name in config.run} - {None}
     trained = sum(not os.path.exists(runs.model_files(config, model)["weights"]) for model in models)
     pages = [name for name in config.run if not os.path.exists(f"{config.results}/reports/{name}.html")]
     return {
         "data/raw": sum(file.size or file.about for _, file, place in files.values() if not os.path.exists(place)),
-        "data/prepared": sum(estimates.prepared_bytes(config, name) for name in lacking),
+        "data/prepared": sum(estimates.estimate_prepared_bytes(config, name) for name in lacking),
         config.results: sum(estimates.result_bytes(config, name) for name in pages) + trained * estimates.MODEL_BYTES,
     }
 
@@ -229,7 +229,7 @@ def _estimate_memory(config: Config, dataset: str) -> float:
 def work(config: Config) -> Iterator[tuple[str, str]]:
     """Evaluations and core hours of each experiment, by rates measured in its own score files where there are some."""
     for name in config.run:
-        rate = measured_rate(config, name)
+        rate = measure_rate(config, name)
         cost = estimates.estimate_experiment(config, name, rate)
         origin = f"at {rate:,.0f} rows/s, measured on this machine" if rate else "by the table of rates"
         limit = config.experiments[name].time_limit
@@ -246,7 +246,7 @@ def work(config: Config) -> Iterator[tuple[str, str]]:
     yield f"all: {amount(evaluations)} evaluations, roughly {core_time(seconds)} by the table, from the start", ""
 
 
-def measured_rate(config: Config, name: str) -> float | None:
+def measure_rate(config: Config, name: str) -> float | None:
     """Return rows a second of the model in an experiment's score files of methods with a design; None without files."""
     from shapeline import scores  # pandas
 

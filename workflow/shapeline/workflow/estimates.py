@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shapeline.config.derived import (
-    budget_of,
     canonical,
+    count_fixed_cost,
     feature_shape,
-    features_of,
-    fixed_cost,
-    framework_of,
-    source_of,
+    find_budget,
+    find_features,
+    find_framework,
+    find_source,
 )
 from shapeline.config.types import Config, Experiment
 from shapeline.datasets import checks, registry
@@ -53,7 +53,7 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
     count = explanations(config, name)
     model = config.models.get(experiment.model)
     start = JOB_SECONDS[job_code.job_framework(config, experiment.model)]
-    speed = rate or (rate_of(config, experiment.model, experiment.dataset) if model else 1.0)
+    speed = rate or (estimate_rate(config, experiment.model, experiment.dataset) if model else 1.0)
     asked, spent = 0.0, REPORT_SECONDS + start  # select_instances
     slowest, slowest_seconds = "", 0.0
     again = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.metric_names(config, name))
@@ -69,16 +69,16 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
         asked += each * evaluations
         spent += each * seconds + jobs_per_shard * runs.shards(config, name) * start
     measured = estimate_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
-    jobs = len(runs.measured_files(config, name)) + 1
+    jobs = len(runs.list_measured_files(config, name)) + 1
     return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
 
 
 def explanations(config: Config, name: str) -> int:
     """Return the explanations of an entry per repeat: of instances, or of each label of multi-label ones."""
-    chosen, dataset = config.experiments[name].instances, runs.dataset_of(config, name)
+    chosen, dataset = config.experiments[name].instances, runs.find_dataset(config, name)
     if dataset is None:  # only a game itself tells its outputs
         return 1
-    count, source, card = chosen.number, source_of(config.datasets[dataset]), card_of(dataset)
+    count, source, card = chosen.number, find_source(config.datasets[dataset]), read_card(dataset)
     if chosen.label is not None or (source.task if source else card.get("task")) != "multilabel":
         return count
     return count * len((config.datasets[dataset].classes or source.classes) if source else card["classes"])
@@ -111,9 +111,11 @@ def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, flo
     elif method.takes is not None and not method.sampled:  # a custom one is not run to be counted
         evaluations = experiment.budget * d
     elif method.sampled and (shape or not settings.match_budget_of):
-        evaluations = (budget_of(config, name, entry) if shape else settings.most or experiment.budget) * d
+        evaluations = (find_budget(config, name, entry) if shape else settings.most or experiment.budget) * d
     else:
-        evaluations = _fixed(experiment.methods[settings.match_budget_of] if method.sampled else settings, shape, d)
+        evaluations = _estimate_fixed(
+            experiment.methods[settings.match_budget_of] if method.sampled else settings, shape, d
+        )
     return evaluations, evaluations * getattr(experiment.reference, "rows", 1)
 
 
@@ -127,7 +129,7 @@ def estimate_metrics(config: Config, name: str) -> float:
     return float(rows) * getattr(experiment.reference, "rows", 1)
 
 
-def rate_of(config: Config, model: str, dataset: str | None = None) -> float:
+def estimate_rate(config: Config, model: str, dataset: str | None = None) -> float:
     """Evaluations a second of one core, by the table, on a dataset that may not be the model's own."""
     entry = config.models[model]
     if entry.architecture is None:
@@ -144,8 +146,8 @@ def estimate_training(config: Config, model: str) -> float:
     if kind_of(entry.source, entry.framework) or entry.training.epochs == 0:
         return JOB_SECONDS[job_code.job_framework(config, model)]
     epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
-    rate = rate_of(config, model) / getattr(ARCHITECTURES.get(entry.architecture), "windows", 1)
-    return 0.7 * records(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[framework_of(entry)]
+    rate = estimate_rate(config, model) / getattr(ARCHITECTURES.get(entry.architecture), "windows", 1)
+    return 0.7 * records(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[find_framework(entry)]
 
 
 def estimate_run(config: Config) -> tuple[float, float]:
@@ -156,7 +158,7 @@ def estimate_run(config: Config) -> tuple[float, float]:
         for entry in sorted((config.experiments[name] for name in config.run), key=lambda entry: entry.training_seeds)
         if entry.model
     }
-    datasets = {dataset for name in config.run for dataset in runs.datasets_of(config, name)}
+    datasets = {dataset for name in config.run for dataset in runs.list_datasets(config, name)}
     seconds = sum(cost.seconds for cost in costs) + sum(trained.values()) + len(datasets) * JOB_SECONDS["torch"]
     return sum(cost.evaluations for cost in costs), seconds
 
@@ -178,7 +180,7 @@ def design_bytes(config: Config, name: str, entry: str) -> float:
     if settings.method != "kernel_shap":
         return 0.0
     shape, d = _count_features(config, name, settings)
-    budget = budget_of(config, name, entry) if shape or settings.match_budget_of is None else 4
+    budget = find_budget(config, name, entry) if shape or settings.match_budget_of is None else 4
     return DENSE * 8 * min(budget * d, 2.0 ** min(d, 60)) * d
 
 
@@ -199,7 +201,7 @@ def amount(number: float) -> str:
 
 def records(config: Config, dataset: str) -> int:
     """Records of a dataset: of its card where it is prepared, else as published; 0 where only its files tell."""
-    if card := card_of(dataset):
+    if card := read_card(dataset):
         counts = card.get("rows") or card["counts"]
         return sum(sum(part.values()) if isinstance(part, dict) else part for part in counts.values())
     entry = config.datasets[dataset]
@@ -218,19 +220,19 @@ def input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
     known = checks.input_shape(source, canonical(entry)) if source else None
     if known and source.kind == "text":
         known = (entry.length or known[0],)
-    return known or tuple(card_of(dataset).get("input_shape", ())) or None
+    return known or tuple(read_card(dataset).get("input_shape", ())) or None
 
 
-def card_of(dataset: str) -> dict:
+def read_card(dataset: str) -> dict:
     """The card of a prepared dataset, {} where there is none."""
-    file = runs.prepared(dataset)["card"]
+    file = runs.list_prepared_files(dataset)["card"]
     return document(file) if os.path.exists(file) else {}
 
 
 def downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile, str]]:
     """Source, official file and its place, of what an experiment's data and model's weights are read from."""
     experiment = config.experiments[name]
-    for entry in (config.datasets[dataset] for dataset in runs.datasets_of(config, name)):
+    for entry in (config.datasets[dataset] for dataset in runs.list_datasets(config, name)):
         if entry.path is None and entry.source in SOURCES:
             for file in registry.remote_files(entry.source):
                 yield entry.source, file, f"data/raw/{entry.source}/{file.name}"
@@ -240,7 +242,7 @@ def downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile, str]
         yield "weights", file, f"data/raw/weights/{file.name}"
 
 
-def prepared_bytes(config: Config, dataset: str) -> float:
+def estimate_prepared_bytes(config: Config, dataset: str) -> float:
     """Bytes of a dataset's prepared arrays; 0 where only its files tell."""
     shape = input_shape(config, dataset)
     source = SOURCES.get(config.datasets[dataset].source)
@@ -273,13 +275,13 @@ def _count_features(config: Config, name: str, settings) -> tuple[tuple[int, ...
 def _average_features(config: Config, name: str, settings) -> float:
     """Return the features of an instance on average, where each has its own number."""
     experiment = config.experiments[name]
-    chosen = features_of(experiment, settings)
+    chosen = find_features(experiment, settings)
     if chosen.kind == "superpixel":
         return float(chosen.segments or 50)
     if texts := experiment.instances.texts:
         sentences = [each for text in texts for each in ([text] if isinstance(text, str) else text)]
         return sum(len(each.split()) for each in sentences) / len(texts)
-    dataset = runs.dataset_of(config, name)
+    dataset = runs.find_dataset(config, name)
     if dataset is None:
         return UNKNOWN
     shape = input_shape(config, dataset)
@@ -290,19 +292,19 @@ def _average_features(config: Config, name: str, settings) -> float:
     return float(math.prod(shape[-2:]) if shape else UNKNOWN)
 
 
-def _fixed(own, shape: tuple[int, ...] | None, d: float) -> float:
+def _estimate_fixed(own, shape: tuple[int, ...] | None, d: float) -> float:
     """Evaluations of a fixed-cost design; where d differs, of a chain, and in proportion to d of a long one."""
     settings = json.dumps(canonical(own))
     if shape:
-        return fixed_cost(settings, shape)
+        return count_fixed_cost(settings, shape)
     on_chain = min(max(2, round(d)), 40)
-    return fixed_cost(settings, (on_chain,)) * d / on_chain
+    return count_fixed_cost(settings, (on_chain,)) * d / on_chain
 
 
 def _points(config: Config, name: str, entry: str) -> float:
     """Seconds that a method of labelled points takes for an instance."""
     if "labelled points" not in METHODS[config.experiments[name].methods[entry].method].needs:
         return 0.0
-    dataset = runs.dataset_of(config, name)
+    dataset = runs.find_dataset(config, name)
     shape = input_shape(config, dataset)
     return records(config, dataset) * math.prod(shape or (UNKNOWN,)) / POINTS

@@ -42,7 +42,8 @@ class Ready:
         """ShapelineError where data are of another kind, or have other classes."""
         if kind != self.kind:
             raise ShapelineError(
-                f"{self.source}: takes {_many(self.kind)}, and {path} holds {_many(kind)}; give data of its kind"
+                f"{self.source}: takes {_name_inputs(self.kind)}, and {path} holds {_name_inputs(kind)}; give data of "
+                "its kind"
             )
         if self.labels and labels != self.labels:
             own, there = (", ".join(sorted(names)[:10]) for names in (self.labels, labels))
@@ -104,7 +105,7 @@ def gradient_methods(source: str | None, path: bool = True) -> list[str]:
     ]
 
 
-def data_beside(path: Path, kind: str) -> Path:
+def find_data(path: Path, kind: str) -> Path:
     """The one table, or folder of images by class, in a model's folder or beside it."""
     places = [path.resolve(), path.resolve().parent] if path.is_dir() else [path.resolve().parent]
     there = [one for place in places for one in sorted(place.iterdir()) if one != path.resolve()]
@@ -113,13 +114,13 @@ def data_beside(path: Path, kind: str) -> Path:
         names = ", ".join(one.name for one in found[:5])
         which = f"more than one that could be its data ({names})" if found else "no data"
         raise ShapelineError(
-            f"{path}: is a model of {_many(kind)}, with {which} beside it; say which: shapeline init DATA --model "
-            f"{path}"
+            f"{path}: is a model of {_name_inputs(kind)}, with {which} beside it; say which: shapeline init DATA "
+            f"--model {path}"
         )
     return found[0]
 
 
-def patch_of(side: int, own: int | None) -> int:
+def choose_patch(side: int, own: int | None) -> int:
     """A side of the patches that are explained: whole patches of the model, the largest of which there are enough."""
     if own is None or side % own:
         return side // 4
@@ -132,7 +133,7 @@ def _is_pictures(path: Path) -> bool:
     return sum(any(file.suffix.lower() in IMAGE_SUFFIXES for file in one.iterdir()) for one in classes) > 1
 
 
-def _many(kind: str) -> str:
+def _name_inputs(kind: str) -> str:
     return {"image": "images", "text": "texts", "table": "columns of numbers"}[kind]
 
 
@@ -159,7 +160,7 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
                 f"{path}: it is a model, and --model names another; name the data in place of the first"
             )
         ready = read_model(path)
-        path = data_beside(path, ready.kind)
+        path = find_data(path, ready.kind)
     elif model and is_model(Path(model)):
         ready = read_model(Path(model))
     model = ready.source if ready else model and _absolute(model)
@@ -324,7 +325,7 @@ def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
     for file in by_mode.values():
         with contextlib.suppress(images.Undecodable):
             images.decode(str(file), file.read_bytes(), color="grey" if grey else "rgb")
-    patch = patch_of(min(size), ready.patch if ready else None)
+    patch = choose_patch(min(size), ready.patch if ready else None)
     built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
     return _text(
         _name(path),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from shapeline.config.derived import canonical, dataset_of, framework_of, source_of
+from shapeline.config.derived import canonical, find_dataset, find_framework, find_source
 from shapeline.config.types import Config
 from shapeline.datasets import folders
 from shapeline.datasets.registry import SOURCES, adapt_to_task
@@ -17,7 +17,7 @@ from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import registry
-from shapeline.workflow.dependencies import PACKAGE, as_inputs, sources, tracked_modules, workflow_root
+from shapeline.workflow.dependencies import PACKAGE, as_inputs, list_tracked_modules, sources, workflow_root
 from shapeline.workflow.runs import list_entries, split_entry
 
 
@@ -46,7 +46,7 @@ def game_files(config: Config, experiment: str) -> list[str]:
 
 def tokenizer_file(config: Config, experiment: str) -> list[str]:
     """The user's own file that cuts the documents of the experiment's dataset, as an input."""
-    dataset = dataset_of(config, config.experiments[experiment])
+    dataset = find_dataset(config, config.experiments[experiment])
     return cut_by(config.datasets[dataset].tokenizer) if dataset else []
 
 
@@ -116,7 +116,9 @@ def facts(entry: object, *left_out: set[str]) -> dict:
 @cache
 def script_modules(name: str) -> tuple[str, ...]:
     """Modules of the package behind the result of a script, as the script imports them."""
-    return tuple(tracked_modules((workflow_root() / "workflow/scripts" / f"{name}.py").read_text(encoding="utf-8")))
+    return tuple(
+        list_tracked_modules((workflow_root() / "workflow/scripts" / f"{name}.py").read_text(encoding="utf-8"))
+    )
 
 
 def environment(config: Config, model: str | None) -> str:
@@ -126,7 +128,7 @@ def environment(config: Config, model: str | None) -> str:
 
 def job_framework(config: Config, model: str | None) -> str:
     """The framework of the jobs that ask a model, or labelled points in its place."""
-    framework = framework_of(config.models[model]) if model else "torch"
+    framework = find_framework(config.models[model]) if model else "torch"
     return "torch" if framework == "function" else framework  # which has the packages of pipelines
 
 
@@ -135,15 +137,15 @@ def job_libraries(config: Config, model: str | None) -> str:
     entry = config.models[model] if model else None
     if entry and registry.kind_of(entry.source, entry.framework) == "folder":
         return "transformers"
-    if entry and framework_of(entry) == "function":
+    if entry and find_framework(entry) == "function":
         return "skops" if registry.suffix_of(entry.source) == ".skops" else "base"
     return job_framework(config, model)
 
 
-def values_alone(config: Config, experiment: str, entry: str, metrics: Sequence[str] = ()) -> bool:
+def needs_values_only(config: Config, experiment: str, entry: str, metrics: Sequence[str] = ()) -> bool:
     """Whether an entry's job, or that of metrics on it, asks its model for values alone, which a graph can give."""
     definition = config.experiments[experiment]
-    if definition.model is None or framework_of(config.models[definition.model]) not in EXPORT:
+    if definition.model is None or find_framework(config.models[definition.model]) not in EXPORT:
         return False
     of_values = METHODS[definition.methods[split_entry(entry)[0]].method].family in OF_VALUES
     if metrics:
@@ -155,13 +157,13 @@ def model_code(config: Config, model: str) -> list[str]:
     """Modules that a model is built or read by."""
     entry = config.models[model]
     reader = registry.READERS.get(registry.kind_of(entry.source, entry.framework))
-    return [MODEL_CODE[framework_of(entry)], *([reader] if reader else [])]
+    return [MODEL_CODE[find_framework(entry)], *([reader] if reader else [])]
 
 
 def framework_code(config: Config, experiment: str) -> list[str]:
     """Modules of the framework of an experiment's model, and of the engine on it; none without a model."""
     model = config.experiments[experiment].model
-    return [*model_code(config, model), *ENGINE_CODE[framework_of(config.models[model])]] if model else []
+    return [*model_code(config, model), *ENGINE_CODE[find_framework(config.models[model])]] if model else []
 
 
 def value_code(architecture: str, framework: str) -> list[str]:
@@ -173,7 +175,7 @@ def value_code(architecture: str, framework: str) -> list[str]:
 
 def prepare_code(config: Config, dataset: str) -> list[str]:
     entry = config.datasets[dataset]
-    code = sources(*script_modules("prepare_dataset"), without=_other_kinds(config, dataset))
+    code = sources(*script_modules("prepare_dataset"), without=_list_other_kinds(config, dataset))
     reader = sources(SOURCES[entry.source].module) if entry.source in SOURCES else user_file(entry.source)
     return [*dict.fromkeys([*code, *reader]), *cut_by(entry.tokenizer)]
 
@@ -188,13 +190,13 @@ def train_code(config: Config, model: str) -> list[str]:
     entry = config.models[model]
     named = model_code(config, model)
     if not registry.kind_of(entry.source, entry.framework):
-        named.append(TRAINING[framework_of(entry)])
-    named += EXPORT.get(framework_of(entry), ())
+        named.append(TRAINING[find_framework(entry)])
+    named += EXPORT.get(find_framework(entry), ())
     return [*sources(*script_modules("train_model"), *named), *user_file(entry.source)]
 
 
 def randomise_code(config: Config, model: str) -> list[str]:
-    exported = EXPORT.get(framework_of(config.models[model]), ())
+    exported = EXPORT.get(find_framework(config.models[model]), ())
     code = sources(*script_modules("randomise_model"), *model_code(config, model), *exported)
     return [*code, *user_file(config.models[model].source)]
 
@@ -204,7 +206,7 @@ def select_code(config: Config, experiment: str) -> list[str]:
         *script_modules("select_instances"),
         *framework_code(config, experiment),
         *_game_code(config, experiment),
-        without=_other_kinds_of(config, experiment),
+        without=_list_unused_readers(config, experiment),
     )
     return [
         *code,
@@ -221,13 +223,13 @@ def attribute_code(config: Config, experiment: str, entry: str) -> list[str]:
         modules.append("shapeline.designs.lasso")
     model = config.experiments[experiment].model
     if METHODS[settings.method].family == "hierarchical" and model:
-        modules += filter(None, [DEVICE_CODE.get(framework_of(config.models[model]))])
+        modules += filter(None, [DEVICE_CODE.get(find_framework(config.models[model]))])
     code = sources(
         *script_modules("attribute"),
         *modules,
         *framework_code(config, experiment),
         *_game_code(config, experiment),
-        without=_other_kinds_of(config, experiment),
+        without=_list_unused_readers(config, experiment),
     )
     own = [file for function in functions for file in user_file(function)] + game_files(config, experiment)
     return [*code, *own, *([str(expand(settings.path))] if settings.method == "external" else [])]
@@ -244,7 +246,7 @@ def _functions(config: Config, experiment: str, entry: str) -> list[str]:
     methods, model = config.experiments[experiment].methods, config.experiments[experiment].model
     settings = methods[split_entry(entry)[0]]
     method = METHODS[settings.method]
-    named = [method.function_for(framework_of(config.models[model]) if model else None), method.measure]
+    named = [method.function_for(find_framework(config.models[model]) if model else None), method.measure]
     named += [method.reads, method.reads_stack]
     if isinstance(getattr(settings, "budget", None), StoppingRule):
         named.append(method.grows)
@@ -261,7 +263,7 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
         *script_modules("measure" if entry.asks_model else "measure_scores"),
         entry.function.split(":")[0],
         *(framework_code(config, experiment) if entry.asks_model else ()),
-        without=(*_other_kinds_of(config, experiment), *unused),
+        without=(*_list_unused_readers(config, experiment), *unused),
     )
     parameters = getattr(config.experiments[experiment].metrics, metric)
     own = [file for function in getattr(parameters, "functions", {}).values() for file in user_file(function)]
@@ -309,7 +311,9 @@ def _page_assets(folder: str) -> list[tuple[str | None, str]]:
 def notebook_modules(notebook: Path) -> tuple[str, ...]:
     """Modules of the package that the cells of a notebook import."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return tuple(tracked_modules("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")))
+    return tuple(
+        list_tracked_modules("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"))
+    )
 
 
 def _game_code(config: Config, experiment: str) -> list[str]:
@@ -318,13 +322,13 @@ def _game_code(config: Config, experiment: str) -> list[str]:
     return [PROMPT_CODE] if entry.prompts else [GAME_CODE] if entry.game else []
 
 
-def _other_kinds_of(config: Config, experiment: str) -> tuple[str, ...]:
-    return _other_kinds(config, dataset_of(config, config.experiments[experiment]))
+def _list_unused_readers(config: Config, experiment: str) -> tuple[str, ...]:
+    return _list_other_kinds(config, find_dataset(config, config.experiments[experiment]))
 
 
-def _other_kinds(config: Config, dataset: str | None) -> tuple[str, ...]:
+def _list_other_kinds(config: Config, dataset: str | None) -> tuple[str, ...]:
     """Modules that read other kinds of data than the dataset's; none where its kind is not known before it is read."""
-    source = source_of(config.datasets.get(dataset))
+    source = find_source(config.datasets.get(dataset))
     if source is None:
         return ()
     return tuple(module for kind, modules in OF_KIND.items() if kind != source.kind for module in modules)

@@ -46,7 +46,7 @@ def start(snakemake, libraries: str = "") -> str:
 
     faulthandler.enable(to_file.stream)  # a library that crashes leaves where it did
 
-    def last_words(kind: type[BaseException], error: BaseException, trace) -> None:
+    def report_failure(kind: type[BaseException], error: BaseException, trace) -> None:
         if issubclass(kind, KeyboardInterrupt):
             log.info("stopped")
             return
@@ -64,8 +64,8 @@ def start(snakemake, libraries: str = "") -> str:
         else:
             print(f"[{name}] error: {cause}", file=sys.stderr)
 
-    sys.excepthook = last_words
-    files.before_any[:] = [inputs_stayed(snakemake.input)]
+    sys.excepthook = report_failure
+    files.before_any[:] = [are_inputs_unchanged(snakemake.input)]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a fork of the server ignores it until here
     _watch_parents()
     keep_freed_memory()
@@ -108,7 +108,7 @@ def uses_graph(snakemake) -> bool:
     return (scores.metadata(instances).get("forms") or {}).get("cpu", {}).get("name") == "onnx"
 
 
-def inputs_stayed(paths: Iterable[str]) -> Callable[[], None]:
+def are_inputs_unchanged(paths: Iterable[str]) -> Callable[[], None]:
     """Return a check that no input file has changed since now: outputs newer than an unread edit would never re-run."""
 
     def stamp(path: str) -> tuple[int, int] | None:
@@ -223,7 +223,7 @@ INSTANCES = re.compile(r"(\d+)/(\d+) instances")
 ERRORS_ARE_REPORTED = "SHAPELINE_ERRORS_ARE_REPORTED"  # set where the logger reads causes from the logs of jobs
 
 
-def instances_done(path: str) -> float | None:
+def count_done(path: str) -> float | None:
     """The share of its instances that the job with this log says are done."""
     try:
         with open(path, "rb") as file:
@@ -234,7 +234,7 @@ def instances_done(path: str) -> float | None:
     return int(found[-1][0]) / max(int(found[-1][1]), 1) if found else None
 
 
-def cause_of(logs: Iterable[str]) -> str:
+def find_cause(logs: Iterable[str]) -> str:
     """What the logs of a failed job end with as its cause, "" where they have none."""
     for path in logs:
         with contextlib.suppress(OSError):
@@ -244,7 +244,7 @@ def cause_of(logs: Iterable[str]) -> str:
     return ""
 
 
-def last_lines(logs: Iterable[str], count: int = 3) -> list[str]:
+def read_last_lines(logs: Iterable[str], count: int = 3) -> list[str]:
     """Return the last non-empty lines of a failed job's log without their times, or how a crash of a library begins."""
     lines: list[str] = []
     for path in logs:

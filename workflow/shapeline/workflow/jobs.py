@@ -6,7 +6,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
-from shapeline.config.derived import budget_of, canonical, feature_shape, framework_of
+from shapeline.config.derived import canonical, feature_shape, find_budget, find_framework
 from shapeline.config.types import Config, Experiment
 from shapeline.datasets.registry import remote_files
 from shapeline.errors import ShapelineError
@@ -19,19 +19,19 @@ from shapeline.versions import list_versions
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.dependencies import PACKAGE, add_code_digest, sources
 from shapeline.workflow.runs import (
-    compared_files,
     count_trainings,
-    datasets_of,
     list_all_entries,
+    list_compared_files,
+    list_datasets,
     list_entries,
-    measured_file,
-    measured_files,
+    list_measured_files,
+    list_prepared_files,
     metric_names,
     model_files,
     model_metrics,
+    name_measured_file,
     name_training,
     pages,
-    prepared,
     score_files,
     score_metrics,
     split_entry,
@@ -90,7 +90,7 @@ def _add_versions(config: Config, job: dict, model: str | None, *packages: str |
     """The job, and where the configuration says `versions: strict` the installed packages that it may use."""
     if config.versions != "strict":
         return job
-    return job | {"versions": list_versions(framework_of(config.models[model]) if model else None, packages)}
+    return job | {"versions": list_versions(find_framework(config.models[model]) if model else None, packages)}
 
 
 def compare_job(config: Config, experiment: str) -> dict:
@@ -127,27 +127,27 @@ def index_job(config: Config) -> dict:
 
 def outputs(config: Config) -> set[str]:
     """Paths of what the configuration's jobs make: a file per job, its card or notebook where it makes several."""
-    return {path for path, _ in expected_outputs(config)}
+    return {path for path, _ in list_expected_outputs(config)}
 
 
 def digests(config: Config) -> dict[str, str]:
     """A digest of the settings of all jobs of each experiment under `run`: which configuration made its page."""
 
-    def settings_of(job: dict) -> dict:
+    def strip_code(job: dict) -> dict:
         """Return the job without its code, and without that of each metric where it measures by several."""
         return {
-            key: settings_of(setting) if isinstance(setting, dict) else setting
+            key: strip_code(setting) if isinstance(setting, dict) else setting
             for key, setting in job.items()
             if key != "code"
         }
 
     return {
-        name: digest({"jobs": sorted({digest(settings_of(job)) for _, job in _of(config, name)})})
+        name: digest({"jobs": sorted({digest(strip_code(job)) for _, job in _list_experiment_jobs(config, name)})})
         for name in config.run
     }
 
 
-def expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
+def list_expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
     """What every job makes, the pages without an experiment first, and what the job is given."""
     if "theory" in pages(config):
         yield f"{config.results}/reports/theory.ipynb", theory_job(config)
@@ -155,10 +155,10 @@ def expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
         yield f"{config.results}/accuracy/errors.parquet", known_games_job(config)
         yield f"{config.results}/reports/accuracy.ipynb", accuracy_job()
     for experiment in config.experiments:
-        yield from _of(config, experiment)
+        yield from _list_experiment_jobs(config, experiment)
 
 
-def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
+def _list_experiment_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     """The same of one experiment."""
     yield from _list_model_jobs(config, experiment)
     for entry in list_all_entries(config, experiment):
@@ -169,10 +169,12 @@ def _of(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
         measure_jobs(config, experiment, metrics(config, experiment)) for metrics in (model_metrics, score_metrics)
     )
     if by_model:
-        yield from ((measured_file(config, experiment, entry), by_model) for entry in list_entries(config, experiment))
+        yield from (
+            (name_measured_file(config, experiment, entry), by_model) for entry in list_entries(config, experiment)
+        )
     if by_scores:
-        yield measured_files(config, experiment)[-1], by_scores
-    for path in compared_files(config, experiment):
+        yield list_measured_files(config, experiment)[-1], by_scores
+    for path in list_compared_files(config, experiment):
         yield path, compare_job(config, experiment)
     yield f"{config.results}/reports/{experiment}.ipynb", report_job(config, experiment)
 
@@ -181,8 +183,8 @@ def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dic
     """The data, the models and the instances of an experiment."""
     definition = config.experiments[experiment]
     model = definition.model
-    for dataset in datasets_of(config, experiment):
-        yield prepared(dataset)["card"], prepare_job(config, dataset)
+    for dataset in list_datasets(config, experiment):
+        yield list_prepared_files(dataset)["card"], prepare_job(config, dataset)
     if model:
         yield model_files(config, model)["card"], train_job(config, model)
     yield f"{config.results}/{experiment}/instances.parquet", select_job(config, experiment)
@@ -204,7 +206,7 @@ def prepare_settings(config: Config, dataset: str) -> dict:
 
 def train_settings(config: Config, model: str, number: int = 0) -> dict:
     """Settings of a model's training, or of that which other seeds number."""
-    framework = framework_of(config.models[model])
+    framework = find_framework(config.models[model])
     named = {"framework": None if framework == "torch" else framework}  # torch written out is no other setting
     return canonical({**canonical(config.models[model]), **named, "seed": config.seed + number})
 
@@ -275,7 +277,7 @@ def _budget(config: Config, experiment: str, entry: str) -> float | dict:
     budget = config.experiments[experiment].methods[entry].budget
     if isinstance(budget, StoppingRule):
         return budget.model_dump(exclude_none=True)
-    return budget_of(config, experiment, entry)
+    return find_budget(config, experiment, entry)
 
 
 def measure_settings(config: Config, experiment: str, metric: str) -> dict:
@@ -342,8 +344,8 @@ def check_records(config: Config) -> None:
     """Raise ShapelineError with stale outputs whose records Snakemake lost, and the command that remakes them."""
     stale = [
         path
-        for path, settings in dict(expected_outputs(config)).items()
-        if os.path.exists(path) and not _is_recorded(path, settings) and _stored_digest(path) != digest(settings)
+        for path, settings in dict(list_expected_outputs(config)).items()
+        if os.path.exists(path) and not _is_recorded(path, settings) and _read_stored_digest(path) != digest(settings)
     ]
     if stale:
         raise ShapelineError(
@@ -376,7 +378,7 @@ def record_of(path: str, kind: str = "metadata") -> Path:
     return Path(".snakemake", kind, *("@" + piece for piece in pieces[:-1]), pieces[-1])
 
 
-def _stored_digest(path: str) -> str | None:
+def _read_stored_digest(path: str) -> str | None:
     if path.endswith(".parquet"):
         from shapeline import scores  # pandas: only when a record is missing
 

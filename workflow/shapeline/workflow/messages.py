@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 from shapeline.config.types import Config
 from shapeline.errors import ShapelineError
-from shapeline.versions import differing
+from shapeline.versions import find_differences
 from shapeline.workflow import estimates, runs
 
 TARGETS = {"all", "fetch", "train", "scores", "metrics", "report"}  # and every experiment: what a user can ask for
@@ -24,12 +24,12 @@ def show(lines: Iterable[str]) -> None:
 def show_start(config: Config, gpus_requested: bool) -> None:
     """Show what a user should know before the jobs run."""
     cpu = ["No GPU is visible on this machine: running on the CPU."] if gpus_requested else []
-    show([*runs.not_here(config), *estimates.memory_lines(config), *version_lines(config), *cpu])
+    show([*runs.list_unavailable(config), *estimates.memory_lines(config), *version_lines(config), *cpu])
 
 
 def show_success(config: Config, index: str, outputs: Collection[str], experiments: Collection[str | None]) -> None:
     """Show failed explanations and warnings of a run, and the page to open; outputs: files of the jobs that ran."""
-    show(f"flagged: {line}" for line in flagged_lines(config, experiments))
+    show(f"flagged: {line}" for line in list_warnings(config, experiments))
     show([f"open {index}"] if index in outputs else [])
 
 
@@ -56,7 +56,7 @@ def version_lines(config: Config) -> list[str]:
                 f"{experiment}: scores of {', '.join(dict.fromkeys(encoded))} were computed from rows encoded as "
                 "float32; they are computed again from rows in their own types"
             )
-        apart = differing(versions)
+        apart = find_differences(versions)
         entries: dict[tuple, list[str]] = {}
         for path, packages in apart.items():
             for package, (theirs, here) in packages.items():
@@ -69,7 +69,7 @@ def version_lines(config: Config) -> list[str]:
     return lines
 
 
-def flagged_lines(config: Config, asked: Collection[str | None]) -> list[str]:
+def list_warnings(config: Config, asked: Collection[str | None]) -> list[str]:
     """Return a line per method of the requested experiments whose instances failed or are flagged, with how many."""
     from pyarrow import parquet
 

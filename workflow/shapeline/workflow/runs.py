@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from shapeline.config.derived import dataset_of as dataset_name
-from shapeline.config.derived import evaluation_shards_of, shards_of
+from shapeline.config.derived import count_evaluation_shards, count_shards
+from shapeline.config.derived import find_dataset as dataset_name
 from shapeline.config.types import Config
 from shapeline.datasets import records
 from shapeline.datasets.registry import SOURCES, WEIGHTS, is_published
@@ -64,7 +64,7 @@ def split_entry(entry: str) -> tuple[str, bool]:
     return entry.removesuffix(RANDOMISED), entry.endswith(RANDOMISED)
 
 
-def explained_models(config: Config, experiment: str, entry: str) -> list[str]:
+def list_explained_models(config: Config, experiment: str, entry: str) -> list[str]:
     """Return the names of the models that one job explains by an entry."""
     model, (own, randomised) = config.experiments[experiment].model, split_entry(entry)
     if randomised:
@@ -88,13 +88,13 @@ def score_metrics(config: Config, experiment: str) -> list[str]:
 
 def shards(config: Config, experiment: str) -> int:
     """Score files per method entry: from counts only, so that paths are the same on every machine."""
-    return shards_of(config, config.experiments[experiment])
+    return count_shards(config, config.experiments[experiment])
 
 
 def evaluation_rounds(config: Config, experiment: str, entry: str) -> int:
     """Return the rounds of jobs that share the evaluations of a game by an entry, 0 where one job makes all of them."""
     definition, method = config.experiments[experiment], config.experiments[experiment].methods[entry]
-    if evaluation_shards_of(config, definition) == 1 or METHODS[method.method].control:
+    if count_evaluation_shards(config, definition) == 1 or METHODS[method.method].control:
         return 0
     return definition.game_rounds if isinstance(getattr(method, "budget", None), StoppingRule) else 1
 
@@ -107,7 +107,7 @@ def pages(config: Config) -> list[str]:
     return ["theory", "accuracy"] if config.estimator_benchmark else ["theory"]
 
 
-def prepared(dataset: str) -> dict[str, str]:
+def list_prepared_files(dataset: str) -> dict[str, str]:
     return {name: f"data/prepared/{dataset}/{file}" for name, file in (("arrays", "arrays.npz"), ("card", "card.json"))}
 
 
@@ -135,25 +135,25 @@ def value_files(config: Config, experiment: str, entry: str, rounds: int | None 
     definition = config.experiments[experiment]
     if not definition.game or randomised:
         return []
-    n = evaluation_shards_of(config, definition)
+    n = count_evaluation_shards(config, definition)
     every = range(evaluation_rounds(config, experiment, entry) if rounds is None else rounds)
     folder = f"{config.results}/{experiment}/values/{entry}"
     return [f"{folder}/{number}.{i}-of-{n}.parquet" for number in every for i in range(n)]
 
 
-def measured_file(config: Config, experiment: str, entry: str) -> str:
+def name_measured_file(config: Config, experiment: str, entry: str) -> str:
     """Return the path of an entry's measurements by the metrics that evaluate the model."""
     return f"{config.results}/{experiment}/metrics/measured/{entry}.parquet"
 
 
-def measured_files(config: Config, experiment: str) -> list[str]:
+def list_measured_files(config: Config, experiment: str) -> list[str]:
     """Return the paths of all measurements of an experiment."""
     by_model = list_entries(config, experiment) if model_metrics(config, experiment) else []
     by_scores = [f"{config.results}/{experiment}/metrics/measured.parquet"] * bool(score_metrics(config, experiment))
-    return [*(measured_file(config, experiment, entry) for entry in by_model), *by_scores]
+    return [*(name_measured_file(config, experiment, entry) for entry in by_model), *by_scores]
 
 
-def compared_files(config: Config, experiment: str) -> list[str]:
+def list_compared_files(config: Config, experiment: str) -> list[str]:
     """Return the path of the means and intervals of all entries; none where nothing is measured."""
     return [f"{config.results}/{experiment}/metrics/compared.parquet"] * bool(metric_names(config, experiment))
 
@@ -163,9 +163,9 @@ def model_files(config: Config, model: str) -> dict[str, str]:
     return {"weights": f"{folder}/weights.safetensors", "card": f"{folder}/card.json"}
 
 
-def explained_files(config: Config, experiment: str, entry: str) -> dict[str, list[str]]:
+def list_explained_files(config: Config, experiment: str, entry: str) -> dict[str, list[str]]:
     """Return the weights and the cards of the models that one job explains by an entry, or measures it on."""
-    files = [model_files(config, name) for name in explained_models(config, experiment, entry)]
+    files = [model_files(config, name) for name in list_explained_models(config, experiment, entry)]
     return {"weights": [each["weights"] for each in files], "cards": [each["card"] for each in files]}
 
 
@@ -182,20 +182,20 @@ def start_file(config: Config, model: str) -> list[str]:
     return [f"{config.results}/models/{model}/start.safetensors"] if config.models[model].weights else []
 
 
-def dataset_of(config: Config, experiment: str) -> str | None:
+def find_dataset(config: Config, experiment: str) -> str | None:
     return dataset_name(config, config.experiments[experiment])
 
 
-def datasets_of(config: Config, experiment: str) -> list[str]:
+def list_datasets(config: Config, experiment: str) -> list[str]:
     """The experiment's dataset and, where it is another, the one that its model is trained on."""
     definition = config.experiments[experiment]
     trained_on = [config.models[definition.model].dataset] if definition.model else []
-    return list(dict.fromkeys(filter(None, [dataset_of(config, experiment), *trained_on])))
+    return list(dict.fromkeys(filter(None, [find_dataset(config, experiment), *trained_on])))
 
 
-def trained_on(config: Config, experiment: str) -> list[str]:
+def list_training_cards(config: Config, experiment: str) -> list[str]:
     """The card of the data that the experiment's model is trained on, where these are other data than the explained."""
-    return [prepared(name)["card"] for name in datasets_of(config, experiment)[1:]]
+    return [list_prepared_files(name)["card"] for name in list_datasets(config, experiment)[1:]]
 
 
 def add_available_experiments(config: Config) -> Config:
@@ -204,7 +204,7 @@ def add_available_experiments(config: Config) -> Config:
     return config.model_copy(update={"run": [*config.run, *dict.fromkeys(more)]}) if more else config
 
 
-def not_here(config: Config) -> list[str]:
+def list_unavailable(config: Config) -> list[str]:
     """A line for each experiment of `run_if_available` that is not under `run`, with the file that keeps it out."""
     left = {name: _find_missing(config, name) for name in config.run_if_available if name not in config.run}
     return [f"not in this run: {name}, for {problem}" for name, problem in left.items() if problem]
@@ -214,7 +214,7 @@ def _find_missing(config: Config, experiment: str) -> str:
     """What is not here of the files that an experiment's data are read from; "" where all are."""
     mirror = config.data.mirror
     folder = expand(mirror) if mirror and not is_address(mirror) else None
-    for dataset in datasets_of(config, experiment):
+    for dataset in list_datasets(config, experiment):
         fetched = folder if config.datasets[dataset].path is None else None
         for file in map(Path, raw_files(config, dataset)):
             if not (file.exists() or (fetched and (fetched / file.parent.name / file.name).exists())):

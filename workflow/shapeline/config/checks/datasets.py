@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from shapeline.config.checks.place import Place, absent, catch, refuse
-from shapeline.config.derived import canonical, source_of
+from shapeline.config.derived import canonical, find_source
 from shapeline.config.types import Config, Dataset, Experiment
 from shapeline.datasets import checks, compatibility, folders, records, sources
 from shapeline.datasets.registry import SOURCES
@@ -63,7 +63,7 @@ def dataset_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
 RULES = (dataset_source, dataset_path, dataset_tokenizer)
 
 
-def other_data(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
+def check_other_data(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
     """A model can explain the dataset named beside it, as far as the configuration tells."""
     model = config.models.get(experiment.model)
     own = config.datasets.get(model.dataset) if model else None
@@ -75,7 +75,9 @@ def other_data(config: Config, name: str, experiment: Experiment) -> Iterator[st
         yield f"{where}: models.{experiment.model} is trained on {experiment.dataset} itself; remove the key"
         return
     try:
-        trained, explained = (compatibility.told_by(source_of(dataset), canonical(dataset)) for dataset in (own, other))
+        trained, explained = (
+            compatibility.told_by(find_source(dataset), canonical(dataset)) for dataset in (own, other)
+        )
     except ShapelineError:  # reported by the check of the dataset
         return
     any_size = model.source is not None or getattr(ARCHITECTURES.get(model.architecture), "any_size", False)
@@ -90,7 +92,7 @@ def other_data(config: Config, name: str, experiment: Experiment) -> Iterator[st
         )
 
 
-def own_texts(place: Place) -> Iterator[str]:
+def check_texts(place: Place) -> Iterator[str]:
     """Custom texts are explained by a model of text, and all of them."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.texts:
@@ -109,7 +111,7 @@ def own_texts(place: Place) -> Iterator[str]:
     yield from refuse(where, chosen, keys, "custom texts are all explained and have no class")
 
 
-def near_records(place: Place) -> Iterator[str]:
+def check_near(place: Place) -> Iterator[str]:
     """Records are sought in a table, by columns that it has."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.near:
@@ -130,7 +132,7 @@ def predictions(place: Place) -> Iterator[str]:
         yield f"{place.where}.instances.correct: without a model nothing is predicted; remove the key"
 
 
-def classes(place: Place) -> Iterator[str]:
+def check_classes(place: Place) -> Iterator[str]:
     """The class and the number of objects by which instances are chosen are known."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not source:
@@ -148,7 +150,7 @@ def classes(place: Place) -> Iterator[str]:
         yield from _check_class(place, f"{where}.label", chosen.label)
 
 
-def target(place: Place) -> Iterator[str]:
+def check_target(place: Place) -> Iterator[str]:
     """The class that is explained is one, and there are classes."""
     where, asked, source = f"{place.where}.target", place.experiment.target, place.source
     if asked == "predicted":

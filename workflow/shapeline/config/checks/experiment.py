@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from shapeline.config.checks import datasets, games, methods, metrics, models
-from shapeline.config.checks.methods import budget, budget_in_reach, good_enough, too_large
+from shapeline.config.checks.methods import budget_in_reach, check_budget, check_size, check_stopping
 from shapeline.config.checks.place import MethodPlace, Place, Rule, catch, refuse
 from shapeline.config.derived import (
     canonical,
-    evaluation_shards_of,
+    count_evaluation_shards,
+    count_shards,
     feature_shape,
-    features_of,
-    framework_of,
-    shards_of,
-    source_of,
+    find_features,
+    find_framework,
+    find_source,
 )
 from shapeline.config.mistakes import describe_long_name
 from shapeline.config.types import ROOT, Config, Experiment, Placeholder
@@ -66,7 +66,7 @@ def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Ite
         for key in ("dataset", "model"):
             if (named := getattr(experiment, key)) and named not in names[f"{key}s"]:
                 yield f"experiments.{name}.{key}: there is no {key} '{named}'.{nearest(named, names[f'{key}s'])}"
-        strange = list(datasets.other_data(config, name, experiment))
+        strange = list(datasets.check_other_data(config, name, experiment))
         yield from strange or _check_experiment(_place(config, name, experiment))
 
 
@@ -100,8 +100,8 @@ def _find_obstacles(results: Path) -> Iterator[str]:
 def _place(config: Config, name: str, experiment: Experiment) -> Place:
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
-    place = Place(config, name, experiment, model, source_of(dataset), None)
-    if place.source is None or any(line for rule in (texts_have_a_model, features_fit) for line in rule(place)):
+    place = Place(config, name, experiment, model, find_source(dataset), None)
+    if place.source is None or any(line for rule in (check_texts_model, check_features_fit) for line in rule(place)):
         return place
     try:
         return replace(place, shape=feature_shape(config, experiment))
@@ -119,18 +119,18 @@ def _check_experiment(place: Place) -> Iterator[str]:
             return
 
 
-def stopping_rules(place: Place) -> Iterator[str]:
+def check_stopping_rules(place: Place) -> Iterator[str]:
     """Methods whose budget is an error can stop by it."""
     for name, settings in place.experiment.methods.items():
-        yield from good_enough(MethodPlace(place, name, settings, None))
+        yield from check_stopping(MethodPlace(place, name, settings, None))
 
 
-def shards(place: Place) -> Iterator[str]:
+def check_shards(place: Place) -> Iterator[str]:
     """There are not more score files than Snakemake can look at."""
     if place.experiment.game:
-        if (number := evaluation_shards_of(place.config, place.experiment)) > MOST_SHARDS:
+        if (number := count_evaluation_shards(place.config, place.experiment)) > MOST_SHARDS:
             yield f"{place.where}.shards: {number:,} jobs per method are more than {MOST_SHARDS:,}; set fewer shards"
-    elif (number := shards_of(place.config, place.experiment)) > MOST_SHARDS:
+    elif (number := count_shards(place.config, place.experiment)) > MOST_SHARDS:
         count = place.experiment.instances.count
         yield (
             f"{place.where}.shards: {number:,} score files per method, for {count:,} instances, are more than "
@@ -138,14 +138,14 @@ def shards(place: Place) -> Iterator[str]:
         )
 
 
-def texts_have_a_model(place: Place) -> Iterator[str]:
+def check_texts_model(place: Place) -> Iterator[str]:
     if place.has_no_model and place.kind in TEXT_KINDS:
         yield (
             f"{place.where}.dataset: the tokens of a text are not points, so texts are explained by a model; give model"
         )
 
 
-def features_fit(place: Place) -> Iterator[str]:
+def check_features_fit(place: Place) -> Iterator[str]:
     """The features are parts of what the dataset holds."""
     source, where = place.source, f"{place.where}.features.kind"
     if source is None:
@@ -160,7 +160,7 @@ def features_fit(place: Place) -> Iterator[str]:
         yield f"{where}: '{place.kind}' does not fit tokens of unit {unit}; use {fitting}"
 
 
-def value(place: Place) -> Iterator[str]:
+def check_value(place: Place) -> Iterator[str]:
     """What a coalition is worth is something that the model says of the dataset."""
     if place.source is None or place.has_no_model:
         return
@@ -174,7 +174,7 @@ def value(place: Place) -> Iterator[str]:
         yield f"{where}: prediction is for regression and {of} has classes; remove the key"
 
 
-def reference_fits(place: Place) -> Iterator[str]:
+def check_reference(place: Place) -> Iterator[str]:
     """What stands for a masked feature can stand in the inputs."""
     if place.source is None or place.has_no_model:
         return
@@ -189,18 +189,18 @@ def reference_fits(place: Place) -> Iterator[str]:
         )
     dataset = place.dataset
     if reference == "delete" and place.source.kind == "image":
-        yield from _patches_left_out(place)
+        yield from _check_patches(place)
     elif reference in references.OF_FOLDERS and dataset and not folders.names_folder(dataset.tokenizer):
         yield f"{place.where}.reference: '{reference}' is of texts that the tokenizer of a folder cuts; use pad"
     elif reference == "mask" and dataset and not folders.has_mask(dataset.tokenizer):
         yield f"{place.where}.reference: the tokenizer in {dataset.tokenizer} has no mask token; use delete or pad"
 
 
-def _patches_left_out(place: Place) -> Iterator[str]:
+def _check_patches(place: Place) -> Iterator[str]:
     """The model can leave the patches out that are absent, and the features are made of such patches."""
     where, model = f"{place.where}.reference", place.model
     of_folder = model and registry.kind_of(model.source, model.framework) == "folder"
-    if not model or model.architecture or framework_of(model) != "torch":
+    if not model or model.architecture or find_framework(model) != "torch":
         yield f"{where}: delete leaves out patches of a transformer, which this model is not; use zero or mean_value"
         return
     plain = "under reference: delete a model runs plain"
@@ -214,7 +214,7 @@ def _patches_left_out(place: Place) -> Iterator[str]:
             f"{where}: delete is for models of type {', '.join(folders.LEAVING_OUT)}, whose patches can be left out, "
             f"and {model.source} holds another; use zero or mean_value"
         )
-    own = [features_of(place.experiment, settings) for settings in place.experiment.methods.values()]
+    own = [find_features(place.experiment, settings) for settings in place.experiment.methods.values()]
     sizes = [canonical(features).get("size") for features in (place.experiment.features, *own)]
     sides = [number for size in sizes for number in (size if isinstance(size, list) else [size or 1])]
     if side and any(number % side for number in sides):
@@ -224,7 +224,7 @@ def _patches_left_out(place: Place) -> Iterator[str]:
         )
 
 
-def reference_file(place: Place) -> Iterator[str]:
+def check_reference_file(place: Place) -> Iterator[str]:
     if isinstance(place.experiment.reference, Placeholder):
         yield f"{place.where}.reference: a placeholder is of prompts; set another one"
         return
@@ -236,21 +236,21 @@ def reference_file(place: Place) -> Iterator[str]:
         yield f"{place.where}.reference.path: {error}"
 
 
-def torch_alone(place: Place) -> Iterator[str]:
+def check_torch_keys(place: Place) -> Iterator[str]:
     """Keys of the engine of torch are of a model of torch."""
-    framework = framework_of(place.model) if place.model else None
+    framework = find_framework(place.model) if place.model else None
     for key in ("precision", "compile"):
         if getattr(place.experiment, key) != Experiment.model_fields[key].default and framework != "torch":
             yield f"{place.where}.{key}: it is for models of torch; remove the key"
 
 
-def features_can_be_cut(place: Place) -> Iterator[str]:
+def check_features_cut(place: Place) -> Iterator[str]:
     """An input can be cut into the features."""
     if place.source and place.shape is None:
         yield from catch(f"{place.where}.features", feature_shape, place.config, place.experiment)
 
 
-def several_features(place: Place) -> Iterator[str]:
+def check_several_features(place: Place) -> Iterator[str]:
     if place.shape and math.prod(place.shape) == 1:
         yield (
             f"{place.where}.features: there is a single feature (d = 1), so nothing to share out; make the features "
@@ -258,7 +258,7 @@ def several_features(place: Place) -> Iterator[str]:
         )
 
 
-def seconds(place: Place) -> Iterator[str]:
+def check_seconds(place: Place) -> Iterator[str]:
     """Seconds are measured where they are asked for."""
     if place.experiment.timing == "per_instance" and place.experiment.cache:
         yield f"{place.where}.timing: values kept in the cache are not timed one instance after another; remove cache"
@@ -267,51 +267,51 @@ def seconds(place: Place) -> Iterator[str]:
 def check_methods(place: Place) -> Iterator[str]:
     """Each entry is the method of a file that is there, of features that it can have, within the rules of methods."""
     for name, settings in place.experiment.methods.items():
-        if problem := methods.own_file(place, settings):
+        if problem := methods.check_user_file(place, settings):
             yield f"{place.where}.methods.{name}.{problem}"
             continue
-        shape = methods.own_shape(place, settings)
+        shape = methods.find_shape(place, settings)
         if isinstance(shape, str):
             yield f"{place.where}.methods.{name}.features: {shape}"
             continue
         entry = MethodPlace(place, name, settings, shape)
-        rules = (games.method, *methods.RULES) if place.experiment.game else methods.RULES
-        mistakes = [line for rule in (*rules, good_enough) for line in rule(entry)]
+        rules = (games.check_game_method, *methods.RULES) if place.experiment.game else methods.RULES
+        mistakes = [line for rule in (*rules, check_stopping) for line in rule(entry)]
         if entry.method.sampled and not mistakes:
-            mistakes = list(too_large(entry))
+            mistakes = list(check_size(entry))
         yield from mistakes
         if entry.method.minimum and not mistakes and not (settings.match_budget_of and shape is None):
-            yield from budget(entry)
+            yield from check_budget(entry)
 
 
 RULES: tuple[Rule, ...] = (
-    shards,
-    texts_have_a_model,
-    features_fit,
-    value,
-    reference_fits,
+    check_shards,
+    check_texts_model,
+    check_features_fit,
+    check_value,
+    check_reference,
     metrics.check_metrics,
     metrics.check_logit,
     metrics.check_notebook,
     metrics.check_custom_metric,
     metrics.check_training_seeds,
     metrics.check_other_references,
-    reference_file,
-    datasets.own_texts,
-    datasets.near_records,
+    check_reference_file,
+    datasets.check_texts,
+    datasets.check_near,
     datasets.predictions,
-    datasets.classes,
-    datasets.target,
-    torch_alone,
-    features_can_be_cut,
+    datasets.check_classes,
+    datasets.check_target,
+    check_torch_keys,
+    check_features_cut,
     budget_in_reach,
-    several_features,
-    seconds,
+    check_several_features,
+    check_seconds,
     check_methods,
     metrics.check_exact_entry,
     games.check_game_keys,
     games.check_others,
 )
-PROMPT_RULES: tuple[Rule, ...] = (*games.PROMPT_RULES, stopping_rules)
-GAME_RULES: tuple[Rule, ...] = (*games.RULES, shards, budget_in_reach, check_methods, metrics.check_exact_entry)
-ENDS: tuple[Rule, ...] = (texts_have_a_model, features_fit, budget_in_reach, several_features)
+PROMPT_RULES: tuple[Rule, ...] = (*games.PROMPT_RULES, check_stopping_rules)
+GAME_RULES: tuple[Rule, ...] = (*games.RULES, check_shards, budget_in_reach, check_methods, metrics.check_exact_entry)
+ENDS: tuple[Rule, ...] = (check_texts_model, check_features_fit, budget_in_reach, check_several_features)

@@ -60,7 +60,7 @@ def explains_games(method: Method) -> bool:
     return method.family == "peers" and not method.needs and not method.data
 
 
-def method(entry: MethodPlace) -> Iterator[str]:
+def check_game_method(entry: MethodPlace) -> Iterator[str]:
     """The method explains any function of coalitions."""
     if not explains_games(entry.method):
         able = ", ".join(name for name, one in METHODS.items() if explains_games(one))
@@ -129,7 +129,7 @@ def check_prompts(place: Place) -> Iterator[str]:
             yield f"{where}.features: {error}"
 
 
-def prompt_keys(place: Place) -> Iterator[str]:
+def check_prompt_keys(place: Place) -> Iterator[str]:
     """The keys are those of prompts."""
     where, entry = place.where, place.experiment
     yield from refuse(where, entry, OF_OTHERS, "an experiment on prompts has no {key}")
@@ -169,4 +169,4 @@ def check_others(place: Place) -> Iterator[str]:
         yield f"{place.where}.metrics.prompts: it is of prompts; remove the metric"
 
 
-PROMPT_RULES = (check_prompts, prompt_keys, check_methods)
+PROMPT_RULES = (check_prompts, check_prompt_keys, check_methods)

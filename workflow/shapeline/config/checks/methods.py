@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from shapeline.config.checks.place import MethodPlace, MethodRule, Place, absent, catch, refuse
-from shapeline.config.derived import budget_of, canonical, feature_shape, features_of, fixed_cost, framework_of
+from shapeline.config.derived import (
+    canonical,
+    count_fixed_cost,
+    feature_shape,
+    find_budget,
+    find_features,
+    find_framework,
+)
 from shapeline.config.mistakes import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
 from shapeline.config.types import Model
 from shapeline.datasets import folders
@@ -20,7 +27,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.models.registry import BOOSTED, ESTIMATORS, kind_of
 
 
-def own_shape(place: Place, settings: Any) -> tuple | str | None:
+def find_shape(place: Place, settings: Any) -> tuple | str | None:
     """The shape of the features that an entry explains, None where unknown; or, in a text, why it cannot have them."""
     if getattr(settings, "features", None) is None:
         return place.shape
@@ -37,12 +44,12 @@ def own_shape(place: Place, settings: Any) -> tuple | str | None:
     return "there is a single feature (d = 1); make the features smaller" if own and math.prod(own) == 1 else own
 
 
-def own_file(place: Place, settings: Any) -> str | None:
+def check_user_file(place: Place, settings: Any) -> str | None:
     """What is wrong with the user's own file behind an entry: a function, or scores made elsewhere."""
     if isinstance(settings, CustomMethod):
         problem = registry.own_problem(settings)
         if not problem and "graph" in own_arguments(settings.method):
-            kind = features_of(place.experiment, settings).kind
+            kind = find_features(place.experiment, settings).kind
             if kind in TABLE_KINDS:
                 return f"method: {settings.method} takes a graph and features of kind '{kind}' lack one; let it take d"
         return problem
@@ -57,7 +64,7 @@ def own_file(place: Place, settings: Any) -> str | None:
     return problem and f"path: {problem}"
 
 
-def enumeration(entry: MethodPlace) -> Iterator[str]:
+def check_enumeration(entry: MethodPlace) -> Iterator[str]:
     """Every coalition is evaluated, of features that are few enough."""
     most = entry.method.pairs or MAX_D
     if entry.method.exact and entry.d and entry.d > most:
@@ -67,7 +74,7 @@ def enumeration(entry: MethodPlace) -> Iterator[str]:
         )
 
 
-def pairs(entry: MethodPlace) -> Iterator[str]:
+def check_pairs(entry: MethodPlace) -> Iterator[str]:
     """Pairs are of the experiment's own features, and these are few enough to have them stored."""
     most = entry.method.pairs
     if most and getattr(entry.settings, "features", None):
@@ -80,7 +87,7 @@ def pairs(entry: MethodPlace) -> Iterator[str]:
         )
 
 
-def neighbours(entry: MethodPlace) -> Iterator[str]:
+def check_neighbours(entry: MethodPlace) -> Iterator[str]:
     """Features lie on the graph or the grid that the method walks on."""
     settings, needs_grid = entry.settings, "grid" in entry.method.needs
     if (needs_grid and not _reads_grid(entry)) or (
@@ -102,7 +109,7 @@ def _reads_grid(entry: MethodPlace) -> bool:
     return _reads_graph(entry) and entry.kind != "superpixel"  # words and runs of characters are a row
 
 
-def kept_features(entry: MethodPlace) -> Iterator[str]:
+def check_kept_features(entry: MethodPlace) -> Iterator[str]:
     """A fit of a few features has a kernel of distance."""
     if getattr(entry.settings, "n_features", None) and entry.settings.kernel == "shapley":
         yield (
@@ -110,16 +117,16 @@ def kept_features(entry: MethodPlace) -> Iterator[str]:
         )
 
 
-def fixed_design(entry: MethodPlace) -> Iterator[str]:
+def check_fixed_design(entry: MethodPlace) -> Iterator[str]:
     """The design of a fixed-cost method can be built."""
     method, settings = entry.method, entry.settings
     if not method.is_fixed_cost or method.exact or not entry.d:
         return
     if _reads_grid(entry) or getattr(settings, "graph", "") != "features":
-        yield from catch(entry.where, fixed_cost, json.dumps(canonical(settings)), entry.shape)
+        yield from catch(entry.where, count_fixed_cost, json.dumps(canonical(settings)), entry.shape)
 
 
-def rival(entry: MethodPlace) -> Iterator[str]:
+def check_match_budget(entry: MethodPlace) -> Iterator[str]:
     """The entry that a budget follows is there, and has a number of evaluations to follow."""
     settings, others = entry.settings, entry.place.experiment.methods
     rival = getattr(settings, "match_budget_of", None)
@@ -135,7 +142,7 @@ def rival(entry: MethodPlace) -> Iterator[str]:
         yield f"{entry.where}.match_budget_of: '{rival}' explains features of its own; give a budget instead"
 
 
-def tree(entry: MethodPlace) -> Iterator[str]:
+def check_tree(entry: MethodPlace) -> Iterator[str]:
     """The tree over a grid of features that a hierarchical method explores."""
     if entry.method.family != "hierarchical":
         return
@@ -161,7 +168,7 @@ def tree(entry: MethodPlace) -> Iterator[str]:
         yield f"{entry.where}.min_size: {settings.min_size} is larger than the {size} features; give at most {most}"
 
 
-def asks_a_model(entry: MethodPlace) -> Iterator[str]:
+def check_model(entry: MethodPlace) -> Iterator[str]:
     """There is a model where the method asks one."""
     if entry.method.asks_model and entry.place.has_no_model:
         free = ", ".join(name for name, other in METHODS.items() if not other.asks_model)
@@ -171,7 +178,7 @@ def asks_a_model(entry: MethodPlace) -> Iterator[str]:
         )
 
 
-def labelled_points(entry: MethodPlace) -> Iterator[str]:
+def check_labelled_points(entry: MethodPlace) -> Iterator[str]:
     """Records are points of one label each, with the columns that the entry names."""
     settings, source = entry.settings, entry.place.source
     of_points = "labelled points" in entry.method.needs
@@ -189,7 +196,7 @@ def labelled_points(entry: MethodPlace) -> Iterator[str]:
             yield f"{entry.where}.categorical: there is no column '{column}'.{hint}"
 
 
-def kind_of_data(entry: MethodPlace) -> Iterator[str]:
+def check_kind_of_data(entry: MethodPlace) -> Iterator[str]:
     """The method explains data of this kind."""
     taken, source = entry.method.data, entry.place.source
     if taken and source and source.kind not in taken:
@@ -199,27 +206,27 @@ def kind_of_data(entry: MethodPlace) -> Iterator[str]:
         )
 
 
-def network(entry: MethodPlace) -> Iterator[str]:
+def check_network(entry: MethodPlace) -> Iterator[str]:
     """The method can look into the model, as far as it wants to."""
     method, name, model = entry.method, entry.settings.method, entry.place.model
     if model is None:
         return
     if "attention" in method.needs:
         # The networks of this package have none; of another kind of data it is stated that the method does not take it.
-        if (model.architecture or framework_of(model) != "torch") and not list(kind_of_data(entry)):
+        if (model.architecture or find_framework(model) != "torch") and not list(check_kind_of_data(entry)):
             of = f"models.{entry.place.experiment.model}"
             yield f"{entry.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
-    elif "estimator" in method.needs and list(kind_of_data(entry)):
+    elif "estimator" in method.needs and list(check_kind_of_data(entry)):
         return  # reported there
     elif "estimator" in method.needs and kind_of(model.source, model.framework) not in ESTIMATORS:
         of, trees = f"models.{entry.place.experiment.model}", " or boosted trees" * (name == "tree_shap")
         yield f"{entry.where}: {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
     elif name == "linear_shap" and kind_of(model.source, model.framework) in BOOSTED:
         yield f"{entry.where}: linear_shap reads linear models, and {model.source} holds trees; use tree_shap"
-    elif method.torch_only and framework_of(model) != "torch":
+    elif method.torch_only and find_framework(model) != "torch":
         yield (
             f"{entry.where}: {name} needs a torch model and models.{entry.place.experiment.model} is of "
-            f"{framework_of(model)}; set its framework: torch, or remove the method"
+            f"{find_framework(model)}; set its framework: torch, or remove the method"
         )
     elif (model.architecture or kind_of(model.source, model.framework)) in method.refuses:
         yield (
@@ -249,7 +256,7 @@ def _has_no_grid(model: Model) -> bool:
         return False
 
 
-def last_estimate(entry: MethodPlace) -> Iterator[str]:
+def check_last_estimate(entry: MethodPlace) -> Iterator[str]:
     """Another library's estimator has no intermediate budgets."""
     if entry.method.family == "peers" and getattr(entry.settings, "intermediate_budgets", None):
         yield (
@@ -258,7 +265,7 @@ def last_estimate(entry: MethodPlace) -> Iterator[str]:
         )
 
 
-def installed(entry: MethodPlace) -> Iterator[str]:
+def check_installed(entry: MethodPlace) -> Iterator[str]:
     """The library that the method runs is here; another experiment's run shall not end for it."""
     if entry.place.name not in entry.place.config.run:
         return
@@ -270,19 +277,19 @@ def installed(entry: MethodPlace) -> Iterator[str]:
 
 
 RULES: tuple[MethodRule, ...] = (
-    enumeration,
-    pairs,
-    neighbours,
-    kept_features,
-    fixed_design,
-    rival,
-    tree,
-    asks_a_model,
-    labelled_points,
-    kind_of_data,
-    network,
-    last_estimate,
-    installed,
+    check_enumeration,
+    check_pairs,
+    check_neighbours,
+    check_kept_features,
+    check_fixed_design,
+    check_match_budget,
+    check_tree,
+    check_model,
+    check_labelled_points,
+    check_kind_of_data,
+    check_network,
+    check_last_estimate,
+    check_installed,
 )
 
 
@@ -295,19 +302,19 @@ def budget_in_reach(place: Place) -> Iterator[str]:
         yield f"{place.where}.budget: {_format_excess(multiple)}"
 
 
-def too_large(entry: MethodPlace) -> Iterator[str]:
+def check_size(entry: MethodPlace) -> Iterator[str]:
     """The budget of a sampled method, and its intermediate budgets, are in reach, and their design fits in memory."""
     settings, method = entry.settings, entry.settings.method
     if settings.match_budget_of:  # as many as a design has that is counted elsewhere
         return
     features, d = f"d = {entry.d:,}" if entry.d else f"about {FEW} features", entry.d or FEW
     own, default = settings.most, entry.place.experiment.budget
-    asked = [(own_place(entry), own) if own else (f"{entry.place.where}.budget", default)]
+    asked = [(name_budget_key(entry), own) if own else (f"{entry.place.where}.budget", default)]
     for where, multiple in [
         *asked,
         *((f"{entry.where}.intermediate_budgets", smaller) for smaller in settings.intermediate_budgets or ()),
     ]:
-        if (needed := held(method, multiple, d)) > MAX_DESIGN_BYTES:
+        if (needed := estimate_bytes(method, multiple, d)) > MAX_DESIGN_BYTES:
             yield (
                 f"{where}: {multiple:g} x d evaluations by {method} would take {format_bytes(needed)} of memory at "
                 f"{features}; the most is {format_bytes(MAX_DESIGN_BYTES)}: set {largest(method, d):g} or less"
@@ -318,12 +325,12 @@ def too_large(entry: MethodPlace) -> Iterator[str]:
             return
 
 
-def own_place(entry: MethodPlace) -> str:
+def name_budget_key(entry: MethodPlace) -> str:
     """Where an entry's own budget says how much it spends at most."""
     return f"{entry.where}.budget{'.max_budget' if isinstance(entry.settings.budget, StoppingRule) else ''}"
 
 
-def good_enough(entry: MethodPlace) -> Iterator[str]:
+def check_stopping(entry: MethodPlace) -> Iterator[str]:
     """An entry whose budget is an error can stop by it, and spends it on nothing else."""
     budget = getattr(entry.settings, "budget", None)
     if not isinstance(budget, StoppingRule):
@@ -334,7 +341,7 @@ def good_enough(entry: MethodPlace) -> Iterator[str]:
         yield f"{entry.where}.intermediate_budgets: a budget that ends when it is good enough has none; remove the key"
 
 
-def held(method: str, multiple: float, d: int) -> float:
+def estimate_bytes(method: str, multiple: float, d: int) -> float:
     """Bytes of a design of multiple x d evaluations of d features, roughly; inf where that is no number."""
     rows = multiple * d
     if registry.METHODS[method].holds == "coalitions" and d <= LARGE:  # 2^d of more is above every budget
@@ -357,27 +364,27 @@ def _format_excess(multiple: float) -> str:
     return f"{multiple:g} x d evaluations are more than any run makes; set {MAX_BUDGET:g} or less"
 
 
-def budget(entry: MethodPlace) -> Iterator[str]:
+def check_budget(entry: MethodPlace) -> Iterator[str]:
     """The budget of a sampled method and its intermediate_budgets: in order, and enough for the method."""
     where, settings = entry.where, entry.settings
     try:
-        most = budget_of(entry.place.config, entry.place.name, entry.name)
+        most = find_budget(entry.place.config, entry.place.name, entry.name)
     except ShapelineError as error:
         yield f"{where}.match_budget_of: {error}"
         return
     if len(set(settings.intermediate_budgets or ())) < len(settings.intermediate_budgets or ()):
         yield f"{where}.intermediate_budgets: a budget is listed twice; remove one"
     key = "match_budget_of" if settings.match_budget_of else "budget"
-    own = own_place(entry) if key == "budget" else f"{where}.{key}"
+    own = name_budget_key(entry) if key == "budget" else f"{where}.{key}"
     asked = [(own if settings.match_budget_of or settings.budget else f"{entry.place.where}.budget", most)]
     for smaller in settings.intermediate_budgets or ():
         asked.append((f"{where}.intermediate_budgets", smaller))
         if smaller >= most:
             yield f"{where}.intermediate_budgets: {smaller:g} is not below the budget of {most:g}; give smaller ones"
-    yield from _too_few(entry, asked)
+    yield from _check_minimum(entry, asked)
 
 
-def _too_few(entry: MethodPlace, asked: list[tuple[str, float]]) -> Iterator[str]:
+def _check_minimum(entry: MethodPlace, asked: list[tuple[str, float]]) -> Iterator[str]:
     """asked: places in the configuration, and the multiples of d that they ask for."""
     settings, d = entry.settings, entry.d
     minimum = dispatch.resolve(entry.method.minimum)

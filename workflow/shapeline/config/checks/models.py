@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from shapeline.config.checks.place import absent, refuse
-from shapeline.config.derived import canonical, framework_of, source_of
+from shapeline.config.derived import canonical, find_framework, find_source
 from shapeline.config.types import Config, Model
 from shapeline.datasets import checks, folders, sources
 from shapeline.datasets.registry import WEIGHTS, Source
@@ -15,21 +15,21 @@ from shapeline.models.registry import ARCHITECTURES
 FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "keras")}
 
 
-def kind_taken(name: str, model: Model, config: Config) -> Iterator[str]:
+def check_kind(name: str, model: Model, config: Config) -> Iterator[str]:
     """The model takes data of the kind, the task and the unit that its dataset has."""
     where, dataset = f"models.{name}", config.datasets.get(model.dataset)
-    source, known = source_of(dataset), ARCHITECTURES.get(model.architecture)
+    source, known = find_source(dataset), ARCHITECTURES.get(model.architecture)
     if source and known and known.kind != source.kind:
         yield f"{where}.architecture: {model.architecture} does not take kind {source.kind}; choose another"
-    if source and source.task == "multilabel" and framework_of(model) != "torch":
+    if source and source.task == "multilabel" and find_framework(model) != "torch":
         remedy = "give a function that builds one" if registry.suffix_of(model.source) else "set framework: torch"
         yield f"{where}: datasets.{model.dataset} has several labels per record, which needs torch; {remedy}"
 
 
-def training(name: str, model: Model, config: Config) -> Iterator[str]:
+def check_training(name: str, model: Model, config: Config) -> Iterator[str]:
     """The framework and the data allow what the training asks for."""
-    where, source = f"models.{name}", source_of(config.datasets.get(model.dataset))
-    torch, known = framework_of(model) == "torch", ARCHITECTURES.get(model.architecture)
+    where, source = f"models.{name}", find_source(config.datasets.get(model.dataset))
+    torch, known = find_framework(model) == "torch", ARCHITECTURES.get(model.architecture)
     if known and known.torch_only and not torch:
         yield f"{where}.framework: {model.architecture} needs torch; remove the key"
     if model.training.augment and ((source and source.kind != "image") or not torch):
@@ -39,12 +39,12 @@ def training(name: str, model: Model, config: Config) -> Iterator[str]:
         yield f"{where}.training.precision: bfloat16 is of torch alone; remove the key"
 
 
-def weights(name: str, model: Model, config: Config) -> Iterator[str]:
+def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
     """The weights that a training starts from are there, and of the architecture."""
     where, known = f"models.{name}.weights", ARCHITECTURES.get(model.architecture)
     if model.weights is None:
         return
-    if framework_of(model) != "torch":
+    if find_framework(model) != "torch":
         yield f"{where}: training starts from a file in torch only; remove the key"
     if model.weights in WEIGHTS:
         if known is None or model.weights not in known.weights:
@@ -63,7 +63,7 @@ def weights(name: str, model: Model, config: Config) -> Iterator[str]:
         yield f"{where}: there is no file {file}; paths start at the folder of the run"
 
 
-def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
+def check_ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
     """The user's own file is there and of the kind stated; a model that is ready has no keys of training."""
     where, suffix, function = f"models.{name}", registry.suffix_of(model.source), model.framework == "function"
     if function and registry.kind_of(model.source, model.framework) != "function":
@@ -85,7 +85,7 @@ def ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
     keys = ("sizes", "weights", "training") if function else ("framework", "sizes", "weights", "training")
     yield from refuse(where, model, keys, f"the model in {model.source} is ready and not made here")
     if not function and suffix != "folder":
-        yield from _taken_by_file(where, model, config)
+        yield from _check_file_keys(where, model, config)
 
 
 def _check_no_training(where: str, model: Model) -> Iterator[str]:
@@ -101,7 +101,7 @@ def _check_no_training(where: str, model: Model) -> Iterator[str]:
 def _folder(where: str, model: Model, config: Config) -> Iterator[str]:
     """The folder holds a classifier of the dataset's texts, cut by its own tokenizer, or of its images."""
     dataset = config.datasets.get(model.dataset)
-    source = source_of(dataset)
+    source = find_source(dataset)
     if source and source.kind not in folders.HEADS:
         yield f"{where}.source: a folder of transformers takes texts or images; give a dataset of that kind"
         return
@@ -132,7 +132,7 @@ def find_missing_frameworks(config: Config, experiments: Iterable[str]) -> Itera
     needed: dict[str, list[str]] = {}
     for name in sorted(experiments):
         model = config.models.get(config.experiments[name].model)
-        if model and (framework := framework_of(model)) in FRAMEWORK_PACKAGES:
+        if model and (framework := find_framework(model)) in FRAMEWORK_PACKAGES:
             needed.setdefault(framework, []).append(name)
     for framework, names in needed.items():
         missing = [package for package in FRAMEWORK_PACKAGES[framework] if not is_installed(package)]
@@ -140,10 +140,10 @@ def find_missing_frameworks(config: Config, experiments: Iterable[str]) -> Itera
             yield f"run: {describe_missing(missing[0])}, or remove what needs it: {', '.join(names)}"
 
 
-def _taken_by_file(where: str, model: Model, config: Config) -> Iterator[str]:
+def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
     """A pipeline takes tables, and a Keras file ids that are known here."""
     dataset = config.datasets.get(model.dataset)
-    source: Source | None = source_of(dataset)
+    source: Source | None = find_source(dataset)
     suffix = registry.suffix_of(model.source)
     if problem := registry.not_installed(suffix):
         yield f"{where}.source: {problem}"
@@ -168,10 +168,10 @@ def not_of_rows(source: str) -> str | None:
     return f"{source} requires {len(needed)} arguments and is called with rows only; give it one required argument"
 
 
-def unit(name: str, model: Model, config: Config) -> Iterator[str]:
+def check_unit(name: str, model: Model, config: Config) -> Iterator[str]:
     """The architecture reads tokens of the unit that the documents are cut into."""
     dataset = config.datasets.get(model.dataset)
-    cut = checks.unit_of(canonical(dataset)) if source_of(dataset) else None
+    cut = checks.unit_of(canonical(dataset)) if find_source(dataset) else None
     read = model.architecture and ARCHITECTURES[model.architecture].unit
     if cut and read and read != cut:
         yield (
@@ -180,4 +180,4 @@ def unit(name: str, model: Model, config: Config) -> Iterator[str]:
         )
 
 
-RULES = (kind_taken, training, weights, ready_file, unit)
+RULES = (check_kind, check_training, check_weights, check_ready_file, check_unit)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shapeline.config.derived import features_of, framework_of
+from shapeline.config.derived import find_features, find_framework
 from shapeline.config.types import Config, Dataset, Experiment, Model
 from shapeline.datasets import sources
 from shapeline.datasets.registry import Source
@@ -53,7 +53,7 @@ class Place:
     @property
     def function(self) -> str:
         """What a model is called that gives probabilities alone, "" of a network."""
-        if self.model is None or framework_of(self.model) != "function":
+        if self.model is None or find_framework(self.model) != "function":
             return ""
         if self.model.framework:
             return "a function"
@@ -90,7 +90,7 @@ class MethodPlace:
     @property
     def kind(self) -> str:
         """Of the features."""
-        return features_of(self.place.experiment, self.settings).kind
+        return find_features(self.place.experiment, self.settings).kind
 
 
 Rule = Callable[[Place], Iterator[str]]

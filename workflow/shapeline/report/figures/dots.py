@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import mark_method, width_of
+from shapeline.report.elements import mark_method, measure_width
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.figures import lines
-from shapeline.report.figures.lines import BEST_DASH, best_first, wide
+from shapeline.report.figures.lines import BEST_DASH, order_best_first, wide
 from shapeline.report.formatting import equals, number
 from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import paired
@@ -57,7 +57,7 @@ def _dots(
     present = [name for name in quantities if len(scalars(frame, name))]
     if not present:
         return None
-    entries = best_first(frame, styles, present[0], highest=SCALARS[present[0]].higher)
+    entries = order_best_first(frame, styles, present[0], highest=SCALARS[present[0]].higher)
     drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(entries)))
     panels = place_axes(drawing, entries, len(present), above=0.3, between=0.75)
     for axes, statistic in zip(panels, present, strict=True):
@@ -74,7 +74,7 @@ def place_axes(
 ) -> np.ndarray:
     """Return axes side by side to the right of their rows' names; by hand, as layout by constraints takes long."""
     wide, high = drawing.get_size_inches()
-    left = 0.1 + max(width_of(name) for name in names)
+    left = 0.1 + max(measure_width(name) for name in names)
     across = (wide - left) / columns - between
     ends = {"left": left / wide, "right": 1 - between / wide, "bottom": 0.55 / high, "top": 1 - above / high}
     places = {**ends, "wspace": between / across}

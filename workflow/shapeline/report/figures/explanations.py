@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, PALE, signs, tint
 from shapeline.report.elements import HTML
 from shapeline.report.figures.score_maps import scale_tones
-from shapeline.report.formatting import number, spent
-from shapeline.report.styling import MARKERS, SIGNS, WIDTH, escape_formulas, palette, shorten, styled_names
+from shapeline.report.formatting import format_evaluations, number
+from shapeline.report.styling import MARKERS, SIGNS, WIDTH, escape_formulas, palette, shorten, style_names
 from shapeline.statistics.bounds import moments, student
 
 MOST = 14  # features with their own bar
@@ -25,7 +25,7 @@ STRONGEST = 0.85  # opacity of the largest score
 LONGEST_TITLE = 110  # characters
 
 
-@styled_names
+@style_names
 def bars(
     names: Sequence[str],
     scores: np.ndarray,
@@ -43,7 +43,7 @@ def bars(
     return drawing
 
 
-@styled_names
+@style_names
 def waterfall(
     names: Sequence[str],
     scores: np.ndarray,
@@ -69,7 +69,7 @@ def waterfall(
     return drawing
 
 
-@styled_names
+@style_names
 def summary(
     names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None, across: str, numbers: np.ndarray | None = None
 ) -> Figure:
@@ -94,7 +94,7 @@ def summary(
     return drawing
 
 
-@styled_names
+@style_names
 def importance(names: Sequence[str], scores: np.ndarray, across: str) -> Figure:
     """Return the mean |score| of features, largest first, with 95 % intervals over instances; scores: (n, d)."""
     names, scores = names[:MOST], np.abs(scores[:, :MOST])
@@ -130,7 +130,7 @@ def draw_means(axes: Axes, names: Sequence[str], sizes: np.ndarray, across: str)
     axes.grid(axis="y", visible=False)
 
 
-@styled_names
+@style_names
 def heat_map(
     names: Sequence[str],
     scores: np.ndarray,
@@ -176,7 +176,7 @@ def _order(scores: np.ndarray, values: np.ndarray) -> np.ndarray:
     return hierarchy.leaves_list(hierarchy.linkage(scores, "average", optimal_ordering=len(scores) <= 500))
 
 
-@styled_names
+@style_names
 def dependence(
     name: str,
     values: pd.Series,
@@ -218,7 +218,7 @@ def _places(axes: Axes, values: pd.Series) -> np.ndarray:
     return codes + 0.3 * ((turn * 0.618034) % 1 - 0.5)
 
 
-@styled_names
+@style_names
 def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str) -> Figure:
     """Return the mean |score| of each feature with 95 % intervals in groups: name -> scores (n of the group, d)."""
     names = names[:MOST]
@@ -248,7 +248,7 @@ def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str)
     return drawing
 
 
-@styled_names
+@style_names
 def overlay(
     images: np.ndarray, names: Sequence[str], maps: Sequence[np.ndarray], intervals: bool = False, rest: int = 0
 ) -> Figure:
@@ -280,7 +280,7 @@ def overlay(
     return drawing
 
 
-def coloured_words(
+def colour_words(
     texts: Sequence[tuple[str, Sequence[str], np.ndarray, np.ndarray | None, int | None]],
     rest: int = 0,
     what: str = "the class",
@@ -295,7 +295,7 @@ def coloured_words(
     return HTML(f"<div style='max-width:60em;line-height:2'>{''.join(parts)}<p><small>{note}</small></p></div>")
 
 
-@styled_names
+@style_names
 def trade_off(
     costs: Sequence[float],
     values: np.ndarray,
@@ -314,7 +314,7 @@ def trade_off(
         look = {"marker": "*" if best else "o", "markersize": 13 if best else 6, "color": FOR if best else MIDDLE}
         ends = [[means[place] - low[place]], [high[place] - means[place]]]
         left.errorbar(means[place], row, xerr=ends, capsize=2, elinewidth=1, **look)
-    left.set_yticks(range(len(entries)), [f"{entries[place]} ({spent(costs[place])})" for place in order])
+    left.set_yticks(range(len(entries)), [f"{entries[place]} ({format_evaluations(costs[place])})" for place in order])
     left.set_ylim(len(entries) - 0.4, -0.6)
     left.set(xlabel=across, title="Quality (evaluations per instance); star: recommended")
     right.imshow(agreement, cmap="gray_r", vmin=-0.2, vmax=2.2, interpolation="nearest")

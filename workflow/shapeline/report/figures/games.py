@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from shapeline.report.colours import AGAINST, FOR, INK, PAPER
 from shapeline.report.figures.dots import name_rows, place_axes
 from shapeline.report.figures.score_maps import LEVEL
-from shapeline.report.styling import WIDTH, Style, styled, styled_names
+from shapeline.report.styling import WIDTH, Style, style_names, styled
 
 SPREAD = 0.66  # of a row's height that the methods of a player take
 
@@ -77,7 +77,7 @@ LONGEST_PART, LONGEST_TOKEN = 34, 12  # characters of names at the axes
 MOST_WIDTH = 16.0  # inches
 
 
-@styled_names
+@style_names
 def heat_map(parts: Sequence[str], tokens: Sequence[str], scores: np.ndarray) -> Figure:
     """Scores (d, T) of parts, one per row, for the tokens of the answer, one per column, in nats."""
     width = min(MOST_WIDTH, max(WIDTH * 0.6, 3.2 + 0.3 * len(tokens)))

@@ -13,7 +13,7 @@ from shapeline.report.colours import FAINT, INK, MIDDLE, PALE, QUIET
 from shapeline.report.elements import lay_out, mark_method
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.formatting import number
-from shapeline.report.styling import FEW, PLATE, WIDTH, Style, styled, wrapped
+from shapeline.report.styling import FEW, PLATE, WIDTH, Style, styled, wrap_name
 
 
 def tabulate_costs(rows: pd.DataFrame, **costs: pd.Series) -> pd.DataFrame:
@@ -30,7 +30,7 @@ def wide(rows: pd.DataFrame) -> bool:
 
 
 @styled
-def done_by_evaluations(spent: Mapping[str, np.ndarray], d: int, styles: Mapping[str, Style]) -> Figure:
+def draw_completion(spent: Mapping[str, np.ndarray], d: int, styles: Mapping[str, Style]) -> Figure:
     """The share of explanations that took at most so many evaluations, a step curve per method, their mean a dot."""
     drawing = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = drawing.subplots()
@@ -174,14 +174,18 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     quantities = [name for name in PANELS if (frame["statistic"] == name).any()]
     if not quantities:
         return None
-    entries = best_first(frame, styles, f"{quantities[0]}_auc", highest=quantities[0] == "insertion")
+    entries = order_best_first(frame, styles, f"{quantities[0]}_auc", highest=quantities[0] == "insertion")
     drawing = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     panels = drawing.subplots(1, len(quantities), squeeze=False)[0]
     for axes, statistic in zip(panels, quantities, strict=True):
         title, across, up = PANELS[statistic]
         for entry in entries:
             draw_curve(
-                axes, line_of(frame, statistic, entry), styles[entry], entry, band=0.12 if len(entries) <= FEW else 0.0
+                axes,
+                select_line(frame, statistic, entry),
+                styles[entry],
+                entry,
+                band=0.12 if len(entries) <= FEW else 0.0,
             )
         best = ceiling(frame, statistic)
         if len(best):
@@ -201,15 +205,15 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: st
     """One small panel per method: its curve and interval in front of all the others in grey; None without the curve."""
     if not (frame["statistic"] == statistic).any():
         return None
-    entries = best_first(frame, styles, f"{statistic}_auc", highest=statistic == "insertion")
+    entries = order_best_first(frame, styles, f"{statistic}_auc", highest=statistic == "insertion")
     columns = min(len(entries), min((4, 5), key=lambda count: -len(entries) % count))  # the fewer empty places
     rows = math.ceil(len(entries) / columns)
-    titles = {entry: wrapped(entry, WIDTH / columns - 0.3) for entry in entries}
+    titles = {entry: wrap_name(entry, WIDTH / columns - 0.3) for entry in entries}
     drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows))
     above = 0.1 + 0.165 * max(title.count("\n") + 1 for title in titles.values())
     places = _places(drawing, rows, columns, above)
     panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False, gridspec_kw=places)
-    lines = {entry: line_of(frame, statistic, entry) for entry in entries}
+    lines = {entry: select_line(frame, statistic, entry) for entry in entries}
     gap = pd.DataFrame({"x": [np.nan], "mean": [np.nan]})
     every = pd.concat([part for line in lines.values() for part in (line[["x", "mean"]], gap)])  # drawn as one
     for place, axes in enumerate(panels.flat):
@@ -238,7 +242,7 @@ def _places(drawing: Figure, rows: int, columns: int, above: float) -> dict[str,
     return {**ends, "wspace": gap / across, "hspace": (above + gap) / up}
 
 
-def line_of(frame: pd.DataFrame, statistic: str, entry: str) -> pd.DataFrame:
+def select_line(frame: pd.DataFrame, statistic: str, entry: str) -> pd.DataFrame:
     return frame[(frame["statistic"] == statistic) & (frame["method"] == entry)].sort_values("x")
 
 
@@ -263,7 +267,9 @@ def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, entry: str, band: f
     mark_method(entry, *curve)
 
 
-def best_first(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: str, highest: bool = False) -> list[str]:
+def order_best_first(
+    frame: pd.DataFrame, styles: Mapping[str, Style], statistic: str, highest: bool = False
+) -> list[str]:
     """The methods present, best first by the statistic (those without it last, in their own order)."""
     present = [entry for entry in styles if entry in set(frame["method"])]
     means = scalars(frame, statistic)["mean"]
@@ -287,7 +293,7 @@ def log_odds_grid(
     for axes, (title, frame) in zip(panels.flat, frames.items(), strict=False):
         entries = [entry for entry in styles if entry in set(frame.loc[frame["statistic"] == statistic, "method"])]
         for entry in entries:
-            line = line_of(frame, statistic, entry)
+            line = select_line(frame, statistic, entry)
             draw_curve(axes, line, styles[entry], entry, band=0.14 if len(entries) <= FEW else 0.07)
         handles |= dict(zip(entries, axes.get_legend_handles_labels()[0], strict=True))
         axes.set(title=title, xlabel=PANELS[statistic][1])
@@ -319,10 +325,10 @@ def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
     drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     error, coverage = drawing.subplots(1, 2)
     for entry, style in styles.items():
-        predicted, held = (line_of(frame, f"{name}_by_budget", entry) for name in ("predicted_rmse", "coverage"))
+        predicted, held = (select_line(frame, f"{name}_by_budget", entry) for name in ("predicted_rmse", "coverage"))
         if predicted.empty:
             continue
-        actual = line_of(frame, "rmse_by_budget", entry)
+        actual = select_line(frame, "rmse_by_budget", entry)
         error.plot(actual["x"], actual["mean"], style.marker, linestyle="-", color=style.colour, label=entry)
         dashes = {"linestyle": (0, (4, 2)), "markerfacecolor": "none", "color": style.colour}
         error.plot(predicted["x"], predicted["mean"], style.marker, label=f"{entry}, predicted", **dashes)
@@ -353,7 +359,7 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
     panels = drawing.subplots(1, len(present), squeeze=False, sharey=True)[0]
     for axes, (statistic, (title, squared)) in zip(panels, present.items(), strict=True):
         for entry, style in styles.items():
-            line = line_of(frame, statistic, entry)
+            line = select_line(frame, statistic, entry)
             line = line[line["mean"] > 0]
             if line.empty:
                 continue

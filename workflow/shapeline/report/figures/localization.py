@@ -17,7 +17,7 @@ from shapeline.report.elements import HTML, figure, heading, join_parts
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.dots import Panel, dot_panel
-from shapeline.report.figures.lines import line_of, name_points
+from shapeline.report.figures.lines import name_points, select_line
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
 from shapeline.report.styling import FEW, WIDTH, Style, styled
@@ -32,7 +32,7 @@ PANELS = {  # statistic -> title and what is across
 }
 
 
-def boxes_of(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
+def find_boxes(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
     """Boxes (top, left, bottom, right; half-open) around the connected parts of a region, corners connecting."""
     parts, _ = ndimage.label(truth, np.ones((3, 3)))
     return [(rows.start, columns.start, rows.stop, columns.stop) for rows, columns in ndimage.find_objects(parts)]
@@ -48,7 +48,7 @@ def _step(shape: tuple[int, int]) -> int:
     return math.ceil(max(shape) / LARGEST)
 
 
-def reduced(values: np.ndarray) -> np.ndarray:
+def reduce_map(values: np.ndarray) -> np.ndarray:
     """Return a map of at most LARGEST cells a side: of each block the value farthest from 0."""
     rows, columns = (np.arange(0, side, _step(values.shape)) for side in values.shape)
     ends = [extreme.reduceat(extreme.reduceat(values, rows, axis=0), columns, axis=1) for extreme in (np.fmax, np.fmin)]
@@ -60,8 +60,8 @@ def map_tile(scores: np.ndarray | None, cells: np.ndarray) -> Tile:
     if scores is None:
         return Tile(None)
     size = np.abs(scores).max()
-    shown = reduced(np.where(cells < 0, np.nan, scores[cells]))
-    return Tile(shown, score_maps.scaled(size), f"± {number(size)}")
+    shown = reduce_map(np.where(cells < 0, np.nan, scores[cells]))
+    return Tile(shown, score_maps.scale_colours(size), f"± {number(size)}")
 
 
 def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
@@ -71,7 +71,7 @@ def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
     (height, width), margin = truth.shape, MARGIN * _step(truth.shape)
     return [
         ((left - margin) / width, (top - margin) / height, (right + margin) / width, (bottom + margin) / height)
-        for top, left, bottom, right in boxes_of(truth)
+        for top, left, bottom, right in find_boxes(truth)
     ]
 
 
@@ -120,7 +120,7 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
     entries = sorted((entry for entry in styles if entry in means.index), key=lambda entry: means[entry])
     for axes, statistic in zip(panels, present, strict=True):
         for entry in entries:
-            line, style = line_of(frame, statistic, entry), styles[entry]
+            line, style = select_line(frame, statistic, entry), styles[entry]
             if len(entries) <= FEW:
                 axes.fill_between(line["x"], line["low"], line["high"], color=style.colour, alpha=0.12, linewidth=0)
             axes.plot(
@@ -138,17 +138,17 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
     return drawing
 
 
-def ablated_pictures(results: Results, truth: np.ndarray | None, count: int = 2) -> HTML | None:
+def draw_ablated_images(results: Results, truth: np.ndarray | None, count: int = 2) -> HTML | None:
     """Images whose positive features are at the reference, a column per method (figure 3)."""
     metadata = next((files[0] for files in results.metadata.values() if files), {})
     if not results.model_card:
         return None
     picked = _select_with_truth(results, truth).head(count)
     reference = references.build(results.settings.get("reference", "mean"), results.dataset, metadata.get("seed", 0))
-    images, regions, cells = shown_pictures(results, truth, picked)
+    images, regions, cells = prepare_images(results, truth, picked)
     fill = reference.of(images)
-    values = {entry: experiment.scores_of(frame, picked["instance"]) for entry, frame in results.scores.items()}
-    tone = score_maps.tone_of(results.dataset_card)
+    values = {entry: experiment.select_scores(frame, picked["instance"]) for entry, frame in results.scores.items()}
+    tone = score_maps.choose_tone(results.dataset_card)
 
     def tile(row: int, entry: str | None) -> Tile:
         image, below = images[row], ""
@@ -224,12 +224,14 @@ def size_groups(results: Results) -> list[dict[int, str]]:
 def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, str]) -> Figure:
     """The first image with a true region and its maps, above an enlarged part of each."""
     picked = _select_with_truth(results, truth).head(1)
-    images, regions, cells = shown_pictures(results, truth, picked)
+    images, regions, cells = prepare_images(results, truth, picked)
     image, region = images[0], regions[0]
-    (top, bottom), (left, right) = zoomed(region if region is not None else np.ones(image.shape[1:], bool))
+    (top, bottom), (left, right) = zoom_to_part(region if region is not None else np.ones(image.shape[1:], bool))
     names = {f"s = {size}\n({entry})": entry for size, entry in sizes.items()}
-    scores = {name: experiment.scores_of(results.scores[entry], picked["instance"])[0] for name, entry in names.items()}
-    tone = score_maps.tone_of(results.dataset_card)
+    scores = {
+        name: experiment.select_scores(results.scores[entry], picked["instance"])[0] for name, entry in names.items()
+    }
+    tone = score_maps.choose_tone(results.dataset_card)
 
     def tile(row: int, name: str | None) -> Tile:
         part = (slice(top, bottom), slice(left, right)) if row else (slice(None), slice(None))
@@ -244,9 +246,9 @@ def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, st
     return score_maps.picture_grid([title, "enlarged"], list(names), tile)
 
 
-def zoomed(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
+def zoom_to_part(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
     """First and last row, and first and last column, of a square around the first true part, three times its size."""
-    top, left, bottom, right = (boxes_of(region) or [(0, 0, *region.shape)])[0]
+    top, left, bottom, right = (find_boxes(region) or [(0, 0, *region.shape)])[0]
     size = 3 * max(bottom - top, right - left)
     ends = []
     for start, stop, side in ((top, bottom, region.shape[0]), (left, right, region.shape[1])):
@@ -317,7 +319,7 @@ def targets(results: Results) -> np.ndarray:
     return np.array([explained[instance] for instance in results.instances["instance"]])
 
 
-def truth_of(results: Results) -> np.ndarray | None:
+def read_truth(results: Results) -> np.ndarray | None:
     """The pixels that decide the class explained, (n, height, width) bool; None where the dataset lacks them."""
     if not results.dataset_card.get("truth"):
         return None
@@ -347,7 +349,7 @@ def read_details(frame: pd.DataFrame, name: str) -> pd.Series:
     return values.groupby(level=0).mean()
 
 
-def shown_pictures(results: Results, truth: np.ndarray | None, picked: pd.DataFrame) -> tuple[np.ndarray, list, list]:
+def prepare_images(results: Results, truth: np.ndarray | None, picked: pd.DataFrame) -> tuple[np.ndarray, list, list]:
     """Images (n, channels, height, width), true regions (n, each (height, width) or None) and cells of the features."""
     images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
     places = pd.Index(results.instances["instance"]).get_indexer(picked["instance"])

@@ -13,7 +13,7 @@ from shapeline.designs.interactions import pairs_of, square
 from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, QUIET, tint
 from shapeline.report.figures.score_maps import LEVEL, scale_tones
 from shapeline.report.formatting import number
-from shapeline.report.styling import SIGNS, WIDTH, styled_names
+from shapeline.report.styling import SIGNS, WIDTH, style_names
 
 MOST = 24  # pairs drawn of an instance, the largest
 LEAST = 0.02  # of the largest: a thinner line is not seen
@@ -23,7 +23,7 @@ WRITTEN = 16  # features whose matrix has its numbers written in it
 LETTER = 0.085  # inches: of a word under its arcs
 
 
-def told_from_zero(pairs: np.ndarray, standard_error: np.ndarray | None) -> np.ndarray:
+def keep_significant(pairs: np.ndarray, standard_error: np.ndarray | None) -> np.ndarray:
     """The pairs, and 0 in place of each whose 95 % interval covers it; all of them where no interval is known."""
     return pairs if standard_error is None else np.where(np.abs(pairs) <= LEVEL * standard_error, 0.0, pairs)
 
@@ -37,7 +37,7 @@ def largest(pairs: np.ndarray, d: int) -> list[tuple[int, int, float, float]]:
     return [one for one in drawn if one[3] > LEAST]
 
 
-@styled_names
+@style_names
 def network(
     images: np.ndarray,
     names: Sequence[str],
@@ -72,7 +72,7 @@ def network(
     return drawing
 
 
-@styled_names
+@style_names
 def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, most: int = 20) -> Figure:
     """Draw a heat matrix: own parts (d,) on the diagonal, pairs above; at most `most` features, the largest."""
     d = len(names)
@@ -110,7 +110,7 @@ def _write(axes: Axes, shown: np.ndarray, limit: float) -> None:
             axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour, fontweight=weight)
 
 
-@styled_names
+@style_names
 def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, unit: str) -> Figure:
     """Draw words coloured by their own part, with arcs for the largest pairs: above for the class, below against."""
     d = len(words)

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
 from shapeline.report.elements import figure
 from shapeline.report.formatting import number
-from shapeline.report.styling import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, styled_names, wrapped
+from shapeline.report.styling import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, style_names, wrap_name
 
 LEVEL = 1.96  # half-widths of 95 % intervals to an standard error
 
@@ -50,7 +50,7 @@ def instance_table(
     )
 
 
-@styled_names
+@style_names
 def heat_maps(
     images: np.ndarray,
     names: Sequence[str],
@@ -87,14 +87,14 @@ class Images(Artist):
 
     def __init__(self, tiles: Sequence[tuple[Tile, tuple[float, float, float, float]]], high: float):
         super().__init__()
-        self.tiles = [_painted(shown, place, high) for shown, place in tiles]
+        self.tiles = [_paint_tile(shown, place, high) for shown, place in tiles]
 
     def draw(self, renderer: RendererBase) -> None:
         for left, bottom, pixels in self.tiles:
             renderer.draw_image(renderer.new_gc(), left, bottom, pixels)
 
 
-@styled_names
+@style_names
 def picture_grid(
     names: Sequence[str], entries: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
@@ -106,7 +106,7 @@ def picture_grid(
     painted, frames, boxes = [], [], []
     for row, entry, left, top in places:
         shown = tile(row, entry)
-        x0, y0, x1, y1 = inside = _fitted(shown, left, top, side)
+        x0, y0, x1, y1 = inside = _fit_tile(shown, left, top, side)
         middle, centre, corner = (x0 + x1) / 2, (y0 + y1) / 2, np.array([x0, y0])
         if shown.pixels is None:
             axes.text(middle, centre, "failed", ha="center", va="center", fontsize=8, color=WARNING)
@@ -118,7 +118,7 @@ def picture_grid(
         if entry is None:
             axes.text(x0 - 8 / 72, centre, names[row], ha="right", va="center", fontsize=8, linespacing=1.35)
         elif row == 0:
-            axes.text(middle, y0 - 5 / 72, wrapped(entry, side), ha="center", va="baseline", fontsize=8.5)
+            axes.text(middle, y0 - 5 / 72, wrap_name(entry, side), ha="center", va="baseline", fontsize=8.5)
         if shown.below:
             axes.text(middle, y1 + 2 / 72, shown.below, ha="center", va="top", fontsize=7.5, color=QUIET)
     drawing.add_artist(Images(painted, high))
@@ -147,7 +147,7 @@ def _grid(
     return side, places, math.ceil((blocks * block + 0.05) * DOTS_PER_INCH) / DOTS_PER_INCH
 
 
-def _fitted(shown: Tile, left: float, top: float, side: float) -> tuple[float, float, float, float]:
+def _fit_tile(shown: Tile, left: float, top: float, side: float) -> tuple[float, float, float, float]:
     """Where a tile is in the middle of its square place: left, top, right, bottom."""
     high, wide = (1, 1) if shown.pixels is None else shown.pixels.shape[:2]
     across, up = side * min(1, wide / high), side * min(1, high / wide)
@@ -159,7 +159,7 @@ def _corners(start: Sequence[float], end: Sequence[float]) -> list[tuple[float, 
     return [(start[0], start[1]), (end[0], start[1]), (end[0], end[1]), (start[0], end[1])]
 
 
-def _painted(shown: Tile, place: tuple[float, float, float, float], high: float) -> tuple[int, int, np.ndarray]:
+def _paint_tile(shown: Tile, place: tuple[float, float, float, float], high: float) -> tuple[int, int, np.ndarray]:
     """A tile's left and lower dots, and its pixels (height, width, 4), the lowest first; clear without a value."""
     colours = dict(shown.colours)
     norm = Normalize(colours.pop("vmin", None), colours.pop("vmax", None))
@@ -173,7 +173,7 @@ def _painted(shown: Tile, place: tuple[float, float, float, float], high: float)
     return left, round(high * DOTS_PER_INCH) - bottom, seen[rows[:, None], columns]
 
 
-def tone_of(card: Mapping) -> str:
+def choose_tone(card: Mapping) -> str:
     """The colour map of a dataset's grey images: ink is dark on light paper, others are shown as they are."""
     return "gray_r" if card.get("source") in DARK_INK else "gray"
 
@@ -187,7 +187,7 @@ def grey(tone: str) -> dict[str, object]:
     return {"cmap": tone, "vmin": 0, "vmax": 1}
 
 
-def scaled(size: float) -> dict[str, object]:
+def scale_colours(size: float) -> dict[str, object]:
     """What `imshow` is given of scores whose largest magnitude is `size`: white at 0."""
     return {"cmap": SIGNS, "vmin": -(size or 1.0), "vmax": size or 1.0}
 
@@ -198,10 +198,10 @@ def _map(scores: np.ndarray | None, cells: np.ndarray, half: np.ndarray | None) 
         return Tile(None)
     size = np.abs(scores).max()
     shown = scores if half is None else np.where(np.abs(scores) <= half, 0.0, scores)
-    return Tile(np.where(cells < 0, np.nan, shown[cells]), scaled(size), f"± {number(size)}")
+    return Tile(np.where(cells < 0, np.nan, shown[cells]), scale_colours(size), f"± {number(size)}")
 
 
-@styled_names
+@style_names
 def score_table(
     values: Mapping[str, np.ndarray | None],
     names: Sequence[str],
@@ -230,7 +230,7 @@ def score_table(
     )
     inks = _write_scores(axes, scores[order], ends[order], shades.to_rgba(shades.get_array()), 7.5 if half else 8.5)
     _whiskers(axes, np.isfinite(ends[order]), scores[order] / limits, ends[order] / limits, inks)
-    axes.set_xticks(range(len(entries)), [wrapped(entry, 9.5 / len(entries)) for entry in entries])
+    axes.set_xticks(range(len(entries)), [wrap_name(entry, 9.5 / len(entries)) for entry in entries])
     axes.set_yticks(range(rows), [names[place] for place in order])
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
     axes.hlines(np.arange(rows - 1) + 0.5, -0.5, len(entries) - 0.5, color=PAPER, linewidth=1)

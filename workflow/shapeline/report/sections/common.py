@@ -8,24 +8,12 @@ import pandas as pd
 from shapeline.designs.orders import MOST
 from shapeline.report import experiment, findings, tables
 from shapeline.report.criteria import ENOUGH
-from shapeline.report.elements import (
-    FOLD,
-    HTML,
-    Answers,
-    figure,
-    folded,
-    heading,
-    join_parts,
-    missing,
-    note,
-    pair,
-    table,
-)
+from shapeline.report.elements import FOLD, HTML, Answers, figure, fold, heading, join_parts, missing, note, pair, table
 from shapeline.report.experiment import Results, ceiling, scalars
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves, error_by_cost, tabulate_costs
 from shapeline.report.formatting import explain_unit, number, share
-from shapeline.report.styling import FEW, styles_of
+from shapeline.report.styling import FEW, assign_styles
 from shapeline.report.tables import CUT
 
 
@@ -82,7 +70,7 @@ def health(results: Results) -> HTML:
             f"Ties at top-{share(CUT)}: share of instances whose top features are not unique, because influences are "
             "equal. ⚠ marks a failure."
         ),
-        why_failed(results),
+        list_failure_reasons(results),
     )
 
 
@@ -94,16 +82,16 @@ def health_note(results: Results) -> HTML:
         "because scores are equal. ⚠ marks a failure, or a gap that should be 0; for a method that is not efficient, a "
         "gap does not affect the ranking of features."
     )
-    return folded(FOLD, note(text))
+    return fold(FOLD, note(text))
 
 
 def full_health(results: Results) -> HTML:
     """Return the diagnostics with every column."""
     shown = table(tables.health(results), text=["failures", "warnings", "packages"])
-    return join_parts(shown, health_note(results), why_failed(results))
+    return join_parts(shown, health_note(results), list_failure_reasons(results))
 
 
-def why_failed(results: Results) -> HTML | None:
+def list_failure_reasons(results: Results) -> HTML | None:
     """Return the most frequent reason of failure per method; None where none failed."""
     reasons = {
         entry: frame.loc[frame["status"] != "ok", "error"].dropna().mode() for entry, frame in results.scores.items()
@@ -124,13 +112,13 @@ def cost_note(results: Results) -> HTML:
     """Return how the columns of the cost table are computed."""
     budget, timed = results.settings.get("budget"), TIMED[results.settings.get("timing", "batch")]
     if not budget:
-        return folded(FOLD, note(timed))
+        return fold(FOLD, note(timed))
     text = (
         f"The budget is {number(budget)} d = {number(budget * results.d)} evaluations per instance, including the "
         "empty and the full input. Sampled methods spend the budget; other methods have a fixed "
         "cost, with ⚠ if it is higher. " + timed
     )
-    return folded(FOLD, note(text))
+    return fold(FOLD, note(text))
 
 
 def cost(results: Results) -> HTML:
@@ -153,7 +141,7 @@ def provenance(results: Results) -> HTML:
 
 def masking_section(results: Results) -> HTML:
     """Return deletion and insertion curves, AUCs and a table; one line where the metric is missing."""
-    frame, drawn = results.metrics.get("log_odds"), styles_of(results)
+    frame, drawn = results.metrics.get("log_odds"), assign_styles(results)
     if frame is None or frame.empty:
         return join_parts(heading("Deletion and insertion"), missing("log_odds"))
     few = sum(entry in set(frame["method"]) for entry in results.entries) <= FEW
@@ -164,7 +152,7 @@ def masking_section(results: Results) -> HTML:
             "Deletion masks the features with the highest signed scores; insertion keeps only these. Both record the "
             "change of the log-odds of the explained class. AUC: the mean height of the curve."
         ),
-        folded(
+        fold(
             FOLD,
             note(
                 "A masked feature has the value of the reference (baseline), or is deleted, independently of the other "
@@ -240,7 +228,7 @@ def error_section(results: Results) -> HTML:
     title = heading(f"Error to {results.truth}")
     if frame is None or frame.empty:
         return join_parts(title, missing("error"))
-    drawn, budget = styles_of(results), results.settings.get("budget")
+    drawn, budget = assign_styles(results), results.settings.get("budget")
     spent = None if budget is None else budget * results.d
     return join_parts(
         title,
@@ -255,15 +243,15 @@ def error_section(results: Results) -> HTML:
             "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals.",
             numbers=tabulate_costs(scalars(frame, "rmse"), evaluations=experiment.evaluations(results)),
         ),
-        _other_units(results, frame),
+        _note_other_units(results, frame),
         convergence_section(results, frame),
     )
 
 
-def _other_units(results: Results, frame: pd.DataFrame) -> HTML | None:
+def _note_other_units(results: Results, frame: pd.DataFrame) -> HTML | None:
     """Return which errors are of scores in another unit than the values; None where none is."""
     measured = [entry for entry in results.scores if entry in set(frame["method"])]
-    others = [entry for entry in measured if experiment.unit_of(results, entry) not in ("", results.value_unit)]
+    others = [entry for entry in measured if experiment.find_unit(results, entry) not in ("", results.value_unit)]
     if not others:
         return None
     return note(
@@ -289,7 +277,7 @@ def _show_equal_error(results: Results) -> list[HTML]:
 
 def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
     """Return error, bias and standard deviation against the budget, and the best method per budget, or None."""
-    drawing = convergence(frame, styles_of(results), results.value_unit)
+    drawing = convergence(frame, assign_styles(results), results.value_unit)
     if drawing is None:
         return None
     caption = (
@@ -301,7 +289,7 @@ def convergence_section(results: Results, frame: pd.DataFrame) -> HTML | None:
         heading("Convergence", 4),
         figure(drawing, f"Error to {results.truth} against the budget, with bias and standard deviation", caption),
         figure(
-            calibration(frame, styles_of(results), results.value_unit),
+            calibration(frame, assign_styles(results), results.value_unit),
             f"Predicted and actual error to {results.truth}, and coverage of intervals, against the budget",
             "Left: means over instances of the predicted RMSE (hollow, dashed) and the actual one. Right: share of "
             "exact scores inside the 95 % intervals; grey is 92 to 98 %.",

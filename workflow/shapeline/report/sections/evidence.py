@@ -10,21 +10,21 @@ from shapeline.errors import NO_RULE
 from shapeline.papers import claims
 from shapeline.report import styling
 from shapeline.report.criteria import ANY, LEGEND, PASSES, Evidence, name_budgets, name_verdict
-from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, note, part, table
-from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, near_chance, scalars
+from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, part, table
+from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, scalars, warn_near_chance
 from shapeline.report.figures.dots import average_ranks, cost_plane, rank_diagram
 from shapeline.report.figures.lines import tabulate_costs
 from shapeline.report.formatting import (
+    describe_status,
     ends,
-    enumerated,
     format_count,
+    format_evaluations,
     format_lists,
     interval,
+    join_names,
     number,
     probability,
     share,
-    spent,
-    within,
 )
 from shapeline.report.sections import common, robustness
 from shapeline.statistics import paired
@@ -36,7 +36,7 @@ SAME, SECONDS = "The same method", "with time as the cost"
 
 def answers(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str]]:
     """Return the recommendation per criterion for the top of the page: decision and cost, then reason and remarks."""
-    if chance := near_chance(results):
+    if chance := warn_near_chance(results):
         return [("⚠ No recommendation: the model is not significantly better than chance.", chance)]
     return [_answer(answer, results) for answer in evidence]
 
@@ -45,7 +45,7 @@ def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     """Return a card per criterion: the need, the recommended method, its cost and evidence, and the exact values."""
     if not evidence:
         return None
-    if chance := near_chance(results):
+    if chance := warn_near_chance(results):
         return note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}")
     found = "".join(_card(answer, results) for answer in evidence)
     return HTML(f'<div class="cards">{found}</div><p class="note">{LEGEND}</p>')
@@ -59,7 +59,7 @@ def _card(answer: Evidence, results: Results) -> str:
         lines.append(("method", "no method fits the budget"))
     else:
         if changed := robustness.changes(answer, results):
-            lines.append(("change", f"⚠ Not robust: {enumerated(changed)}."))
+            lines.append(("change", f"⚠ Not robust: {join_names(changed)}."))
         lines.append(("method", name_verdict(taken)))
         lines += [("cost", f"{_cost(answer, taken.entry)} per instance")] * bool(taken.entry)
         lines += [("", text) for text in _evidence_lines(answer, taken, results)]
@@ -70,7 +70,7 @@ def _card(answer: Evidence, results: Results) -> str:
 
 def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str, str]]:
     """Return need, verdict and cost per criterion, for the card of an experiment."""
-    if evidence and near_chance(results):
+    if evidence and warn_near_chance(results):
         return [("All criteria", "⚠ none", "the model is not significantly better than chance")]
     rows = []
     for answer in evidence:
@@ -221,7 +221,7 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     """Return recommendation, comparison with the best and average ranks per criterion, or None."""
     if not evidence:
         return None
-    if chance := near_chance(results):
+    if chance := warn_near_chance(results):
         return note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}")
     parts = [_describe_rule(evidence)]
     for answer in evidence:
@@ -232,12 +232,12 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
 
 def robustness_section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     """Return the recommendations with other baselines and training seeds, and the components of the variance."""
-    if near_chance(results):
+    if warn_near_chance(results):
         return None
     parts = []
     for answer in evidence:
         references = robustness.compare_baselines(answer, results)
-        seeds = robustness.compare_training_seeds(answer, results, styling.styles_of(results))
+        seeds = robustness.compare_training_seeds(answer, results, styling.assign_styles(results))
         if references is not None or seeds is not None:
             parts += [heading(answer.criterion.title), references, seeds]
     return join_parts(*parts, robustness.variances(results))
@@ -260,13 +260,13 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
             "The recommended method is the cheapest that is non-inferior to the best, by a margin of "
             f"{share(evidence[0].margin)} of the range between the best method and random attribution."
         ),
-        folded(FOLD, note(details)),
+        fold(FOLD, note(details)),
     )
 
 
 def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
     """Return two figures of a criterion: means against costs, and average ranks."""
-    criterion, styles, seconds = answer.criterion, styling.styles_of(results), mean_seconds(results)
+    criterion, styles, seconds = answer.criterion, styling.assign_styles(results), mean_seconds(results)
     means = scalars(results.metrics.get(criterion.metric), criterion.statistic)
     named = f"{results.experiment}, {criterion.short}:"
     return join_parts(
@@ -317,7 +317,7 @@ def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
             f"Kendall's W {agreement:.2f} over {number(len(common))} methods and {number(len(evidence))} criteria: 1 "
             f"for identical rankings, {1 / len(evidence):.2f} on average for independent ones. "
             "Methods with overlapping intervals may change ranks by chance."
-            + (f" Not ranked by all criteria: {enumerated(left)}." if left else "")
+            + (f" Not ranked by all criteria: {join_names(left)}." if left else "")
         ),
     )
 
@@ -326,7 +326,7 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
     """Return the recommendation of every experiment (evidence by name) per criterion; a note where there is none."""
     rows = []
     for result in results:
-        chance = near_chance(result)
+        chance = warn_near_chance(result)
         for answer in evidence[result.experiment]:
             within = None if chance else answer.within(result)
             rows.append(
@@ -341,7 +341,7 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
     if not rows:
         return note("No experiment has a metric that ranks its methods on at least six instances.")
     wrapped = ["criterion", "within the budget", "at any cost", SECONDS]
-    return folded(
+    return fold(
         "Recommendations within the budget, at any cost, and by time",
         join_parts(
             table(pd.DataFrame(rows), text=wrapped),
@@ -373,10 +373,10 @@ def absence(answer: Evidence, results: Results) -> HTML | None:
     if answer.absent:
         verb = "is" if len(answer.absent) == 1 else "are"
         sentences.append(
-            f"{enumerated(list(answer.absent))} {verb} not compared: measured on fewer than half of the instances."
+            f"{join_names(list(answer.absent))} {verb} not compared: measured on fewer than half of the instances."
         )
     if incomplete := sorted(answer.incomplete & set(answer.values)):
-        sentences.append(f"Never recommended: {enumerated(incomplete)}, {NO_RULE}.")
+        sentences.append(f"Never recommended: {join_names(incomplete)}, {NO_RULE}.")
     every = results.measured[answer.criterion.metric]["instance"].nunique()
     if len(answer.values) < every:
         sentences.append(
@@ -399,7 +399,7 @@ def choices_table(answer: Evidence) -> HTML | None:
     """Return the recommended method by budget; None where random scores are best at every cost."""
     shown = pd.DataFrame(
         {
-            "evaluations at most": spent(most),
+            "evaluations at most": format_evaluations(most),
             "recommended": advice.entry or "–",
             "evidence": OUTCOMES[advice.outcome],
             "best mean": advice.bounds.index[0],
@@ -407,7 +407,7 @@ def choices_table(answer: Evidence) -> HTML | None:
                 advice.bounds["mean"].iloc[0], whole=False
             ),
             f"margin{f' ({answer.unit})' if answer.unit else ''}": number(advice.margin, whole=False),
-            "not distinguishable from": enumerated(list(advice.rivals)) if advice.rivals else "–",
+            "not distinguishable from": join_names(list(advice.rivals)) if advice.rivals else "–",
             "additional instances needed": number(float(f"{advice.needed:.2g}")) if advice.rivals else "–",
         }
         for most, advice in answer.choices
@@ -434,7 +434,7 @@ def against_best(answer: Evidence, results: Results) -> HTML:
                 "method": entry,
                 f"difference from best{unit}": number(row["behind"], whole=False),
                 "simultaneous 95 % CI": ends(row["low"], row["high"]),
-                "non-inferior": within(row["status"]),
+                "non-inferior": describe_status(row["status"]),
                 "p (Holm)": probability(test.get("p_holm", np.nan)),
                 "win rate of best": share(test["wins"]) if len(test) else "–",
             }

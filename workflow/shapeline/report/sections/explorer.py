@@ -10,8 +10,8 @@ from shapeline.report import experiment
 from shapeline.report.elements import HTML, heading, join_parts
 from shapeline.report.experiment import Results
 from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
-from shapeline.report.figures.score_maps import LEVEL, tone_of
-from shapeline.report.formatting import explain_unit, number, spent
+from shapeline.report.figures.score_maps import LEVEL, choose_tone
+from shapeline.report.formatting import explain_unit, format_evaluations, number
 from shapeline.report.sections.images import colour_image
 from shapeline.report.tables import record_values
 
@@ -42,15 +42,15 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
         entries=entries,
         names=() if shared is None else experiment.feature_names(results),
         cells=shared.cells[0] if kind == "image" and shared is not None else None,
-        explained="a larger prediction" if regression else experiment.explained_class(results),
+        explained="a larger prediction" if regression else experiment.describe_explained_class(results),
         unit=results.value_unit,
-        recommended=[entry for entry in recommended if entry in results.scores] or _preferred(results),
+        recommended=[entry for entry in recommended if entry in results.scores] or _choose_default(results),
         n_shown=shown,
         note=" ".join(filter(None, [explain_unit(results.value_unit), NUMBERING])),
     )
 
 
-def _preferred(results: Results) -> list[str]:
+def _choose_default(results: Results) -> list[str]:
     """Return the first method that is neither exact nor a control, and the exact values."""
     others = [entry for entry in results.scores if not results.entries[entry].get("is_control")]
     estimates = [entry for entry in others if entry != results.exact] or list(results.scores)
@@ -62,15 +62,15 @@ def list_entries(results: Results, instances: pd.Series) -> list[Entry]:
     evaluations, seconds = experiment.evaluations(results), experiment.mean_seconds(results)
     entries = []
     for entry, frame in results.scores.items():
-        errors = experiment.scores_of(frame, instances, "standard_error")
+        errors = experiment.select_scores(frame, instances, "standard_error")
         half = [None if error is None else LEVEL * error for error in errors]
-        unit = experiment.unit_of(results, entry)
-        costs = [f"{spent(evaluations[entry])} evaluations"] * bool(np.isfinite(evaluations[entry]))
+        unit = experiment.find_unit(results, entry)
+        costs = [f"{format_evaluations(evaluations[entry])} evaluations"] * bool(np.isfinite(evaluations[entry]))
         costs += [f"{number(1000 * seconds[entry])} ms per instance"] * bool(np.isfinite(seconds[entry]))
         entries.append(
             Entry(
                 name=entry,
-                scores=experiment.scores_of(frame, instances),
+                scores=experiment.select_scores(frame, instances),
                 half=half if any(one is not None for one in half) else None,
                 note=", ".join(costs),
                 unit="" if unit == results.value_unit else unit or "none",
@@ -106,7 +106,7 @@ def _inputs(results: Results, rows: pd.DataFrame):
             yield {"values": record_values(one, features, results.dataset_card)}
         else:
             own = {"cells": features.cells[0]} if results.features is None else {}
-            yield {"image": to_data_uri(colour_image(one, tone_of(results.dataset_card))), **own}
+            yield {"image": to_data_uri(colour_image(one, choose_tone(results.dataset_card))), **own}
 
 
 def list_words(results: Results, rows: pd.DataFrame) -> list[Sequence[str]]:
@@ -131,7 +131,7 @@ def _facts(results: Results, row: Mapping) -> dict:
     else:
         facts = {"id": str(row["instance"]), "prediction": f"{classes[row['prediction']]} {probability}"}
         facts["label"] = str(classes[row["label"]]) if row["label"] >= 0 else None
-        facts["explained"] = experiment.other_class(results, row) or ""
+        facts["explained"] = experiment.find_other_class(results, row) or ""
     return facts | {"wrong": row["label"] >= 0 and row["label"] != row["prediction"]}
 
 

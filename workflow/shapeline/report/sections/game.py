@@ -9,13 +9,13 @@ import pandas as pd
 from shapeline.designs.interactions import pairs_of
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
-from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, note, table
+from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars
 from shapeline.report.figures import games, pairs
 from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.formatting import format_count, number, share
 from shapeline.report.sections import common
-from shapeline.report.styling import styles_of
+from shapeline.report.styling import assign_styles
 
 MOST_PLAYERS = 40  # that a figure shows
 MOST_PAIRS = 12  # that a table lists
@@ -33,7 +33,7 @@ def best_method(results: Results) -> tuple[str, float, str] | None:
     actual = scalars(results.metrics.get("error"), "rmse")["mean"] if results.exact else pd.Series(dtype=float)
     if results.exact and len(good(results.scores[results.exact])):
         return results.exact, 0.0, "exact"
-    errors = {entry: predicted_error(frame) for entry, frame in results.scores.items() if _has_values(results, entry)}
+    errors = {entry: estimate_error(frame) for entry, frame in results.scores.items() if _has_values(results, entry)}
     known = {entry: error for entry, error in errors.items() if np.isfinite(error)} if actual.empty else dict(actual)
     if not known:
         return None
@@ -41,7 +41,7 @@ def best_method(results: Results) -> tuple[str, float, str] | None:
     return entry, known[entry], "predicted RMSE"
 
 
-def predicted_error(frame: pd.DataFrame) -> float:
+def estimate_error(frame: pd.DataFrame) -> float:
     """Return the mean predicted RMSE of the rows that did not fail; NaN where it is not known."""
     known = [row for row in good(frame)["standard_error"] if row is not None]
     return float(np.mean([np.sqrt(np.mean(np.square(row, dtype=float))) for row in known])) if known else np.nan
@@ -74,12 +74,12 @@ def _answer(results: Results, entry: str, error: float, kind: str) -> tuple[str,
 def _largest(results: Results, entry: str) -> str:
     """Return the largest scores of the first output, and how many have an interval without 0."""
     first = results.instances.iloc[0]
-    [scores] = experiment.scores_of(results.scores[entry], [first["instance"]])
-    [spread] = experiment.scores_of(results.scores[entry], [first["instance"]], "standard_error")
+    [scores] = experiment.select_scores(results.scores[entry], [first["instance"]])
+    [spread] = experiment.select_scores(results.scores[entry], [first["instance"]], "standard_error")
     if scores is None:
         return f"{entry} failed on the first output."
     names, order = first["players"], np.argsort(-np.abs(scores))[:TOP]
-    shown = ", ".join(f"{names[place]} {_signed(scores[place], spread, place)}" for place in order)
+    shown = ", ".join(f"{names[place]} {_format_signed(scores[place], spread, place)}" for place in order)
     sure = "" if spread is None else _excluding(scores, spread)
     return f"Largest scores{' of ' + name_output(first) if len(results.instances) > 1 else ''}: {shown}.{sure}"
 
@@ -89,7 +89,7 @@ def _excluding(scores: np.ndarray, spread: np.ndarray) -> str:
     return f" The 95 % intervals of {count} of {len(scores)} players exclude 0."
 
 
-def _signed(score: float, spread: np.ndarray | None, place: int) -> str:
+def _format_signed(score: float, spread: np.ndarray | None, place: int) -> str:
     within = "" if spread is None or not spread[place] else f" ± {number(LEVEL * spread[place], 2)}"
     return f"{'+' if score > 0 else ''}{number(score, whole=False)}{within}"
 
@@ -109,8 +109,8 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
     best = best_method(results)
     columns = {
         entry: (
-            *experiment.scores_of(frame, [row["instance"]]),
-            *experiment.scores_of(frame, [row["instance"]], "standard_error"),
+            *experiment.select_scores(frame, [row["instance"]]),
+            *experiment.select_scores(frame, [row["instance"]], "standard_error"),
         )
         for entry, frame in results.scores.items()
         if _has_values(results, entry)
@@ -133,12 +133,12 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
         len(order) > len(names)
     )
     yield figure(
-        games.scores(names, drawn, styles_of(results), title, f"score ({results.value_unit})"),
+        games.scores(names, drawn, assign_styles(results), title, f"score ({results.value_unit})"),
         f"Scores of players with 95 % intervals by each method: {title}",
         f"Players in the order of {leading}; bars are 95 % intervals of the sampling error. {ends}.{left_out}",
         numbers=_as_frame(row["players"], columns),
     )
-    yield folded(f"Table of scores: {title}", table(_as_table(row["players"], order, columns)))
+    yield fold(f"Table of scores: {title}", table(_as_table(row["players"], order, columns)))
 
 
 def _has_values(results: Results, entry: str) -> bool:
@@ -159,7 +159,8 @@ def _as_frame(players: list[str], columns: dict) -> pd.DataFrame:
 
 def _as_table(players: list[str], order: np.ndarray, columns: dict) -> pd.DataFrame:
     shown = {
-        entry: [_signed(scores[place], spread, place) for place in order] for entry, (scores, spread) in columns.items()
+        entry: [_format_signed(scores[place], spread, place) for place in order]
+        for entry, (scores, spread) in columns.items()
     }
     return pd.DataFrame({"player": [players[place] for place in order], **shown})
 
@@ -173,7 +174,7 @@ def convergence_section(results: Results) -> HTML:
         if _has_values(results, entry) and entry != results.exact
     ]
     frame = pd.DataFrame([row for row in rows if row], columns=["method", "evaluations", "predicted", "actual"])
-    drawing = games.convergence(frame, styles_of(results), results.value_unit)
+    drawing = games.convergence(frame, assign_styles(results), results.value_unit)
     exact = (
         f"the actual one is to {results.truth}" if results.exact else "the actual one is not known without exact values"
     )
@@ -201,8 +202,8 @@ def _errors(results: Results, entry: str, budget: float, rows: pd.DataFrame) -> 
     rows = good(rows)
     if rows.empty:
         return None
-    found = {"method": entry, "evaluations": rows["evaluations"].mean(), "predicted": predicted_error(rows)}
-    truth = experiment.scores_of(results.scores[results.exact], rows["instance"]) if results.exact else [None]
+    found = {"method": entry, "evaluations": rows["evaluations"].mean(), "predicted": estimate_error(rows)}
+    truth = experiment.select_scores(results.scores[results.exact], rows["instance"]) if results.exact else [None]
     if any(row is None for row in truth):
         return {**found, "actual": np.nan}
     apart = [np.sqrt(np.mean((np.asarray(mine) - true) ** 2)) for mine, true in zip(rows["scores"], truth, strict=True)]
@@ -214,13 +215,13 @@ def interactions_section(results: Results) -> HTML:
     first = results.instances.iloc[0]
     parts = []
     for entry, frame in results.scores.items():
-        [found] = experiment.scores_of(frame, [first["instance"]], "interactions")
+        [found] = experiment.select_scores(frame, [first["instance"]], "interactions")
         if found is None:
             continue
-        [own] = experiment.scores_of(frame, [first["instance"]])
-        [spread] = experiment.scores_of(frame, [first["instance"]], "interactions_standard_error")
+        [own] = experiment.select_scores(frame, [first["instance"]])
+        [spread] = experiment.select_scores(frame, [first["instance"]], "interactions_standard_error")
         names = list(first["players"])
-        sure = pairs.told_from_zero(found, spread)
+        sure = pairs.keep_significant(found, spread)
         parts += [
             heading(f"By {entry}"),
             figure(
@@ -236,7 +237,7 @@ def interactions_section(results: Results) -> HTML:
 def _pairs_table(names: list[str], found: np.ndarray, spread: np.ndarray | None) -> pd.DataFrame:
     first, second = pairs_of(len(names))
     order = np.argsort(-np.abs(found), kind="stable")[:MOST_PAIRS]
-    shown = [_signed(found[place], spread, place) for place in order]
+    shown = [_format_signed(found[place], spread, place) for place in order]
     return pd.DataFrame(
         {
             "first": [names[first[place]] for place in order],
@@ -249,10 +250,10 @@ def _pairs_table(names: list[str], found: np.ndarray, spread: np.ndarray | None)
 def _evaluation_seconds(results: Results) -> pd.Series:
     """Return the seconds of the evaluations of each method, all outputs and repeats together."""
 
-    def spent(frame: pd.DataFrame) -> float:
+    def sum_seconds(frame: pd.DataFrame) -> float:
         return sum(json.loads(details).get("evaluation_seconds", 0.0) for details in frame["details"].dropna())
 
-    return pd.Series({entry: spent(frame) for entry, frame in results.scores.items()}, dtype=float)
+    return pd.Series({entry: sum_seconds(frame) for entry, frame in results.scores.items()}, dtype=float)
 
 
 def cost_section(results: Results) -> HTML:
@@ -279,4 +280,4 @@ def cost_section(results: Results) -> HTML:
         "evaluations took when they were made, one after another; a coalition that several methods use is evaluated "
         "once and counts for each."
     )
-    return join_parts(table(pd.DataFrame(rows)), folded(FOLD, note(text)))
+    return join_parts(table(pd.DataFrame(rows)), fold(FOLD, note(text)))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.report import experiment
-from shapeline.report.elements import HTML, figure, folded, heading, join_parts, note, table
+from shapeline.report.elements import HTML, figure, fold, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars
 from shapeline.report.explorer import ExplorerData, Instance, count_shown, explorer_html
 from shapeline.report.figures import explanations, games
@@ -35,7 +35,7 @@ def header(results: Results, cards: HTML | None) -> HTML:
         "prompts": number(len(rows)),
         "parts per prompt (median)": number(float(np.median([len(parts) for parts in rows["parts"]]))),
         "methods compared": number(len(results.entries)),
-        "evaluations": number(sum(experiment.spent(frame) for frame in results.scores.values())),
+        "evaluations": number(sum(experiment.count_spent(frame) for frame in results.scores.values())),
         "failed rows": number(experiment.count_failures(results)),
     }
     settings = results.settings["prompts"]
@@ -93,17 +93,17 @@ def _prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
     support = f" Support by the file: {support}" if support else ""
     yield note(f"Answer: “{_cut(row['answer'])}”{against}. log p(answer), nats: {ends}.{support}")
     frame = results.scores[leading]
-    [scores] = experiment.scores_of(frame, [row["instance"]])
-    [spread] = experiment.scores_of(frame, [row["instance"]], "standard_error")
+    [scores] = experiment.select_scores(frame, [row["instance"]])
+    [spread] = experiment.select_scores(frame, [row["instance"]], "standard_error")
     if scores is None:
         yield note(f"{leading} failed: {_reason(frame, row['instance'])}")
     else:
         half = None if spread is None else LEVEL * spread
         panels = [("", row["parts"], scores, half, None)]
-        yield HTML(explanations.coloured_words(panels, what="the answer", feature="part").data)
+        yield HTML(explanations.colour_words(panels, what="the answer", feature="part").data)
         yield from _tokens(row, frame)
     shown = {**row, "game": _cut(row["question"]), "players": [_cut(part, 60) for part in row["parts"]]}
-    yield folded("Scores of the parts by each method", join_parts(*game.show_scores(results, shown)))
+    yield fold("Scores of the parts by each method", join_parts(*game.show_scores(results, shown)))
 
 
 def _reason(frame: pd.DataFrame, instance: int) -> str:

@@ -14,7 +14,7 @@ from shapeline.report.colours import BRIGHT, DARK, signs
 from shapeline.report.elements import HTML, figure, heading, join_parts, note
 from shapeline.report.experiment import Results
 from shapeline.report.figures import score_maps
-from shapeline.report.figures.score_maps import LEVEL, Tile, heat_maps, instance_table, tone_of
+from shapeline.report.figures.score_maps import LEVEL, Tile, choose_tone, heat_maps, instance_table
 from shapeline.report.formatting import format_count, number, share
 from shapeline.report.tables import record_values
 
@@ -30,14 +30,14 @@ def sections(results: Results) -> HTML:
     return join_parts(
         heading("Masked images"),
         masked_section(results),
-        heading("Misclassified images") if _classified(results) else None,
-        mistakes_section(results) if _classified(results) else None,
+        heading("Misclassified images") if _has_classes(results) else None,
+        mistakes_section(results) if _has_classes(results) else None,
         heading("Mean maps"),
         mean_section(results),
     )
 
 
-def _classified(results: Results) -> bool:
+def _has_classes(results: Results) -> bool:
     return bool(results.model_card) and results.dataset_card.get("task") != "regression"
 
 
@@ -64,7 +64,7 @@ def mistakes_section(results: Results) -> HTML:
     of_others = "Features with the largest scores for the wrong class"
     things, explained = "images", "the class that it predicts, not the true one"
     if results.settings.get("target"):
-        explained = experiment.explained_class(results)
+        explained = experiment.describe_explained_class(results)
         of_others = "Features with the largest scores for the explained class"
     if "image" in rows:
         things, explained = "labels", "the label named, whether it is there or not"
@@ -92,20 +92,20 @@ def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[floa
     of_row = list(shares) * (len(instances) // len(shares))
     if len(shares) > 1:
         names = [f"{name}\n{share(part)} masked" for name, part in zip(names, of_row, strict=True)]
-    values = {entry: experiment.scores_of(frame, instances["instance"]) for entry, frame in results.scores.items()}
+    values = {entry: experiment.select_scores(frame, instances["instance"]) for entry, frame in results.scores.items()}
     cells = [results.features_of(image).cells[0] for image in images]
-    coloured = [colour_image(image, score_maps.tone_of(results.dataset_card)) for image in images]
+    coloured = [colour_image(image, score_maps.choose_tone(results.dataset_card)) for image in images]
 
     def tile(row: int, entry: str | None) -> Tile:
         if entry is None:
             return Tile(coloured[row])
         scores = values[entry][row]
-        return Tile(None if scores is None else masked(coloured[row], images[row], scores, cells[row], of_row[row]))
+        return Tile(None if scores is None else mask_image(coloured[row], images[row], scores, cells[row], of_row[row]))
 
     return score_maps.picture_grid(names, list(values), tile)
 
 
-def masked(
+def mask_image(
     coloured: np.ndarray, image: np.ndarray, scores: np.ndarray, cells: np.ndarray, part: float = MASKED[-1]
 ) -> np.ndarray:
     """Return the image (height, width, 3) with its top features red where it was bright and blue where it was dark.
@@ -130,7 +130,7 @@ def colour_image(image: np.ndarray, tone: str) -> np.ndarray:
 
 
 def _colours(results: Results) -> str:
-    if score_maps.tone_of(results.dataset_card) == "gray_r":
+    if score_maps.choose_tone(results.dataset_card) == "gray_r":
         return "Masked pixels are red where there was ink and blue where there was none."
     return "Masked pixels are red where they were bright and blue where they were dark."
 
@@ -155,7 +155,7 @@ def mean_section(results: Results) -> HTML:
         names,
         {entry: [maps[entry] for _, maps, _ in means.values()] for entry in entries},
         [np.arange(some[0].size).reshape(some[0].shape)] * len(means),
-        tone=score_maps.tone_of(results.dataset_card),
+        tone=score_maps.choose_tone(results.dataset_card),
     )
     more = "" if len(means) == len(np.unique(_groups(results.instances))) else f" The first {MOST} classes are shown."
     return figure(
@@ -173,7 +173,7 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
     """Return by explained class: mean image, method -> mean scores a pixel (None where it failed), count."""
     rows = results.instances
     groups = _groups(rows)
-    scores = {entry: experiment.scores_of(frame, rows["instance"]) for entry, frame in results.scores.items()}
+    scores = {entry: experiment.select_scores(frame, rows["instance"]) for entry, frame in results.scores.items()}
     images = results.dataset.inputs[experiment.positions(results.dataset, rows)]
     by_class = {}
     for group in np.unique(groups)[:MOST]:
@@ -219,34 +219,34 @@ def signless(results: Results) -> str:
 def explanations(results: Results) -> HTML:
     """The scores of a few instances by all methods side by side: maps for an image, a table of features otherwise."""
     picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
-    values = {entry: experiment.scores_of(frame, picked["instance"]) for entry, frame in results.scores.items()}
+    values = {entry: experiment.select_scores(frame, picked["instance"]) for entry, frame in results.scores.items()}
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
         regression = results.dataset_card.get("task") == "regression"
-        meaning = signs("a larger prediction" if regression else experiment.explained_class(results))
+        meaning = signs("a larger prediction" if regression else experiment.describe_explained_class(results))
         caption = (
             f"{meaning}{signless(results)}. Every map is scaled by its "
             "own largest magnitude, written below it: compare places within a map, not colours between maps."
-            f"{experiment.rows_shown(results)}"
+            f"{experiment.describe_rows(results)}"
         )
         cells = [results.features_of(image).cells[0] for image in images]
         half = intervals(results, picked["instance"])
         caption += " No colour: the 95 % interval of a sampled score includes 0." * bool(half)
-        drawing = heat_maps(images, names, values, cells, tone=tone_of(results.dataset_card), half=half)
+        drawing = heat_maps(images, names, values, cells, tone=choose_tone(results.dataset_card), half=half)
         maps = figure(drawing, "Score maps of a few instances, one column per method", caption, vector=False)
         return join_parts(maps, order_note(results))
     ends = {
-        entry: experiment.scores_of(each, picked["instance"], "standard_error")
+        entry: experiment.select_scores(each, picked["instance"], "standard_error")
         for entry, each in results.scores.items()
     }
     rows = results.dataset.inputs[experiment.positions(results.dataset, picked)]
     tables = [
         instance_table(
-            experiment.units_told(results),
+            experiment.describe_units(results),
             {entry: scores[place] for entry, scores in values.items()},
             {entry: scores[place] for entry, scores in ends.items()},
-            named_values(results, row),
+            list_named_values(results, row),
             name,
         )
         for place, (row, name) in enumerate(zip(rows, names, strict=True))
@@ -256,7 +256,9 @@ def explanations(results: Results) -> HTML:
 
 def intervals(results: Results, instances: Sequence[int]) -> dict[str, list[np.ndarray | None]]:
     """Half of the 95 % intervals of the methods that know any: (d,) of each instance, None where it is not known."""
-    found = {entry: experiment.scores_of(frame, instances, "standard_error") for entry, frame in results.scores.items()}
+    found = {
+        entry: experiment.select_scores(frame, instances, "standard_error") for entry, frame in results.scores.items()
+    }
     known = {entry: rows for entry, rows in found.items() if any(row is not None for row in rows)}
     return {entry: [None if row is None else LEVEL * row for row in rows] for entry, rows in known.items()}
 
@@ -278,7 +280,7 @@ def order_note(results: Results) -> HTML | None:
     )
 
 
-def named_values(results: Results, row: np.ndarray) -> list[str]:
+def list_named_values(results: Results, row: np.ndarray) -> list[str]:
     """The features of a record with what it has in each, as age = 39; of a large group of columns the name alone."""
     names, features = experiment.feature_names(results), results.features_of(row)
     values = record_values(row, features, results.dataset_card)

@@ -9,7 +9,7 @@ import pandas as pd
 from shapeline.report import experiment
 from shapeline.report.colours import signs
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import HTML, figure, folded, heading, join_parts, note, table
+from shapeline.report.elements import HTML, figure, fold, heading, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures import explanations as figures
 from shapeline.report.figures import score_maps
@@ -64,7 +64,7 @@ def top_features(results: Results, entry: str | None) -> str:
         named = [f"{name} {interval(row)}" for name, row in zip(names, ends, strict=False)]
         what = "Most important features"
     measure = "mean score" if results.dataset_card["kind"] == "text" else "mean |score|"
-    unit = experiment.unit_of(results, entry)
+    unit = experiment.find_unit(results, entry)
     scale = f"{measure} in {unit}" if unit else measure
     return f"{what} by {entry}, {scale} (95 % CI): {'; '.join(named)}." if named else ""
 
@@ -74,7 +74,10 @@ def thumbnail(results: Results, entry: str | None) -> str:
     if entry is None or not results.dataset_card:
         return ""
     if results.dataset_card["kind"] == "image":
-        images, values = _inputs(results), experiment.scores_of(results.scores[entry], results.instances["instance"])
+        images, values = (
+            _inputs(results),
+            experiment.select_scores(results.scores[entry], results.instances["instance"]),
+        )
         size = mean_map(results, images, [None if row is None else np.abs(row) for row in values], range(len(images)))
         if size is None:
             return ""
@@ -131,7 +134,7 @@ def sort_by_size(results: Results, entry: str) -> tuple[list[str], np.ndarray]:
 
 
 def _scores(results: Results, entry: str) -> np.ndarray:
-    rows = experiment.scores_of(results.scores[entry], results.instances["instance"])
+    rows = experiment.select_scores(results.scores[entry], results.instances["instance"])
     return np.stack([np.full(results.d, np.nan) if row is None else row for row in rows])
 
 
@@ -145,7 +148,7 @@ def _names(results: Results) -> list[str]:
 
 def _show_columns(results: Results, entry: str) -> Iterator[HTML | None]:
     names, scores = sort_by_size(results, entry)
-    across = f"score ({experiment.unit_of(results, entry) or 'no unit'})"
+    across = f"score ({experiment.find_unit(results, entry) or 'no unit'})"
     size, low, high = figures.mean_intervals(np.abs(scores))
     numbers = pd.DataFrame({"feature": names, "mean": size, "low": low, "high": high})
     yield figure(
@@ -162,7 +165,7 @@ def _show_columns(results: Results, entry: str) -> Iterator[HTML | None]:
         shown = figure(drawing, f"Importance in groups of instances, by {entry}")
     else:
         shown = table(_group_table(names, scores, found), f"Mean |score| in groups of instances, by {entry}")
-    yield folded("Importance by class, and for correct and wrong predictions", shown)
+    yield fold("Importance by class, and for correct and wrong predictions", shown)
 
 
 def _group_table(names: Sequence[str], scores: np.ndarray, found: Mapping[str, np.ndarray]) -> pd.DataFrame:
@@ -197,10 +200,10 @@ def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
 
 def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
     images, rows = _inputs(results), results.instances
-    scores = experiment.scores_of(results.scores[entry], rows["instance"])
+    scores = experiment.select_scores(results.scores[entry], rows["instance"])
     sizes = [None if row is None else np.abs(row) for row in scores]
     every = {"all": np.ones(len(rows), bool), **groups(results)}
-    tone, shape = score_maps.tone_of(results.dataset_card), images.shape[-2:]
+    tone, shape = score_maps.choose_tone(results.dataset_card), images.shape[-2:]
     names = ["mean |score|", "mean score", "mean image"]
 
     def tile(row: int, group: str | None) -> Tile:
@@ -210,7 +213,9 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
         found = mean_map(results, images, (sizes, scores)[row], places)
         if found is None:
             return Tile(None)
-        return Tile(found.reshape(shape), score_maps.scaled(np.abs(found).max()), f"± {number(np.abs(found).max())}")
+        return Tile(
+            found.reshape(shape), score_maps.scale_colours(np.abs(found).max()), f"± {number(np.abs(found).max())}"
+        )
 
     titled = {group: f"{group}, {number(mask.sum())}" for group, mask in every.items() if group != "all"}
     back = {title: group for group, title in titled.items()}
@@ -230,7 +235,7 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
 def mean_words(results: Results, entry: str) -> pd.DataFrame:
     """Return group, word, mean score with its 95 % interval over texts and their number, the largest first."""
     rows, classes = results.instances, results.dataset_card.get("classes")
-    scores = experiment.scores_of(results.scores[entry], rows["instance"])
+    scores = experiment.select_scores(results.scores[entry], rows["instance"])
     explained = rows["target" if "target" in rows else "prediction"].to_numpy()
     named = [str(classes[of]) if classes else "the prediction" for of in explained]
     parts = [
@@ -250,7 +255,7 @@ def mean_words(results: Results, entry: str) -> pd.DataFrame:
 
 
 def _show_words(results: Results, entry: str) -> Iterator[HTML | None]:
-    found, unit = mean_words(results, entry), experiment.unit_of(results, entry)
+    found, unit = mean_words(results, entry), experiment.find_unit(results, entry)
     for group, rows in found.groupby("group", sort=True):
         shown = pd.DataFrame(
             {
@@ -263,7 +268,7 @@ def _show_words(results: Results, entry: str) -> Iterator[HTML | None]:
         yield table(most, f"Words for class {group}, the largest mean scores")
         if len(shown) > len(most):
             least = shown.tail(min(LISTED, len(shown) - len(most))).iloc[::-1]
-            yield folded(f"Words against class {group}", table(least, "Smallest mean scores"))
+            yield fold(f"Words against class {group}", table(least, "Smallest mean scores"))
     yield note(f"Means over the texts with the word, with 95 % intervals; words in at least {MIN_INSTANCES} texts.")
 
 

@@ -122,7 +122,7 @@ def _pair(results: Results) -> dict[str, list]:
     if None in entries:
         return {}
     ids = results.instances["instance"]
-    return {entry: experiment.scores_of(results.scores[entry], ids) for entry in entries}
+    return {entry: experiment.select_scores(results.scores[entry], ids) for entry in entries}
 
 
 def sparse_section(results: Results) -> HTML:
@@ -154,7 +154,7 @@ def alike_section(results: Results) -> HTML:
     """The cosine between MIM and Parzen over all points, its distribution, and that of every other pair."""
     ids = results.instances["instance"]
     entries = list_data_entries(results, POINTWISE)
-    pairs = cosine_pairs({entry: experiment.scores_of(results.scores[entry], ids) for entry in entries})
+    pairs = cosine_pairs({entry: experiment.select_scores(results.scores[entry], ids) for entry in entries})
     pairs = {pair: values for pair, values in pairs.items() if len(values)}
     if not pairs:
         return note("Not available: fewer than two measures explained the same instances.")
@@ -229,12 +229,12 @@ def model_section(results: Results) -> HTML:
     if not results.model_card:
         return HTML("")
     ids = results.instances["instance"].head(ALIKE)
-    scores = {entry: experiment.scores_of(frame, ids) for entry, frame in results.scores.items()}
+    scores = {entry: experiment.select_scores(frame, ids) for entry, frame in results.scores.items()}
     few = f"The first {number(ALIKE)} of {number(len(results.instances))} instances." if len(ids) == ALIKE else ""
     return join_parts(
         heading("Comparison with methods that evaluate the model"),
         note(BESIDE),
-        elements.folded(elements.FOLD, note(DIFFERENCES)),
+        elements.fold(elements.FOLD, note(DIFFERENCES)),
         heading("Agreement", 4),
         method_agreement.agreement_section(scores),
         note(few) if few and len(results.instances) > ALIKE else None,

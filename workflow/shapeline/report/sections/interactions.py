@@ -12,7 +12,7 @@ from shapeline.report.colours import signs
 from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures import pairs as figures
-from shapeline.report.figures.score_maps import tone_of
+from shapeline.report.figures.score_maps import choose_tone
 from shapeline.report.formatting import number, share
 from shapeline.report.sections import texts
 
@@ -44,7 +44,7 @@ def section(results: Results) -> HTML:
 
 def _parts(frame: pd.DataFrame, ids: Sequence) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Own parts (d,) and pairs of each instance that has them, by its place."""
-    rows = zip(experiment.scores_of(frame, ids), experiment.scores_of(frame, ids, "interactions"), strict=True)
+    rows = zip(experiment.select_scores(frame, ids), experiment.select_scores(frame, ids, "interactions"), strict=True)
     return {place: row for place, row in enumerate(rows) if row[0] is not None and row[1] is not None}
 
 
@@ -69,9 +69,11 @@ def _shares(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, 
 
 def _format_share(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
     """The share of pairs whose 95 % interval leaves out 0, over the instances where one is known."""
-    spread = experiment.scores_of(results.scores[entry], results.instances["instance"], "interactions_standard_error")
+    spread = experiment.select_scores(
+        results.scores[entry], results.instances["instance"], "interactions_standard_error"
+    )
     shares = [
-        figures.told_from_zero(pairs, spread[place]) != 0
+        figures.keep_significant(pairs, spread[place]) != 0
         for place, (_, pairs) in parts.items()
         if spread[place] is not None
     ]
@@ -110,16 +112,16 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         return
     picked = picked.iloc[list(parts)]
     own, pairs = (list(one) for one in zip(*parts.values(), strict=True))
-    spread = experiment.scores_of(results.scores[entry], picked["instance"], "interactions_standard_error")
-    surely = [figures.told_from_zero(*one) for one in zip(pairs, spread, strict=True)]
+    spread = experiment.select_scores(results.scores[entry], picked["instance"], "interactions_standard_error")
+    surely = [figures.keep_significant(*one) for one in zip(pairs, spread, strict=True)]
     muted = "" if all(one is None for one in spread) else " Pairs whose 95 % interval includes 0 are drawn as 0."
     titles = [experiment.instance_name(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
-    meaning = signs(experiment.explained_class(results))
+    meaning = signs(experiment.describe_explained_class(results))
     if results.dataset_card["kind"] == "image":
         images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
         cells = [results.features_of(image).cells[0] for image in images]
         names = [_two_a_line(experiment.instance_name(results, row)) for row in picked.to_dict("records")]
-        drawing = figures.network(images, names, cells, own, surely, tone_of(results.dataset_card))
+        drawing = figures.network(images, names, cells, own, surely, choose_tone(results.dataset_card))
         features = [[f"feature {place}" for place in range(len(row))] for row in own]
         features = features if results.features is None else [_names(results)] * len(own)
         caption = (
@@ -130,7 +132,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
             drawing, "Main effects and pairs over images", caption, numbers=_as_rows(titles, features, own, pairs)
         )
         return
-    words = [document.words for document in texts.documents_of(results, picked)] if _is_text(results) else None
+    words = [document.words for document in texts.build_documents(results, picked)] if _is_text(results) else None
     for place, (title, row, both, sure) in enumerate(zip(titles, own, pairs, surely, strict=True)):
         names = words[place] if words else _names(results)
         if words:
@@ -182,12 +184,12 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
     if frame is None:
         yield note("Not available: no occlusion on these features; add a method ({method: occlusion}).")
         return
-    removed = experiment.scores_of(frame, results.instances["instance"])
+    removed = experiment.select_scores(frame, results.instances["instance"])
     rows = []
     for entry, parts in found.items():
         there = [place for place in parts if removed[place] is not None]
         if there:
-            split = [taken_apart(removed[place], *parts[place]) for place in there]
+            split = [split_occlusion(removed[place], *parts[place]) for place in there]
             rows.append({"method": entry, **_sizes(pd.concat(split), results.value_unit)})
     if not rows:
         yield note("Occlusion failed on all instances.")
@@ -202,11 +204,11 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
     place = next((place for place in found[entry] if removed[place] is not None), None)
     if place is not None:
         yield _describe_instance(
-            results, entry, place, taken_apart(removed[place], *found[entry][place]), found[entry][place][1]
+            results, entry, place, split_occlusion(removed[place], *found[entry][place]), found[entry][place][1]
         )
 
 
-def taken_apart(occlusion: np.ndarray, own: np.ndarray, pairs: np.ndarray) -> pd.DataFrame:
+def split_occlusion(occlusion: np.ndarray, own: np.ndarray, pairs: np.ndarray) -> pd.DataFrame:
     """A row per feature: occlusion, shapley, difference, half of its pairs' sum, and the residual."""
     half = square(pairs, len(own)).sum(axis=1) / 2
     shapley = own + half
@@ -231,7 +233,7 @@ def _describe_instance(results: Results, entry: str, place: int, split: pd.DataF
     """The features of an instance on which the two disagree most, with whom they interact most."""
     row = results.instances.iloc[[place]]
     if _is_text(results):
-        names = texts.documents_of(results, row)[0].words
+        names = texts.build_documents(results, row)[0].words
     else:
         names = [f"feature {one}" for one in range(len(split))] if results.features is None else _names(results)
     matrix = square(pairs, len(split))

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report import experiment, findings
 from shapeline.report.colours import signs
-from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, missing, note, table
+from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, missing, note, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.dots import Panel, dot_panel, name_rows
@@ -19,17 +19,17 @@ from shapeline.report.figures.localization import (
     COLUMNS,
     OUTPUTS,
     PANELS,
-    ablated_pictures,
     ablation_curves,
     boxes,
     dots,
+    draw_ablated_images,
     map_tile,
     parameters,
     picture_tile,
+    prepare_images,
     runtime_plane,
     select_measured,
     select_method,
-    shown_pictures,
     size_curves,
     size_groups,
     size_maps,
@@ -38,7 +38,7 @@ from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, probability, share, two_digit_interval, two_digits
 from shapeline.report.sections import common
 from shapeline.report.sections.images import signless
-from shapeline.report.styling import WIDTH, Style, styled, styles_of
+from shapeline.report.styling import WIDTH, Style, assign_styles, styled
 from shapeline.statistics import paired
 from shapeline.statistics.comparison import compare
 
@@ -125,20 +125,20 @@ def _best(rows: pd.DataFrame, entries: Sequence[str]) -> str | None:
 def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Return the maps of a few images by all methods side by side, with boxes around the true regions."""
     picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
-    images, regions, cells = shown_pictures(results, truth, picked)
+    images, regions, cells = prepare_images(results, truth, picked)
     names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
-    values = {entry: experiment.scores_of(frame, picked["instance"]) for entry, frame in results.scores.items()}
-    tone = score_maps.tone_of(results.dataset_card)
+    values = {entry: experiment.select_scores(frame, picked["instance"]) for entry, frame in results.scores.items()}
+    tone = score_maps.choose_tone(results.dataset_card)
 
     def tile(row: int, entry: str | None) -> Tile:
         drawn = picture_tile(images[row], tone) if entry is None else map_tile(values[entry][row], cells[row])
         return drawn._replace(boxes=boxes(regions[row]))
 
     caption = (
-        f"{signs(experiment.explained_class(results))}{signless(results)}. Every map is "
+        f"{signs(experiment.describe_explained_class(results))}{signless(results)}. Every map is "
         "scaled by its own largest magnitude, written below it: compare places within a map, not colours between maps."
         + (" Green boxes: the true regions." if truth is not None else "")
-        + experiment.rows_shown(results)
+        + experiment.describe_rows(results)
     )
     drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
     return figure(drawing, "Maps of a few images, one column per method", caption, vector=False)
@@ -146,7 +146,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     """F1 in three ways, AUPRC, IoU and pointing, as dots and as a table, with the ceilings; then paired differences."""
-    frame, drawn = select_measured(results), styles_of(results)
+    frame, drawn = select_measured(results), assign_styles(results)
     if frame.empty:
         return missing("localization")
     counted = int(frame.loc[frame["statistic"] == "f1", "n"].max())
@@ -171,7 +171,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
             f"Computed on {number(counted)} of {number(n_images)} images"
             + (f"; the other {number(left)} have no true pixel of the explained class." if left else ".")
         ),
-        folded(
+        fold(
             FOLD,
             note(
                 "F1 as published marks every pixel above 1e-6: a map without zeros marks about half or all of the "
@@ -264,7 +264,7 @@ def paired_section(results: Results) -> HTML | None:
 
 def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Curves and areas of the ablation, and the images without their positive features (figures 3 and F.2)."""
-    frame, drawn = results.metrics.get("ablation"), styles_of(results)
+    frame, drawn = results.metrics.get("ablation"), assign_styles(results)
     if frame is None or frame.empty:
         return missing("ablation")
     return join_parts(
@@ -280,7 +280,7 @@ def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
             "Mean height of the ablation curves over the logarithmic axis, with 95 % intervals",
             "Mean height of each curve over the logarithmic axis with its 95 % interval.",
         ),
-        ablated_pictures(results, truth),
+        draw_ablated_images(results, truth),
     )
 
 
@@ -303,7 +303,7 @@ def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure |
 
 def runtime_section(results: Results) -> HTML:
     """F1 against seconds per instance, as published and at the best threshold (figures 4 and C.1)."""
-    frame, drawn, time = select_measured(results), styles_of(results), seconds_per_picture(results)
+    frame, drawn, time = select_measured(results), assign_styles(results), seconds_per_picture(results)
     if frame.empty:
         return missing("localization")
     alone = time["low"].notna().any()

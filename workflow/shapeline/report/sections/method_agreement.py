@@ -32,7 +32,7 @@ def agreements(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> pd
         d = max((len(row) for row in rows if row is not None), default=1)
         values = np.stack([np.full(d, np.nan) if row is None else np.asarray(row, float) for row in rows])
         ranks = mean_ranks(values)  # NaN of NaN
-        by_quantity["rank correlation"].append(cosines(centred(ranks))[first, second])
+        by_quantity["rank correlation"].append(cosines(centre_rows(ranks))[first, second])
         by_quantity["cosine"].append(cosines(values)[first, second])
     columns = ["method", "other", "statistic", "mean", "low", "high", "n"]
     count = len(by_quantity["cosine"])
@@ -126,7 +126,7 @@ def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]
     )
 
 
-def centred(rows: np.ndarray) -> np.ndarray:
+def centre_rows(rows: np.ndarray) -> np.ndarray:
     """Each row minus its mean; exactly 0 where it is constant, so that rounding has no correlation."""
     return np.where(np.ptp(rows, axis=1, keepdims=True) > 0, rows - rows.mean(1, keepdims=True), 0 * rows)
 
@@ -275,7 +275,7 @@ def comparisons(results: Results) -> HTML:
     """How alike the methods are; where they were run both ways, what context changes; the words known to decide."""
     ids = results.instances["instance"]
     some = ids.iloc[np.linspace(0, len(ids) - 1, min(len(ids), MAX_COMPARED)).astype(int)]
-    scores = {entry: experiment.scores_of(frame, some) for entry, frame in results.scores.items()}
+    scores = {entry: experiment.select_scores(frame, some) for entry, frame in results.scores.items()}
     parts = [heading("Agreement between methods"), agreement_section(scores)]
     if len(some) < len(ids):
         parts.append(note(f"Computed on {number(len(some))} of {number(len(ids))} instances, evenly spaced."))
@@ -286,6 +286,6 @@ def comparisons(results: Results) -> HTML:
     if "ground_truth_words" in results.metrics:
         parts += [
             heading("Ground-truth words"),
-            ground_truth_section(results.metrics["ground_truth_words"], styling.styles_of(results), len(ids)),
+            ground_truth_section(results.metrics["ground_truth_words"], styling.assign_styles(results), len(ids)),
         ]
     return join_parts(*parts)

@@ -45,7 +45,7 @@ def points_section(results: Results) -> HTML:
 def faces(results: Results, picked: pd.DataFrame) -> HTML:
     """A row per image: itself, then for each measure its influence map and the image shifted along it."""
     entries = list_data_entries(results, POINTWISE)
-    scores = {entry: experiment.scores_of(results.scores[entry], picked["instance"]) for entry in entries}
+    scores = {entry: experiment.select_scores(results.scores[entry], picked["instance"]) for entry in entries}
     reasons = {entry: sparse_rows(results.scores[entry]).set_index("instance")["why"] for entry in entries}
     images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
     rows = []
@@ -86,18 +86,18 @@ def _draw_measure(image: np.ndarray, measure: Shown, name: str) -> str:
         return f'<span>{caption}</span><span class="flag">⚠ failed</span>'
     size = np.abs(measure.phi).max()
     quoted = html.escape(measure.caption, quote=True)
-    images = _img(tinted(measure.phi), f"Influence map by {quoted}: {name}")
-    images += _img(_grey(shifted(image, measure.phi)), f"Image shifted along the influence by {quoted}: {name}")
+    images = _img(tint_map(measure.phi), f"Influence map by {quoted}: {name}")
+    images += _img(_grey(shift_image(image, measure.phi)), f"Image shifted along the influence by {quoted}: {name}")
     flag = f'<span class="flag">⚠ {html.escape(measure.warning)}</span>' if measure.warning else ""
     return f"{images}<span>{caption} ± {number(size)}</span>{flag}"
 
 
-def shifted(image: np.ndarray, phi: np.ndarray) -> np.ndarray:
+def shift_image(image: np.ndarray, phi: np.ndarray) -> np.ndarray:
     """The image moved along the influence until the eye sees it, of the same shape, in [0, 1]."""
     return influence.shifted_picture(image.reshape(-1), phi.reshape(-1)).reshape(image.shape)
 
 
-def tinted(phi: np.ndarray) -> np.ndarray:
+def tint_map(phi: np.ndarray) -> np.ndarray:
     """Return an influence map (channels, height, width) as colours (height, width, 3), channels added, white at 0."""
     values = phi.sum(axis=0)
     limit = np.abs(values).max() or 1.0
@@ -116,7 +116,7 @@ def _img(colours: np.ndarray, alt: str) -> str:
 def records(results: Results, picked: pd.DataFrame) -> HTML:
     """A table a record: every feature with its value and its influence by each measure as a number and a bar."""
     entries = list_data_entries(results)
-    scores = {entry: experiment.scores_of(results.scores[entry], picked["instance"]) for entry in entries}
+    scores = {entry: experiment.select_scores(results.scores[entry], picked["instance"]) for entry in entries}
     inputs = results.dataset.inputs[experiment.positions(results.dataset, picked)]
     parts = []
     for place, (row, point) in enumerate(zip(inputs, picked.to_dict("records"), strict=True)):
@@ -180,7 +180,7 @@ def _bar(value: float, limit: float) -> str:
     width = 50 * abs(value) / limit
     side = "p" if value > 0 else "n"
     bar = f'<u class="{side}" style="width: {width:.1f}%"></u>' if width >= 0.05 else ""
-    return f'<td class="number">{formatting.aligned(value, limit)}</td><td class="bar"><i>{bar}</i></td>'
+    return f'<td class="number">{formatting.align_columns(value, limit)}</td><td class="bar"><i>{bar}</i></td>'
 
 
 def cell_map(scores: np.ndarray, features: Features) -> np.ndarray:

@@ -16,11 +16,11 @@ from shapeline.report.criteria import (
     training_values,
 )
 from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
-from shapeline.report.experiment import Results, good, scalars, stopping
+from shapeline.report.experiment import Results, find_stopping_rules, good, scalars
 from shapeline.report.figures.dots import training_plot
-from shapeline.report.figures.lines import done_by_evaluations
-from shapeline.report.formatting import ends, enumerated, format_count, number, share, within
-from shapeline.report.styling import Style, styles_of
+from shapeline.report.figures.lines import draw_completion
+from shapeline.report.formatting import describe_status, ends, format_count, join_names, number, share
+from shapeline.report.styling import Style, assign_styles
 from shapeline.statistics import bounds, paired
 from shapeline.statistics.recommendation import Recommendation, recommend
 
@@ -40,7 +40,7 @@ def compare_training_seeds(answer: Evidence, results: Results, styles: Mapping[s
     partly = [entry for entry in answer.values if entry not in means]
     agreement = paired.kendall_w((means if answer.criterion.better == "lower" else -means).to_numpy())
     best = {paired.order(means.loc[[training]], answer.criterion.better)[0] for training in means.index}
-    leaders = f"{best.pop()} is best in all" if len(best) == 1 else f"the best differs: {enumerated(sorted(best))}"
+    leaders = f"{best.pop()} is best in all" if len(best) == 1 else f"the best differs: {join_names(sorted(best))}"
     return join_parts(
         figure(
             training_plot(answer, means, styles),
@@ -53,7 +53,7 @@ def compare_training_seeds(answer: Evidence, results: Results, styles: Mapping[s
         note(
             f"Agreement of the training seeds: Kendall's W {agreement:.2f} (1: identical rankings); {leaders}."
             + (f" Left out, without a measurement: {format_count(lost, 'training seed')}." if lost else "")
-            + (f" Not ranked, since a training seed lacks them: {enumerated(partly)}." if partly else "")
+            + (f" Not ranked, since a training seed lacks them: {join_names(partly)}." if partly else "")
         ),
     )
 
@@ -119,7 +119,7 @@ def _confirm(
                 f"difference of {taken}{unit}": number(row["behind"], whole=False),
                 "simultaneous 95 % CI": ends(row["low"], row["high"]),
                 f"margin{unit}": number(advice.margin, whole=False),
-                "non-inferior": within(row["status"]),
+                "non-inferior": describe_status(row["status"]),
             }
         )
     return table(pd.DataFrame(rows), f"Is {taken} non-inferior {scope}?", text=[best])
@@ -152,12 +152,12 @@ def reference_change(answer: Evidence, results: Results) -> str | None:
     own = reference_name(results)
     worse = [name for name in status if status[name] in ("worse", "plainly worse")]
     if worse:
-        ahead = enumerated([_format_difference(others[name], taken, answer.unit, name) for name in worse])
+        ahead = join_names([_format_difference(others[name], taken, answer.unit, name) for name in worse])
         return f"⚠ The recommendation changes with the baseline: {taken} is significantly worse than {ahead}."
     if unsure := [name for name in status if status[name] == "undecided"]:
-        return f"Sensitivity to the baseline: with {enumerated(unsure)} in place of {own}, {taken} is undecided."
+        return f"Sensitivity to the baseline: with {join_names(unsure)} in place of {own}, {taken} is undecided."
     return (
-        f"Sensitivity to the baseline: with {enumerated(list(status))} in place of {own}, {taken} is non-inferior too."
+        f"Sensitivity to the baseline: with {join_names(list(status))} in place of {own}, {taken} is non-inferior too."
     )
 
 
@@ -225,7 +225,7 @@ def _describe_precision(shown: pd.DataFrame) -> str:
 
 def stopping_section(results: Results) -> HTML:
     """Return evaluations, error and the fixed budget that does the same; empty where no method stops by its error."""
-    entries = stopping(results)
+    entries = find_stopping_rules(results)
     spent = {entry: good(results.scores[entry])["evaluations"].to_numpy() for entry in entries}
     spent = {entry: row for entry, row in spent.items() if len(row)}
     if not spent:
@@ -234,7 +234,7 @@ def stopping_section(results: Results) -> HTML:
     return join_parts(
         heading("Adaptive stopping"),
         figure(
-            done_by_evaluations(spent, results.d, styles_of(results)),
+            draw_completion(spent, results.d, assign_styles(results)),
             "Share of explanations that reached their error target, against evaluations",
             "Each explanation continues in rounds until its predicted error reaches the target, or its top features "
             "are stable. Dots: means.",
@@ -287,11 +287,11 @@ def _row(results: Results, entry: str, budget: Mapping) -> dict:
     if results.exact:
         errors = scalars(results.metrics.get("error"), "rmse")["mean"]
         row["actual"] = number(errors.get(entry, np.nan))
-        row["equal RMSE at"] = same_error(results, entry, errors.get(entry, np.nan))
+        row["equal RMSE at"] = find_equal_budget(results, entry, errors.get(entry, np.nan))
     return {**row, "fixed budget": f"{number(spent.max() / d)} d", "saved": share(1 - spent.mean() / spent.max())}
 
 
-def same_error(results: Results, entry: str, error: float) -> str:
+def find_equal_budget(results: Results, entry: str, error: float) -> str:
     """Return the fixed budget at which the same method has this mean RMSE, by a curve of intermediate budgets."""
     curves = results.metrics.get("error")
     method = results.entries[entry]["method"]

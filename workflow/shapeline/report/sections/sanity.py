@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from shapeline.report import styling
 from shapeline.report.colours import QUIET
 from shapeline.report.criteria import reference_name
-from shapeline.report.elements import FOLD, HTML, figure, folded, heading, join_parts, note, table
+from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
 from shapeline.report.formatting import number, two_digit_interval, two_digits
@@ -29,7 +29,7 @@ def sections(results: Results) -> HTML:
     """Return both checks; empty where neither was measured."""
     areas = reference_areas(results)
     frame = results.metrics.get("randomisation")
-    drawn = styling.styles_of(results)
+    drawn = styling.assign_styles(results)
     parts = []
     if areas.shape[1] > 1:
         parts += [heading("Sensitivity to the baseline"), reference_section(areas, drawn)]
@@ -124,7 +124,7 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
     most = frame["x"].max()
     rows = frame[frame["x"] == most]
     by = {statistic: scalars(rows, statistic) for statistic in PANELS if (rows["statistic"] == statistic).any()}
-    entries = _most_alike_last(rows, styles)
+    entries = _order_by_similarity(rows, styles)
     shown = pd.DataFrame(
         {
             "method": entry,
@@ -155,7 +155,7 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
             "explained with the same sampled coalitions. Scores that stay similar do not depend on what the model "
             "learnt." + remarks
         ),
-        folded(
+        fold(
             FOLD,
             note(
                 "The intervals are over instances, for one randomisation of the weights. A map that is 0 almost "
@@ -172,7 +172,7 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
     if not quantities:
         return None
     depths = sorted(frame["x"].unique())
-    entries = _most_alike_last(frame[frame["x"] == depths[-1]], styles)
+    entries = _order_by_similarity(frame[frame["x"] == depths[-1]], styles)
     drawing = Figure(figsize=(WIDTH, 1.1 + (0.2 + 0.09 * len(depths)) * len(entries)), layout="constrained")
     panels = drawing.subplots(1, len(quantities), sharey=True, squeeze=False)[0]
     offsets = np.linspace(0.26, -0.26, len(depths)) if len(depths) > 1 else [0.0]
@@ -197,7 +197,7 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
     return drawing
 
 
-def _most_alike_last(rows: pd.DataFrame, styles: Mapping[str, Style]) -> list[str]:
+def _order_by_similarity(rows: pd.DataFrame, styles: Mapping[str, Style]) -> list[str]:
     means, present = scalars(rows, "rank_correlation")["mean"], set(rows["method"])
     return sorted((entry for entry in styles if entry in present), key=lambda entry: abs(means.get(entry, np.inf)))
 

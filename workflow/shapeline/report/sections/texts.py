@@ -13,10 +13,10 @@ from shapeline.datasets.tokenizer import PAIR
 from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
 from shapeline.report.elements import HTML, join_parts, note
-from shapeline.report.experiment import Results, choose_instances, scalars, scores_of
-from shapeline.report.formatting import number, spent, two_digits
+from shapeline.report.experiment import Results, choose_instances, scalars, select_scores
+from shapeline.report.formatting import format_evaluations, number, two_digits
 from shapeline.report.sections.images import intervals, order_note, signless
-from shapeline.report.sections.method_agreement import centred, cosines
+from shapeline.report.sections.method_agreement import centre_rows, cosines
 
 SHOWN = 5  # methods on a page of documents
 ALIGNED = 12  # more words than this do not stand in columns
@@ -153,13 +153,13 @@ def sentence_table(
             facts = ["–", "–", "–"]
         else:
             limit = _limit(scores)
-            cells = _aligned(text_words, scores, limit) if aligned else _flowing(text_words, scores, limit)
+            cells = _align_words(text_words, scores, limit) if aligned else _flowing(text_words, scores, limit)
             same = entry == exact
             facts = ["–" if same else two_digits(value) for value in _likeness(scores, scores_by_entry[exact])]
             own = (units or {}).get(entry, unit)
             facts.append("± " + number(limit, 2, whole=False) + (f" {own or '(no unit)'}" if own != unit else ""))
         if evaluations is not None:
-            facts.append(spent(evaluations.get(entry)))
+            facts.append(format_evaluations(evaluations.get(entry)))
         rest = "".join(f'<td class="number">{fact}</td>' for fact in facts)
         rows.append(f'<tr><td class="text">{html.escape(entry)}</td>{cells}{rest}</tr>')
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
@@ -170,7 +170,7 @@ def sentence_table(
     )
 
 
-def _aligned(text_words: Sequence[str], scores: np.ndarray, limit: float) -> str:
+def _align_words(text_words: Sequence[str], scores: np.ndarray, limit: float) -> str:
     spans = _spans(text_words, scores, limit)
     cells = (f"{span}<small>{_signed(score, limit)}</small>" for span, score in zip(spans, scores, strict=True))
     return "".join(f'<td class="word">{cell}</td>' for cell in cells)
@@ -186,19 +186,19 @@ def _likeness(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, floa
         return math.nan, math.nan
     both = np.stack([scores, exact]).astype(float)
     ranks = pd.DataFrame(both).rank(axis=1).to_numpy()
-    return tuple(float(cosines(centred(rows))[0, 1]) for rows in (both, ranks))
+    return tuple(float(cosines(centre_rows(rows))[0, 1]) for rows in (both, ranks))
 
 
 # ---------------------------------------------------------------------------------------------------- documents
 
 
-def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
+def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
     """The picked rows of a text experiment's instances (with their text) as documents; a label of -1 is unknown."""
     card = results.dataset_card
     known = set(card["vocabulary"]) if card["unit"] == "word" and "words" not in picked else None
     texts = [document_files.words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
-    values = {entry: scores_of(frame, picked["instance"]) for entry, frame in results.scores.items()}
-    units = {entry: experiment.unit_of(results, entry) for entry in results.scores}
+    values = {entry: select_scores(frame, picked["instance"]) for entry, frame in results.scores.items()}
+    units = {entry: experiment.find_unit(results, entry) for entry in results.scores}
     half = intervals(results, picked["instance"])
     return [
         Document(
@@ -208,7 +208,7 @@ def documents_of(results: Results, picked: pd.DataFrame) -> list[Document]:
             truth=str(card["classes"][row["label"]]) if row["label"] >= 0 else None,
             prediction=str(card["classes"][row["prediction"]]),
             probability=row["probability"],
-            explained=experiment.other_class(results, row),
+            explained=experiment.find_other_class(results, row),
             unknown=None if known is None else np.array([word not in known for word in text], bool),
             note=_cut(row, len(text), card["unit"]),
             units=units,
@@ -270,31 +270,31 @@ def explanations(results: Results) -> HTML:
     if len(own):
         tables = [
             sentence_table(
-                *(document.words, _exact_first(results, document.scores)),
+                *(document.words, _order_exact_first(results, document.scores)),
                 *(experiment.evaluations(results, row["instance"]), results.value_unit),
                 row["text"].replace(PAIR, " / "),
                 units=document.units,
             )
-            for document, row in zip(documents_of(results, own), own.to_dict("records"), strict=True)
+            for document, row in zip(build_documents(results, own), own.to_dict("records"), strict=True)
         ]
-        read = reading_note(experiment.explained_class(results), signless(results))
+        read = reading_note(experiment.describe_explained_class(results), signless(results))
         return join_parts(read, *tables, order_note(results))
-    picked = documents_shown(results.instances, int(results.settings.get("n_shown") or 4) + 2)
-    entries = _few(results)
+    picked = choose_documents(results.instances, int(results.settings.get("n_shown") or 4) + 2)
+    entries = _choose_methods(results)
     more = (
         note(f"Shown are {', '.join(entries)}: the methods with the best deletion AUC, and the best control.")
         if entries
         else None
     )
     return join_parts(
-        reading_note(experiment.explained_class(results), signless(results)),
+        reading_note(experiment.describe_explained_class(results), signless(results)),
         more,
-        document_page(documents_of(results, picked), results.value_unit, entries),
+        document_page(build_documents(results, picked), results.value_unit, entries),
         order_note(results),
     )
 
 
-def _few(results: Results) -> list[str] | None:
+def _choose_methods(results: Results) -> list[str] | None:
     """Return the methods shown on a page of documents; None, which is all, where nothing ranks them."""
     areas = scalars(results.metrics.get("log_odds"), "deletion_auc")
     if len(results.entries) <= SHOWN or areas.empty:
@@ -304,11 +304,11 @@ def _few(results: Results) -> list[str] | None:
     return [entry for entry in ranked if entry not in control][: SHOWN - 1] + control
 
 
-def _exact_first(results: Results, scores: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarray | None]:
+def _order_exact_first(results: Results, scores: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarray | None]:
     return dict(sorted(scores.items(), key=lambda item: item[0] != results.exact))
 
 
-def documents_shown(instances: pd.DataFrame, count: int = 6, wrong: int = 2) -> pd.DataFrame:
+def choose_documents(instances: pd.DataFrame, count: int = 6, wrong: int = 2) -> pd.DataFrame:
     """Return the documents shown: every class in turn, at least `wrong` of them misclassified if possible."""
     errs = (instances["label"] != instances["prediction"]) & (instances["label"] >= 0)
     mistakes = instances[errs].head(wrong)
