@@ -17,7 +17,7 @@ from tests.fixtures import result_folder
 
 def test_what_a_job_imports_is_stored_with_its_version():
     code = "import sklearn.linear_model, json; from shapeline import versions"
-    code += "; print(json.dumps(versions.imported()))"
+    code += "; print(json.dumps(versions.list_imported()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     told = json.loads(done.stdout)
     assert {"numpy", "scipy", "scikit-learn"} <= set(told) and "torch" not in told

@@ -210,8 +210,7 @@ def _complete_games(raw: dict) -> bool:
 
 
 def _parse(raw: dict) -> tuple[Config | None, dict[tuple, str]]:
-    """Validate, dropping each offending key, so that all mistakes are stated; return the rest or None, and mistakes by
-    path ("" where a drop caused them)."""
+    """Validate without each offending key; return the rest or None, and mistakes by path."""
     reasons: dict[tuple, str] = {}
     while True:
         try:

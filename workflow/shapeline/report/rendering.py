@@ -286,8 +286,7 @@ def write(path: Path, text: str) -> None:
 
 
 def write_parts(html: Path | str, folder: Path | str, metrics: Path | str = "") -> list[Path]:
-    """Write every figure of a page, SVG or PNG, named by its description, with CSVs of numbers, into `folder`, made
-    anew."""
+    """Write every figure of a page, named by its description, with CSVs of its numbers into a new `folder`."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []

@@ -43,8 +43,7 @@ def workflow_root() -> Path:
 
 
 def sources(*modules: str, without: Iterable[str] = ()) -> list[str]:
-    """Return sorted paths of modules and all that they import within the package; without: with what they alone
-    import."""
+    """Return sorted paths of modules and their imports within the package; without: with what they alone import."""
     return list(_sources(modules, frozenset(without), os.getcwd()))
 
 
@@ -69,8 +68,7 @@ def list_user_modules(files: list[str]) -> list[str]:
 
 
 def add_code_digest(settings: dict, files: list[str], facts: dict | None = None) -> dict:
-    """Return a job's settings with a digest of its package files and of `facts` of the registries; as inputs they take
-    long."""
+    """Return a job's settings with a digest of its package files and of `facts` of the registries."""
     folder = os.getcwd()
     package = _package(folder)
     code = _code_digest(tuple(sorted({file for file in files if file.startswith(package)})), folder)

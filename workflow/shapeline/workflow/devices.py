@@ -20,8 +20,7 @@ _held: list[FileLock] = []  # device locks live as long as the process; the kern
 
 
 def visible_devices() -> list[str]:
-    """Return the GPUs this job may use: of CUDA_VISIBLE_DEVICES, else of nvidia-smi; a split GPU (MIG) counts as its
-    parts."""
+    """Return the GPUs of this job: of CUDA_VISIBLE_DEVICES, else of nvidia-smi; a split GPU counts as its parts."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         names = (name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(","))
         return [name for name in names if name not in ("", "-1", "NoDevFiles")]
@@ -74,8 +73,7 @@ def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> 
 
 
 def usable_device(framework: str, required: bool = False) -> str:
-    """Return "cuda" where the framework, which it imports, sees the GPU of this job; else give it back and return
-    "cpu"."""
+    """Import the framework; return "cuda" where it sees the GPU of this job, else release that and return "cpu"."""
     if framework == "tensorflow":
         from shapeline.models.tensorflow_setup import tf
 

@@ -29,8 +29,7 @@ FEWEST = 16  # patches of an image that are explained
 
 @dataclass(frozen=True)
 class Ready:
-    """source: as configured; kind: of data; labels: of classes; sides: of images, or columns, None for any; patch: its
-    side."""
+    """kind: of data; labels: of classes; sides: of images, or columns, None for any; patch: its side."""
 
     source: str
     kind: str
@@ -149,8 +148,7 @@ EXACT = "exact: {method: shapley}    # exact Shapley values, from all 2^d coalit
 
 
 def configuration(path: Path, target: str | None = None, model: str | None = None) -> str:
-    """Return a configuration for a table, texts, a folder of images, or a model (file, folder, function) with one of
-    these."""
+    """Return a configuration for a table, texts, a folder of images, or a model with one of these."""
     ready = None
     if is_prompts(path, model):
         return write_prompts(path, model, _name(path))

@@ -22,8 +22,7 @@ from shapeline.workflow.runs import list_entries, split_entry
 
 
 def user_file(reference: str | None) -> list[str]:
-    """The user's own Python file in "path/to/file.py:function" with what it imports from beside it, or the file or the
-    folder of a ready model, as inputs."""
+    """Return a user's Python file with its imports from the same folder, or the file or folder of a ready model."""
     if folders.names_folder(reference):
         return folders.files_of(reference, weights=True)
     if registry.suffix_of(reference):
@@ -300,8 +299,7 @@ def page_sources(*modules: str) -> list[str]:
 
 @cache
 def _page_assets(folder: str) -> list[tuple[str | None, str]]:
-    """Scripts and style sheets with the module that puts them into a page, None where every page has them; their paths
-    are relative to the folder."""
+    """Return scripts and style sheets with the module that adds them to a page, None where every page has them."""
     files = sorted(file for kind in ("css", "js") for file in (PACKAGE / "report").glob(f"*.{kind}"))
     modules = [None if file.stem == "page" else os.path.relpath(file.with_suffix(".py"), folder) for file in files]
     return list(zip(modules, (os.path.relpath(file, folder) for file in files), strict=True))

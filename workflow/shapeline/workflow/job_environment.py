@@ -28,8 +28,7 @@ CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on i
 
 
 def start(snakemake, libraries: str = "") -> str:
-    """Set up log, errors and parent watch for a script; return the device, "cpu" or "cuda"; libraries: of the fork
-    server."""
+    """Set up log, errors and parent watch for a script; return the device; libraries: of the fork server."""
     fork_server.move(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
     path = Path(snakemake.log[0])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,8 +149,7 @@ def export_package() -> None:
 
 
 def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
-    """Remove the lock of a killed Snakemake; return whether there was one, and no noted run is alive (a week
-    elsewhere)."""
+    """Remove the lock of a killed Snakemake; return whether there was one, and no noted run is alive."""
     dead, others = [], 0
     owners = folder / "owners"
     owners.mkdir(parents=True, exist_ok=True)

@@ -357,8 +357,7 @@ def check_records(config: Config) -> None:
 
 
 def _is_recorded(path: str, settings: dict) -> bool:
-    """Return whether Snakemake can tell that the file at `path` is up to date: its record comes moments after the
-    file."""
+    """Return whether Snakemake can tell that a file is up to date: its record comes moments after the file."""
     record = record_of(path)
     try:
         recorded = json.loads(record.read_text(encoding="utf-8")).get("params", [])
@@ -370,8 +369,7 @@ def _is_recorded(path: str, settings: dict) -> bool:
 
 
 def record_of(path: str, kind: str = "metadata") -> Path:
-    """Where Snakemake keeps its record of an output, or its mark of one that is `incomplete`: the path in URL-safe
-    base64, in pieces that a file name can hold."""
+    """Return the path of Snakemake's record of an output, or of its mark of one that is `incomplete`."""
     name = urlsafe_b64encode(path.encode()).decode()
     longest = os.pathconf(".", "PC_NAME_MAX") - 1
     pieces = [name[i : i + longest] for i in range(0, len(name), longest)]

@@ -46,8 +46,7 @@ def network(
     pairs: Sequence[np.ndarray],
     tone: str = "gray",
 ) -> Figure:
-    """Draw images with a dot in each feature and lines for the largest pairs; cells: features of pixels; pairs: upper
-    triangle."""
+    """Draw images with a dot per feature and lines for the largest pairs; pairs: upper triangle."""
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
     drawing = Figure(figsize=(columns * SIDE, rows * (SIDE + 0.9)), layout="constrained")
