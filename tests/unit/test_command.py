@@ -134,6 +134,10 @@ def test_a_last_column_of_few_words_is_more_likely_than_many_numbers(tmp_path):
     table.to_csv(tmp_path / "customers.csv", index=False)
     assert 'target: "bought"    # guessed' in init_config.configuration(tmp_path / "customers.csv")
     assert 'target: "income"\n' in init_config.configuration(tmp_path / "customers.csv", target="income")
+    table.assign(granted=table["income"] > 20).to_csv(tmp_path / "loans.csv", index=False)
+    assert 'target: "granted"    # guessed' in init_config.configuration(
+        tmp_path / "loans.csv"
+    )  # not the column income
 
 
 def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):

@@ -120,8 +120,8 @@ def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest
     run, left = run_of()
     assert run == ["digits", "fer"]
     assert left == [
-        f"not in this run: compas, for data/raw/{compas} is not here",
-        f"not in this run: ssl, for {lists} is not here",
+        f"not in this run: compas, because data/raw/{compas} is missing",
+        f"not in this run: ssl, because {lists} is missing",
     ]
     assert all(f"  {line}\n" in told(paper)[0] for line in left)
     for file in (lists, Path("mirror") / compas):

@@ -42,7 +42,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"shapeline {__version__}")
     actions = parser.add_subparsers(dest="action", required=True)
-    init = actions.add_parser("init", help="write a configuration for a file or folder of data")
+
+    def add(action: str, text: str) -> argparse.ArgumentParser:
+        return actions.add_parser(action, help=text, description=f"{text[0].upper()}{text[1:]}.")
+
+    init = add("init", "write a configuration for a file or folder of data")
     init.add_argument(
         "path",
         type=Path,
@@ -54,19 +58,24 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         help="a model file, a folder of transformers, or path/to/file.py:function; by default a model is trained",
     )
-    run = actions.add_parser("run", help="run the experiments and write their reports")
+    run = add("run", "run the experiments and write their reports")
     run.add_argument("targets", nargs="*", help="experiments or steps; by default everything under run:")
-    run.add_argument("--cores", default="all")
-    doctor = actions.add_parser("doctor", help="check versions, devices, data and disk space for a run")
-    prune = actions.add_parser("prune", help="remove results that are not in the configuration")
-    export = actions.add_parser("export", help="write the figures and tables of a report: SVG, PNG, CSV, LaTeX")
+    run.add_argument("--cores", default="all", help="number of CPU cores to use; by default all")
+    doctor = add("doctor", "check versions, devices, data and disk space for a run")
+    prune = add("prune", "remove results that are not in the configuration")
+    export = add("export", "write the figures and tables of a report: SVG, PNG, CSV, LaTeX")
     export.add_argument("experiment", help="an experiment with a report")
-    export.add_argument("folder", type=Path, nargs="?", help="by default EXPERIMENT_export")
+    export.add_argument("folder", type=Path, nargs="?", help="folder to write to; by default EXPERIMENT_export")
     for one in (run, doctor, prune, export):
-        one.add_argument("--configfile", action="append", type=Path, help=f"by default {CONFIG}, if it exists")
+        one.add_argument(
+            "--configfile",
+            action="append",
+            type=Path,
+            help=f"a configuration that is merged over config.yaml; may be repeated; by default {CONFIG}, if it exists",
+        )
     for one in (run, prune):
-        one.add_argument("--dry-run", "-n", action="store_true", help="list the actions without performing them")
-    actions.add_parser("open", help="open the reports in a browser")
+        one.add_argument("--dry-run", "-n", action="store_true", help="show what would be done and do nothing")
+    add("open", "open the reports in a browser")
     return parser
 
 
@@ -142,9 +151,9 @@ def _doctor(asked: argparse.Namespace) -> int:
     report, problems = doctor.report(_load(asked))
     print(report)
     if problems:
-        print(f"{len(problems)} problem(s) keep the run from working:", *problems, sep="\n", file=sys.stderr)
+        print(f"{len(problems)} problem(s) prevent the run:", *problems, sep="\n", file=sys.stderr)
         return 1
-    print("Nothing keeps the run from working.")
+    print("No problems found: the run can start.")
     return 0
 
 

@@ -231,7 +231,7 @@ def work(config: Config) -> Iterator[tuple[str, str]]:
     for name in config.run:
         rate = measure_rate(config, name)
         cost = estimates.estimate_experiment(config, name, rate)
-        origin = f"at {rate:,.0f} rows/s, measured on this machine" if rate else "by the table of rates"
+        origin = f"at {rate:,.0f} rows/s, measured on this machine" if rate else "at typical rates"
         limit = config.experiments[name].time_limit
         problem = ""
         if limit and cost.slowest_seconds > limit:
@@ -243,7 +243,8 @@ def work(config: Config) -> Iterator[tuple[str, str]]:
     for model in sorted({config.experiments[name].model for name in config.run} - {None}):
         yield f"training {model}: roughly {core_time(estimates.estimate_training(config, model))}", ""
     evaluations, seconds = estimates.estimate_run(config)
-    yield f"all: {amount(evaluations)} evaluations, roughly {core_time(seconds)} by the table, from the start", ""
+    total = f"{amount(evaluations)} evaluations, roughly {core_time(seconds)} at typical rates"
+    yield f"all, without stored results: {total}", ""
 
 
 def measure_rate(config: Config, name: str) -> float | None:

@@ -428,11 +428,12 @@ def _value_of_trees(source: str | None) -> str | None:
 
 def _target(table) -> str:
     """The column that is called like a target, else the last, of those without missing cells where there are any; the
-    last where it is of a few words and the other of many numbers."""
+    last where it has a few words or booleans and the other many numbers."""
     whole = [name for name in table if not table[name].isna().any()] or list(table)
     by_name = {name.strip().lower(): name for name in whole}
     named = next((by_name[word] for word in TARGETS if word in by_name), whole[-1])
-    words = _is_text(table[whole[-1]]) and table[whole[-1]].nunique() <= FEW
+    last = table[whole[-1]]
+    words = (_is_text(last) or last.dtype.kind == "b") and last.nunique() <= FEW
     return whole[-1] if words and table[named].nunique() > FEW else named
 
 

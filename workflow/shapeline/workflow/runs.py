@@ -207,16 +207,16 @@ def add_available_experiments(config: Config) -> Config:
 def list_unavailable(config: Config) -> list[str]:
     """A line for each experiment of `run_if_available` that is not under `run`, with the file that keeps it out."""
     left = {name: _find_missing(config, name) for name in config.run_if_available if name not in config.run}
-    return [f"not in this run: {name}, for {problem}" for name, problem in left.items() if problem]
+    return [f"not in this run: {name}, because {problem}" for name, problem in left.items() if problem]
 
 
 def _find_missing(config: Config, experiment: str) -> str:
-    """What is not here of the files that an experiment's data are read from; "" where all are."""
+    """Return a line on the first missing file that an experiment's data are read from; "" if all are available."""
     mirror = config.data.mirror
     folder = expand(mirror) if mirror and not is_address(mirror) else None
     for dataset in list_datasets(config, experiment):
         fetched = folder if config.datasets[dataset].path is None else None
         for file in map(Path, raw_files(config, dataset)):
             if not (file.exists() or (fetched and (fetched / file.parent.name / file.name).exists())):
-                return f"{file} is not here"
+                return f"{file} is missing"
     return ""
