@@ -14,7 +14,8 @@ import pytest
 
 import shapeline
 from shapeline.config import validation
-from shapeline.errors import ShapelineError
+from shapeline.errors import ELSEWHERE, ShapelineError, nearest
+from shapeline.methods.registry import METHODS
 
 PAGE = Path(__file__).parents[2] / "docs/messages.md"
 MESSAGE = re.compile(r"[^\n]+: [^\n]+")
@@ -198,6 +199,23 @@ def test_the_form_is_recognised(template, expected):
 
 def test_there_are_twenty():
     assert len(KEYS) + len(CALLS) == 20
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        *[("KernelExplainer", "kernel_shap"), ("KernelSHAP", "kernel_shap"), ("shap", "kernel_shap"), ("LIME", "lime")],
+        *[("TreeExplainer", "tree_shap"), ("exact", "shapley"), ("permutation", "sample_shapley")],
+        *[("IntegratedGradients", "integrated_gradients"), ("ig", "integrated_gradients"), ("GradCAM", "grad_cam")],
+        *[("GradientShap", "expected_gradients"), ("FeatureAblation", "occlusion"), ("kernl_shap", "kernel_shap")],
+    ],
+)
+def test_names_of_shap_and_captum_lead_to_ours(given, meant):
+    assert nearest(given, METHODS) == f" Did you mean '{meant}'?"
+
+
+def test_names_of_elsewhere_lead_to_methods():
+    assert set(ELSEWHERE.values()) <= set(METHODS)
 
 
 if __name__ == "__main__":

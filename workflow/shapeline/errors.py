@@ -22,6 +22,18 @@ EXTRAS = {
     "mlflow": ("mlflow",),
 }
 
+# What shap and captum call methods, in small letters, without "Explainer".
+ELSEWHERE = {
+    **dict.fromkeys(("exact", "shapleyvalues"), "shapley"),
+    **dict.fromkeys(("kernel", "kernelshap", "shap"), "kernel_shap"),
+    **dict.fromkeys(("permutation", "sampling", "shapleyvaluesampling"), "sample_shapley"),
+    **dict.fromkeys(("gradient", "gradientshap"), "expected_gradients"),
+    **dict.fromkeys(("deep", "deepshap", "deepliftshap"), "deep_lift"),
+    **dict.fromkeys(("featureablation", "ablation"), "occlusion"),
+    **{"tree": "tree_shap", "linear": "linear_shap", "ig": "integrated_gradients", "layergradcam": "grad_cam"},
+    **{"gp": "gp_shapley", "limetabular": "lime"},
+}
+
 
 class ShapelineError(Exception):
     """A mistake or failure that the user can act on, in one line: where, what, remedy; instance fills "{instance}"."""
@@ -105,13 +117,20 @@ def rename_place(old: str, new: str) -> Iterator[None]:
 
 
 def nearest(name: object, choices: Iterable[str]) -> str:
-    """The closest valid name as a hint (" Did you mean 'x'?"), or the whole list when none is close."""
-    names = sorted(str(choice) for choice in choices)
-    close = difflib.get_close_matches(str(name)[:LONGEST], names, n=1, cutoff=0.6)
+    """The closest valid name as a hint (" Did you mean 'x'?"), in any case, or the whole list when none is close."""
+    names, given = sorted(str(choice) for choice in choices), str(name)[:LONGEST]
+    plain = {_plain(one): one for one in reversed(names)}
+    close = [known for known in (ELSEWHERE.get(_plain(given).removesuffix("explainer")),) if known in names]
+    close = close or difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+    close = close or [plain[one] for one in difflib.get_close_matches(_plain(given), plain, n=1, cutoff=0.6)]
     if close:
         return f" Did you mean '{shorten_name(close[0])}'?"
     more = f", and {len(names) - MOST:,} more" if len(names) > MOST else ""
     return f" Allowed: {', '.join(map(shorten_name, names[:MOST]))}{more}."
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).casefold()
 
 
 def shorten_name(name: object) -> str:
