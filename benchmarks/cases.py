@@ -177,7 +177,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
     from shapeline.threads import run_tasks
 
     def of_backend(name: str):
-        rows = execution.traced_rows(case.inputs, case.reference)
+        rows = execution.select_traced_rows(case.inputs, case.reference)
         prepared = torch_execution.prepare(case.model, ExecutionBackend(name), rows)
         times[name] = CALLS * prepared.graph.shares if name == "onnx" else 1
 

@@ -139,13 +139,13 @@ def chosen(case: Case) -> dict[str, Peer]:
 
 def run_of(peer: Peer, case: Case) -> Run:
     """Explains the case's first instance, and returns how many evaluations it took."""
-    from shapeline.third_party.games import InstanceGame, numpy_seeded
+    from shapeline.third_party.games import InstanceGame, seed_numpy
 
     evaluate, budget = _evaluator(case), BUDGET * case.features.d
 
     def explain() -> int:
         game = InstanceGame(evaluate, case.features.d)
-        with numpy_seeded(0):
+        with seed_numpy(0):
             peer.explain(game, case, budget)
         return game.evaluations
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 import shapeline
 from benchmarks.turns import Run, Times, spread, take_turns, timed, times_as_fast
-from shapeline.api.case import CallOptions, case_of
+from shapeline.api.case import CallOptions, build_case
 
 COLUMNS, BACKGROUND, BUDGET = 30, 100, 4
 BATCHES = (4_096, 16_384, 65_536, 262_144)
@@ -66,7 +66,7 @@ def batch_of(model, data, batches: tuple[int, ...]) -> tuple[int, Run]:
 def runs_of(model, data, instances: int, few: int) -> dict[str, Run]:
     """The engine, `explain`, and shap's explainer of few instances; each returns its evaluations."""
     first, background = data[:instances], data[1_000 : 1_000 + BACKGROUND]
-    case = case_of(model, first, CallOptions(background=background))
+    case = build_case(model, first, CallOptions(background=background))
     game = case.game.having(features=case.buckets[0][0])
     masks = np.random.default_rng(0).random((instances, BUDGET * COLUMNS, COLUMNS)) < 0.5
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shapeline import designs, graphs
-from shapeline.threads import one_thread, openblas
+from shapeline.threads import limit_to_one, openblas
 
 from . import games
 
@@ -226,10 +226,10 @@ def test_small_linear_algebra_keeps_to_one_thread():
     if not threads:
         pytest.skip("numpy has another BLAS here")
     with controller.limit(limits=2):
-        with one_thread(1e6):
+        with limit_to_one(1e6):
             assert {library["num_threads"] for library in controller.info()} == {1}
         assert {library["num_threads"] for library in controller.info()} == {2}
-        with one_thread(1e12):
+        with limit_to_one(1e12):
             assert {library["num_threads"] for library in controller.info()} == {2}
     assert [library["num_threads"] for library in controller.info()] == threads
 
@@ -244,14 +244,14 @@ def test_blocks_of_one_thread_may_overlap():
         return {library["num_threads"] for library in controller.info()}
 
     with controller.limit(limits=2):
-        first, second = one_thread(1), one_thread(1)
+        first, second = limit_to_one(1), limit_to_one(1)
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)
         assert threads() == {1}
         second.__exit__(None, None, None)
         assert threads() == {2}
-        with pytest.raises(ZeroDivisionError), one_thread(1), one_thread(1):
+        with pytest.raises(ZeroDivisionError), limit_to_one(1), limit_to_one(1):
             _ = 1 / 0
         assert threads() == {2}
 
@@ -267,17 +267,17 @@ def test_a_block_of_another_thread_may_end_last_and_stands_in_any_thread():
         return {library["num_threads"] for library in controller.info()}
 
     def second() -> None:
-        with one_thread(1):
+        with limit_to_one(1):
             entered.set()
             over.wait(9)
 
     def alone() -> None:
-        with one_thread(1):
+        with limit_to_one(1):
             seen.append(threads())
 
     with controller.limit(limits=2):
         other = threading.Thread(target=second)
-        with one_thread(1):
+        with limit_to_one(1):
             other.start()
             entered.wait(9)
         assert threads() == {1}

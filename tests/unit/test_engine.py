@@ -25,7 +25,7 @@ from shapeline.games import (
     torch_execution,
     torch_rows,
 )
-from shapeline.games.execution import ExecutionBackend, masked_rows, traced_rows
+from shapeline.games.execution import ExecutionBackend, mask_rows, select_traced_rows
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
@@ -363,7 +363,7 @@ class Branch(nn.Module):
 def test_a_branch_on_the_data_is_refused_as_a_traced_form(traced, caplog):
     model, inputs, reference = adapters.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match=f"cannot take the backend '{traced}': the trace warns"):
-        torch_execution.prepare(model, ExecutionBackend(traced), traced_rows(inputs, reference))
+        torch_execution.prepare(model, ExecutionBackend(traced), select_traced_rows(inputs, reference))
     caplog.set_level("INFO")
     assert calibration.calibrate(model, inputs, reference).name not in ("frozen", "onnx")
     assert "backend onnx left out" in caplog.text
@@ -392,7 +392,7 @@ class Sorted(nn.Module):
 def test_what_cannot_be_exported_is_refused_in_a_line_and_prints_nothing(capfd):
     model, inputs, reference = adapters.wrap(Sorted()), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match=r"cannot take the backend .onnx.: the export failed: [^\n]*$"):
-        torch_execution.prepare(model, ExecutionBackend("onnx"), traced_rows(inputs, reference))
+        torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference))
     assert capfd.readouterr().out == ""
 
 
@@ -408,7 +408,7 @@ def test_a_large_network_is_not_held_three_times(monkeypatch):
     model, inputs, reference = cnn(), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
     monkeypatch.setattr(onnx_graph, "LARGEST", 1 << 4)
     with pytest.raises(ShapelineError, match="an export holds them three times"):
-        torch_execution.prepare(model, ExecutionBackend("onnx"), traced_rows(inputs, reference))
+        torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference))
 
 
 def test_of_onnx_runtime_s_own_errors_no_memory_is_one_and_halves_the_rows(monkeypatch):
@@ -416,7 +416,7 @@ def test_of_onnx_runtime_s_own_errors_no_memory_is_one_and_halves_the_rows(monke
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # several share a call's rows
     model, inputs, reference = cnn(), images(3), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    forward = torch_execution.prepare(model, ExecutionBackend("onnx"), traced_rows(inputs, reference))
+    forward = torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference))
     session = forward.graph.session
     own = session.run
 
@@ -515,7 +515,7 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, la
     assert max(tried) == largest
     assert framework == "function" or expanded == [1, largest]  # once for all forms
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    assert largest <= execution.rows_tried(math.prod(shape), "cpu") // 4 < 2 * largest
+    assert largest <= execution.limit_trial_rows(math.prod(shape), "cpu") // 4 < 2 * largest
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -527,7 +527,7 @@ def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monk
     monkeypatch.setattr(calibration_search, "fastest", lambda step, batch, least: 1e-6 / batch)
     monkeypatch.setattr(numpy_backend, "_step", lambda model, batch, *of: tried.add(batch) or right(model, batch, *of))
     calibration.calibrate(cnn(), images(4), Reference(images(1)))
-    assert execution.rows_tried(64, "cpu") == threads * 256 and max(tried) == 256
+    assert execution.limit_trial_rows(64, "cpu") == threads * 256 and max(tried) == 256
 
 
 @pytest.mark.parametrize(
@@ -570,7 +570,7 @@ print(form.name, values.shape, round(values[0, 0], 6), *({"torch", "tensorflow"}
 
 def test_the_pure_reference_is_among_the_verified_rows():
     reference = Reference(images(1, seed=1))
-    rows = masked_rows(images(4), reference, 16)
+    rows = mask_rows(images(4), reference, 16)
     np.testing.assert_array_equal(rows[0], reference.rows[0])
     np.testing.assert_array_equal(rows[1], images(4)[1])
     share = (rows == reference.rows[0]).reshape(16, -1).mean(1)
@@ -580,12 +580,14 @@ def test_the_pure_reference_is_among_the_verified_rows():
 def test_a_prepared_form_is_kept_until_the_weights_change():
     model, inputs, reference = cnn(), images(2), Reference(images(1, seed=1))
     masks = np.ones((1, 64), bool)
-    first = torch_execution.prepare(model, ExecutionBackend("frozen"), traced_rows(inputs, reference))
-    assert torch_execution.prepare(model, ExecutionBackend("frozen", 7), traced_rows(inputs, reference)) is first
+    first = torch_execution.prepare(model, ExecutionBackend("frozen"), select_traced_rows(inputs, reference))
+    assert torch_execution.prepare(model, ExecutionBackend("frozen", 7), select_traced_rows(inputs, reference)) is first
     before = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("frozen"))
     with torch.no_grad():
         model.module[-1].bias += torch.tensor([1.0, -1.0])
-    assert torch_execution.prepare(model, ExecutionBackend("frozen"), traced_rows(inputs, reference)) is not first
+    assert (
+        torch_execution.prepare(model, ExecutionBackend("frozen"), select_traced_rows(inputs, reference)) is not first
+    )
     after = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("frozen"))
     plain = questions.values(model, inputs, reference, masks, pixels())
     np.testing.assert_allclose(after, plain, atol=1e-6)

@@ -14,7 +14,7 @@ from shapeline.report import elements, exporting, rendering
 from shapeline.workflow import command
 from tests.fixtures.result_folder import build
 from tests.unit.test_documentation import BLOCKS, commands
-from tests.unit.test_reports import LABELS, REPORT
+from tests.unit.test_reports import ENTRIES, REPORT
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def reports(tmp_path_factory):
     before = Path.cwd()
     os.chdir(root)
     try:
-        parameters = build(Path("results"), "table", LABELS["table"])
+        parameters = build(Path("results"), "table", ENTRIES["table"])
         rendering.render(REPORT, parameters, "results/reports/cells.html", "results/reports/cells.ipynb")
     finally:
         os.chdir(before)

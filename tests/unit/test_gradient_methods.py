@@ -151,7 +151,7 @@ def test_deep_lift_is_captums_where_nothing_is_pooled():
     model, origin = network(*layers), RNG.random((1, 1, 8, 8), dtype=np.float32)
     found, _, _ = torch_deep_lift.deep_lift(model, IMAGES, ZEROS[[0] * 5], PATCHES, Reference(origin))
     theirs = DeepLift(model.module).attribute(torch.tensor(IMAGES), torch.tensor(origin))
-    np.testing.assert_allclose(found, cells.pooled(theirs.detach().numpy(), PATCHES), atol=1e-5)
+    np.testing.assert_allclose(found, cells.pool(theirs.detach().numpy(), PATCHES), atol=1e-5)
 
 
 def test_deep_lift_takes_modules_that_are_used_twice_or_work_in_place_and_leaves_no_hooks():
@@ -270,7 +270,7 @@ def test_grad_cam_by_hand(digits):
 def test_maps_are_stretched_as_torch_does(sides):
     maps = RNG.normal(size=(2, *sides))
     wanted = nn.functional.interpolate(torch.tensor(maps[:, None]), (9, 14), mode="bilinear")
-    np.testing.assert_allclose(cells.upsampled(maps, (9, 14)), wanted[:, 0].numpy(), atol=1e-12)
+    np.testing.assert_allclose(cells.upsample(maps, (9, 14)), wanted[:, 0].numpy(), atol=1e-12)
 
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)

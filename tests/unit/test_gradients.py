@@ -306,5 +306,5 @@ def test_one_trace_serves_documents_of_every_number(monkeypatch):
 def test_pooling_adds_each_feature_its_own_cells():
     features = Features("group", (3,), np.array([2, -1, 0, 2, 1, 0], np.int32))
     values = np.array([[1.0, 100, 2, 4, 8, 16]])
-    np.testing.assert_array_equal(cells.pooled(values, features), [[18, 8, 5]])
-    np.testing.assert_array_equal(cells.pooled(values, features, mean=True), [[9, 8, 2.5]])
+    np.testing.assert_array_equal(cells.pool(values, features), [[18, 8, 5]])
+    np.testing.assert_array_equal(cells.pool(values, features, mean=True), [[9, 8, 2.5]])

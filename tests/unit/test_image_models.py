@@ -15,7 +15,7 @@ from shapeline.config import validation
 from shapeline.datasets import registry
 from shapeline.errors import ShapelineError
 from shapeline.games import execution, torch_execution
-from shapeline.games.execution import traced_rows
+from shapeline.games.execution import select_traced_rows
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
@@ -125,7 +125,9 @@ def test_every_form_of_the_engine_gives_the_same(architecture):
     model, inputs = architectures.build(architecture, classes=2), some(SHAPES[architecture])
     expected, reference = model.log_probs(inputs), Reference(np.zeros((1, *SHAPES[architecture]), np.float32))
     for form in ("channels_last", "frozen", "onnx"):
-        forward = torch_execution.prepare(model, execution.ExecutionBackend(form), traced_rows(inputs, reference))
+        forward = torch_execution.prepare(
+            model, execution.ExecutionBackend(form), select_traced_rows(inputs, reference)
+        )
         with torch.inference_mode():
             found = torch.log_softmax(forward(torch.from_numpy(inputs)).double(), 1).numpy()
         np.testing.assert_allclose(found, expected, atol=1e-4)

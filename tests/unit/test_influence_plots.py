@@ -16,7 +16,7 @@ from shapeline import influence
 from shapeline import scores as score_files
 from shapeline.datasets import loading, preparation, sources
 from shapeline.games import features as feature_kinds
-from shapeline.gradients.cells import pooled
+from shapeline.gradients.cells import pool
 from shapeline.influence import axioms
 from shapeline.papers import axiom_sections as sections_axioms
 from shapeline.report import elements, experiment, rendering, tables
@@ -76,7 +76,7 @@ def build(folder: Path, kind: str, n: int = 20, prepared: Path | None = None) ->
                 "target": np.int32(0),
                 "repeat": np.int16(0),
                 "budget": None,
-                "scores": list(pooled(phi, owner).astype(np.float32)),
+                "scores": list(pool(phi, owner).astype(np.float32)),
                 "evaluations": 0,
                 "seconds": 0.001,
                 "status": "ok",

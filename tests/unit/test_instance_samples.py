@@ -63,7 +63,7 @@ def test_numbers_are_the_same_whatever_threads_make_the_designs(monkeypatch):
     rows = np.random.default_rng(0).normal(size=(40, 200)).astype(np.float32)
     found = {}
     for threads in (1, 3):
-        monkeypatch.setattr(drawing, "allowed", lambda threads=threads: threads)
+        monkeypatch.setattr(drawing, "count_allowed", lambda threads=threads: threads)
         assert (
             assign_samples(0, range(40), 200, 800).threads == threads
             and assign_samples(0, range(40), 16, 64).threads == 1

@@ -15,7 +15,7 @@ from shapeline import designs, scores
 from shapeline.designs import gaussian_interactions
 from shapeline.designs.gaussian_interactions import _posterior, _variance, read_stack
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
-from shapeline.designs.interactions import _along, _block, pairs_of, square
+from shapeline.designs.interactions import _block, _follow_orders, pairs_of, square
 from shapeline.designs.uncertainty import read_sample_interactions
 from shapeline.errors import ShapelineError
 from shapeline.report import experiment
@@ -330,7 +330,7 @@ def test_orders_come_to_every_index(index):
         for seed in range(4):
             random = np.random.default_rng(seed)
             orders = np.concatenate([random.permutation(9)[_block(9)] for _ in range(count)])
-            design = _along(orders, index)
+            design = _follow_orders(orders, index)
             found.append(design.attribute_pairs(games.look_up(game, design.masks)) - exact[truth])
         return np.sqrt(np.square(found).mean())
 
@@ -351,7 +351,7 @@ def test_intervals_of_pairs_along_orders_hold_and_need_two_terms():
         ratio.append([np.square(spread).mean(), np.square(wrong).mean()])
     assert 0.9 <= np.mean(inside) <= 0.985
     assert 0.8 <= np.sqrt(np.divide(*np.mean(ratio, axis=0))) <= 1.4
-    least = _along(_block(10))  # every pair is neighbours once
+    least = _follow_orders(_block(10))  # every pair is neighbours once
     assert read_sample_interactions(least, values[:, least.masks @ bits])[2] is None
     every = designs.sample_interactions(10, 1024)
     assert (read_sample_interactions(every, values[:2, every.masks @ bits])[2] == 0).all()

@@ -181,7 +181,7 @@ def test_training_halves_what_it_measures_and_names_the_key_of_a_batch_that_does
     ],
 )
 def test_which_errors_are_of_memory(error, ran_out):
-    assert memory.ran_out(error) is ran_out
+    assert memory.is_out_of_memory(error) is ran_out
 
 
 JOB = """

@@ -132,7 +132,7 @@ def test_a_mistake_is_one_line_that_says_where(words, call, shown, root, monkeyp
     assert len(str(failure.value).splitlines()) == 1, failure.value
 
 
-ERRORS = {"ShapelineError": 0, "MethodFailure": 1, "unsupported": 0}  # place of their message
+ERRORS = {"ShapelineError": 0, "MethodFailure": 1, "reject": 0}  # place of their message
 PLACE, REMEDY = re.compile(r"[^:;]+: ."), re.compile(r"; .*\w")
 HINTS = ("nearest(", "describe_missing(", "missing_column(", "hint", "OTHERS")  # expressions that end in what to do
 PASSED_ON = re.compile(  # expressions that are messages of this form, or their end, which have their own call above

@@ -24,7 +24,7 @@ from shapeline.datasets import checks, loading, malaria, preparation, sources
 from shapeline.datasets import regions as regions_module
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, execution, features, torch_backend, torch_rows
-from shapeline.games.execution import traced_rows
+from shapeline.games.execution import select_traced_rows
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients import torch_deep_lift, torch_gradients
@@ -293,7 +293,9 @@ def test_calibration_sees_labels_that_are_nearly_sure():
         layer[0].weight.zero_()
         layer[0].bias.fill_(30.0)
     model, rows = adapters.wrap(layer, "multilabel"), INPUTS
-    runner = torch_rows.runner_of(model, execution.ExecutionBackend(), traced_rows(rows, Reference(REFERENCE)))
+    runner = torch_rows.build_runner(
+        model, execution.ExecutionBackend(), select_traced_rows(rows, Reference(REFERENCE))
+    )
     expected = runner.compared(rows)
     shifted = torch_rows.Runner(model, lambda x: layer(x).detach() + 1, (4,), torch.device("cpu"), 64, False)
     assert torch_backend._difference(runner, rows, expected) == 0

@@ -12,7 +12,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.gradients.cells import average_map, upsampled
+from shapeline.gradients.cells import average_map, upsample
 from shapeline.gradients.torch_gradients import grad_cam
 from shapeline.models.classifier import Classifier
 from shapeline.models.folder import PictureNetwork
@@ -62,10 +62,10 @@ def test_grad_cam_of_tokens_by_hand():
     # ∂ log p / ∂ token 2 is (1 - p) w, of the others 0; the mean over the four patches is a quarter of it.
     maps = (1 - p[:, :1]) / 4 * (tokens @ net.w.double())
     found, evaluations = grad_cam(asked, x, np.zeros(2, int), signed=True)
-    expected = average_map(upsampled(maps.view(2, 2, 2).numpy(), (4, 4)), cells)
+    expected = average_map(upsample(maps.view(2, 2, 2).numpy(), (4, 4)), cells)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert evaluations == 1 and (expected < 0).any()
-    positive = average_map(upsampled(maps.view(2, 2, 2).numpy().clip(0), (4, 4)), cells)
+    positive = average_map(upsample(maps.view(2, 2, 2).numpy().clip(0), (4, 4)), cells)
     np.testing.assert_allclose(grad_cam(asked, x, np.zeros(2, int))[0], positive, rtol=1e-5)
     np.testing.assert_array_equal(grad_cam(asked, x, np.zeros(2, int), layer="first", signed=True)[0], found)
     assert np.abs(grad_cam(asked, x, np.zeros(2, int), layer="cut", signed=True)[0] - found).max() > 1e-3

@@ -16,7 +16,7 @@ from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods import parameters, registry
 from shapeline.models import adapters, architectures
-from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, numpy_seeded
+from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, seed_numpy
 from tests.unit import questions, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
@@ -261,7 +261,7 @@ def test_an_infinite_value_names_its_instance():
 
 def test_the_global_generator_is_put_back_after_a_failure():
     before = np.random.get_state()[1].copy()
-    with pytest.raises(ValueError), numpy_seeded(5):
+    with pytest.raises(ValueError), seed_numpy(5):
         np.random.rand()
         raise ValueError
     np.testing.assert_array_equal(np.random.get_state()[1], before)

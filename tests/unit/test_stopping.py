@@ -20,8 +20,8 @@ from shapeline.designs.stopping import (
     LEAST,
     Foretold,
     StoppingCriterion,
+    count_settled,
     predicted_error,
-    settled_places,
 )
 from shapeline.designs.uncertainty import kernel_shap_uncertainty
 from shapeline.errors import ShapelineError
@@ -414,9 +414,9 @@ def test_the_error_metric_measures_what_was_predicted():
 
 def test_an_order_is_settled_as_far_as_each_is_told_from_all_below():
     scores = np.array([[5.0, 1.0, 3.0, 2.9], [1.0, 5.0, 4.9, 0.0]])
-    assert settled_places(scores, np.full((2, 4), 0.2)).tolist() == [1, 0]
-    assert settled_places(scores, np.full((2, 4), 0.01)).tolist() == [3, 3]
-    assert settled_places(scores, np.zeros((2, 4))).tolist() == [3, 3]
+    assert count_settled(scores, np.full((2, 4), 0.2)).tolist() == [1, 0]
+    assert count_settled(scores, np.full((2, 4), 0.01)).tolist() == [3, 3]
+    assert count_settled(scores, np.zeros((2, 4))).tolist() == [3, 3]
 
 
 def test_a_score_whose_interval_holds_0_has_no_colour():

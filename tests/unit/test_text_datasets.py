@@ -231,9 +231,9 @@ def test_settings_and_their_defaults():
     for source, entry in registry.SOURCES.items():
         if entry.kind == "text":
             assert chosen(source)[1:2] == entry.input_shape and entry.unit in text.UNITS
-    assert checks.unit_of({"source": "agnews"}) == "character"
-    assert checks.unit_of({"source": "agnews", "unit": "word"}) == "word"
-    assert checks.unit_of({"source": "digits"}) is None and checks.unit_of({"source": "own.py:f"}) is None
+    assert checks.find_unit({"source": "agnews"}) == "character"
+    assert checks.find_unit({"source": "agnews", "unit": "word"}) == "word"
+    assert checks.find_unit({"source": "digits"}) is None and checks.find_unit({"source": "own.py:f"}) is None
 
 
 # ---- a user's own documents

@@ -96,7 +96,7 @@ def test_a_document_is_ids_and_the_word_of_each(own):
     assert data.inputs[2].tolist() == [0, 7, 4, 5, 4, 1] and data.owners[2].tolist() == [-1, 0, 0, 0, 1, -1]
     assert card["records"]["truncated"] == 1 and card["records"]["empty"] == 1
     assert document_files.words(TEXTS[3], card) == ["ghabcd", "abcdefgh"]
-    assert compatibility.told_by_card(card)["words"] == card["vocabulary_digest"]
+    assert compatibility.describe_card(card)["words"] == card["vocabulary_digest"]
     assert data.part("test").owners.tolist() == data.owners[3:].tolist()
 
 
@@ -334,7 +334,7 @@ def test_a_source_of_characters_takes_a_tokenizer(example):
     own = {"source": "agnews", "length": 32, "tokenizer": example["datasets"]["pieces"]["tokenizer"]}
     example["datasets"]["pieces"] = own
     validation.load(example)
-    assert compatibility.told_by(registry.SOURCES["agnews"], own)["unit"] == "word"
+    assert compatibility.describe_entry(registry.SOURCES["agnews"], own)["unit"] == "word"
 
 
 def test_other_data_by_the_same_tokenizer_can_be_explained(example):

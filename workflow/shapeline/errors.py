@@ -89,7 +89,7 @@ def reported_extras(where: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def about(ids: Sequence[int]) -> Iterator[None]:
+def locate(ids: Sequence[int]) -> Iterator[None]:
     """What is raised inside the block about an input names it by its id."""
     try:
         yield
@@ -148,6 +148,6 @@ class MethodFailure(ShapelineError):
         self.status = status
 
 
-def unsupported(message: str) -> MethodFailure:
+def reject(message: str) -> MethodFailure:
     """The failure of a method that cannot take the model at all: of every instance, and of no other method."""
     return MethodFailure("unsupported model", message)

@@ -146,10 +146,10 @@ def connected_table(table: np.ndarray, root: int | None = None, limit: int | Non
 
 def boundaries(table: np.ndarray, subsets: np.ndarray) -> np.ndarray:
     """Nodes outside each subset (n, w) that are adjacent to it, (n, w) bool."""
-    return _touched(table, subsets) & ~subsets
+    return _touch(table, subsets) & ~subsets
 
 
-def _touched(table: np.ndarray, subsets: np.ndarray) -> np.ndarray:
+def _touch(table: np.ndarray, subsets: np.ndarray) -> np.ndarray:
     # float32 products run on BLAS; counts up to 2^24 stay exact.
     return subsets.astype(np.float32) @ table.astype(np.float32) > 0
 
@@ -168,7 +168,7 @@ def _grow(table: np.ndarray, chosen: np.ndarray, rejected: np.ndarray) -> Iterat
     """
     most = max(256, 2**24 // len(table) ** 2)
     closed = chosen | rejected
-    stack = [(chosen, closed, _touched(table, chosen) & ~closed)]
+    stack = [(chosen, closed, _touch(table, chosen) & ~closed)]
     while stack:
         chosen, closed, open_ = stack.pop()
         pending = open_.any(axis=1)

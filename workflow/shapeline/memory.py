@@ -23,21 +23,21 @@ def keep_freed_memory() -> None:
         library.mallopt(trim_threshold, 1 << 30)
 
 
-def ran_out(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, of numpy, torch or TensorFlow; on the CPU torch only says so in words."""
     if isinstance(error, MemoryError) or type(error).__name__ in KINDS:
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in WORDS)
 
 
-def halved(model: Any, rows: int, run: Callable[[int], Result], unit: str = "row") -> Result:
+def halve(model: Any, rows: int, run: Callable[[int], Result], unit: str = "row") -> Result:
     """Return run(rows), repeated with half the rows a pass when memory runs out, which the model remembers."""
     rows = min(rows, model.most_rows or rows)
     while True:
         try:
             return run(rows)
         except Exception as error:
-            if not ran_out(error):
+            if not is_out_of_memory(error):
                 raise
         # Outside the except clause, where the failed pass's tensors are still held by the traceback.
         if rows == 1:

@@ -19,7 +19,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def allowed() -> int:
+def count_allowed() -> int:
     """Threads that the process may take: OMP_NUM_THREADS, or as many as it has processors."""
     return int(os.environ.get("OMP_NUM_THREADS") or 0) or processors()
 
@@ -38,7 +38,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 
 
 @contextlib.contextmanager
-def one_thread(multiplications: float) -> Iterator[None]:
+def limit_to_one(multiplications: float) -> Iterator[None]:
     """A block in which the linear algebra of numpy and scipy keeps to one thread, where it takes but a moment.
 
     Its threads wait spinning, as those of torch do, so that between two calls of a model each takes the other's

@@ -14,7 +14,7 @@ from shapeline.api.choice import stopping_rule
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import bar
 from shapeline.api.inputs import Inputs
-from shapeline.api.targets import answers_of, chosen_targets, classes_named
+from shapeline.api.targets import choose_targets, name_classes, query_outputs
 from shapeline.api.texts import ABSENT, read_text_model, removal
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
@@ -23,7 +23,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
 from shapeline.games.calibration import answers_alike, settle_reference
-from shapeline.games.execution import LARGEST_BATCH, ExecutionBackend, backend_of, masked_rows
+from shapeline.games.execution import LARGEST_BATCH, ExecutionBackend, backend_of, mask_rows
 from shapeline.games.features import TEXT_KINDS, Features
 from shapeline.games.game import PREDICTION, Game, check_full, is_apart
 from shapeline.games.references import Reference
@@ -101,7 +101,7 @@ class Case:
                 parts += attribute(asked, inputs[places], self.targets[places], parsed, few)
         record = parts[0] if len(parts) == 1 else _join_groups(parts, [places for _, places in self.buckets])
         limits = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
-        return Explanation(**vars(record), about=self._about(settings | limits))
+        return Explanation(**vars(record), about=self._describe(settings | limits))
 
     def _check_data(self, method: str) -> None:
         """Refuses inputs that the method does not explain."""
@@ -113,12 +113,12 @@ class Case:
                 "; choose another method"
             )
 
-    def _about(self, settings: dict) -> Metadata:
+    def _describe(self, settings: dict) -> Metadata:
         """What the explanations are of."""
         given, game, m = self.given, self.game, len(self.positions)
         features, names = [None] * m, [()] * m
         for own, places in self.buckets:
-            shared = names_of(own)
+            shared = list_names(own)
             for place in places:
                 features[place] = own
                 names[place] = tuple(given.shown[self.positions[place]]) if given.spoken else shared
@@ -131,7 +131,7 @@ class Case:
         )  # fmt: skip
 
 
-def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
+def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     """The game and inputs of a call. Raises ShapelineError that names the argument."""
     settled = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
@@ -148,11 +148,11 @@ def case_of(model: object, inputs: object, wanted: CallOptions) -> Case:
     classifier = given.classifier(adapters.wrap(model, "regression" if of_regression else wanted.outputs))
     chosen = _default_features(given) if wanted.features is None else wanted.features
     everyone = [(settled, np.arange(len(given.inputs)))] if settled else _buckets(chosen, given)
-    filled, described = reference_of(wanted.reference, given, wanted.seed)
-    classes = classes_named(model if cutter is None else model.module, wanted.class_names)
+    filled, described = build_reference(wanted.reference, given, wanted.seed)
+    classes = name_classes(model if cutter is None else model.module, wanted.class_names)
     settle_outputs(classifier, given, filled)
-    predictions = answers_of(classifier, given.inputs)
-    targets, positions = chosen_targets(classifier, predictions, wanted.target, classes, wanted.y)
+    predictions = query_outputs(classifier, given.inputs)
+    targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
     given, filled, described = settle_mean(classifier, given, filled, described)
     classifier, settled_reference = settle_reference(classifier, given.inputs, filled)
     if settled_reference is not filled:
@@ -173,7 +173,7 @@ def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) 
     if classifier.framework == "function" or reference.rows is None or reference.leaves_out:
         return
     try:
-        classifier.settle_outputs(masked_rows(given.inputs, reference, PROBES))
+        classifier.settle_outputs(mask_rows(given.inputs, reference, PROBES))
     except ShapelineError:
         raise
     except Exception:  # noqa: BLE001 (`answers_of` says why the model takes no such rows)
@@ -201,12 +201,11 @@ def settle_mean(
 
 
 def check_rows(classifier: Classifier, given: Inputs, reference: Reference, predictions: np.ndarray) -> None:
-    """ShapelineError where a model fails on rows of the baseline, or a function says something else of the inputs as
-    they were given than of the same cells put together again."""
+    """Raise ShapelineError where a model fails on rows of the baseline, or depends on how rows are composed."""
     if given.kind == "text":
         return
     if reference.rows is not None and not reference.leaves_out:
-        answers_of(classifier, reference.rows, "reference", given.background)
+        query_outputs(classifier, reference.rows, "reference", given.background)
     if given.untouched is not None and isinstance(classifier.module, givens.Taking):
         regression = classifier.task == "regression"
         ask = function_predictions if regression else function_probabilities
@@ -231,7 +230,7 @@ def _buckets(kind: str | dict, given: Inputs) -> list[tuple[Features, np.ndarray
     return feature_kinds.buckets(settings, given.card, given.inputs, given.owners)
 
 
-def names_of(features: Features) -> tuple[str, ...]:
+def list_names(features: Features) -> tuple[str, ...]:
     """What features are called that have no names."""
     if features.names:
         return features.names
@@ -273,8 +272,7 @@ def _join_groups(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Re
 
 
 def _calibrate_backend(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
-    """Return the calibrated backend, once per model object and input shape; functions get large batches, and a network
-    that cuts its own batches in those that it names."""
+    """Return the calibrated backend, once per model object and input shape; functions get large batches."""
     rows = LARGEST_BATCH["function"] if model.framework == "function" else calibration.own_rows(model, reference)
     if rows:
         return ExecutionBackend("plain", rows)
@@ -284,7 +282,7 @@ def _calibrate_backend(model: Classifier, inputs: np.ndarray, reference: Referen
     return kept[inputs.shape[1:]]
 
 
-def reference_of(reference: object, given: Inputs, seed: int) -> tuple[Reference, str]:
+def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Reference, str]:
     """Return the baseline of masked features, and its description."""
     tokens = given.kind == "text"
     if given.reference is not None:
@@ -358,14 +356,14 @@ class ModelGame:
             raise ShapelineError(
                 f"ModelGame: '{wrong[0]}' is not an argument; give {', '.join(CallOptions.__dataclass_fields__)}"
             )
-        case = case_of(model, x, CallOptions(**wanted))
+        case = build_case(model, x, CallOptions(**wanted))
         if len(set(case.positions.tolist())) != 1:
             raise ShapelineError(f"ModelGame: x has {len(case.given.inputs)} inputs; give one, as x[:1]")
         [(features, _)] = case.buckets
         self.game = case.game.having(features=features)
         self.inputs, self.targets, self.n_players = case.inputs, case.targets, features.d
-        names = case.given.shown[0] if case.given.spoken else names_of(features)
-        self.player_names = _numbered(list(map(str, names)))
+        names = case.given.shown[0] if case.given.spoken else list_names(features)
+        self.player_names = _number_duplicates(list(map(str, names)))
         several = len(case.targets) > 1
         self.output_names = [case.classes[target] for target in case.targets] if several and case.classes else None
 
@@ -375,7 +373,7 @@ class ModelGame:
         return values if len(self.targets) > 1 else values[:, 0]
 
 
-def _numbered(names: list[str]) -> list[str]:
+def _number_duplicates(names: list[str]) -> list[str]:
     """Return names that are all different: a word that stands twice is numbered."""
     seen: Counter[str] = Counter()
     numbered = []

@@ -32,7 +32,7 @@ def settle_spending(
     spend = check_spending(where, budget, evaluations)
     if evaluations is not None and method in METHODS and "evaluations" in METHODS[method].parameters.model_fields:
         parameters, evaluations = parameters | {"evaluations": evaluations}, None
-    return checked_settings(method, parameters, spend, where), spend, evaluations
+    return check_entry(method, parameters, spend, where), spend, evaluations
 
 
 def stopping_rule(budget: float | dict | None) -> dict | None:
@@ -41,19 +41,18 @@ def stopping_rule(budget: float | dict | None) -> dict | None:
 
 
 def automatic(d: int, spent: float, exact: float) -> str:
-    """The method for d features: exact where all coalitions are at most so many, else gp_shapley, and kernel_shap where
-    that cannot read out as many as are spent."""
+    """Return the method for d features: exact if affordable, else gp_shapley, else kernel_shap."""
     if d <= MAX_D and 2**d <= exact:
         return "shapley"
     return "gp_shapley" if spent <= METHODS["gp_shapley"].largest else "kernel_shap"
 
 
-def most_for_exact(spend: float | dict, spent: float) -> float:
+def limit_exact(spend: float | dict, spent: float) -> float:
     """The coalitions up to which all of them are evaluated; 0 of a budget that may end before that."""
     return 0 if isinstance(spend, dict) else max(spent, ALWAYS_EXACT)
 
 
-def spent_on(d: int, budget: float | dict, evaluations: int | None) -> float:
+def count_affordable(d: int, budget: float | dict, evaluations: int | None) -> float:
     """The evaluations that may be spent on d features; 0 of a budget that ends when it is good enough."""
     return evaluations or (0 if isinstance(budget, dict) else budget * d)
 
@@ -68,7 +67,7 @@ def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
     return int(seed)
 
 
-def checked_settings(method: str, parameters: dict, budget: float | dict, where: str = "explain") -> dict:
+def check_entry(method: str, parameters: dict, budget: float | dict, where: str = "explain") -> dict:
     """The settings of a method that a call names. Raises ShapelineError."""
     if not isinstance(method, str) or method not in METHODS:
         raise ShapelineError(f"{where}: unknown method '{method}'.{nearest(method, METHODS)}")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import drawing, formatting, stored
-from shapeline.api.case import CallOptions, Case, case_of
+from shapeline.api.case import CallOptions, Case, build_case
 from shapeline.api.choice import check_spending, seed_by, settle_spending
 from shapeline.api.explanation import Explanation
 from shapeline.errors import NO_RULE, ShapelineError, reported_extras
@@ -164,7 +164,7 @@ def compare(
             f"compare: '{wrong[0]}' is not an argument; give a method's parameters with the method, as in {own}"
         )
     check_spending("compare", budget, evaluations)
-    case = case_of(model, inputs, CallOptions(**asked, seed=seed_by(seed, random_state)))
+    case = build_case(model, inputs, CallOptions(**asked, seed=seed_by(seed, random_state)))
     if len(case.positions) > len(case.given.inputs):
         raise ShapelineError(
             "compare: target: several classes of one input are not independent; give one class per input"

@@ -55,11 +55,11 @@ def static(explanation) -> str:
 
 def page(explanation) -> str:
     """Return the explanation as HTML for a notebook: its facts, and the explorer where it is small, else a figure."""
-    explored = _explored({formatting.name_of(explanation): explanation}, static(explanation))
+    explored = _build_explorer({formatting.name_of(explanation): explanation}, static(explanation))
     return f"<div>{facts(explanation)}{explored}</div>"
 
 
-def _explored(found: Mapping, fallback: str, recommended: str | None = None) -> str:
+def _build_explorer(found: Mapping, fallback: str, recommended: str | None = None) -> str:
     """Return an explorer of explanations with a static figure in it; the figure where the explorer would be large."""
     from shapeline.api import exploring
 
@@ -115,5 +115,5 @@ def comparison_page(found, explore: bool = True) -> str:
     from shapeline.report import elements
 
     drawn = "" if found.by is None else elements.figure(comparison(found), "quality and cost of each method").data
-    explored = _explored(found.every, "", found.recommended) if explore else ""
+    explored = _build_explorer(found.every, "", found.recommended) if explore else ""
     return f"<div>{comparison_head(found)}{drawn}{explored}</div>"

@@ -337,8 +337,7 @@ class Explanation(Record):
 
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":
-        """Read a file of `save`, or the score file or folder of a method of a run, whose data are unknown. Raises
-        ShapelineError where a file holds several repeats."""
+        """Read a file of `save`, or a score file or folder of a run. Raises ShapelineError for several repeats."""
         record, about = stored.read(path)
         return cls(**vars(record), about=Metadata(**about))
 

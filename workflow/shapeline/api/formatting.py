@@ -31,7 +31,7 @@ def format_explanation(explanation) -> str:
     n = len(explanation)
     lines = [headline(explanation), *(f"  {name:<10}{text}" for name, text in facts(explanation).items())]
     if n == 1:
-        lines += ["", *_one(explanation)]
+        lines += ["", *_format_one(explanation)]
     elif n and explanation._shares_names():
         table = explanation.summary()
         shown = table[:MOST]
@@ -39,9 +39,9 @@ def format_explanation(explanation) -> str:
         lines += ["", f"  {'':<{wide}}  mean |score|  mean score"]
         for name, (size, mean) in zip(shown.index, round_noise(shown.to_numpy()), strict=True):
             lines.append(f"  {name:<{wide}}  {size:>12.4g}  {mean:>+10.4g}")
-        lines += _more(len(table) - len(shown), "feature")
+        lines += _note_more(len(table) - len(shown), "feature")
     else:
-        lines += ["", *(_short(explanation, place) for place in range(min(n, MOST))), *_more(n - MOST, "instance")]
+        lines += ["", *(_short(explanation, place) for place in range(min(n, MOST))), *_note_more(n - MOST, "instance")]
     return "\n".join(lines)
 
 
@@ -64,8 +64,7 @@ def _count_rows(explanation) -> str:
 
 
 def name_rows(explanation) -> list[str]:
-    """Return a different name for each row: that of its instance, with its position where others have the same name,
-    and with the explained class where an instance has several."""
+    """Return a distinct name per row: the instance, its position if repeated, and the class if it has several."""
     names, numbers = [str(one) for one in explanation.about.instances], explanation.input_numbers
     own = explanation.about.inputs if len(explanation.about.inputs) else range(len(names))
     shared = Counter(name for name, _ in {*zip(names, numbers.tolist(), strict=True)})
@@ -163,7 +162,7 @@ def find_second(explanation, place: int) -> int | None:
     return int(features.cells[behind[0]]) if len(behind) else None
 
 
-def _one(explanation) -> list[str]:
+def _format_one(explanation) -> list[str]:
     _, scores, half = explanation.of(0)
     scores = round_noise(scores)
     names = label_features(explanation, 0)
@@ -173,7 +172,7 @@ def _one(explanation) -> list[str]:
     for place in order:
         within = "" if half is None or np.isnan(half[place]) else f" ± {half[place]:.2g}"
         lines.append(f"  {names[place]:<{wide}}  {scores[place]:>+10.4g}{within}")
-    return lines + _more(len(names) - len(order), "smaller feature")
+    return lines + _note_more(len(names) - len(order), "smaller feature")
 
 
 def _short(explanation, place: int) -> str:
@@ -183,7 +182,7 @@ def _short(explanation, place: int) -> str:
     return f"  {format_title(explanation, place)}; {top}"
 
 
-def _more(count: int, noun: str) -> list[str]:
+def _note_more(count: int, noun: str) -> list[str]:
     return [f"  and {count:,} more {noun}{'' if count == 1 else 's'}"] if count > 0 else []
 
 

@@ -10,11 +10,11 @@ from tqdm import tqdm
 from shapeline.api.choice import (
     AUTO,
     automatic,
+    check_entry,
     check_spending,
-    checked_settings,
-    most_for_exact,
+    count_affordable,
+    limit_exact,
     seed_by,
-    spent_on,
     stopping_rule,
 )
 from shapeline.api.explanation import Explanation, Metadata
@@ -22,7 +22,7 @@ from shapeline.api.formatting import AFTER, GAME, ONE, is_watched
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
-from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_outputs, names_of, number_of_jobs
+from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, number_of_jobs
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
@@ -115,29 +115,31 @@ def shapley_values(
     """
     seed = seed_by(seed, random_state, WHERE)
     n = _players_of(game, n_players)
-    names = names_of("player_names", _own(game, "player_names") if player_names is None else player_names, n, "player")
+    names = check_names(
+        "player_names", _own(game, "player_names") if player_names is None else player_names, n, "player"
+    )
     spend = check_spending(WHERE, budget, evaluations)
     chosen = method
     if method == AUTO:
-        spent = spent_on(n, spend, evaluations)
-        chosen = automatic(n, spent, evaluations or most_for_exact(spend, spent))
-    settings = checked_settings(chosen, parameters, spend, WHERE)
+        spent = count_affordable(n, spend, evaluations)
+        chosen = automatic(n, spent, evaluations or limit_exact(spend, spent))
+    settings = check_entry(chosen, parameters, spend, WHERE)
     _check_method(chosen, n, evaluations)
     features = Features("player", (n,), np.arange(n, dtype=np.int32), names)
-    parsed = _parsed(settings, spend, evaluations, features, seed_of(seed, chosen, 0))
+    parsed = _parse_methods(settings, spend, evaluations, features, seed_of(seed, chosen, 0))
     identity = _own(game, "identity") if identity is None else identity
     how = Evaluation(
         number_of_jobs(n_jobs),
         None if batch is None else whole(WHERE, "batch", batch, 1),
         whole(WHERE, "retries", retries, 0),
-        _checked(on_error, ("fail", "record")),
+        _check_choice(on_error, ("fail", "record")),
         None if cache is None else Path(cache),
         None if identity is None else str(identity),
     )
     with _report_progress(progress, chosen) as tell:
         values = Values(game, names, how, tell)
         outputs = _outputs(values, n, _own(game, "output_names") if output_names is None else output_names)
-        record = _attributed(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
+        record = _attribute_outputs(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
     limits = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
     settings |= limits if METHODS[chosen].sampled else {}
     each = [features] * len(outputs), [names] * len(outputs)
@@ -146,7 +148,7 @@ def shapley_values(
     )
 
 
-def _parsed(
+def _parse_methods(
     settings: dict, spend: float | dict, evaluations: int | None, features: Features, seed: int
 ) -> MethodSettings:
     """Return the settings with what may be spent. Raises ShapelineError where there is no such design."""
@@ -159,7 +161,7 @@ def _parsed(
     return parsed
 
 
-def _attributed(values: Values, parsed: MethodSettings, features: Features, count: int, seed: int) -> Record:
+def _attribute_outputs(values: Values, parsed: MethodSettings, features: Features, count: int, seed: int) -> Record:
     """Return the scores of a game with so many outputs, by the core of `explain`."""
     check_outputs(parsed, count)
     each, same = np.arange(count), np.zeros(count, int)
@@ -195,7 +197,7 @@ def _own(game: object, name: str) -> object:
 def _outputs(values: Values, n: int, given: object) -> tuple[str, ...]:
     """Return the names of the outputs, of which the values of both ends show how many there are."""
     count = values.of(np.repeat([[False], [True]], n, axis=1)).shape[1]
-    return (ONE,) if given is None and count == 1 else names_of("output_names", given, count, "output")
+    return (ONE,) if given is None and count == 1 else check_names("output_names", given, count, "output")
 
 
 def _check_method(method: str, n: int, evaluations: int | None) -> None:
@@ -210,7 +212,7 @@ def _check_method(method: str, n: int, evaluations: int | None) -> None:
         )
 
 
-def _checked(on_error: object, choices: tuple[str, ...]) -> str:
+def _check_choice(on_error: object, choices: tuple[str, ...]) -> str:
     if on_error not in choices:
         raise ShapelineError(f"{WHERE}: on_error is {on_error!r}.{nearest(on_error, choices)}")
     return on_error

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.api.choice import AUTO, automatic, check_spending, checked_settings, stopping_rule
+from shapeline.api.choice import AUTO, automatic, check_entry, check_spending, stopping_rule
 from shapeline.api.prompt_explanation import PromptExplanation
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.design import whole
@@ -142,7 +142,7 @@ def explain_generation(
     evaluations = EVALUATIONS if evaluations is None else evaluations
     _check_choices(removal, value, evaluations, max_tokens, seed, model)
     if budget is not None:
-        checked_settings("gp_shapley", {}, budget, WHERE)
+        check_entry("gp_shapley", {}, budget, WHERE)
     chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
     if not isinstance(placeholder, str):
         raise ShapelineError(f"{WHERE}: placeholder is {placeholder!r}; give a text, or choose removal='delete'.")
@@ -152,11 +152,11 @@ def explain_generation(
     call = _Call(model, tokenizer, *about)
     several = as_list(prompt)
     if several and not isinstance(several[0], Mapping):
-        return [_explain(call, *one) for one in _each(several, context, target, contrast)]
+        return [_explain(call, *one) for one in _pair_arguments(several, context, target, contrast)]
     return _explain(call, prompt, context, target, contrast)
 
 
-def _each(prompts: Sequence, context: object, target: object, contrast: object) -> list[tuple]:
+def _pair_arguments(prompts: Sequence, context: object, target: object, contrast: object) -> list[tuple]:
     """The prompt, context, target and contrast of each of several prompts."""
     count = len(prompts)
     given = {"context": context, "target": target, "contrast": contrast}
@@ -239,7 +239,7 @@ def parse_method(
     name = estimates.ALIASES.get(name, name)
     name = automatic(d, evaluations, 0 if rule else evaluations) if name == AUTO else name
     budget = rule or evaluations / d
-    return parse(checked_settings(name, dict(parameters), budget, WHERE), [budget])
+    return parse(check_entry(name, dict(parameters), budget, WHERE), [budget])
 
 
 def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:

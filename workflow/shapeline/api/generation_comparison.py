@@ -113,7 +113,7 @@ def compare_generation(
         model, prompts, tokenizer, method=CONTROL, evaluations=evaluations, seed=seed, **_drop_methods(asked)
     )
     first = [first] if isinstance(first, PromptExplanation) else first
-    support = _checked(support, first)
+    support = _check_support(support, first)
     found, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
     least = min(exact_parts, measures.MOST_EXACT)
     exact = [
@@ -138,7 +138,7 @@ def _drop_methods(asked: dict) -> dict:
     return asked
 
 
-def _checked(support: Sequence | None, first: list[PromptExplanation]) -> list:
+def _check_support(support: Sequence | None, first: list[PromptExplanation]) -> list:
     """The supporting parts of each prompt, None where they are unknown."""
     if support is None:
         return [None] * len(first)

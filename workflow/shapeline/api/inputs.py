@@ -134,7 +134,7 @@ def read(
     if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSTmM":
         names = _names(feature_names, inputs.shape[1]) or [f"column {place}" for place in range(inputs.shape[1])]
         beside = background, _rows_of(reference)
-        return _table(None, _framed("inputs", inputs, names), *beside, _type_of_all(inputs, *beside))
+        return _table(None, _build_frame("inputs", inputs, names), *beside, _type_of_all(inputs, *beside))
     if isinstance(inputs, pd.DataFrame):
         if feature_names is not None:
             raise ShapelineError("explain: feature_names: a data frame has its own; rename its columns")
@@ -232,7 +232,7 @@ def _type_of_all(inputs: np.ndarray, *beside: Any) -> np.dtype:
     return np.result_type(inputs, *(rows for rows in arrays if rows.dtype.kind in (kind, "O")))
 
 
-def _framed(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | None:
+def _build_frame(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | None:
     """An array of rows of anything as a data frame; what: the argument."""
     if rows is None or isinstance(rows, pd.DataFrame):
         return rows
@@ -260,7 +260,7 @@ def _table(
     rows = {"inputs": inputs}
     for what, given in (("background", background), ("reference", reference)):
         lost = dtype is None and not isinstance(given, pd.DataFrame)  # the types of columns
-        given = given.to_frame().T if isinstance(given, pd.Series) else _framed(what, given, list(inputs.columns))
+        given = given.to_frame().T if isinstance(given, pd.Series) else _build_frame(what, given, list(inputs.columns))
         if given is not None:
             given = _columns(what, given, list(inputs.columns))
             if not len(given):

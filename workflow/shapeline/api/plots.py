@@ -30,7 +30,7 @@ def plot(explanation, kind: str | None = None, feature: str | None = None, group
     return DRAWN[kind](explanation, **given)
 
 
-def _across(explanation) -> str:
+def _name_axis(explanation) -> str:
     return f"score ({formatting.VALUES.get(explanation.about.value, explanation.about.value)})"
 
 
@@ -38,21 +38,21 @@ def _bar(explanation):
     """Return the bars of one instance, or the mean |score| of several."""
     if len(explanation) != 1:
         names, scores = _sort_by_size(explanation)
-        return figures.importance(names, figures.mean_sizes(scores, explanation.input_numbers), _across(explanation))
-    return _one(explanation, "bar", figures.bars)
+        return figures.importance(names, figures.mean_sizes(scores, explanation.input_numbers), _name_axis(explanation))
+    return _draw_one(explanation, "bar", figures.bars)
 
 
 def _waterfall(explanation):
-    return _one(explanation, "waterfall", figures.waterfall)
+    return _draw_one(explanation, "waterfall", figures.waterfall)
 
 
-def _one(explanation, kind: str, draw: Callable):
+def _draw_one(explanation, kind: str, draw: Callable):
     if len(explanation) != 1:
         raise ShapelineError(f"plot: '{kind}' shows one instance; select it, as in e[3].plot('{kind}')")
     _, scores, half = explanation.of(0)
     both = (explanation.value_empty[0], explanation.value_full[0])
     names, title = formatting.label_features(explanation, 0), formatting.format_title(explanation, 0)
-    return draw(names, scores, half, both, title, _across(explanation))
+    return draw(names, scores, half, both, title, _name_axis(explanation))
 
 
 def _sort_by_size(explanation) -> tuple[list[str], np.ndarray]:
@@ -85,7 +85,7 @@ def _places(explanation, names: Sequence[str]) -> list[int]:
 def _beeswarm(explanation):
     names, scores = _sort_by_size(explanation)
     numbers = explanation.input_numbers
-    return figures.summary(names, scores, _shades(explanation, names), _across(explanation), numbers)
+    return figures.summary(names, scores, _shades(explanation, names), _name_axis(explanation), numbers)
 
 
 def _heat_map(explanation):
@@ -93,7 +93,7 @@ def _heat_map(explanation):
     half = explanation.half_widths if explanation._shares_names() else None
     half = None if half is None else half[:, _places(explanation, names)]
     numbers = explanation.input_numbers
-    return figures.heat_map(names, scores, half, explanation.value_full, _across(explanation), numbers)
+    return figures.heat_map(names, scores, half, explanation.value_full, _name_axis(explanation), numbers)
 
 
 def _dependence(explanation, feature: str | None = None):
@@ -110,7 +110,7 @@ def _dependence(explanation, feature: str | None = None):
     half = None if half is None or not half[:, place].any() else half[:, place]
     scores = scores[:, names.index(feature)]
     numbers = explanation.input_numbers
-    return figures.dependence(feature, values.iloc[:, place], scores, half, _across(explanation), numbers)
+    return figures.dependence(feature, values.iloc[:, place], scores, half, _name_axis(explanation), numbers)
 
 
 def _cohort(explanation, groups=None):
@@ -134,7 +134,7 @@ def _cohort(explanation, groups=None):
             "instance"
         )
     sizes = {name: figures.mean_sizes(scores[codes == code], numbers[codes == code]) for code, name in enumerate(found)}
-    return figures.cohorts(names, sizes, _across(explanation))
+    return figures.cohorts(names, sizes, _name_axis(explanation))
 
 
 def _fitting(explanation) -> str:

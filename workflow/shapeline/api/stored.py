@@ -85,8 +85,8 @@ def write(explanation, path: str | Path) -> None:
                 "instances": [_as_json(one) for one in about.instances],
                 "inputs": [int(one) for one in about.inputs],
                 "names": None if shared else [list(names) for names in about.names],
-                "data": _packed(about.data),
-                "features": _packed_features(about.features),
+                "data": _pack(about.data),
+                "features": _pack_features(about.features),
             },
         },
     )
@@ -123,26 +123,26 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
     else:
         shared, names = tuple(described["names"]), about["names"]
         about["names"] = [shared] * n if names is None else [tuple(each) for each in names]
-        about |= {"data": _unpacked(about["data"]), "features": _unpacked_features(about["features"])}
+        about |= {"data": _unpack(about["data"]), "features": _unpack_features(about["features"])}
         about["classes"] = tuple(about["classes"])
-    spread = None if rows["standard_error"].isna().all() else _stacked(rows["standard_error"], shape)
+    spread = None if rows["standard_error"].isna().all() else _stack(rows["standard_error"], shape)
     most = longest * (longest - 1) // 2
     pairs, of_pairs = (
-        None if rows[name].isna().all() else _stacked(rows[name], [most])
+        None if rows[name].isna().all() else _stack(rows[name], [most])
         for name in ("interactions", "interactions_standard_error")
     )
     columns = {name: rows[name].to_numpy() for name in ("evaluations", "seconds", "value_full", "value_empty")}
     words = {name: [one if isinstance(one, str) else None for one in rows[name]] for name in ("error", "warning")}
     details = [json.loads(one) if isinstance(one, str) else {} for one in rows["details"]]
     record = Record(
-        _stacked(rows["scores"], shape), **columns, **words, target=rows["target"].to_numpy(np.int64),
+        _stack(rows["scores"], shape), **columns, **words, target=rows["target"].to_numpy(np.int64),
         status=rows["status"].tolist(), details=details, standard_error=spread, interaction_values=pairs,
         interactions_standard_error=of_pairs,
     )  # fmt: skip
     return record, about
 
 
-def _stacked(column: pd.Series, shape: list[int]) -> np.ndarray:
+def _stack(column: pd.Series, shape: list[int]) -> np.ndarray:
     """Lists of a column as (n, *shape), NaN where there is nothing."""
     stacked = np.full((len(column), int(np.prod(shape))), np.nan)
     for row, given in zip(stacked, column, strict=True):
@@ -151,7 +151,7 @@ def _stacked(column: pd.Series, shape: list[int]) -> np.ndarray:
     return stacked.reshape(len(column), *shape)
 
 
-def _packed(data: Any) -> Any:
+def _pack(data: Any) -> Any:
     """A data frame or array as text, lists as they are."""
     if data is None or isinstance(data, list):
         return data
@@ -183,7 +183,7 @@ def _is_storable(data: pd.DataFrame) -> bool:
     return True
 
 
-def _unpacked(packed: Any) -> Any:
+def _unpack(packed: Any) -> Any:
     if not isinstance(packed, dict):
         return packed
     ((kind, text),) = packed.items()
@@ -191,16 +191,16 @@ def _unpacked(packed: Any) -> Any:
     return pd.read_parquet(buffer) if kind == "frame" else np.load(buffer, allow_pickle=False)
 
 
-def _packed_features(features: list) -> dict:
+def _pack_features(features: list) -> dict:
     """Each distinct one once, and which of them an instance has."""
     distinct = list({id(one): one for one in features if one is not None}.values())
     place = {id(one): number for number, one in enumerate(distinct)}
-    packed = [[one.kind, list(one.shape), _packed(one.cells), list(one.names)] for one in distinct]
+    packed = [[one.kind, list(one.shape), _pack(one.cells), list(one.names)] for one in distinct]
     return {"distinct": packed, "each": [place.get(id(one)) for one in features]}
 
 
-def _unpacked_features(packed: dict) -> list:
+def _unpack_features(packed: dict) -> list:
     distinct = [
-        Features(kind, tuple(shape), _unpacked(cells), tuple(names)) for kind, shape, cells, names in packed["distinct"]
+        Features(kind, tuple(shape), _unpack(cells), tuple(names)) for kind, shape, cells, names in packed["distinct"]
     ]
     return [None if place is None else distinct[place] for place in packed["each"]]

@@ -21,8 +21,7 @@ WORDS = ("predicted", "true", "each")
 
 @dataclass(frozen=True)
 class Classes:
-    """What the classes are called. names: as given, else those of the model; labels: of the model itself, by which it
-    tells them apart; none where nobody knows them."""
+    """Names of the classes. names: as given, else the model's; labels: the model's own; empty where unknown."""
 
     names: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -66,7 +65,7 @@ def _format_classes(labels: Sequence[str]) -> str:
     return shown if len(labels) <= 5 else f"{shown}, ... ({len(labels)})"
 
 
-def classes_named(model: object, class_names: Sequence[str] | None) -> Classes:
+def name_classes(model: object, class_names: Sequence[str] | None) -> Classes:
     """The names given, and those of a model that knows its classes."""
     known = classes_of(find_owner(model))
     labels = () if known is None else tuple(map(class_name, known))
@@ -79,7 +78,7 @@ def classes_named(model: object, class_names: Sequence[str] | None) -> Classes:
     return Classes(labels if class_names is None else tuple(map(class_name, class_names)), labels)
 
 
-def chosen_targets(
+def choose_targets(
     classifier: Classifier, predictions: np.ndarray, target: object, classes: Classes, y: Sequence | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the class explained in each row (m,) and the input of the row (m,). Raises ShapelineError."""
@@ -98,7 +97,7 @@ def chosen_targets(
     if target is None or (isinstance(target, str) and target == "predicted" and target not in names):
         return predictions.argmax(1), everyone
     if isinstance(target, str) and target == "true" and target not in names:
-        return _one_each(_true(y), classes, predictions.shape, "y"), everyone
+        return _broadcast_classes(_true(y), classes, predictions.shape, "y"), everyone
     if isinstance(target, set | frozenset) or (isinstance(target, str) and target == "each" and target not in names):
         every = (
             range(count)
@@ -106,10 +105,10 @@ def chosen_targets(
             else sorted(classes.number(each, "target", count) for each in target)
         )
         return np.tile(list(every), n), np.repeat(everyone, len(every))
-    return _one_each(target, classes, predictions.shape, "target"), everyone
+    return _broadcast_classes(target, classes, predictions.shape, "target"), everyone
 
 
-def answers_of(
+def query_outputs(
     classifier: Classifier, inputs: np.ndarray, what: str = "inputs", background: np.ndarray | None = None
 ) -> np.ndarray:
     """Return the model's outputs of inputs, (n, classes) or (n, 1). Raises ShapelineError that names the row."""
@@ -189,7 +188,7 @@ def _true(y: Sequence | None) -> Sequence:
     return y
 
 
-def _one_each(given: object, classes: Classes, shape: tuple[int, int], what: str) -> np.ndarray:
+def _broadcast_classes(given: object, classes: Classes, shape: tuple[int, int], what: str) -> np.ndarray:
     """One class for all, or one an input, as numbers; what: the argument."""
     n, count = shape
     values = np.asarray(given) if isinstance(given, str) or not hasattr(given, "__len__") else _as_objects(given)

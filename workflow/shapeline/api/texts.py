@@ -125,7 +125,7 @@ class Cutter:
     most: int | None
 
 
-def _joined(inputs: Any) -> list[str] | None:
+def _join_pairs(inputs: Any) -> list[str] | None:
     """Pairs of texts as documents of two sentences; None of other inputs. Raises ShapelineError for some of each."""
     each = list(inputs) if isinstance(inputs, list | tuple | np.ndarray) else []
     if not any(_holds_text(one) for one in each):
@@ -162,7 +162,7 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
         )
     bounds = [text_network.most_positions(model), fast_tokenizer.most_tokens(given)]
     task = {"classification": "logits"}.get(task := text_network.task_of(model), task)
-    pairs = _joined(inputs)
+    pairs = _join_pairs(inputs)
     separator = None if pairs is None else cut.separator
     network = adapters.wrap(text_network.TextNetwork(model, cut.pad, separator=separator), task)
     cutter = Cutter(cut, min((bound for bound in bounds if bound), default=None))

@@ -23,7 +23,7 @@ def score_facts(
     method = settings.method
     whole = method.method.family in READS_ALL_DATA or method.background
     return {
-        **_shared(context, [*files, *([arrays] if whole else [])], method.method.package),
+        **_list_shared_facts(context, [*files, *([arrays] if whole else [])], method.method.package),
         "settings": settings.rows,
         **({"release": shapiq_process.version_in(python)} if (python := method.arguments.get("python")) else {}),
         "label": entry if method.is_random else None,
@@ -34,7 +34,7 @@ def score_facts(
 def value_facts(context: ExplanationContext, settings: AttributionSettings, files: Iterable[str]) -> dict:
     """Return what defines the value of a coalition of an instance; files: behind the model, and the code of a value."""
     game = dataclasses.asdict(settings.game) | ({"features": own} if (own := settings.method.features) else {})
-    return {**_shared(context, files), "game": game}
+    return {**_list_shared_facts(context, files), "game": game}
 
 
 def measurement_facts(
@@ -44,7 +44,7 @@ def measurement_facts(
     return {**value_facts(context, settings, files), "metric": job, "columns": MEASURED.names}
 
 
-def _shared(context: ExplanationContext, files: Iterable[str], *packages: str | None) -> dict:
+def _list_shared_facts(context: ExplanationContext, files: Iterable[str], *packages: str | None) -> dict:
     model, reference = context.model, context.reference
     return {
         "files": sorted(map(digest_file, filter(None, files))),

@@ -32,8 +32,7 @@ class Variant:
     n_instances: int | None = None
 
     def choose(self, share: pd.DataFrame, selected: pd.DataFrame, seed: int) -> pd.DataFrame:
-        """Return the rows of a share of the selected instances that this model is explained on; the instances are drawn
-        by seed, and a larger number adds to a smaller one."""
+        """Return the rows of a share of the instances of this model; more instances keep the fewer."""
         if self.n_instances is None:
             return share
         ids = selected["instance"].unique()  # of several labels an instance has a row for each

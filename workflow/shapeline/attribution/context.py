@@ -92,8 +92,7 @@ class ExplanationContext:
 
 
 def targets(selected: pd.DataFrame) -> np.ndarray:
-    """What is explained of selected instances, (n,): the label where an instance has several, the class that the
-    experiment names, else the predicted one; 0 of a regression."""
+    """Return what is explained (n,): a label, the configured class or the predicted one; 0 in regression."""
     if selected["prediction"].dtype.kind == "f":
         return np.zeros(len(selected), int)
     return selected["target" if "target" in selected else "prediction"].to_numpy()

@@ -21,7 +21,7 @@ from shapeline.attribution.game_values import LONG, WHERE, ValueRows
 from shapeline.attribution.row_store import Table, digest_file, digest_of
 from shapeline.attribution.rows import rows_at
 from shapeline.attribution.run import Options, attribute
-from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_outputs, keys_of, names_of
+from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, hash_masks
 from shapeline.attribution.settings import AttributionSettings
 from shapeline.datasets.sources import source_files
 from shapeline.designs.design import whole
@@ -103,7 +103,7 @@ def _find_game(name: str, number: int, game: object) -> NamedGame:
             "(K,) that has n_players, as the classes of shapeline.games have"
         )
     n = whole(WHERE, "n_players", own, 1)
-    players = names_of("player_names", getattr(game, "player_names", None), n, "player")
+    players = check_names("player_names", getattr(game, "player_names", None), n, "player")
     identity = getattr(game, "identity", None)
     outputs = getattr(game, "output_names", None)
     return NamedGame(name, number, game, players, outputs, identity if isinstance(identity, str) else None)
@@ -117,7 +117,7 @@ def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.D
             ends = np.repeat([[False], [True]], len(game.players), axis=1)
             empty, full = _values(game, source, store, Evaluation(seconds=LONG)).of(ends)
             named = [""] if game.output_names is None and len(full) == 1 else None
-            outputs = named or names_of("output_names", game.output_names, len(full), "output")
+            outputs = named or check_names("output_names", game.output_names, len(full), "output")
         for output, low, high in zip(outputs, empty, full, strict=True):
             ends = {"value_full": high, "value_empty": low, "label": high, "prediction": high}
             rows.append({"game": game.name, "output": output, "row": game.number, "players": game.players, **ends})
@@ -188,7 +188,7 @@ class GameJob:
             except Missing as missing:
                 masks.append(missing.masks)
         every = np.concatenate(masks)
-        return every[pd.Series(keys_of(every), dtype=object).drop_duplicates().index]
+        return every[pd.Series(hash_masks(every), dtype=object).drop_duplicates().index]
 
     def _evaluated(self, game: NamedGame, masks: np.ndarray, on_error: str) -> pd.DataFrame:
         """Return the values of coalitions, as rows of a table; without those that fail and are to be recorded."""

@@ -34,7 +34,7 @@ def provenance(context: ExplanationContext, settings: dict, device: str) -> dict
         "settings_digest": digest(settings),
         "method": asked.method.name,
         "parameters": settings["method"],
-        "features": _described(context),
+        "features": _describe_features(context),
         "reference": asked.game.reference if framework else None,
         "value": asked.game.value if framework else None,
         "seed": asked.game.seed,
@@ -50,7 +50,7 @@ def provenance(context: ExplanationContext, settings: dict, device: str) -> dict
     }
 
 
-def _described(context: ExplanationContext) -> dict:
+def _describe_features(context: ExplanationContext) -> dict:
     """Kind, shape and names of the features; shape null where each instance has its own."""
     if context.features is None:
         kind = context.feature_settings

@@ -99,7 +99,7 @@ class Table:
 
     def read_all(self) -> pd.DataFrame:
         """Return all rows."""
-        return self.read(set().union(*map(self._addresses_in, self._segments())))
+        return self.read(set().union(*map(self._list_addresses, self._segments())))
 
     def append(self, rows: pd.DataFrame) -> None:
         """Keep rows, which have a column `address`; they are written at once or, of quick chunks, a few together."""
@@ -123,14 +123,14 @@ class Table:
         """Return the rows of each segment that has some of the missing addresses, which are missing no longer."""
         found = []
         for path in segments:
-            if present := missing & self._addresses_in(path):
+            if present := missing & self._list_addresses(path):
                 table = self._load(path, self.schema.names).cast(self.schema)
                 table = table.filter(pc.is_in(table[ADDRESS], pa.array(sorted(present))))
                 found.append(table)
                 missing -= set() if self.growing else {*table[ADDRESS].to_pylist()}
         return found
 
-    def _addresses_in(self, path: Path) -> frozenset[str]:
+    def _list_addresses(self, path: Path) -> frozenset[str]:
         if path not in self._addresses:
             self._addresses[path] = frozenset(self._load(path, [ADDRESS])[ADDRESS].unique().to_pylist())
         return self._addresses[path]
@@ -159,7 +159,7 @@ class Table:
 
     def _merge(self, segments: Sequence[Path]) -> None:
         """Write segments as one and remove them; a reader that misses them meanwhile computes their rows."""
-        wanted = set().union(*map(self._addresses_in, segments))
+        wanted = set().union(*map(self._list_addresses, segments))
         tables = self._rows_of(wanted, segments)
         if tables and not wanted and self._write(pa.concat_tables(tables)):
             for path in segments:

@@ -16,11 +16,11 @@ from shapeline.datasets.loading import Dataset
 from shapeline.designs.design import Design
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.orders import best_orders
-from shapeline.errors import MethodFailure, ShapelineError, about, first_line, locate_input, unsupported
+from shapeline.errors import MethodFailure, ShapelineError, first_line, locate, locate_input, reject
 from shapeline.games import features as feature_kinds
 from shapeline.games.game import PREDICTION, Game, check_full
 from shapeline.games.references import Reference
-from shapeline.memory import ran_out
+from shapeline.memory import is_out_of_memory
 from shapeline.methods import dispatch, registry
 from shapeline.methods.dispatch import Call
 from shapeline.methods.settings import MethodSettings, Size
@@ -192,7 +192,7 @@ def _check_method(method: MethodSettings, game: Game, options: Options) -> None:
     if lacking := not method.arguments.get("python") and registry.missing(name):
         raise ShapelineError(lacking)
     if method.method.torch_only and model and model.framework == "tensorflow":  # a job imports one framework
-        raise unsupported(
+        raise reject(
             f"{name}: a torch model is needed, and '{model.architecture}' is a tensorflow one; give it in "
             "torch, or use expected_gradients or a method of coalitions"
         )
@@ -276,7 +276,7 @@ def _explain(run: _Run, places: np.ndarray) -> Batch | Rounds:
 
 
 def _explain_together(run: _Run, places: np.ndarray, asked: Batch | Rounds, began: Moment) -> None:
-    with about(run.ids[places]):
+    with locate(run.ids[places]):
         if isinstance(asked, Rounds):
             answer, full, empty = asked.explain(lambda rows, masks: _evaluate_among(run, places, rows, masks))
             answers = [answer]
@@ -287,7 +287,7 @@ def _explain_together(run: _Run, places: np.ndarray, asked: Batch | Rounds, bega
                 answers = asked.read(values)
             else:
                 began = now()  # the values of the ends are not the method's
-                answers = [_from_scorer(run, places)]
+                answers = [_run_scorer(run, places)]
         took = began.since(waits(run.game, run.options))  # without the ceiling, which is no method's
         run.spent[places] += took / len(places)
         if run.method.method.exact:
@@ -364,7 +364,7 @@ def _evaluate(run: _Run, places: np.ndarray, masks: np.ndarray) -> np.ndarray:
     return values
 
 
-def _from_scorer(run: _Run, places: np.ndarray) -> Answer:
+def _run_scorer(run: _Run, places: np.ndarray) -> Answer:
     """What a method says that makes scores itself."""
     by_id = run.method.method.family == "external"  # which looks instances up, in place of sampling by them
     own = {
@@ -378,9 +378,9 @@ def _from_scorer(run: _Run, places: np.ndarray) -> Answer:
     except CANNOT as error:  # a library, or a derivative, that the model is not made for
         if not model or run.method.method.family not in ("gradients", "peers"):
             raise
-        if ran_out(error):
+        if is_out_of_memory(error):
             raise MethodFailure("out of memory", f"{name}: {first_line(error)}") from error
-        raise unsupported(
+        raise reject(
             f"{name}: the model '{model.architecture}' is not supported, {type(error).__name__}: {first_line(error)}"
         ) from error
     return Answer(scores, evaluations, *(details or [{}]))

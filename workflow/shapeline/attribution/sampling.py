@@ -71,7 +71,7 @@ def merge_designs(designs: list[Design], d: int) -> Together:
     return Together(designs, with_ends, columns, full, empty, len(masks))
 
 
-def shared(designs: list[Design], d: int, reader: Reader | None = None) -> Batch:
+def share_design(designs: list[Design], d: int, reader: Reader | None = None) -> Batch:
     """What every chunk is asked where one design a budget serves all instances: that of a fixed cost."""
     every = merge_designs(designs, d)
     columns = [slice(0, every.distinct)] if len(designs) == 1 else every.columns  # a view, where that will do
@@ -103,7 +103,7 @@ class SampledMasks:
         self.held.update(zip(new, made, strict=True))
         own = [self.held[number] for number in numbers]
         most = max(len(each.masks) for each in own)
-        masks = self.samples.masks([_padded(each.masks, most) for each in own], places)
+        masks = self.samples.masks([_pad_masks(each.masks, most) for each in own], places)
 
         def read(values: np.ndarray) -> list[Answer]:
             count = len(own[0].designs)
@@ -159,7 +159,7 @@ def _answer(reader: Reader | None, design: Design, values: np.ndarray) -> Answer
     return Answer(scores, design.evaluations, {}, standard_error, design.attribute_pairs(values), *more)
 
 
-def _padded(masks: np.ndarray, most: int) -> np.ndarray:
+def _pad_masks(masks: np.ndarray, most: int) -> np.ndarray:
     """Masks (K, d) with the first of them again until there are as many as `most`."""
     lacking = most - len(masks)
     return np.concatenate([masks, np.repeat(masks[:1], lacking, axis=0)]) if lacking else masks
@@ -281,8 +281,7 @@ CHUNK_BYTES = 1 << 28  # of its inputs: some methods hold them all on the device
 
 @dataclass(frozen=True)
 class Sampling:
-    """What the instances at some places (m,) are asked; in which order they are taken (n,), so that those of one design
-    follow each other; and how many at a time."""
+    """The masks asked of instances (m,), the order (n,) that groups equal designs, and the size of a group."""
 
     ask: Callable[[np.ndarray], Batch | Rounds]
     order: np.ndarray
@@ -303,7 +302,7 @@ def sample(
     most = DATA_CHUNK if method.method.measure else CHUNK
     sizes = [CHUNK_BYTES // max(1, inputs[:1].nbytes)]
     if not method.samples_designs:
-        every = shared([design for _, design in designs], features.d, method.read)
+        every = share_design([design for _, design in designs], features.d, method.read)
         step = min([most, CHUNK_VALUES // masks, *sizes])
         return Sampling(lambda places: every, np.arange(len(inputs)), max(1, step))
     d, largest = features.d, max(design.evaluations for _, design in designs)

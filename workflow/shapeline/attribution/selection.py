@@ -61,7 +61,7 @@ def select(context: ExplanationContext, seed: int, count: int = 100, **others) -
         labels = chosen["label"] if chosen["label"].dtype.kind == "f" else chosen["label"].astype(np.int32)
         return pd.DataFrame(chosen).assign(label=labels, prediction=labels)
     if context.model.task == "regression":
-        return _predicted(context, pd.DataFrame(chosen))
+        return _predict(context, pd.DataFrame(chosen))
     selected = pd.DataFrame(chosen).astype({"label": np.int32})
     log_probs = context.model.log_probs(context.inputs(selected))
     bad = np.flatnonzero(np.isnan(log_probs).any(1))  # -inf is what a function that gives P = 0 says
@@ -100,7 +100,7 @@ def _read_chosen(context: ExplanationContext, seed: int, wanted: Selection) -> d
         if context.dataset.card.get("truth"):
             chosen["objects"] = regions.objects(context.folder, chosen["instance"], chosen["label"])
     if context.dataset.owners is not None:
-        made = document_files.tokenized(list(chosen["text"]), context.dataset.card)
+        made = document_files.tokenize(list(chosen["text"]), context.dataset.card)
         chosen |= {"words": made.words, "words_cut": made.n_words - [len(words) for words in made.words]}
         if "separator_id" in context.dataset.card:
             chosen["second"] = np.array(made.seconds)
@@ -138,7 +138,7 @@ def _expand_labels(context: ExplanationContext, rows: np.ndarray, label: int | s
     return selected
 
 
-def _predicted(context: ExplanationContext, selected: pd.DataFrame) -> pd.DataFrame:
+def _predict(context: ExplanationContext, selected: pd.DataFrame) -> pd.DataFrame:
     """The instances with the predictions of a regression model."""
     predictions = context.model.predict(context.inputs(selected))
     bad = np.flatnonzero(~np.isfinite(predictions))

@@ -72,7 +72,7 @@ class Values:
 
     def of(self, masks: np.ndarray) -> np.ndarray:
         """Return the values (K, outputs) of coalitions (K, n). An error names the coalition that fails."""
-        keys = pd.Index(keys_of(masks), dtype=object)
+        keys = pd.Index(hash_masks(masks), dtype=object)
         wanted = keys.unique()
         self.used = self.used.union(wanted, sort=False)
         missing = wanted.difference(self._known, sort=False).difference(list(self._failed), sort=False)
@@ -88,7 +88,7 @@ class Values:
 
     def rows_of(self, masks: np.ndarray) -> pd.DataFrame:
         """Return the coalitions (K, n) whose values are known, as rows of a table of the row store."""
-        keys = pd.Index(keys_of(masks), dtype=object)
+        keys = pd.Index(hash_masks(masks), dtype=object)
         keys = keys[keys.isin(self._known)]
         values = pd.Series([*self._table[self._known.get_indexer(keys)]] if len(keys) else [], dtype=object)
         seconds = np.array([self.file.seconds[key] for key in keys], float)
@@ -123,10 +123,10 @@ class Values:
             reason = f"coalition {self._name(masks[0])}: {failure}"
             if self.how.on_error == "fail":
                 raise ShapelineError(f"{WHERE}: {reason}; the game must give every coalition a finite value")
-            self._failed |= dict.fromkeys(keys_of(masks), reason)
+            self._failed |= dict.fromkeys(hash_masks(masks), reason)
             return
         self._check_outputs(values)
-        keys = pd.Index(keys_of(masks), dtype=object)
+        keys = pd.Index(hash_masks(masks), dtype=object)
         self._known = self._known.append(keys)
         self._table = values if self._table is None else np.concatenate([self._table, values])
         if self.file:
@@ -142,12 +142,12 @@ class Values:
     def _check_ends(self) -> None:
         """Refuse a cache of another game where no identity tells: its empty and full coalition have other values."""
         ends = np.repeat([[False], [True]], len(self.players), axis=1)
-        for mask in ends[pd.Index(keys_of(ends), dtype=object).isin(self._known)]:
+        for mask in ends[pd.Index(hash_masks(ends), dtype=object).isin(self._known)]:
             _, values, failure = _call(self.game, mask[None], self.how.retries)
             if failure:
                 continue
             self._check_outputs(values)
-            held = self._table[self._known.get_indexer(keys_of(mask[None]))]
+            held = self._table[self._known.get_indexer(hash_masks(mask[None]))]
             if not np.allclose(values, held, rtol=1e-5, atol=1e-9 * np.abs(self._table).max()):
                 raise ShapelineError(
                     f"{WHERE}: cache: {self.how.cache} holds {held[0].tolist()} for the coalition {self._name(mask)} "
@@ -252,13 +252,13 @@ def _as_columns(values: object, count: int) -> np.ndarray:
     return array.reshape(count, -1).astype(np.float64)
 
 
-def keys_of(masks: np.ndarray) -> list[str]:
+def hash_masks(masks: np.ndarray) -> list[str]:
     """Return each coalition as a text of 0 and 1."""
     digits = np.ascontiguousarray(masks, np.uint8) + ord("0")
     return digits.view(f"S{masks.shape[1]}").ravel().astype(str).tolist()
 
 
-def names_of(argument: str, given: object, count: int, noun: str) -> tuple[str, ...]:
+def check_names(argument: str, given: object, count: int, noun: str) -> tuple[str, ...]:
     """Return the names of players or outputs. Raises ShapelineError where they do not fit."""
     if given is None:
         return tuple(f"{noun} {place}" for place in range(count))

@@ -68,7 +68,7 @@ def read(
                 raise ShapelineError(
                     f"{where}: has {stored} pixels and {annotation.where} says {declared}; get it again."
                 )
-            boxes[row], odd = fitted(_near(annotation, where), sides, size, resize)
+            boxes[row], odd = fitted(_read_boxes(annotation, where), sides, size, resize)
             counts.update(odd)
             resized += sides != tuple(size)
     kept = np.array([row for row, marked in enumerate(boxes) if marked is not None], np.int64)
@@ -81,7 +81,7 @@ def read(
     if not len(kept):
         raise ShapelineError(f"{path}: no image can be decoded; check path.")
     notes = [f"{resized} image(s) brought to {size[0]}x{size[1]} pixels"] if resized else []
-    notes += _left_out(path, "missing", missing) + _left_out(path, "cannot be decoded", unreadable)
+    notes += _warn_left_out(path, "missing", missing) + _warn_left_out(path, "cannot be decoded", unreadable)
     return {
         "inputs": inputs if len(kept) == len(inputs) else inputs[kept],
         "boxes": [boxes[row] for row in kept],
@@ -92,14 +92,14 @@ def read(
     }
 
 
-def _near(annotation: Annotation, where: str) -> list:
+def _read_boxes(annotation: Annotation, where: str) -> list:
     """The boxes of an image, whose corners an array can hold."""
     if any(abs(corner) >= FARTHEST for box in annotation.boxes for corner in box[1:]):
         raise ShapelineError(f"{where}: {annotation.where} has a box beyond {FARTHEST:,} pixels; get it again.")
     return annotation.boxes
 
 
-def _left_out(path: Path, what: str, names: list[str]) -> list[str]:
+def _warn_left_out(path: Path, what: str, names: list[str]) -> list[str]:
     """A warning and a note of the images that are left out, none where there are none."""
     if not names:
         return []

@@ -111,7 +111,7 @@ def open_files(
             with zipfile.ZipFile(path) as archive:
                 yield _open_zip_files(path, archive, wanted, limits)
         else:
-            with _unzipped(path, start, end) as unzipped:
+            with _unzip(path, start, end) as unzipped:
                 tape = Tape(path, unzipped, limits)
                 yield _open_archive_files(path, tape, wanted, limits)
                 # To the end: a cut between two members shows only there, and so does the checksum.
@@ -152,7 +152,7 @@ def _ends(path: Path) -> tuple[bytes, bytes]:
         return start, stream.read()
 
 
-def _unzipped(path: Path, start: bytes, end: bytes) -> BinaryIO:
+def _unzip(path: Path, start: bytes, end: bytes) -> BinaryIO:
     if start == XZ:
         return lzma.open(path)
     if start[:2] == GZIP:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from shapeline.datasets import archive, csv_file, folders, images, text
-from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, columns_of, source_named
+from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, columns_of, find_source
 from shapeline.datasets.sources import is_own
 from shapeline.errors import ShapelineError, nearest
 
@@ -40,7 +40,7 @@ def check(source: str, settings: dict) -> None:
     if is_own(source):
         text.settings_of(settings)
         return
-    entry = adapt_to_task(source_named(source), settings)
+    entry = adapt_to_task(find_source(source), settings)
     if entry.kind != "text":
         refuse_text_settings(source, entry.kind, settings)
     else:
@@ -49,7 +49,7 @@ def check(source: str, settings: dict) -> None:
     if entry.task == "regression":
         refuse_classes(source, settings)
     elif entry.classes:
-        chosen_classes(source, entry.classes, settings.get("classes"))
+        choose_classes(source, entry.classes, settings.get("classes"))
 
 
 def _check_numbers(source: str, settings: dict) -> None:
@@ -74,7 +74,7 @@ def _check_numbers(source: str, settings: dict) -> None:
         raise ShapelineError(
             f"dataset key 'count': {count!r} is not a number of records; give a whole number of 1 or more."
         )
-    if count is not None and (is_own(source) or source_named(source).count is None):
+    if count is not None and (is_own(source) or find_source(source).count is None):
         counted = ", ".join(name for name, known in SOURCES.items() if known.count is not None)
         raise ShapelineError(f"dataset key 'count': source '{source}' has its own records; only {counted} takes it.")
 
@@ -133,13 +133,13 @@ def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:
 def text_settings(entry: Source | None, settings: dict) -> text.Settings:
     """How a text's documents become tokens: the entry's keys, else those of its source, else the usual ones."""
     if folders.names_folder(settings.get("tokenizer")):
-        return text.settings_of({"length": folders.most_tokens(settings["tokenizer"]), **settings})
+        return text.settings_of({"length": folders.limit_tokens(settings["tokenizer"]), **settings})
     if entry is None:
         return text.settings_of(settings)
     return text.settings_of(settings, entry.unit, entry.input_shape[0], entry.vocabulary)
 
 
-def unit_of(settings: dict) -> str | None:
+def find_unit(settings: dict) -> str | None:
     """Return the unit of an entry's tokens, "word" or "character"; None where that is unknown."""
     if settings.get("tokenizer"):
         return "word"
@@ -157,7 +157,7 @@ def _refuse_picture_settings(source: str, settings: dict) -> None:
     given = [key for key in (*images.KEYS, *COLUMN_SETTINGS, *csv_file.KEYS, "limits") if settings.get(key) is not None]
     taken = ()
     if given and not is_own(source):
-        taken = set(inspect.signature(source_named(source).read).parameters)
+        taken = set(inspect.signature(find_source(source).read).parameters)
         taken |= {*csv_file.KEYS} if "form" in taken else set()
     for key in given:
         if key not in taken:
@@ -169,7 +169,7 @@ def refuse_classes(source: str, settings: dict) -> None:
         raise ShapelineError(f"dataset key 'classes': source '{source}' is of regression, it has none; remove the key.")
 
 
-def chosen_classes(where: str, names: Iterable[str], classes: list | None) -> list[int]:
+def choose_classes(where: str, names: Iterable[str], classes: list | None) -> list[int]:
     """Return the original indices of `classes` (indices or names in the order of new labels), all for None."""
     names = list(names)
     if classes is None:

@@ -10,14 +10,14 @@ PAIRS = "pairs of sentences"
 FIXED_SIZES = ("side", "height", "width", "input_shape")  # of a model that takes images of one size
 
 
-def told_by(source: Source | None, settings: dict) -> dict:
+def describe_entry(source: Source | None, settings: dict) -> dict:
     """Return what an entry tells of its data, as `difference` compares it: nothing of a user's function."""
     if source is None:
         return {}
     facts = {"kind": source.kind, "task": source.task}
     shape = checks.input_shape(source, settings)
     if source.classes:
-        chosen = checks.chosen_classes(source.name, source.classes, settings.get("classes"))
+        chosen = checks.choose_classes(source.name, source.classes, settings.get("classes"))
         facts["classes"] = [source.classes[index] for index in chosen]
     if source.kind == "image" and shape:
         facts["channels"], facts["size"] = shape[0], list(shape[1:])
@@ -32,7 +32,7 @@ def told_by(source: Source | None, settings: dict) -> dict:
     return facts
 
 
-def told_by_card(card: Mapping) -> dict:
+def describe_card(card: Mapping) -> dict:
     """The same of prepared data."""
     shape, kind = card["input_shape"], card["kind"]
     facts = {"kind": kind, "task": card.get("task", "classification"), "classes": card["classes"]}
@@ -64,7 +64,7 @@ def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
 def check(sizes: Mapping, trained: Mapping, explained: Mapping) -> None:
     """Raise ShapelineError where the cards of the training and the explained data do not fit."""
     any_size = not set(sizes) & set(FIXED_SIZES)
-    differs = difference(told_by_card(trained), told_by_card(explained), any_size)
+    differs = difference(describe_card(trained), describe_card(explained), any_size)
     if differs:
         raise ShapelineError(
             f"dataset '{explained['name']}' cannot be explained by a model trained on '{trained['name']}': "

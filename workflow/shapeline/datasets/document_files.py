@@ -25,26 +25,26 @@ def ground_truth_words(folder: str | os.PathLike, ids: Iterable[int]) -> list[np
 def words(document: str, card: dict) -> list[str]:
     """The words of a document as the tokenizer saw them, after truncation, in reading order: one a feature."""
     if card.get("tokenizer"):
-        return tokenized([document], card).words[0]
+        return tokenize([document], card).words[0]
     return text.words_of(document, card["unit"], card["input_shape"][0])
 
 
 def encode(documents: list[str], card: dict) -> np.ndarray:
     """New documents as ids (n, length) int32 of a text dataset's vocabulary, cut and padded as its own are."""
     if card.get("tokenizer"):
-        return tokenizer.padded(tokenized(documents, card))[0]
+        return tokenizer.padded(tokenize(documents, card))[0]
     settings = text.Settings(card["unit"], card["input_shape"][0], len(card["vocabulary"]))
     return text.encode_with(documents, settings, card["vocabulary"])
 
 
-def tokenized(documents: list[str], card: dict) -> tokenizer.Documents:
+def tokenize(documents: list[str], card: dict) -> tokenizer.Documents:
     """New documents by the tokenizer defined by the user that a dataset's card names."""
     return tokenizer.tokenize(documents, fast_tokenizer.load_tokenizer(card["tokenizer"]), card["input_shape"][0])
 
 
 def owners(documents: list[str], card: dict) -> np.ndarray:
     """Of each token of new documents the word that it is part of, (n, length) int32, as in Dataset."""
-    return tokenizer.padded(tokenized(documents, card))[1]
+    return tokenizer.padded(tokenize(documents, card))[1]
 
 
 def _document_column(folder: Path, ids: Iterable[int], column: str) -> list:

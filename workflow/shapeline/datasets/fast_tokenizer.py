@@ -108,7 +108,7 @@ def words_of(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:
             before = None
             continue
         start = min(start + len(text[start:end]) - len(text[start:end].lstrip()), end)
-        if spans and before is not None and _goes_on(text, joined, spans[-1], start, number == before):
+        if spans and before is not None and _continues_word(text, joined, spans[-1], start, number == before):
             spans[-1][1] = max(spans[-1][1], end)
         else:
             spans.append([start, end])
@@ -117,7 +117,7 @@ def words_of(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:
     return owners, [text[start:end].strip() for start, end in spans]
 
 
-def _goes_on(text: str, joined: list[tuple[int, int]], word: list[int], start: int, same: bool) -> bool:
+def _continues_word(text: str, joined: list[tuple[int, int]], word: list[int], start: int, same: bool) -> bool:
     """Whether a piece that begins at `start` is of the word before it; same: the tokenizer says that it is."""
     if SPACE.search(text[word[1] : start]):
         return False

@@ -51,12 +51,10 @@ def fetch(
 def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None, offline: bool) -> Path:
     label = f"{source}/{file.name}"
     if destination.exists():
-        problem = (
-            (file.problem(destination) or _pinned(file, destination)) if destination.is_file() else "is not a file"
-        )
+        problem = (file.problem(destination) or _pin(file, destination)) if destination.is_file() else "is not a file"
         if problem:
             raise ShapelineError(f"{destination}: {problem}; delete it, or put the official file there.")
-        log.info("%s: already at %s, %s", label, destination, _verified(file, destination))
+        log.info("%s: already at %s, %s", label, destination, _verify(file, destination))
         return destination
     destination.parent.mkdir(parents=True, exist_ok=True)
     part = destination.with_name(destination.name + ".part")
@@ -99,14 +97,14 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
 
 
 def _finish(label: str, file: RemoteFile, origin: Path | str, part: Path, destination: Path) -> Path:
-    if problem := _pinned(file, part, destination):
+    if problem := _pin(file, part, destination):
         raise ShapelineError(f"{label}: from {origin}: {problem}; get it again.")
     os.replace(part, destination)
-    log.info("%s: from %s, %s", label, origin, _verified(file, destination))
+    log.info("%s: from %s, %s", label, origin, _verify(file, destination))
     return destination
 
 
-def _pinned(file: RemoteFile, found: Path, destination: Path | None = None) -> str:
+def _pin(file: RemoteFile, found: Path, destination: Path | None = None) -> str:
     """Return what is wrong with a file without a published checksum: it is not the first one here (<file>.sha256)."""
     if file.checksum:
         return ""
@@ -122,7 +120,7 @@ def _pinned(file: RemoteFile, found: Path, destination: Path | None = None) -> s
     return f"has sha256 {digest}, and the file first used here had {first} (to take the new one, delete {pin})"
 
 
-def _verified(file: RemoteFile, path: Path) -> str:
+def _verify(file: RemoteFile, path: Path) -> str:
     return (
         "checksum verified"
         if file.checksum

@@ -48,7 +48,7 @@ def files_of(source: str, weights: bool) -> list[str]:
 
 def check_tokenizer(source: str) -> None:
     """ShapelineError where a folder has no fast tokenizer that can be read here."""
-    folder = _checked(source)
+    folder = _check_folder(source)
     if not (folder / TOKENIZER).is_file():
         slow = next((name for name in ("vocab.txt", "vocab.json", "spiece.model") if (folder / name).is_file()), None)
         has = f"only a slow tokenizer ({slow})" if slow else "no tokenizer"
@@ -132,7 +132,7 @@ def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
     return None
 
 
-def patch_left_out(source: str) -> int | None:
+def find_patch_side(source: str) -> int | None:
     """The side of the patches that the model of a folder can leave out; None where it cannot."""
     config = _json(expand(source) / "config.json")
     return config.get("patch_size") if config.get("model_type") in LEAVING_OUT else None
@@ -175,7 +175,7 @@ def _are_numbers(values: object, count: int) -> bool:
     return isinstance(values, list) and len(values) == count and all(isinstance(value, int | float) for value in values)
 
 
-def same_tokenizer(one: str, other: str) -> bool:
+def have_same_tokenizer(one: str, other: str) -> bool:
     """Whether two folders have the same tokenizer; also where one of them has none."""
     files = [expand(source) / TOKENIZER for source in (one, other)]
     return not all(file.is_file() for file in files) or files[0].read_bytes() == files[1].read_bytes()
@@ -187,7 +187,7 @@ def has_mask(source: str) -> bool:
     return not file.is_file() or bool(_json(file).get("mask_token"))
 
 
-def most_tokens(source: str) -> int:
+def limit_tokens(source: str) -> int:
     """How many tokens a document has at most, as the folder says."""
     folder = expand(source)
     config = _json(folder / "config.json") if (folder / "config.json").is_file() else {}
@@ -206,7 +206,7 @@ def transformers() -> ModuleType:
     return library
 
 
-def _checked(source: str) -> Path:
+def _check_folder(source: str) -> Path:
     """The folder; ShapelineError where it is not there, asks for code of its own, or cannot be read here."""
     folder = expand(source)
     if not folder.is_dir():
@@ -230,7 +230,7 @@ def _checked(source: str) -> Path:
 
 def _describe_model(source: str) -> list[str]:
     """What the model of a folder is called."""
-    return _json(_checked(source) / "config.json").get("architectures") or ["nothing that it names"]
+    return _json(_check_folder(source) / "config.json").get("architectures") or ["nothing that it names"]
 
 
 def _json(file: Path) -> dict:

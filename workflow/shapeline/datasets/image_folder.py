@@ -37,7 +37,7 @@ def read(
     (path,) = paths.values()
     allowed = of(limits)
     decode = functools.partial(images.decode, size=size, resize=resize, color=color, limits=allowed)
-    kept, folders, others, unreadable = _decoded(path, decode, on_decode_error, allowed)
+    kept, folders, others, unreadable = _decode_images(path, decode, on_decode_error, allowed)
     if not kept:
         raise ShapelineError(f"{path}: holds no image ({', '.join(images.SUFFIXES)}); the layout is {LAYOUT}.")
     parts = _parts(path, list(kept), folders)
@@ -69,7 +69,7 @@ def read(
     }
 
 
-def _decoded(
+def _decode_images(
     path: Path, decode: Callable[[str, bytes], np.ndarray], on_decode_error: str, limits: Limits
 ) -> tuple[dict[PurePosixPath, np.ndarray], set[tuple[str, ...]], set[PurePosixPath], list[str]]:
     """The images below a folder or in an archive, all folders, other files, and the names of corrupt ones."""

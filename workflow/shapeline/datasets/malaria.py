@@ -80,7 +80,7 @@ def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
     for number, (slide, boxes) in enumerate(zip(slides["inputs"], slides["boxes"], strict=True)):
         boxes = boxes[boxes[:, 0] == 1]
         highest = np.array(slide.shape[1:]) - CROP
-        for top, left in [*_around(boxes, highest, random), *_sample_corners(boxes, highest, random)]:
+        for top, left in [*_crop_around(boxes, highest, random), *_sample_corners(boxes, highest, random)]:
             seen, _ = regions.clip(boxes - [0, top, left, top, left], CROP, CROP)
             inputs.append(slide[:, top : top + CROP, left : left + CROP])
             labels.append(int(len(seen) > 0))
@@ -97,7 +97,7 @@ def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
     }
 
 
-def _around(boxes: np.ndarray, highest: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
+def _crop_around(boxes: np.ndarray, highest: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
     """Corners (top, left) of crops that hold a box whole, or its middle where it is wider than a crop."""
     middle, sides = (boxes[:, 1:3] + boxes[:, 3:5]) // 2, boxes[:, 3:5] - boxes[:, 1:3]
     margin = np.maximum(CROP - sides, 0) // 2

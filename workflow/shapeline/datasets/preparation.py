@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shapeline.datasets import folders, regions, text, tokenizer
-from shapeline.datasets.checks import check, chosen_classes, refuse_classes, refuse_text_settings
+from shapeline.datasets.checks import check, choose_classes, refuse_classes, refuse_text_settings
 from shapeline.datasets.loading import NAN, TABLE
-from shapeline.datasets.records import checked, checked_texts, read_official, read_own
-from shapeline.datasets.registry import Source, adapt_to_task, source_named
+from shapeline.datasets.records import check_records, check_texts, read_official, read_own
+from shapeline.datasets.registry import Source, adapt_to_task, find_source
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION, is_own
 from shapeline.errors import ShapelineError
 from shapeline.files import may_appear
@@ -36,20 +36,20 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     """
     check(source, settings)
     own = is_own(source)
-    entry = None if own else adapt_to_task(source_named(source), settings)
+    entry = None if own else adapt_to_task(find_source(source), settings)
     records = read_own(source, settings) if own else read_official(entry, settings, raw_files)
     where = f"{source} ({settings['path']})" if settings.get("path") is not None else source
     if records.get("texts") is not None:
-        content = checked_texts(where, records, entry, settings)
+        content = check_texts(where, records, entry, settings)
     else:
-        content = checked(where, records, entry)
+        content = check_records(where, records, entry)
         refuse_text_settings(source, content["kind"], settings)
     split, own_split = _split(source, content, settings)
     names, kept, labels = _select_classes(source, content, split, settings, entry)
-    inputs, described, documents = _described(content, kept, split, entry)
+    inputs, described, documents = _describe_inputs(content, kept, split, entry)
     marked = content.get("truth") and regions.arrays(content["truth"], kept, content["ids"][kept])
     if marked:
-        described |= regions.described(marked)
+        described |= regions.describe_regions(marked)
         for name, number in content["truth"]["odd"].items():  # beside those that the reader counted
             content["odd"][name] = content["odd"].get(name, 0) + number
     arrays = {"inputs": inputs, "labels": labels[kept], "split": split[kept], "ids": content["ids"][kept]}
@@ -83,14 +83,14 @@ def _split(source: str, content: dict, settings: dict) -> tuple[np.ndarray, bool
     own_split = split is not None
     if split is None:
         split = np.zeros(len(labels), np.uint8)
-        split[_held_out(strata, split == TRAIN, settings.get("test", TEST_FRACTION), seed, "test")] = TEST
+        split[_hold_out(strata, split == TRAIN, settings.get("test", TEST_FRACTION), seed, "test")] = TEST
     elif "test" in settings:
         raise ShapelineError(
             f"dataset key 'test': source '{source}' returns its own split; remove the key, or set split: drawn."
         )
     if not (split == VALIDATION).any():
         fraction = settings.get("validation", VALIDATION_FRACTION)
-        split[_held_out(strata, split == TRAIN, fraction, seed, "validation")] = VALIDATION
+        split[_hold_out(strata, split == TRAIN, fraction, seed, "validation")] = VALIDATION
     elif "validation" in settings:
         raise ShapelineError(f"dataset key 'validation': source '{source}' returns its own validation part; remove it.")
     return split, own_split
@@ -106,7 +106,7 @@ def _select_classes(
         refuse_classes(source, settings)
         return [], every, labels
     names = content["class_names"]
-    chosen = chosen_classes(source, names, settings.get("classes"))
+    chosen = choose_classes(source, names, settings.get("classes"))
     kept_names = [names[index] for index in chosen]
     if labels.ndim == 2:
         return kept_names, every, labels[:, chosen]
@@ -114,18 +114,18 @@ def _select_classes(
     relabelled[chosen] = np.arange(len(chosen))
     kept = np.flatnonzero(relabelled[labels] >= 0)
     if entry and entry.balanced:
-        unbalanced, kept = len(kept), _balanced(labels, split, kept, settings.get("seed", 0))
+        unbalanced, kept = len(kept), _balance(labels, split, kept, settings.get("seed", 0))
         content["odd"]["left_out_to_balance"] = unbalanced - len(kept)
         content["notes"].append("each class sampled by seed to the size of the rarest, in each part")
     return kept_names, kept, relabelled[labels]
 
 
-def _described(
+def _describe_inputs(
     content: dict, kept: np.ndarray, split: np.ndarray, entry: Source | None
 ) -> tuple[np.ndarray, dict, dict | None]:
     """The inputs of the kept records, what the card says of their kind, and the columns of documents.parquet."""
     if content["kind"] == "text":
-        inputs, described, documents = _encoded(content, kept, split[kept] == TRAIN)
+        inputs, described, documents = _encode_documents(content, kept, split[kept] == TRAIN)
         described["synthetic"] = entry.synthetic if entry else None
         described["documents_digest"] = _documents_digest(documents)
         content["odd"]["truncated"] = int((content["tokens"].sizes[content["ids"][kept]] > inputs.shape[1]).sum())
@@ -174,7 +174,7 @@ def _card(content: dict, names: list[str], arrays: dict, counts: dict, entry: So
     }
 
 
-def _balanced(labels: np.ndarray, split: np.ndarray, kept: np.ndarray, seed: int) -> np.ndarray:
+def _balance(labels: np.ndarray, split: np.ndarray, kept: np.ndarray, seed: int) -> np.ndarray:
     """Those of the kept records that leave each part with as many of every class as of its rarest."""
     drawn = []
     for part, name in enumerate(PARTS):
@@ -187,11 +187,11 @@ def _balanced(labels: np.ndarray, split: np.ndarray, kept: np.ndarray, seed: int
     return np.sort(np.concatenate(drawn))
 
 
-def _encoded(content: dict, kept: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, dict, dict]:
+def _encode_documents(content: dict, kept: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, dict, dict]:
     """The ids (n, length) of the kept documents, what the card says of them, and the columns of documents.parquet."""
     tokens, rows = content["tokens"], content["ids"][kept]
     if isinstance(tokens, tokenizer.Documents):
-        return tokenizer.padded(tokens, rows)[0], _own_tokens(tokens, rows, content), _texts(content, rows)
+        return tokenizer.padded(tokens, rows)[0], _describe_tokens(tokens, rows, content), _texts(content, rows)
     settings, words = tokens.settings, tokens.settings.unit == "word"
     inputs, vocabulary = text.encode(tokens, rows, training)
     described = {
@@ -219,7 +219,7 @@ def _texts(content: dict, rows: np.ndarray) -> dict:
     return {"id": rows, "text": [content["texts"][row] for row in rows]}
 
 
-def _own_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dict) -> dict:
+def _describe_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dict) -> dict:
     """What the card says of documents by a tokenizer defined by the user."""
     own = tokens.tokenizer
     if (tokens.n_words[rows] <= 1).all() and any(len(content["texts"][row].split()) > 1 for row in rows):
@@ -248,7 +248,7 @@ def _patterns(labels: np.ndarray) -> np.ndarray:
     return np.where(counts[pattern] < RARE, -1, pattern)
 
 
-def _held_out(labels: np.ndarray, candidates: np.ndarray, fraction: float | int, seed: int, part: str) -> np.ndarray:
+def _hold_out(labels: np.ndarray, candidates: np.ndarray, fraction: float | int, seed: int, part: str) -> np.ndarray:
     """Return a stratified sample of `fraction` of the candidates, or so many per class, by each class's own seed.
 
     So a record's part does not depend on the chosen classes. A class of two or more has one on either side.

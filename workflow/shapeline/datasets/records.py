@@ -134,7 +134,7 @@ def _archive_or_folder(entry: Source, path: Path) -> Path:
     raise ShapelineError(f"dataset key 'path': {path} holds {absent}, which {entry.name} needs; get it again.")
 
 
-def checked(where: str, records: dict, entry: Source | None) -> dict:
+def check_records(where: str, records: dict, entry: Source | None) -> dict:
     """The records as arrays of the stored types, with every default filled in; bad data is a ShapelineError."""
     inputs, kind = _inputs(where, records, entry)
     feature_names = _feature_names(where, records, entry, inputs, kind)
@@ -144,7 +144,7 @@ def checked(where: str, records: dict, entry: Source | None) -> dict:
     if task == "regression":
         labels, class_names = _targets(where, records), []
     elif task == "multilabel":
-        labels, class_names = _several(where, records["labels"], records.get("class_names"), entry)
+        labels, class_names = _check_multilabel(where, records["labels"], records.get("class_names"), entry)
     else:
         labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
     if len(labels) != len(inputs):
@@ -166,7 +166,9 @@ def checked(where: str, records: dict, entry: Source | None) -> dict:
         "kind": kind,
         "task": task,
         "scale": scale,
-        "truth": regions.checked(where, records, labels, class_names, inputs.shape[2:]) if kind == "image" else None,
+        "truth": regions.check_truth(where, records, labels, class_names, inputs.shape[2:])
+        if kind == "image"
+        else None,
         "odd": {"odd_outside_unit_range": odd, **skipped, **records.get("odd", {})},
         "notes": list(records.get("notes", [])),
         "subset": records.get("subset"),
@@ -249,13 +251,13 @@ def _categories(
     return {name: checked[name] for name in names if name in checked}
 
 
-def checked_texts(where: str, records: dict, entry: Source | None, settings: dict) -> dict:
-    """The documents as tokens, without those that have none, and all else that checked() gives."""
+def check_texts(where: str, records: dict, entry: Source | None, settings: dict) -> dict:
+    """The documents as tokens, without those that have none, and all else that check_records() gives."""
     texts, n_undecodable = [], 0
     for record, document in enumerate(records["texts"]):
         if not isinstance(document, str):
             raise ShapelineError(f"{where}: record {record} is {type(document).__name__}; give a text.")
-        document, undecodable = text.repaired(document)
+        document, undecodable = text.repair(document)
         texts.append(document)
         n_undecodable += undecodable
     labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
@@ -409,7 +411,7 @@ def _labels(where: str, labels: object, class_names: Iterable | None, entry: Sou
     return labels, names if names is not None else [str(index) for index in range(labels.max(initial=-1) + 1)]
 
 
-def _several(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
+def _check_multilabel(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
     """Labels that go together, (n, labels) uint8 of 0 and 1, and their names."""
     labels = np.asarray(labels)
     if labels.ndim != 2 or labels.shape[1] < 2 or labels.dtype.kind not in "buif":

@@ -54,7 +54,7 @@ def clip(boxes: np.ndarray, height: int, width: int) -> tuple[np.ndarray, Counte
     return cut[full], Counter({CLIPPED: int((changed & full).sum()), EMPTY: int((~full).sum())})
 
 
-def checked(where: str, records: dict, labels: np.ndarray, names: list[str], size: tuple[int, int]) -> dict | None:
+def check_truth(where: str, records: dict, labels: np.ndarray, names: list[str], size: tuple[int, int]) -> dict | None:
     """Return a reader's truth as in truth.npz: `masks`, or `boxes` (k, 5) per record with `box_names`; or None."""
     masks, boxes = records.get("masks"), records.get("boxes")
     if masks is None and boxes is None:
@@ -125,7 +125,7 @@ def arrays(marked: dict, kept: np.ndarray, ids: np.ndarray) -> dict[str, np.ndar
     }
 
 
-def described(stored: dict[str, np.ndarray]) -> dict:
+def describe_regions(stored: dict[str, np.ndarray]) -> dict:
     """What the card says of truth.npz: its kind, a digest, and how many objects of each category there are."""
     hashed = hashlib.sha256()
     for name in sorted(stored):

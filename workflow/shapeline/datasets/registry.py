@@ -96,7 +96,7 @@ class Source:
         return getattr(importlib.import_module(self.module), self.reader)
 
 
-def source_named(name: str) -> Source:
+def find_source(name: str) -> Source:
     """The source of that name in SOURCES; an unknown name raises a ShapelineError with the nearest one."""
     if name not in SOURCES:
         raise ShapelineError(
@@ -139,7 +139,7 @@ def columns_of(settings: dict) -> tuple[str, ...] | None:
 
 def remote_files(source: str) -> tuple[RemoteFile, ...]:
     """The official files of a source, or of "weights"; an unknown source is a ShapelineError."""
-    return tuple(WEIGHTS.values()) if source == "weights" else source_named(source).files
+    return tuple(WEIGHTS.values()) if source == "weights" else find_source(source).files
 
 
 def file_digest(path: Path, algorithm: str) -> str:

@@ -133,15 +133,15 @@ def local_imports(file: Path) -> dict[str, Path]:
     waiting = [(file, "")]
     while waiting:
         importing, package = waiting.pop()
-        for name in _imported(importing, package):
-            path = _file_of(name, roots)
+        for name in _list_imports(importing, package):
+            path = _find_file(name, roots)
             if path and name not in files and path != file:
                 files[name] = path
                 waiting.append((path, name if path.name == "__init__.py" else name.rpartition(".")[0]))
     return files
 
 
-def _imported(file: Path, package: str) -> tuple[str, ...]:
+def _list_imports(file: Path, package: str) -> tuple[str, ...]:
     """Names that a file of a package may import, with the packages that they are in."""
     if not file.is_file():
         return ()
@@ -173,7 +173,7 @@ def _statements(file: Path, package: str) -> Iterator[tuple[str, ...]]:
             yield from ((*base, alias.name) for alias in node.names)
 
 
-def _file_of(name: str, roots: tuple[Path, ...]) -> Path | None:
+def _find_file(name: str, roots: tuple[Path, ...]) -> Path | None:
     """The file of a module below the first of the roots that has one."""
     inside = Path(*name.split("."))
     places = (root / path for root in roots for path in (inside / "__init__.py", inside.with_suffix(".py")))

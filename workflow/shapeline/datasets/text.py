@@ -113,7 +113,7 @@ def encode(tokens: Tokens, rows: np.ndarray, training: np.ndarray) -> tuple[np.n
         table = np.full(len(tokens.entries), UNKNOWN)
         table[known] = np.arange(2, 2 + len(known))
         vocabulary = ["", "<unk>", *(tokens.entries[entry] for entry in known)]
-    return _padded(documents, table.astype(np.min_scalar_type(len(vocabulary) - 1)), settings), vocabulary
+    return _pad(documents, table.astype(np.min_scalar_type(len(vocabulary) - 1)), settings), vocabulary
 
 
 def encode_with(texts: list[str], settings: Settings, vocabulary: list[str]) -> np.ndarray:
@@ -124,10 +124,10 @@ def encode_with(texts: list[str], settings: Settings, vocabulary: list[str]) -> 
         table = np.array([known.get(entry, UNKNOWN) for entry in tokens.entries], np.int32)
     else:
         table = np.arange(len(CHARACTERS), dtype=np.int32)
-    return _padded(tokens.documents, table, settings)
+    return _pad(tokens.documents, table, settings)
 
 
-def _padded(documents: list[np.ndarray], table: np.ndarray, settings: Settings) -> np.ndarray:
+def _pad(documents: list[np.ndarray], table: np.ndarray, settings: Settings) -> np.ndarray:
     ids = np.full((len(documents), settings.length), PADDING, table.dtype)
     for row, document in enumerate(documents):
         # Words: the last ones, as the code of Chen et al. (2018) has it. Characters were cut to the first ones.
@@ -154,7 +154,7 @@ def _character_ids(text: str) -> np.ndarray:
     return _CHARACTER_IDS[np.minimum(codes, 127)]  # 127 is no character of the alphabet
 
 
-def repaired(text: str) -> tuple[str, bool]:
+def repair(text: str) -> tuple[str, bool]:
     """Return the text with U+FFFD for each surrogate that "surrogateescape" left, and whether there was one."""
     try:
         text.encode()

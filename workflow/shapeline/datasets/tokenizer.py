@@ -100,7 +100,7 @@ def list_tokens(vocabulary: int | np.integer | Mapping[str, int] | list[str]) ->
 
 def tokenize(texts: list[str], tokenizer: Tokenizer, length: int) -> Documents:
     """Return documents by the tokenizer; a long one keeps its first and special tokens."""
-    made = [_encoded(text, tokenizer) for text in texts]
+    made = [_encode(text, tokenizer) for text in texts]
     cut = [_cut(*each, length) for each in made]
     return Documents(
         tokenizer,
@@ -123,7 +123,7 @@ def padded(documents: Documents, rows: np.ndarray | None = None) -> tuple[np.nda
     return ids, owners
 
 
-def _encoded(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, list[str], int | None]:
+def _encode(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, list[str], int | None]:
     """Ids, words by number in the order of their numbers, the words themselves, and the second sentence's first."""
     encoded = tokenizer.encode(text)
     start = text if len(text) <= SHOWN else text[:SHOWN] + "..."
@@ -190,14 +190,14 @@ def _cut(
     ending = min(len(ids) - last, length)
     kept = np.r_[np.arange(min(last, length - ending)), np.arange(len(ids) - ending, len(ids))]
     if second is not None:
-        kept = _kept_of_pair(owners, second, length)
+        kept = _cut_pair(owners, second, length)
     left = np.unique(owners[kept][owners[kept] >= 0])
     owners = np.where(owners[kept] >= 0, np.searchsorted(left, owners[kept]), SPECIAL)
     second = None if second is None else int((left < second).sum())
     return ids[kept], owners, [words[number] for number in left], second
 
 
-def _kept_of_pair(owners: np.ndarray, second: int, length: int) -> np.ndarray:
+def _cut_pair(owners: np.ndarray, second: int, length: int) -> np.ndarray:
     """Which tokens of a pair are kept, as transformers cuts it: the longer sentence to the shorter, then both."""
     special = np.flatnonzero(owners < 0)
     sentences = [np.flatnonzero((owners >= 0) & (owners < second)), np.flatnonzero(owners >= second)]

@@ -20,7 +20,7 @@ from shapeline.designs.design import (
     whole,
 )
 from shapeline.errors import ShapelineError
-from shapeline.threads import one_thread
+from shapeline.threads import limit_to_one
 
 
 def c_shapley(
@@ -157,7 +157,7 @@ def c_shapley_regression(
         return constrained_fit(inner[sizes < d], weights[sizes < d], where)
     rows = inner.astype(np.float64)
     right = rows.T * weights
-    with one_thread(rows.size * d):
+    with limit_to_one(rows.size * d):
         answer = solve_positive(right @ rows, rows.T if fit == "printed" else right, where)
     masks = np.concatenate([np.zeros((1, d), bool), inner])
     return Design(masks, np.column_stack([-answer.sum(axis=1), answer]))

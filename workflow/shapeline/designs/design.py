@@ -7,7 +7,7 @@ from math import comb, floor
 import numpy as np
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.threads import one_thread
+from shapeline.threads import limit_to_one
 
 MAX_D = 20  # 2^20 coalitions: the most that is enumerated
 MAX_COALITIONS = 2**MAX_D
@@ -69,7 +69,7 @@ def _read(readout, values: np.ndarray) -> np.ndarray:
     rows, count = readout.shape
     if hasattr(readout, "tocsr"):
         return (readout @ values.reshape(-1, count).T).T.reshape(*values.shape[:-1], rows)
-    with one_thread(values.size * rows):
+    with limit_to_one(values.size * rows):
         return values @ readout.T
 
 
@@ -249,7 +249,7 @@ def constrained_fit(
         np.negative(fit, out=by_coalition[1 + count : -1])
         share, inner = np.concatenate([share, 1 - share]), np.concatenate([inner, ~inner])
     fit = by_coalition[1:-1]
-    with one_thread(fit.size):
+    with limit_to_one(fit.size):
         by_coalition[0], by_coalition[-1] = -1 / d - (1 - share) @ fit, 1 / d - share @ fit
     return Design(np.concatenate([~ends, inner, ends]), by_coalition.T)
 
@@ -263,7 +263,7 @@ def _fit(
     alone = d if np.array_equal(inner[:d], np.eye(d, dtype=bool)) else 0
     root = np.sqrt(weights[alone:])[:, None]
     rows = (inner[alone:] - share[alone:, None]) * root
-    with one_thread(rows.size * d):
+    with limit_to_one(rows.size * d):
         matrix = rows.T @ rows
         if alone:
             matrix += weights[:d].sum() / d**2 - (weights[:d, None] + weights[:d]) / d

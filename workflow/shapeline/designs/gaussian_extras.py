@@ -56,7 +56,7 @@ def terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
     None."""
     inverse = inverses(add_rest(correlation(data.rows, relevance), data, rest))
     top = np.argsort(-relevance, axis=1)[:, :AMONG]
-    tried, own = _tried(np.take_along_axis(data.rows, top[:, None, :], axis=2), inverse)
+    tried, own = _try_scales(np.take_along_axis(data.rows, top[:, None, :], axis=2), inverse)
     members = np.concatenate([top[:, triples(top.shape[1]).T], np.repeat(top[:, :, None], 3, axis=2)], axis=1)
     values, scores, number = _forward(data, inverse, tried, own, members)
     if not number.any():
@@ -65,7 +65,7 @@ def terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
     return Extra(values, scores, np.where(number > 0, number * STRICT * np.log(tried.shape[2]), np.inf))
 
 
-def _tried(chosen: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _try_scales(chosen: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return triples of `chosen` columns, then these, (n, m, q), and the inverse's form of each (n, q), by instance."""
     n, m, c = chosen.shape
     first, second, third = triples(c)

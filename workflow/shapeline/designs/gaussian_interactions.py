@@ -29,7 +29,7 @@ from shapeline.designs.interactions import (
 )
 from shapeline.designs.uncertainty import drop_unknown
 from shapeline.errors import ShapelineError
-from shapeline.threads import one_thread
+from shapeline.threads import limit_to_one
 
 INDICES = ("k_sii", "fsii")  # those that see even orders alone
 REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, pairs alone
@@ -116,12 +116,12 @@ def _block(masks: np.ndarray, values: np.ndarray, index: str, together: bool = F
     size = np.abs(even).max(axis=1, keepdims=True)
     size = np.where(size > 0, size, 1.0)
     n, m, d = rows.shape
-    with one_thread(n * m**2 * d):
-        found, variance = _fitted(rows, even / size, index, slice(0, 1) if together else slice(None))
+    with limit_to_one(n * m**2 * d):
+        found, variance = _fit_pairs(rows, even / size, index, slice(0, 1) if together else slice(None))
     return found * size, np.sqrt(variance) * size
 
 
-def _fitted(rows: np.ndarray, even: np.ndarray, index: str, choosing: slice) -> tuple[np.ndarray, np.ndarray]:
+def _fit_pairs(rows: np.ndarray, even: np.ndarray, index: str, choosing: slice) -> tuple[np.ndarray, np.ndarray]:
     """Pairs and their variances (n, d (d-1) / 2) for even parts of scale 1: equal relevances, then in proportion to
     what features do in pairs; the mean of all by their likelihoods, whose disagreement is in the variances. choosing:
     the instances whose values decide, all or the first."""

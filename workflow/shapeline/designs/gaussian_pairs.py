@@ -8,7 +8,7 @@ import numpy as np
 from shapeline.designs.design import all_coalitions, unique_rows, whole
 from shapeline.designs.gaussian_moments import rest_weights, score_covariance
 from shapeline.errors import ShapelineError
-from shapeline.threads import one_thread
+from shapeline.threads import limit_to_one
 
 BLOCK = 64  # coalitions drawn at a time, whatever is wanted, so that a smaller budget is a prefix
 SPREAD = 256  # pairs that are chosen one by one, at most; the others are drawn
@@ -102,7 +102,7 @@ def spread_pairs(d: int, count: int, number: int) -> np.ndarray:
     for row in first:
         known.add(row[None])
     chosen, turn = np.zeros((0, d), bool), 0
-    with one_thread(len(first) ** 2 * d):
+    with limit_to_one(len(first) ** 2 * d):
         while len(chosen) < count:
             size = rng.integers(2, d - 1, size=CANDIDATES)
             turn += 1
@@ -218,12 +218,12 @@ def find_pairs(masks: np.ndarray) -> Pairs:
     rank[second] = 3
     first = np.argsort(rank, axis=1, kind="stable")[:, : count - pairs[0]]
     mate = np.take_along_axis(partner, first, axis=1)
-    first, mate = _full_first(first, np.where(mate < 0, first, mate), full)
+    first, mate = _order_ends(first, np.where(mate < 0, first, mate), full)
     rows = np.where(np.take_along_axis(masks, first[..., None], axis=1), 1.0, -1.0)
     return Pairs(rows, first, mate, int(count - 2 * pairs[0]))
 
 
-def _full_first(first: np.ndarray, mate: np.ndarray, full: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _order_ends(first: np.ndarray, mate: np.ndarray, full: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The pair of the ends as (full, empty); `rank` put whichever came first at the front."""
     swap = ~np.take_along_axis(full, first[:, :1], axis=1)
     first, mate = first.copy(), mate.copy()

@@ -30,7 +30,7 @@ from shapeline.designs.gaussian_moments import correlation, rest_weights, score_
 from shapeline.designs.gaussian_pairs import Pairs, draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.uncertainty import drop_unknown
 from shapeline.errors import ShapelineError
-from shapeline.threads import one_thread
+from shapeline.threads import limit_to_one
 
 __all__ = ["ReadOut", "draw_pairs", "gp_shapley", "gp_shapley_minimum", "read_out"]
 
@@ -94,7 +94,7 @@ def _block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
     size = np.abs(odd).max(axis=1, keepdims=True)
     size = np.where(size > 0, size, 1.0)
     n, m, d = pairs.rows.shape
-    with one_thread(n * m**2 * d):
+    with limit_to_one(n * m**2 * d):
         rough = 16 * np.finfo(float).eps * np.abs(values).max(axis=1) / size[:, 0]
         scores, spread = _scores(pairs.rows, odd / size, noise / size**2, rough)
     scores = scores + (2 * odd[:, :1] / size - scores.sum(axis=1, keepdims=True)) / d
@@ -135,7 +135,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     if d <= 31 and m == 2 ** (d - 1):
         scores, spread = odd[1:] @ rest_weights(rows)[0], np.zeros((len(values), d))
     else:
-        with one_thread(m**2 * (d + len(values))):
+        with limit_to_one(m**2 * (d + len(values))):
             scores, spread = _fit_outputs(rows, odd, noise, 16 * np.finfo(float).eps * np.abs(every).max(axis=1))
     scores = scores + (2 * odd[1:, :1] - scores.sum(axis=1, keepdims=True)) / d
     return np.ldexp(scores, power), drop_unknown(np.ldexp(np.sqrt(spread), power))
@@ -165,23 +165,23 @@ def explain(data: Data) -> Fit:
     n, m, d = data.shape
     few = m <= FEW * d
     even = fit_reaches(data, lambda reach: np.full((n, d), even_relevance(d, reach)))
-    fitted = _fitted(data, even, few)
+    fitted = _fit_reaches(data, even, few)
     scores = mixture(fitted).scores
     sized = fit_reaches(data, lambda reach: relevance_of(scores, reach))
-    fitted += [fit.penalised(LEARNED * d) for fit in _fitted(data, sized, few)]
+    fitted += [fit.penalised(LEARNED * d) for fit in _fit_reaches(data, sized, few)]
     if few:
         return mixture(fitted)
-    found = mixture(fitted + learned(data, *best_of(sized), fitted[-1].scores)).widened(held_out(data, *best_of(even)))
+    found = mixture(fitted + learn(data, *best_of(sized), fitted[-1].scores)).widened(held_out(data, *best_of(even)))
     return found.widened(temper_by_linear_fit(data, found.variance))
 
 
-def _fitted(data: Data, reaches: list, few: bool) -> list[Fit]:
+def _fit_reaches(data: Data, reaches: list, few: bool) -> list[Fit]:
     """Fits of every reach where the pairs are few, else of the best."""
     tried = [(relevance, rest) for relevance, rest, _ in reaches] if few else [best_of(reaches)]
     return [fit for relevance, rest in tried for fit in fits(data, relevance, [rest], [None])]
 
 
-def learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
+def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
     """Fits about the relevances that the likelihood's gradient leads to, with a curve and with terms on top."""
     relevance, rest = ascend(data, relevance, rest, STEPS)
     extras = [extra for extra in (terms(data, relevance, rest), curve(data, scores)) if extra is not None]
@@ -304,7 +304,7 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
     if m == 2 ** min(d - 1, 31):
         share = rest_weights(pairs.rows)[0].T
     else:
-        with one_thread(m**2 * (m + d)):
+        with limit_to_one(m**2 * (m + d)):
             matrix = correlation(pairs.rows, weights)[0]
             diagonal(matrix)[:] += rest
             cross = score_covariance(pairs.rows, weights)[0] + rest * rest_weights(pairs.rows)[0]

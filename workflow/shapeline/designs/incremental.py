@@ -15,7 +15,7 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     budget: evaluations, at least `minimum(d)`. A drawn pair weighs the kernel's mass of sizes 2 to d - 2 over the pairs
     drawn, and duplicates add up; with all 2^d coalitions it is the fit of `sampled.kernel_shap`.
     """
-    budget = _budgeted("kernel_shap", d, budget)
+    budget = _limit_budget("kernel_shap", d, budget)
     if budget >= 2 ** min(d, 62):
         return sampled.kernel_shap(d, budget)
     pairs, times = _pairs(d, budget // 2 - 1 - d, np.random.default_rng(seed))
@@ -27,7 +27,7 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
 
 def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False) -> Design:
     """Return SampleShapley that grows: permutations, or pairs of one and its reverse; all 2^d coalitions are exact."""
-    budget = _budgeted("sample_shapley", d, budget)
+    budget = _limit_budget("sample_shapley", d, budget)
     if budget >= 2 ** min(d, 62):
         return sampled.sample_shapley(d, budget)
     rng = np.random.default_rng(seed)
@@ -67,7 +67,7 @@ def _pairs(d: int, wanted: int, rng: np.random.Generator) -> tuple[np.ndarray, n
     return drawn[first[ranked]], np.bincount(inverse[: first[ranked[-1]] + 1], minlength=len(first))[ranked]
 
 
-def _budgeted(where: str, d: int, budget: int) -> int:
+def _limit_budget(where: str, d: int, budget: int) -> int:
     budget = whole(where, "budget", budget, 0)
     if budget < minimum(d):
         raise ShapelineError(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.seeds import seed_of
-from shapeline.threads import MOMENT, Result, allowed, one_thread, run_tasks
+from shapeline.threads import MOMENT, Result, count_allowed, limit_to_one, run_tasks
 
 POOL = 1024  # designs at most; each is created when an instance first needs it
 FEWEST = 12  # however expensive they are
@@ -53,7 +53,7 @@ class InstanceSamples:
     def run_shared(self, run: Callable[[Any], Result], tasks: Sequence) -> list[Result]:
         """Return the result of `run` per task, by the samples' threads; the linear algebra of each keeps to its own."""
         # Once: to set it for each task costs a tenth of a millisecond and has threads wait.
-        with contextlib.nullcontext() if self.large or len(tasks) < 2 else one_thread(0):
+        with contextlib.nullcontext() if self.large or len(tasks) < 2 else limit_to_one(0):
             return list(run_tasks(run, tasks, self.threads))
 
     def scores(self, of_designs: np.ndarray, part: np.ndarray) -> np.ndarray:
@@ -90,7 +90,7 @@ def assign_samples(
         numbers[place], orders[place] = random.integers(pool), random.permutation(d)
     # Small designs are made before threads could start; those of large ones are the linear algebra's.
     large = evaluations * d * d >= 4 * MOMENT
-    return InstanceSamples(numbers, orders, allowed() if pool < POOL and not large else 1, large)
+    return InstanceSamples(numbers, orders, count_allowed() if pool < POOL and not large else 1, large)
 
 
 def pool_size(d: int, evaluations: int) -> int:

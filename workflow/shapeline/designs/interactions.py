@@ -77,7 +77,7 @@ def sample_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii"
         )
     if d <= MOST_EXACT and budget >= 2**d:
         return shapley_interactions(d, index)
-    return _along(_orders(d, budget, np.random.default_rng(seed)), index)
+    return _follow_orders(_orders(d, budget, np.random.default_rng(seed)), index)
 
 
 def check_few(where: str, d: int, most: int, remedy: str) -> None:
@@ -145,7 +145,7 @@ def _coalitions(orders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([before, beyond], axis=1).reshape(-1, d), place
 
 
-def _along(orders: np.ndarray, index: str = "k_sii") -> Design:
+def _follow_orders(orders: np.ndarray, index: str = "k_sii") -> Design:
     """The design of the pairs' derivatives, and of the features' marginal contributions, along orders."""
     count, d = orders.shape
     inner, place = _coalitions(orders)
@@ -170,10 +170,10 @@ def _along(orders: np.ndarray, index: str = "k_sii") -> Design:
         np.repeat([1 / count, -1 / count], count * d),
     )
     sample = np.stack([number, *(one.ravel() for one in terms)])
-    return Design(masks, (shapley - _before(place) @ pairs).tocsr(), sample, pairs)
+    return Design(masks, (shapley - _count_before(place) @ pairs).tocsr(), sample, pairs)
 
 
-def _before(place: np.ndarray):
+def _count_before(place: np.ndarray):
     """(d, pairs): in what share of the orders the pair's other feature stands before this one."""
     d = place.shape[1]
     first, second = pairs_of(d)

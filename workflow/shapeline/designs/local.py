@@ -84,7 +84,7 @@ def l_shapley(
     for w, centres in sorted(by_width.items()):
         centres = np.array(centres)
         nodes = np.array([windows[node] for node in centres])
-        block = _sampled if samples is not None and 2**w > 2 * samples else _enumerated
+        block = _sampled if samples is not None and 2**w > 2 * samples else _enumerate_windows
         made, feature, row, weight = block(d, centres, nodes, context, samples, rng)
         sets.append(made)
         features.append(feature)
@@ -94,7 +94,7 @@ def l_shapley(
     return from_sets(d, sets, *(np.concatenate(part) for part in (features, rows, weights)), context)
 
 
-def _enumerated(d, centres, nodes, context, samples, rng):
+def _enumerate_windows(d, centres, nodes, context, samples, rng):
     """All coalitions of windows (m, w) of one width: sets and terms. Equal windows are listed once."""
     nodes, which = np.unique(nodes, axis=0, return_inverse=True)
     which = which.ravel()

@@ -26,12 +26,12 @@ def optimal_order(values: np.ndarray, insertion: bool = False) -> tuple[np.ndarr
     if insertion:  # masking of the game whose coalitions are the features not there yet
         values = -values[:, ::-1]
     step = max(1, CELLS // 2**d)
-    some = [_masked(values[start : start + step]) for start in range(0, len(values), step)]
+    some = [_trace_order(values[start : start + step]) for start in range(0, len(values), step)]
     order, area = (np.concatenate(parts) for parts in zip(*some, strict=True))
     return order, -area if insertion else area
 
 
-def _masked(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _trace_order(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Order and area of some instances."""
     n, count = values.shape
     d = count.bit_length() - 1
@@ -50,10 +50,10 @@ def _masked(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             taken[:, own] = np.where(closer, feature, taken[:, own])
         rest[:, own] = best
     area = (rest[:, -1] + (values[:, -1] - values[:, 0]) / 2) / d
-    return _followed(taken, d), area
+    return _follow_path(taken, d), area
 
 
-def _followed(taken: np.ndarray, d: int) -> np.ndarray:
+def _follow_path(taken: np.ndarray, d: int) -> np.ndarray:
     """The orders (n, d) that lead from all features to none by what is taken from each coalition."""
     instance, left = np.arange(len(taken)), np.full(len(taken), 2**d - 1)
     order = np.empty((len(taken), d), int)

@@ -76,7 +76,7 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     >>> design.attribute(design.masks @ np.arange(1.0, 11.0)).round(6)
     array([ 1.,  2.,  3.,  4.,  5.,  6.,  7.,  8.,  9., 10.])
     """
-    d, budget = _budgeted("kernel_shap", d, budget, kernel_shap_minimum)
+    d, budget = _limit_budget("kernel_shap", d, budget, kernel_shap_minimum)
     if d == 1:
         return only_feature()
     rng = np.random.default_rng(seed)
@@ -151,7 +151,7 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     >>> design.attribute(design.masks @ np.arange(1.0, 11.0)).round(6)
     array([ 1.,  2.,  3.,  4.,  5.,  6.,  7.,  8.,  9., 10.])
     """
-    d, budget = _budgeted("sample_shapley", d, budget, sample_shapley_minimum)
+    d, budget = _limit_budget("sample_shapley", d, budget, sample_shapley_minimum)
     if d == 1:
         return only_feature()
     if d < 64 and budget >= 2**d:
@@ -190,7 +190,7 @@ def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> 
             drawn = drawn[:, None] if runs == 1 else np.stack([drawn, drawn[:, ::-1]], axis=1)
             prefixes = prefix_keys(numbers, drawn)
             if not fitting:
-                new = _new(prefixes, seen)
+                new = _count_new(prefixes, seen)
                 best = int(np.where(new <= budget - len(seen), new, 0).argmax())
                 if not 0 < new[best] <= budget - len(seen):
                     break
@@ -211,7 +211,7 @@ def prefix_keys(numbers: np.ndarray, orders: np.ndarray) -> np.ndarray:
     return np.bitwise_xor.accumulate(numbers[orders], axis=2)[:, :, :-1].reshape(len(orders), -1)
 
 
-def _new(prefixes: np.ndarray, seen: np.ndarray) -> np.ndarray:
+def _count_new(prefixes: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """How many distinct prefixes of each row (tries, m) are not among those seen, (tries,)."""
     ordered = np.sort(prefixes, axis=1)
     again = np.zeros(ordered.shape, bool)
@@ -219,7 +219,7 @@ def _new(prefixes: np.ndarray, seen: np.ndarray) -> np.ndarray:
     return (~again & ~np.isin(ordered, seen)).sum(axis=1)
 
 
-def _budgeted(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
+def _limit_budget(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
     d, budget = whole(where, "d", d, 1), whole(where, "budget", budget, 0)
     if budget < minimum(d):
         raise ShapelineError(

@@ -22,7 +22,7 @@ def owen_sampling(d: int, budget: int, seed: int = 0) -> Design:
     that the mean is unbiased, where the paper's grid is not. budget: evaluations, at least `owen_sampling_minimum(d)`;
     K <= budget, less where coalitions coincide (few features); 2^d give the Shapley value itself. Sparse readout.
     """
-    d, budget = strata.checked("owen_sampling", d, budget, owen_sampling_minimum)
+    d, budget = strata.check_budget("owen_sampling", d, budget, owen_sampling_minimum)
     if budget == 2 ** min(d, 62):
         from shapeline.designs.exact import shapley
 
@@ -97,7 +97,7 @@ def weighted_banzhaf(d: int, budget: int, seed: int = 0, weight: float = 0.5) ->
 
 def _semivalue(where: str, d: int, budget: int, seed: int, log_weight, probability) -> Design:
     """The exact design where the budget holds all coalitions, else the sampled one; log_weight: of S without i."""
-    d, budget = strata.checked(where, d, budget, semivalue_minimum)
+    d, budget = strata.check_budget(where, d, budget, semivalue_minimum)
     if budget < 2 ** min(d, 62):
         return sample_extension(d, budget, seed, probability)
     masks = all_coalitions(d, where)

@@ -31,7 +31,7 @@ class StoppingCriterion:
         if self.error is not None:
             enough &= predicted_error(standard_error) <= self.allowed(whole)
         if self.top is not None:
-            enough &= settled(scores, standard_error, min(self.top, scores.shape[1])).all(axis=1)
+            enough &= find_settled(scores, standard_error, min(self.top, scores.shape[1])).all(axis=1)
         return enough
 
     def allowed(self, whole: np.ndarray) -> np.ndarray:
@@ -91,7 +91,7 @@ def predicted_error(standard_error: np.ndarray) -> np.ndarray:
     return np.sqrt((np.asarray(standard_error, dtype=np.float64) ** 2).mean(axis=1))
 
 
-def settled_places(scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray:
+def count_settled(scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray:
     """How many of the largest scores stand in a settled order (n,): each is separated from all below it, at 95 %."""
     order = np.argsort(-np.asarray(scores, dtype=np.float64), axis=1, kind="stable")
     ranked, spread = (
@@ -103,7 +103,7 @@ def settled_places(scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray
     return (apart | ~np.triu(np.ones((d, d), bool), 1)).all(axis=2)[:, : d - 1].cumprod(axis=1).sum(axis=1)
 
 
-def settled(scores: np.ndarray, standard_error: np.ndarray, top: int) -> np.ndarray:
+def find_settled(scores: np.ndarray, standard_error: np.ndarray, top: int) -> np.ndarray:
     """Which features (n, d) bool are settled as inside or outside of the `top` largest scores, at 95 %.
 
     A feature is settled where the intervals of its differences to all features on the other side leave out 0. Scores

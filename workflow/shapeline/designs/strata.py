@@ -21,7 +21,7 @@ BEYOND = 60.0  # log of a number of coalitions that no budget reaches
 TRIES = 20  # samples until one determines all scores; few fail, at the smallest budgets
 
 
-def checked(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
+def check_budget(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
     """d and the budget in evaluations, at most 2^d; ShapelineError where it is below minimum(d)."""
     d, budget = whole(where, "d", d, 1), whole(where, "budget", budget, 0)
     if budget < minimum(d):
@@ -38,7 +38,7 @@ def available(d: int) -> np.ndarray:
     return np.rint(np.exp(np.minimum(log_count, BEYOND))) / np.where(2 * size == d, 2, 1)
 
 
-def allotted(mass: np.ndarray, most: np.ndarray, total: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def allot(mass: np.ndarray, most: np.ndarray, total: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs of each size, expected and drawn: by mass, at most `most`, `total` in all (systematic sampling)."""
     expected, left = np.zeros(len(mass)), float(min(total, most.sum()))
     rest = np.cumsum(mass[::-1])[::-1]
@@ -87,13 +87,13 @@ def leverage_shap(d: int, budget: int, seed: int = 0) -> Design:
     as expected, rounded at random, where the paper samples them from a binomial: so the budget is met. Dense readout;
     scores sum to v(N) - v(empty), and are exact for linear values and where all coalitions are evaluated.
     """
-    d, budget = checked("leverage_shap", d, budget, leverage_shap_minimum)
+    d, budget = check_budget("leverage_shap", d, budget, leverage_shap_minimum)
     if d == 1:
         return only_feature()
     rng, most, sizes = np.random.default_rng(seed), available(d), np.arange(1, d // 2 + 1)
     mass = np.where(2 * sizes == d, 0.5, 1.0)
     for attempt in range(TRIES):
-        expected, counts = allotted(mass, most, budget // 2 - 1, rng)
+        expected, counts = allot(mass, most, budget // 2 - 1, rng)
         pairs = sample_pairs(d, counts, rng)
         # A drawn pair stands for most / expected pairs of its size, which share the size's mass.
         weights = (size_mass(d, sizes) * mass / expected)[pairs.sum(axis=1) - 1]
@@ -119,12 +119,12 @@ def unbiased_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     distinct coalitions. budget: evaluations, at least `unbiased_kernel_shap_minimum(d)`; K = budget, less one where a
     pair would be cut. Dense readout; scores sum to v(N) - v(empty), and are exact where all coalitions are evaluated.
     """
-    d, budget = checked("unbiased_kernel_shap", d, budget, unbiased_kernel_shap_minimum)
+    d, budget = check_budget("unbiased_kernel_shap", d, budget, unbiased_kernel_shap_minimum)
     if d == 1:
         return only_feature()
     rng, sizes = np.random.default_rng(seed), np.arange(1, d // 2 + 1)
     mass = size_mass(d, sizes) * np.where(2 * sizes == d, 0.5, 1.0)
-    expected, counts = allotted(mass, available(d), budget // 2 - 1, rng)
+    expected, counts = allot(mass, available(d), budget // 2 - 1, rng)
     pairs = sample_pairs(d, counts, rng)
     size = pairs.sum(axis=1)
     inner = (d / (d - 1)) * (mass / expected)[size - 1] * (pairs.T - size / d)
@@ -139,7 +139,7 @@ def stratified_svarm_minimum(d: int) -> int:
     """Smallest budget of `stratified_svarm`, in evaluations: the sizes 0, 1, d - 1 and d, and each stratum once."""
     if d < 4:
         return 2**d
-    return 2 + 2 * d + 2 * int(_first(d).sum())
+    return 2 + 2 * d + 2 * int(_choose_first_sizes(d).sum())
 
 
 def stratified_svarm(d: int, budget: int, seed: int = 0) -> Design:
@@ -152,16 +152,16 @@ def stratified_svarm(d: int, budget: int, seed: int = 0) -> Design:
     `stratified_svarm_minimum(d)`; K = budget, less one where a pair would be cut. Dense readout; unbiased, and exact
     where all coalitions are evaluated. Scores need not sum to v(N) - v(empty).
     """
-    d, budget = checked("stratified_svarm", d, budget, stratified_svarm_minimum)
+    d, budget = check_budget("stratified_svarm", d, budget, stratified_svarm_minimum)
     if d == 1:
         return only_feature()
     rng, sizes = np.random.default_rng(seed), np.arange(1, d // 2 + 1)
     counts = np.array([1 if d == 2 else d], int)
     pairs = np.eye(d, dtype=bool)[: counts[0]]
     if d > 3:
-        first = np.append(d, _first(d)).astype(int)
+        first = np.append(d, _choose_first_sizes(d)).astype(int)
         mass = np.where(2 * sizes == d, 0.5, 1.0) / sizes
-        _, more = allotted(mass, available(d) - first, budget // 2 - 1 - first.sum(), rng)
+        _, more = allot(mass, available(d) - first, budget // 2 - 1 - first.sum(), rng)
         blocks = [_blocks(d, size, rng) for size in sizes[1:]]
         pairs = sample_pairs(d, first + more, rng, np.concatenate([pairs, *blocks]))
     ends = np.zeros((1, d), bool)
@@ -174,7 +174,7 @@ def stratified_svarm(d: int, budget: int, seed: int = 0) -> Design:
     return Design(masks, np.where(masks, with_it[size], without[size]).T)
 
 
-def _first(d: int) -> np.ndarray:
+def _choose_first_sizes(d: int) -> np.ndarray:
     """Pairs of sizes 2 .. d // 2 that fill every stratum: blocks of a partition, a single pair of halves."""
     size = np.arange(2, d // 2 + 1)
     return np.where(2 * size == d, 1, -(-d // size))

@@ -19,7 +19,7 @@ from shapeline.designs.design import (
     whole,
 )
 from shapeline.errors import ShapelineError
-from shapeline.threads import one_thread
+from shapeline.threads import limit_to_one
 
 
 def lime_minimum(d: int, ridge: float = 1.0) -> int:
@@ -174,7 +174,7 @@ def ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.nd
     root = np.sqrt(weights)
     rows = masks - weights @ masks / weights.sum()
     rows *= root[:, None]
-    with one_thread(rows.size * min(n, d)):
+    with limit_to_one(rows.size * min(n, d)):
         if n < d and ridge > 0:
             # The dual form: K equations in place of d.
             gram = rows @ rows.T

@@ -13,7 +13,7 @@ import numpy as np
 from shapeline.designs.design import Design, kernel_weight, unique_rows
 from shapeline.designs.interactions import build_terms
 from shapeline.errors import ShapelineError
-from shapeline.threads import one_thread
+from shapeline.threads import limit_to_one
 
 TWO_SIDED = 0.975
 BORROWED = 3  # degrees of freedom that a feature's variance takes from all features: few permutations see no rare jump
@@ -78,7 +78,7 @@ def _spread(
     left = left / (1 - leverage / counts) / counts
     d = pulls.shape[1]
     mean, square = np.zeros((2, len(left), d))
-    with one_thread(d * left.size):
+    with limit_to_one(d * left.size):
         for part in _parts(len(pairs), d):
             pull = pulls[pairs[part]]
             mean += (left[:, part] * counts[part]) @ pull

@@ -15,7 +15,7 @@ from shapeline.games.execution import (
     BackendRefused,
     ExecutionBackend,
     backend_of,
-    masked_rows,
+    mask_rows,
 )
 from shapeline.games.features import Features, build
 from shapeline.games.game import Game, as_array, shared_reference
@@ -59,7 +59,7 @@ def or_graph(
     """Return the given backend, or "onnx" where the network's graph gives the same values and is about as fast."""
     inputs = as_array(inputs)
     reference = shared_reference(reference, inputs)
-    rows = masked_rows(inputs, reference, count=64)
+    rows = mask_rows(inputs, reference, count=64)
     try:
         outputs = [_evaluate(each, rows) for each in (graph, model)]
         differs = difference(*outputs)

@@ -57,7 +57,7 @@ class EnsembleSelection:
         scoring: Scoring = None,
         empty: float | Sequence[float] | None = None,
     ):
-        names, members, classes = members_of("EnsembleSelection", models)
+        names, members, classes = list_members("EnsembleSelection", models)
         check_rows("EnsembleSelection", X, y, ("X", "y"))
         self.player_names, self.n_players, self.classes, self.y = names, len(names), classes, y
         predictions = [predicted(member, X) for member in members]
@@ -71,7 +71,7 @@ class EnsembleSelection:
         default = "r2" if classes is None else "accuracy"
         self.scorers = scorers_of("EnsembleSelection", default if scoring is None else scoring)
         self.output_names = output_names_of(self.scorers)
-        mean = self._averaged(self.predictions[:1].mean(axis=0))
+        mean = self._average(self.predictions[:1].mean(axis=0))
         self.empty = empty_of("EnsembleSelection", self.scorers, empty, (mean, X, y), (X, y))
         self.identity = identity_of("EnsembleSelection", self.predictions, y, self.scorers, self.empty)
 
@@ -79,11 +79,11 @@ class EnsembleSelection:
         """Return the scores (K,) or (K, n_scores) of coalitions (K, n_players)."""
         values = []
         for mask in np.asarray(masks, bool):
-            mean = self._averaged(self.predictions[mask].mean(axis=0)) if mask.any() else None
+            mean = self._average(self.predictions[mask].mean(axis=0)) if mask.any() else None
             values.append(self.empty if mean is None else scores_of(self.scorers, mean, self.predictions[0], self.y))
         return np.array(values)
 
-    def _averaged(self, prediction: np.ndarray) -> object:
+    def _average(self, prediction: np.ndarray) -> object:
         """Return an estimator with this prediction, which the scorers take."""
         from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
@@ -111,7 +111,7 @@ def averaging_ensembles() -> tuple[type, ...]:
     return tuple(getattr(ensemble, f"{kind}{task}") for kind in kinds for task in ("Classifier", "Regressor"))
 
 
-def members_of(where: str, models: object) -> tuple[list[str], list[object], np.ndarray | None]:
+def list_members(where: str, models: object) -> tuple[list[str], list[object], np.ndarray | None]:
     """Return names, members and classes (None of a regression) of an ensemble. Raises ShapelineError."""
     from sklearn.base import is_classifier
 

@@ -10,7 +10,7 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
-from shapeline.threads import allowed
+from shapeline.threads import count_allowed
 
 TOLERANCE = 1e-5  # largest difference in log-probability that a backend may show against the plain model
 BFLOAT16_TOLERANCE = 0.1  # the same where an experiment asks for bfloat16, whose numbers have three digits
@@ -54,9 +54,9 @@ def rows_a_call(batch: int, cells: int, most: int | None, device: str) -> int:
     return max(1, min(limit, most or limit))
 
 
-def rows_tried(cells: int, device: str) -> int:
+def limit_trial_rows(cells: int, device: str) -> int:
     """How many rows of so many cells a calibration tries in a call, at the most."""
-    limit_bytes = min(BUFFER_BYTES[device], allowed() * TRIED_BYTES[device])
+    limit_bytes = min(BUFFER_BYTES[device], count_allowed() * TRIED_BYTES[device])
     return max(1, min(LARGEST_BATCH[device], limit_bytes // (4 * cells)))
 
 
@@ -80,7 +80,7 @@ def backend_of(model: Classifier) -> ModuleType:
     return importlib.import_module(BACKENDS[model.runtime or model.framework])
 
 
-def masked_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndarray:
+def mask_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndarray:
     """Return rows to verify a backend on: the reference, a full input, and masked inputs, sparse to dense, by a fixed
     seed."""
     random = np.random.default_rng(0)
@@ -92,6 +92,6 @@ def masked_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndar
     return np.where(kept, full, absent)
 
 
-def traced_rows(inputs: np.ndarray, reference: Reference) -> np.ndarray:
+def select_traced_rows(inputs: np.ndarray, reference: Reference) -> np.ndarray:
     """An input and a reference row (2, *input_shape): what a backend that is traced, or tried, runs on."""
     return np.concatenate([inputs[:1], reference.rows[:1]])

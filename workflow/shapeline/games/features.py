@@ -121,7 +121,7 @@ class Features:
 
 def varies(settings: dict | str) -> bool:
     """Whether the features depend on the instance, so that d is unknown until it is seen. Raises ShapelineError."""
-    return _parsed(settings)["kind"] in VARYING_KINDS
+    return _parse(settings)["kind"] in VARYING_KINDS
 
 
 def build(settings: dict | str, card: dict) -> Features:
@@ -130,7 +130,7 @@ def build(settings: dict | str, card: dict) -> Features:
     settings: a kind, or {kind, size, groups (name -> columns)}; columns of a one-hot code are one feature where a
     group lists them. Raises ShapelineError.
     """
-    settings = _parsed(settings)
+    settings = _parse(settings)
     kind, input_shape = settings["kind"], tuple(card["input_shape"])
     names = tuple(card.get("feature_names") or ())
     shape = shape_of(settings, input_shape, card.get("groups"), card.get("kind"))
@@ -156,7 +156,7 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
     word: each token, or with `owners` (length,) all tokens of a word. character_run: characters between spaces.
     Raises ShapelineError.
     """
-    settings, x = _parsed(settings), np.asarray(x)
+    settings, x = _parse(settings), np.asarray(x)
     kind = settings["kind"]
     if x.shape != tuple(card["input_shape"]):
         raise ShapelineError(f"features: an instance of shape {x.shape}; the card says {tuple(card['input_shape'])}.")
@@ -249,7 +249,7 @@ def shape_of(
 ) -> tuple[int, ...] | None:
     """Return the shape of the feature grid before data is read, None where it depends on the instance. Raises
     ShapelineError."""
-    settings = _parsed(settings)
+    settings = _parse(settings)
     kind = settings["kind"]
     possible = [data] if data else ["image"] if len(input_shape) == 3 else ["table", "text"]
     fitting = [name for kind in possible for name in FITTING[kind]]
@@ -285,7 +285,7 @@ def shape_of(
     return (len(chosen),)
 
 
-def _parsed(settings: dict | str) -> dict:
+def _parse(settings: dict | str) -> dict:
     settings = {"kind": settings} if isinstance(settings, str) else settings
     kind = settings.get("kind")
     if kind not in KINDS:

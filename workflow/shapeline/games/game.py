@@ -74,7 +74,7 @@ class Game:
         check_question(self, inputs, masks)
         self.model.check_rows(inputs)
         if targets is not None:
-            targets = checked_targets(self.model, inputs, targets)
+            targets = check_targets(self.model, inputs, targets)
         elif self.value == PREDICTION:
             targets = np.zeros(len(inputs), np.int64)
         game = self if self.backend else self.having(backend=ExecutionBackend())
@@ -212,7 +212,7 @@ def shared_reference(reference: Reference, inputs: np.ndarray) -> Reference:
     return Reference(as_array(reference.of(inputs[:1])[0], inputs.dtype))
 
 
-def given_rows(game, inputs: np.ndarray, masks: np.ndarray, start: int) -> np.ndarray:
+def select_rows(game, inputs: np.ndarray, masks: np.ndarray, start: int) -> np.ndarray:
     """Rows (n, K, M, cells) that hang on what is present, of inputs (n, cells) from instance `start` on; masks (K, d),
     or those of all instances (all, K, d)."""
     own = masks[None] if masks.ndim == 2 else masks[start : start + len(inputs)]
@@ -250,7 +250,7 @@ def check_question(game, inputs: np.ndarray, masks: np.ndarray) -> None:
         raise ShapelineError(f"engine: masks have shape {masks.shape}; they must be {wanted}")
 
 
-def checked_targets(model, inputs, targets) -> np.ndarray:
+def check_targets(model, inputs, targets) -> np.ndarray:
     targets = np.asarray(targets)
     if targets.shape[:1] != (len(inputs),) or targets.ndim > 2 or not np.issubdtype(targets.dtype, np.integer):
         raise ShapelineError(f"engine: targets have shape {targets.shape}; they must be {len(inputs)} class numbers")

@@ -11,7 +11,7 @@ import numpy as np
 
 from shapeline.errors import MethodFailure
 from shapeline.games import calibration_search
-from shapeline.games.execution import KEPT_OUTPUTS, MASK_BYTES, ExecutionBackend, rows_a_call, rows_tried, tile
+from shapeline.games.execution import KEPT_OUTPUTS, MASK_BYTES, ExecutionBackend, limit_trial_rows, rows_a_call, tile
 from shapeline.games.features import Features
 from shapeline.games.game import (
     PREDICTION,
@@ -19,13 +19,13 @@ from shapeline.games.game import (
     as_array,
     as_cells,
     check_finite,
-    given_rows,
     over_targets,
     score,
+    select_rows,
     shared_reference,
 )
 from shapeline.games.references import Reference
-from shapeline.memory import halved
+from shapeline.memory import halve
 from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
 from shapeline.threads import run_tasks
 
@@ -145,7 +145,7 @@ def _evaluate_tiles(
         else:
             present = shared[:, first - coalitions.start : last - coalitions.start]
         if game.reference.given is not None:
-            given = given_rows(game, rows, asked.masks[..., first:last, :], instances.start)
+            given = select_rows(game, rows, asked.masks[..., first:last, :], instances.start)
             absent = _bits(given.reshape(-1, *rows.shape[1:])).reshape(*given.shape[:3], -1)
         pairs = (len(rows), last - first, len(asked.absent))
         filled = buffer[: math.prod(pairs)]
@@ -196,7 +196,7 @@ def tried(
 ) -> tuple[Callable[[], int], Callable[[int], Callable[[], float]]]:
     """Of a calibration's candidate the most rows of a call, of which each thread of a graph makes one, and the step."""
     cells = math.prod(inputs.shape[1:])
-    largest = max(1, rows_tried(cells, _device(model)) // _calls(model))
+    largest = max(1, limit_trial_rows(cells, _device(model)) // _calls(model))
     return (
         lambda: rows_a_call(largest, cells, model.most_rows, _device(model)),
         lambda batch: _step(model, batch, inputs, reference),
@@ -302,7 +302,7 @@ def _outputs(
             return forward(rows)
         return np.concatenate([forward(rows[at : at + limit]).copy() for at in range(0, len(rows), limit)])
 
-    return halved(model, min(limit, len(rows)), run)
+    return halve(model, min(limit, len(rows)), run)
 
 
 def _ask(function: Callable, model: Classifier, rows: np.ndarray) -> np.ndarray:

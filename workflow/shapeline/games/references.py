@@ -128,11 +128,11 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     if kind == "delete" and len(input_shape) == 3:
         return Reference(np.full((1, *input_shape), np.nan, real))
     if kind in OF_FOLDERS:
-        return Reference(np.full((1, *input_shape), _removed(kind, dataset.card), np.int32))
+        return Reference(np.full((1, *input_shape), _remove(kind, dataset.card), np.int32))
     if kind == "blur":
         if len(input_shape) != 3:
             raise ShapelineError("reference kind 'blur': the inputs are not images; use mean or background.")
-        return Reference(None, partial(_blurred, sigma=chosen["sigma"] or min(input_shape[1:]) / 8))
+        return Reference(None, partial(_blur, sigma=chosen["sigma"] or min(input_shape[1:]) / 8))
     if kind == "array":
         rows = _users_rows(chosen["path"], input_shape, dtype if tokens else real, dataset.card.get("scale", 1))
         if tokens:
@@ -193,7 +193,7 @@ def file_of(settings: dict | str) -> Path | None:
     return sources.expand(chosen["path"]) if kind == "array" else None
 
 
-def _removed(kind: str, card: dict) -> int:
+def _remove(kind: str, card: dict) -> int:
     """The id that stands for an absent token of a text for a model of transformers."""
     if "mask_id" not in card:
         raise ShapelineError(f"reference kind '{kind}': is of texts by the tokenizer of a folder; use pad.")
@@ -210,7 +210,7 @@ def _check_known(where: str, tokens: np.ndarray, card: dict) -> None:
         raise ShapelineError(f"{where}: {wrong[0]} is not a token; the vocabulary has the ids 0 to {n_tokens - 1}.")
 
 
-def _blurred(inputs: np.ndarray, sigma: float) -> np.ndarray:
+def _blur(inputs: np.ndarray, sigma: float) -> np.ndarray:
     """Images (n, channels, height, width) under a Gaussian filter, (n, 1, channels, height, width) float32."""
     from scipy.ndimage import gaussian_filter
 

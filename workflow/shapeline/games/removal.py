@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.games.ensembles import drop_column, members_of, predicted
+from shapeline.games.ensembles import drop_column, list_members, predicted
 from shapeline.games.retraining import columns_of
 from shapeline.games.validation_scores import check_columns, check_rows, identity_of, rows_of
 
@@ -193,7 +193,7 @@ class UncertaintyExplanation(_Removal):
         if kinds == ["total"] and hasattr(model, "predict_proba"):
             self.members = [model]
         else:
-            self.members = members_of(where, model)[1]
+            self.members = list_members(where, model)[1]
         if not all(hasattr(member, "predict_proba") for member in self.members):
             raise ShapelineError(f"{where}: the model gives no probabilities; give a classifier with predict_proba")
         self.identity = identity_of(where, row, background, kinds, groups, self(np.ones((1, self.n_players), bool)))

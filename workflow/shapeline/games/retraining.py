@@ -51,7 +51,7 @@ class _Retraining:
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         raise NotImplementedError
 
-    def _trained(self, X: object, y: object) -> object:
+    def _train(self, X: object, y: object) -> object:
         """Return the estimator trained; of a single class the constant that many classifiers refuse to be."""
         from sklearn.base import clone, is_classifier
         from sklearn.dummy import DummyClassifier
@@ -142,7 +142,7 @@ class DataValuation(_Retraining):
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         places = np.flatnonzero(mask[self.player_of])
         try:
-            model = self._trained(rows_of(self.X, places), rows_of(self.y, places))
+            model = self._train(rows_of(self.X, places), rows_of(self.y, places))
             return scores_of(self.scorers, model, self.X_test, self.y_test)
         except ValueError as error:
             if self.untrainable == "empty":
@@ -205,7 +205,7 @@ class FeatureSelection(_Retraining):
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         there = np.sort(np.concatenate([self.columns[place] for place in np.flatnonzero(mask)]))
         train, test = (X.iloc[:, there] if hasattr(X, "iloc") else X[:, there] for X in (self.X, self.X_test))
-        return scores_of(self.scorers, self._trained(train, self.y), test, self.y_test)
+        return scores_of(self.scorers, self._train(train, self.y), test, self.y_test)
 
 
 def columns_of(where: str, X: object, groups: Mapping[str, Sequence] | None) -> tuple[list[str], list[np.ndarray]]:

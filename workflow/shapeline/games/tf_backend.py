@@ -16,11 +16,11 @@ from scipy.special import log_softmax
 
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.games import calibration_search, windows
-from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, masked_rows, rows_tried
+from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, limit_trial_rows, mask_rows
 from shapeline.games.features import Features
-from shapeline.games.game import Game, as_array, check_finite, given_rows, over_targets, score, shared_reference
+from shapeline.games.game import Game, as_array, check_finite, over_targets, score, select_rows, shared_reference
 from shapeline.games.references import Reference
-from shapeline.memory import halved
+from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import checked_logits
 from shapeline.models.tensorflow_setup import tf, threads
@@ -69,7 +69,7 @@ def values(
             rows = inputs[start:stop]
             instance, coalition, background = np.indices((stop - start, last - first, M), np.int32).reshape(3, -1)
             if game.reference.given is not None:
-                filled = given_rows(game, rows, masks[..., first:last, :], start)
+                filled = select_rows(game, rows, masks[..., first:last, :], start)
                 absent = tf.constant(filled.reshape(-1, filled.shape[-1]))
                 background = (instance * (last - first) + coalition) * M + background
             elif own is not None:
@@ -151,7 +151,7 @@ class _Runner:
                 start += size
             return np.concatenate([part.numpy() for part in parts])[:count]
 
-        outputs = halved(self.model, self.limit, run)
+        outputs = halve(self.model, self.limit, run)
         self.limit = min(self.limit, self.model.most_rows or self.limit)
         return outputs
 
@@ -244,11 +244,11 @@ def _step(
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
     """As engine.calibrate, for inputs and reference rows as the model takes them."""
     began, ends = time.perf_counter(), (inputs[:1], reference.rows[:1])
-    largest = rows_tried(math.prod(inputs.shape[1:]), model.device.split(":")[0])
+    largest = limit_trial_rows(math.prod(inputs.shape[1:]), model.device.split(":")[0])
     single = calibration_search.fastest(_step_of(model, ExecutionBackend("plain", 1), *ends), 1, MEASURED)
     # Large models start with small batches, so that no single call takes more than a moment.
     smallest = 1 << int(np.clip(math.log2(min(0.05 / single, largest)), 0, 4))
-    rows = masked_rows(inputs, reference, STRIDE * smallest)
+    rows = mask_rows(inputs, reference, STRIDE * smallest)
     expected = _runner(model, ExecutionBackend("plain", len(rows)), inputs).log_probs(rows)
 
     def candidate(name: str) -> calibration_search.Candidate:

@@ -17,16 +17,16 @@ from shapeline.games.execution import (
     MASK_BYTES,
     BackendRefused,
     ExecutionBackend,
-    masked_rows,
-    rows_tried,
+    limit_trial_rows,
+    mask_rows,
+    select_traced_rows,
     tile,
-    traced_rows,
 )
 from shapeline.games.features import Features
-from shapeline.games.game import Game, as_array, check_finite, given_rows, over_targets, shared_reference
+from shapeline.games.game import Game, as_array, check_finite, over_targets, select_rows, shared_reference
 from shapeline.games.references import Reference
 from shapeline.games.torch_execution import TRIED, prepare
-from shapeline.games.torch_rows import Runner, evaluating, filler, runner_of, score_on_device
+from shapeline.games.torch_rows import Runner, build_runner, evaluating, filler, score_on_device
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import evaluation_mode
 
@@ -57,7 +57,7 @@ def _evaluate_module(
     reference = shared_reference(game.reference, inputs)
     n, K, M = len(inputs), masks.shape[-2], len(reference.rows)
     with evaluating(model):
-        runner = runner_of(model, game.backend, traced_rows(inputs, reference))
+        runner = build_runner(model, game.backend, select_traced_rows(inputs, reference))
         full = None
         if targets is None or value == "expected_log_probability":
             full = runner.log_probs(inputs)
@@ -93,7 +93,7 @@ def _evaluate_module(
                         present = shared[:, k - first : end - first]
                     pairs = (stop - start, end - k, M)
                     if game.reference.given is not None:
-                        fill = _given_filler(runner, game, inputs[start:stop], masks[..., k:end, :], start)
+                        fill = _build_filler(runner, game, inputs[start:stop], masks[..., k:end, :], start)
                     filled = buffer[: math.prod(pairs)]
                     fill(present[:, :, None], filled.view(*pairs, -1))
                     outputs.append(runner.outputs(filled).view(*pairs, -1))
@@ -116,7 +116,7 @@ def _evaluate_graph(
 ) -> np.ndarray:
     """The same by the module's graph, whose rows numpy fills, so that each thread fills and asks its own."""
     model = game.model
-    graph = _graph_of(model, traced_rows(inputs, shared_reference(game.reference, inputs)))
+    graph = _graph_of(model, select_traced_rows(inputs, shared_reference(game.reference, inputs)))
     try:
         return numpy_backend.values(game.having(model=graph), inputs, masks, targets, progress)
     finally:
@@ -128,28 +128,28 @@ def _graph_of(model: Classifier, rows: np.ndarray) -> Classifier:
     return dataclasses.replace(model, module=prepare(model, ExecutionBackend("onnx"), rows).graph, runtime="onnx")
 
 
-def _given_filler(runner: Runner, game: Game, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
+def _build_filler(runner: Runner, game: Game, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
     """The filler of a tile whose masked features hang on the present ones; arguments as of `given_rows`."""
-    rows = given_rows(game, inputs, masks, start)
+    rows = select_rows(game, inputs, masks, start)
     absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*rows.shape[:3], -1)
     return filler(absent, runner.flat(inputs).to(runner.device)[:, None, None])
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
     """As engine.calibrate, for inputs and reference rows as the model takes them."""
-    began, traced = time.perf_counter(), traced_rows(inputs, reference)
-    largest = rows_tried(math.prod(inputs.shape[1:]), torch.device(model.device).type)
+    began, traced = time.perf_counter(), select_traced_rows(inputs, reference)
+    largest = limit_trial_rows(math.prod(inputs.shape[1:]), torch.device(model.device).type)
     with evaluating(model):
-        plain = runner_of(model, ExecutionBackend("plain", largest), traced)
-        step = _step(plain, 1, inputs, reference, *_made_up(plain, 1, inputs.dtype))
+        plain = build_runner(model, ExecutionBackend("plain", largest), traced)
+        step = _step(plain, 1, inputs, reference, *_generate_masks(plain, 1, inputs.dtype))
         step()  # threads start
         single = calibration_search.fastest(step, 1, MEASURED)
-        rows = masked_rows(inputs, reference, count=int(np.clip(MOMENT / single, 4, 64)))
+        rows = mask_rows(inputs, reference, count=int(np.clip(MOMENT / single, 4, 64)))
         expected = plain.compared(rows)
-        made_up = functools.cache(lambda batch: _made_up(plain, batch, inputs.dtype))
+        made_up = functools.cache(lambda batch: _generate_masks(plain, batch, inputs.dtype))
 
         def candidate(name: str) -> calibration_search.Candidate:
-            runner = plain if name == "plain" else runner_of(model, ExecutionBackend(name, largest), traced)
+            runner = plain if name == "plain" else build_runner(model, ExecutionBackend(name, largest), traced)
             difference = 0.0 if name == "plain" else _difference(runner, rows, expected)
             if name == "onnx":
                 graph = _graph_of(model, traced)
@@ -182,9 +182,9 @@ def difference(game: Game, inputs: np.ndarray) -> float:
     """Largest difference of log-probabilities of the backend to the plain model on 64 masked rows, as _difference."""
     model, backend, reference = game.model, game.backend, shared_reference(game.reference, inputs)
     with evaluating(model):
-        traced, rows = traced_rows(inputs, reference), masked_rows(inputs, reference, count=64)
-        expected = runner_of(model, ExecutionBackend("plain", backend.batch), traced).compared(rows)
-        return _difference(runner_of(model, backend, traced), rows, expected)
+        traced, rows = select_traced_rows(inputs, reference), mask_rows(inputs, reference, count=64)
+        expected = build_runner(model, ExecutionBackend("plain", backend.batch), traced).compared(rows)
+        return _difference(build_runner(model, backend, traced), rows, expected)
 
 
 def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> float:
@@ -195,7 +195,7 @@ def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> flo
     return calibration_search.difference(*(log_probs.detach().cpu().numpy() for log_probs in (actual, expected)))
 
 
-def _made_up(runner: Runner, batch: int, dtype: np.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def _generate_masks(runner: Runner, batch: int, dtype: np.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Bits of made-up masks and a buffer for the filled rows, (batch, cells) each; all backends may share them."""
     kept = np.random.default_rng(0).random((1, batch, runner.size), dtype=np.float32) < 0.5
     buffer = torch.empty((batch, runner.size), dtype=getattr(torch, dtype.name), device=runner.device)

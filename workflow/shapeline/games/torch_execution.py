@@ -27,7 +27,7 @@ class Exported:
         return torch.from_numpy(self.graph(rows.numpy()))
 
 
-def exported(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = (0,)) -> Exported:
+def export(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = (0,)) -> Exported:
     """Return the module as a graph of ONNX traced on rows, on the CPU, for any batch; free: as of torch_export.graph.
     Raises FormRefused on a GPU, and what torch_export and onnx_graph raise."""
     if rows.device.type != "cpu":
@@ -37,7 +37,7 @@ def exported(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] 
 
 def any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
     """The same of convolutions and pools alone, for images of any sides."""
-    return exported(module, rows, free=(0, 2, 3))
+    return export(module, rows, free=(0, 2, 3))
 
 
 def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -70,7 +70,7 @@ def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> C
 _PREPARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def _channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+def _convert_channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """A copy of the module whose weights lie channels-last; for images only."""
     if rows.ndim != 4:
         raise BackendRefused("the inputs are not images")
@@ -81,7 +81,7 @@ def _channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[tor
         raise BackendRefused(f"the module cannot be copied: {first_line(error)}") from error
 
 
-def _frozen(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+def _freeze(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the module traced with folded weights and fused layers; the only place that uses torch.jit."""
     with tracing("tracing"):
         traced = torch.jit.trace(module, rows.clone(), check_trace=False)
@@ -99,7 +99,7 @@ def _bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Te
     return forward
 
 
-def _compiled(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+def _compile(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """A copy of the module compiled for batches of any size; it takes a C++ compiler."""
     try:
         with torch.inference_mode(False):
@@ -110,9 +110,9 @@ def _compiled(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Te
     return compiled
 
 
-def _compiled_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+def _compile_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     with torch.autocast(rows.device.type, torch.bfloat16):
-        compiled = _compiled(module, rows)
+        compiled = _compile(module, rows)
 
     def forward(rows: torch.Tensor) -> torch.Tensor:
         with torch.autocast(rows.device.type, torch.bfloat16):
@@ -121,13 +121,8 @@ def _compiled_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[
     return forward
 
 
-BACKENDS = {"plain": None, "onnx": exported, "frozen": _frozen, "channels_last": _channels_last}
+BACKENDS = {"plain": None, "onnx": export, "frozen": _freeze, "channels_last": _convert_channels_last}
 # Which are tried, in this order. On the CPU a trace run by torch is slower than one run by ONNX Runtime.
 TRIED = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "frozen", "channels_last")}
 # Never tried unless an experiment asks for them: they are slow to make, or change numbers; the last is that of crops.
-ASKED = {
-    "bfloat16": _bfloat16,
-    "compiled": _compiled,
-    "compiled_bfloat16": _compiled_bfloat16,
-    "onnx_any_side": any_side,
-}
+ASKED = {"bfloat16": _bfloat16, "compiled": _compile, "compiled_bfloat16": _compile_bfloat16, "onnx_any_side": any_side}

@@ -13,12 +13,12 @@ from shapeline.games.execution import ExecutionBackend, rows_a_call
 from shapeline.games.features import Features
 from shapeline.games.game import PREDICTION
 from shapeline.games.torch_execution import prepare
-from shapeline.memory import halved
+from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
-from shapeline.models.torch_models import checked_logits, evaluation_mode, normalised
+from shapeline.models.torch_models import checked_logits, evaluation_mode, normalise
 
 
-def leaving_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.Tensor], torch.Tensor]:
+def leave_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function from rows (n, channels, height, width), NaN where a patch is absent, to logits. The module
     declares `patch` and takes `forward(images, kept)`; ShapelineError for another."""
     module, name = model.module, model.architecture
@@ -161,7 +161,7 @@ class Runner:
                 return self._own(rows)
             return torch.cat([self._own(part) for part in rows.split(limit)])
 
-        outputs = halved(self.model, min(self.limit, len(rows)), run)
+        outputs = halve(self.model, min(self.limit, len(rows)), run)
         self.limit = min(self.limit, self.model.most_rows or self.limit)
         return outputs
 
@@ -179,7 +179,7 @@ class Runner:
         outputs = torch.cat(parts)
         if self.model.task == "regression":
             return outputs.view(len(inputs), 1)
-        return outputs if self.model.framework == "function" else normalised(outputs, self.model.task)
+        return outputs if self.model.framework == "function" else normalise(outputs, self.model.task)
 
     def compared(self, inputs: np.ndarray) -> torch.Tensor:
         """Return what two backends are compared by: log_probs and, of several labels, those of their absence too."""
@@ -189,13 +189,13 @@ class Runner:
         return torch.cat([log_probs, torch.log(-torch.expm1(log_probs)).clamp(min=-700)], dim=1)  # no -inf
 
 
-def runner_of(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Runner:
+def build_runner(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Runner:
     """The runner of a model in a backend; rows: as backends.traced_rows."""
     device = torch.device(model.device)
     shape = rows.shape[1:]
     limit = rows_a_call(backend.batch, math.prod(shape), model.most_rows, device.type)
     if rows.ndim == 4 and np.isnan(rows[1]).all():
-        forward = leaving_out(model, backend)
+        forward = leave_out(model, backend)
     else:
         forward = prepare(model, backend, rows)
     return Runner(model, forward, shape, device, limit, backend.name == "channels_last")

@@ -63,12 +63,12 @@ def plan(masks: np.ndarray, cells: np.ndarray, width: int) -> Plan:
     for cell in range(bits):
         codes <<= 1
         codes |= kept[cells[starts + cell]]
-    keys, local, counts = _ranked(codes, 1 << bits)
+    keys, local, counts = _rank_codes(codes, 1 << bits)
     block, pattern = keys >> bits, keys & ((1 << bits) - 1)
 
     step = np.arange(stretch)[:, None]
     windows = (starts[block] + step << width) | (pattern >> stretch - 1 - step & (1 << width) - 1)
-    distinct, ids, _ = _ranked(windows.reshape(1, -1), count << width)
+    distinct, ids, _ = _rank_codes(windows.reshape(1, -1), count << width)
     levels = [ids.reshape(windows.shape)]
     present = (distinct[:, None] >> np.arange(width)[::-1] & 1).astype(bool)
 
@@ -78,7 +78,7 @@ def plan(masks: np.ndarray, cells: np.ndarray, width: int) -> Plan:
         size = int(counts.max())
         if len(local) * size * size >= 1 << 62:
             break
-        keys, merged, merged_counts = _ranked(local[left] * size + local[right], size * size)
+        keys, merged, merged_counts = _rank_codes(local[left] * size + local[right], size * size)
         # Two rows are read for each row of the new table, and for each mask one row a pair is saved.
         if 2 * len(keys) >= len(masks) * (len(local) - len(left)) or len(keys) > TABLE_ROWS:
             break
@@ -91,7 +91,7 @@ def plan(masks: np.ndarray, cells: np.ndarray, width: int) -> Plan:
     return Plan(distinct >> width, present, levels, outside)
 
 
-def _ranked(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rank_codes(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return distinct codes of rows (rows, K) in 0..size-1: ascending row * size + code, ranks (rows, K), counts a
     row."""
     rows = np.arange(len(codes))[:, None]

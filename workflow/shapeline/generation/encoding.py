@@ -37,7 +37,7 @@ class Encoder:
         """Return the token ids of each rendered prompt."""
         texts = self.texts(rendered)
         encoded = self.tokenizer(texts, add_special_tokens=not self.chat, verbose=False)["input_ids"]
-        return [self._completed(list(ids), text) for ids, text in zip(encoded, texts, strict=True)]
+        return [self._complete(list(ids), text) for ids, text in zip(encoded, texts, strict=True)]
 
     def owners(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
         """Return the ids of the whole prompt and the player of each token (FIXED where it stays): the one that holds
@@ -55,7 +55,7 @@ class Encoder:
                 place = start + len(before)  # else the template depends on the messages
             place = _mark(players, text, place, content, whole)
         encoded = self.tokenizer(text, add_special_tokens=not self.chat, return_offsets_mapping=True, verbose=False)
-        ids = self._completed(list(encoded["input_ids"]), text)
+        ids = self._complete(list(encoded["input_ids"]), text)
         owners = np.full(len(ids), FIXED)
         for token, (start, end) in enumerate(encoded["offset_mapping"][: len(ids)]):
             piece = text[start:end]
@@ -129,7 +129,7 @@ class Encoder:
                 "choose removal='placeholder', or features other than 'message'."
             ) from error
 
-    def _completed(self, ids: list[int], text: str) -> list[int]:
+    def _complete(self, ids: list[int], text: str) -> list[int]:
         """Ids that an answer can follow: of a decoder without a final token, and never none at all."""
         ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id} - {None}
         if not self.seq2seq and not self.chat and ids and ids[-1] in ends:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from shapeline.generation.language_models import LanguageModel
-from shapeline.memory import halved
+from shapeline.memory import halve
 
 TOKENS = {"cpu": 4096, "cuda": 1 << 15}  # of a pass: more would not be faster
 LOGITS = 1 << 27  # of a pass, in float32: 512 MB
@@ -48,7 +48,7 @@ def score_in_batches(language_model: LanguageModel, rows: Sequence[Row]) -> list
                 found[place] = values
 
     with language_model.evaluating():
-        halved(language_model, max(len(rows), 1), run, "prompt")
+        halve(language_model, max(len(rows), 1), run, "prompt")
     return found
 
 
@@ -186,7 +186,7 @@ def build_trie(rows: Sequence[Row]) -> list[Node]:
         nodes.append(leaf)
         stack.append(leaf)
         before = place
-    return _finished(nodes, root)
+    return _finish(nodes, root)
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
@@ -196,7 +196,7 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     return int(differs[0]) if len(differs) else short
 
 
-def _finished(nodes: list[Node], root: Node) -> list[Node]:
+def _finish(nodes: list[Node], root: Node) -> list[Node]:
     """The nodes with their depths and children counted, by depth; the root is dropped."""
     for node in nodes:
         node.parent = None if node.parent is root else node.parent
@@ -310,7 +310,7 @@ def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray
 
     try:
         with language_model.evaluating():
-            halved(language_model, len(rows), run, "prompt")
+            halve(language_model, len(rows), run, "prompt")
     except (TypeError, AttributeError, IndexError, ValueError, RuntimeError):  # a cache of another kind
         return None
     shortest = min(range(len(rows)), key=lambda place: rows[place].length)

@@ -45,11 +45,11 @@ def attention_rollout(source: ModelSource, weights: np.ndarray) -> np.ndarray:
         with eager_attention(module), source.language_model.evaluating():
             layers = module(input_ids=ids, output_attentions=True, use_cache=False).attentions
         if not layers or any(layer is None or layer.shape[-1] != ids.shape[1] for layer in layers):
-            raise _unsupported(source, "gives no attention of all tokens")
+            raise _refuse(source, "gives no attention of all tokens")
         flows.append(rollout(layers)[0, -len(answer.ids) :].cpu().numpy())
     width = max(flow.shape[1] for flow in flows)
     joined = np.concatenate([np.pad(flow, ((0, 0), (0, width - flow.shape[1]))) for flow in flows])
-    return _pooled(source, np.abs(weights) @ joined)
+    return _pool(source, np.abs(weights) @ joined)
 
 
 def _integrate_path(
@@ -75,7 +75,7 @@ def _integrate_path(
             for place in places:
                 x = torch.where(prompt[:, None], embedded * place, embedded)[None].requires_grad_()
                 slopes = _slopes(source, answer, x, own, logits)
-                total = total + _pooled(source, (slopes[:, 0] * embedded).sum(-1).double().cpu().numpy())
+                total = total + _pool(source, (slopes[:, 0] * embedded).sum(-1).double().cpu().numpy())
     return total / len(places)
 
 
@@ -94,7 +94,7 @@ def _sequence(source: ModelSource, answer: Answer) -> list[int]:
     return [*source.owners[0], *answer.ids[:-1]]
 
 
-def _pooled(source: ModelSource, by_token: np.ndarray) -> np.ndarray:
+def _pool(source: ModelSource, by_token: np.ndarray) -> np.ndarray:
     """Sums (k, d) over the tokens of each part of numbers (k, n), of which those behind the prompt are left out."""
     owners = source.owners[1]
     parts = owners[None, :] == np.arange(source.prompt.d)[:, None]
@@ -104,8 +104,8 @@ def _pooled(source: ModelSource, by_token: np.ndarray) -> np.ndarray:
 def _check(source: ModelSource) -> None:
     model = source.language_model
     if model.seq2seq or "inputs_embeds" not in model.inputs:
-        raise _unsupported(source, "is not a causal model that takes embeddings")
+        raise _refuse(source, "is not a causal model that takes embeddings")
 
 
-def _unsupported(source: ModelSource, reason: str) -> ShapelineError:
+def _refuse(source: ModelSource, reason: str) -> ShapelineError:
     return ShapelineError(f"{WHERE}: '{source.language_model.architecture}' {reason}; choose a method of coalitions.")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from shapeline.errors import ShapelineError, unsupported
+from shapeline.errors import ShapelineError, reject
 from shapeline.games.features import Features
 from shapeline.games.game import Game
-from shapeline.memory import halved
+from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
 
 NUMBERS = 1 << 21  # numbers of the rows of one pass, whose gradients are held together
@@ -29,7 +29,7 @@ def halving(method: Callable) -> Callable:
     @functools.wraps(method)
     def again(game: Game, inputs: np.ndarray, *others, **named):
         rows = rows_of_a_pass(inputs.shape[1:], game.model)
-        return halved(game.model, rows, lambda _: method(game, inputs, *others, **named))
+        return halve(game.model, rows, lambda _: method(game, inputs, *others, **named))
 
     return again
 
@@ -38,20 +38,20 @@ def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
     """Whether the inputs are tokens; ShapelineError where this framework cannot differentiate the model by them."""
     name = model.architecture
     if model.framework != framework:
-        raise unsupported(
+        raise reject(
             f"gradient methods: '{name}' is a {model.framework}, which {framework} cannot differentiate; "
             "give a network, or choose a method of coalitions"
         )
     tokens = np.issubdtype(inputs.dtype, np.integer)
     if tokens and not (hasattr(model.module, "embed") and hasattr(model.module, "from_embedding")):
-        raise unsupported(
+        raise reject(
             f"gradient methods: '{name}' takes tokens, which have no derivative; "
             "give its module the methods embed(ids) and from_embedding(embedded, ids)"
         )
     return tokens
 
 
-def pooled(values: np.ndarray, features: Features, mean: bool = False) -> np.ndarray:
+def pool(values: np.ndarray, features: Features, mean: bool = False) -> np.ndarray:
     """Sum (or mean) of cell values (n, *input_shape) over each feature's cells -> (n, d) float64."""
     owner = features.cells.reshape(-1)
     order = np.argsort(owner, kind="stable")
@@ -66,7 +66,7 @@ def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
     if features.cells.ndim == 3:  # channels, height, width: the channels of a cell belong to one feature
         features = Features(features.kind, features.shape, features.cells[0])
         gradient = gradient.max(1)
-    return pooled(gradient, features, mean=True)
+    return pool(gradient, features, mean=True)
 
 
 def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray | list[str | None]]:
@@ -78,7 +78,7 @@ def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray
 
 def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
     """Mean of maps (n, height, width) over each feature's pixels -> (n, d)."""
-    return pooled(maps, Features(features.kind, features.shape, features.cells[0]), mean=True)
+    return pool(maps, Features(features.kind, features.shape, features.cells[0]), mean=True)
 
 
 def score_maps(game: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.ndarray], signed: bool) -> np.ndarray:
@@ -87,16 +87,16 @@ def score_maps(game: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.nda
     for start in range(0, len(inputs), rows):
         maps = maps_of(slice(start, start + rows)).astype(np.float64)
         maps = maps if signed else np.maximum(maps, 0)
-        scores.append(average_map(upsampled(maps, inputs.shape[2:]), game.features))
+        scores.append(average_map(upsample(maps, inputs.shape[2:]), game.features))
     return np.concatenate(scores)
 
 
-def checked_layer(
+def check_layer(
     model: Classifier, inputs: np.ndarray, layer: str | None, layers: Collection[str], convolutions: list[str]
 ) -> str:
     """The layer asked for, or the last convolution; ShapelineError where there is none or the inputs are no images."""
     if inputs.ndim != 4:
-        raise unsupported(
+        raise reject(
             f"grad_cam: the inputs of '{model.architecture}' have shape {inputs.shape[1:]} and are no images; "
             "use saliency or integrated_gradients"
         )
@@ -104,9 +104,7 @@ def checked_layer(
         return convolutions[-1]
     if layer is None or layer not in layers or layer == "":
         if layer is None:
-            raise unsupported(
-                f"grad_cam: '{model.architecture}' has no convolution; use saliency or integrated_gradients"
-            )
+            raise reject(f"grad_cam: '{model.architecture}' has no convolution; use saliency or integrated_gradients")
         raise ShapelineError(
             f"grad_cam: '{model.architecture}' has no layer '{layer}'; its convolutions: {_format_list(convolutions)}"
         )
@@ -115,7 +113,7 @@ def checked_layer(
 
 def describe_missing_map(model: Classifier, layer: str, convolutions: list[str]) -> ShapelineError:
     """The error of a layer that gives no maps."""
-    return unsupported(
+    return reject(
         f"grad_cam: layer '{layer}' of '{model.architecture}' gives no maps; its convolutions: "
         f"{_format_list(convolutions)}"
     )
@@ -133,7 +131,7 @@ def starts(game: Game, inputs: np.ndarray) -> np.ndarray:
     return np.where(cells < 0, inputs[:, None], rows)
 
 
-def upsampled(maps: np.ndarray, sides: tuple[int, int]) -> np.ndarray:
+def upsample(maps: np.ndarray, sides: tuple[int, int]) -> np.ndarray:
     """Maps (n, height, width) at the sides of the input, (n, *sides), bilinear between the centres of their cells."""
     return _stretch(maps.shape[1], sides[0]) @ maps @ _stretch(maps.shape[2], sides[1]).T
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.games.game import Game
-from shapeline.gradients.cells import absolute, completeness, halving, nodes, pooled, starts
+from shapeline.gradients.cells import absolute, completeness, halving, nodes, pool, starts
 from shapeline.models.classifier import Classifier
 from shapeline.seeds import seed_of
 
@@ -64,7 +64,7 @@ def gradient_x_input(
     """x · ∂ log p_target / ∂x, signed, summed over a feature's cells or embedding (Shrikumar et al. 2016)."""
     with open_slope(game.model, inputs, targets) as slope:
         of_cells = [slope.sum_embeddings(gradient * x) for gradient, x in _gradients(slope, inputs)]
-    return pooled(np.concatenate(of_cells), game.features), 1
+    return pool(np.concatenate(of_cells), game.features), 1
 
 
 def gradient_x_difference(
@@ -74,7 +74,7 @@ def gradient_x_difference(
     with open_slope(game.model, inputs, targets) as slope:
         moved = _gradients(slope, inputs, starts(game, inputs))
         of_cells = [slope.sum_embeddings(gradient * difference) for gradient, difference in moved]
-    return pooled(np.concatenate(of_cells), game.features), 1
+    return pool(np.concatenate(of_cells), game.features), 1
 
 
 def integrated_gradients(
@@ -105,7 +105,7 @@ def integrated_gradients(
             at_nodes = np.concatenate(at_nodes)
             np.add.at(of_cells, instance, slope.sum_embeddings(total * (x - x0)) / M)
             np.add.at(gained, instance, (at_nodes[-1] - at_nodes[-2]) / M)
-    scores = pooled(of_cells, game.features)
+    scores = pool(of_cells, game.features)
     return scores, (steps + 2) * M, completeness(scores, gained)
 
 
@@ -139,7 +139,7 @@ def expected_gradients(
             _add_runs(of_cells, instance, slope.sum_embeddings(moved))
         of_inputs = _values(slope, lambda part: inputs[part], np.arange(n))
         of_rows = _values(slope, lambda part: origins[owner[part], row[part]], owner)
-    scores = pooled(of_cells, game.features) / samples
+    scores = pool(of_cells, game.features) / samples
     gained = of_inputs - np.bincount(owner, of_rows * counts / samples, n)
     return scores, samples + 1 + np.bincount(owner, minlength=n), completeness(scores, gained)
 

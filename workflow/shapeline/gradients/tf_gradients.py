@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from shapeline.games.game import Game
-from shapeline.gradients.cells import check, checked_layer, describe_missing_map, halving, rows_of_a_pass, score_maps
+from shapeline.gradients.cells import check, check_layer, describe_missing_map, halving, rows_of_a_pass, score_maps
 from shapeline.gradients.methods import Slope, bind
 from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import iterate_layers
@@ -86,7 +86,7 @@ def grad_cam(
     else:
         layers = {part.name: part for part in iterate_layers(model.module)}
     convolutions = [name for name, part in layers.items() if isinstance(part, keras.layers.Conv2D)]
-    layer = checked_layer(model, inputs, layer, layers, convolutions)
+    layer = check_layer(model, inputs, layer, layers, convolutions)
     step = _cam_step(model, layer, layers[layer], inputs.shape[1:])
 
     def maps_of(part: slice) -> np.ndarray:
@@ -109,7 +109,7 @@ def _cam_step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tu
 
     @tf.function(input_signature=[tf.TensorSpec([None, *shape]), tf.TensorSpec([None], tf.int32)])
     def step(images, target):
-        with tf.GradientTape() as tape, _recorded(alive_layer(), tape) as outputs:
+        with tf.GradientTape() as tape, _record(alive_layer(), tape) as outputs:
             logits = tf.cast(alive()(images, training=False), tf.float64)
             log_probs = tf.reshape(logits, [-1, 1]) if regression else tf.nn.log_softmax(logits)
             log_probs = tf.gather(log_probs, target, batch_dims=1)
@@ -126,7 +126,7 @@ def _cam_step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tu
 
 
 @contextlib.contextmanager
-def _recorded(layer: keras.layers.Layer, tape: tf.GradientTape) -> Iterator[list[tf.Tensor]]:
+def _record(layer: keras.layers.Layer, tape: tf.GradientTape) -> Iterator[list[tf.Tensor]]:
     """What the layer gives inside the block, watched by the tape; Keras has no hooks."""
     outputs, call = [], layer.call
 

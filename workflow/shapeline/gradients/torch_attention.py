@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from shapeline.errors import unsupported
+from shapeline.errors import reject
 from shapeline.games.game import Game
-from shapeline.gradients.cells import check, halving, pooled, rows_of_a_pass
+from shapeline.gradients.cells import check, halving, pool, rows_of_a_pass
 from shapeline.gradients.torch_gradients import differentiable, points, tensor
 from shapeline.models.torch_models import evaluation_mode
 
@@ -29,7 +29,7 @@ def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.nd
     """
     model = game.model
     if not check(model, inputs, "torch") or not hasattr(model.module, "plainly"):
-        raise unsupported(
+        raise reject(
             f"attn_lrp: '{model.architecture}' is not a transformer of tokens; give a text classifier of transformers, "
             "a network with the method plainly(), or choose another method"
         )
@@ -43,7 +43,7 @@ def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.nd
             target = tensor(model, targets[part]).long()[:, None]
             (slope,) = torch.autograd.grad(logits.gather(1, target).sum(), x)
             of_cells[part] = (x * slope).sum(-1).detach().double().cpu().numpy()
-    return pooled(of_cells, game.features), 1
+    return pool(of_cells, game.features), 1
 
 
 class Rules(TorchFunctionMode):
@@ -56,7 +56,7 @@ class Rules(TorchFunctionMode):
     def __torch_function__(self, function: Callable, types, args=(), kwargs=None):
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
         if name in FUSED:
-            raise unsupported("attn_lrp: attention as one fused call has no rule; choose another method")
+            raise reject("attn_lrp: attention as one fused call has no rule; choose another method")
         if name == "layer_norm":
             return _layer_norm(*args, **kwargs)
         made = function(*args, **kwargs)
@@ -84,12 +84,12 @@ def _layer_norm(x: torch.Tensor, shape, weight=None, bias=None, eps: float = 1e-
 @contextlib.contextmanager
 def relevance_rules(module: torch.nn.Module) -> Iterator[None]:
     """A block in which derivatives of the module by its input follow the rules; its attention has to be eager."""
-    with _constant(module), _written_out(module), Rules():
+    with _constant(module), _write_out(module), Rules():
         yield
 
 
 @contextlib.contextmanager
-def _written_out(module: torch.nn.Module) -> Iterator[None]:
+def _write_out(module: torch.nn.Module) -> Iterator[None]:
     """Functions of a cell that transformers writes out in several operations, such as GPT-2's, by the rule of one."""
     parts = [part for part in module.modules() if type(part).__module__ == "transformers.activations"]
     hooks = [part.register_forward_hook(lambda _, given, made: _whole(given[0], made)) for part in parts]
@@ -118,7 +118,7 @@ def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
     """How much of each feature flows by attention into the token that is read, of any class; scores (n, d) ≥ 0."""
     model = game.model
     if inputs.ndim != 2 or not hasattr(model.module, "attentions"):
-        raise unsupported(
+        raise reject(
             f"attention_rollout: '{model.architecture}' has no attention; give a text classifier of transformers, a "
             "network of tokens with the method attentions(ids), or choose another method"
         )
@@ -131,7 +131,7 @@ def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
         for start in range(0, len(inputs), rows):
             flow = read_by(model.module.attentions(tensor(model, inputs[start : start + rows])))
             of_cells[start : start + rows, : flow.shape[1]] = flow.cpu().numpy()
-    return pooled(of_cells, game.features), 1
+    return pool(of_cells, game.features), 1
 
 
 def rollout(layers: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from shapeline.errors import NO_RULE, unsupported
+from shapeline.errors import NO_RULE, reject
 from shapeline.games.game import Game
-from shapeline.gradients.cells import check, completeness, halving, nodes, pooled, rows_of_a_pass, starts
+from shapeline.gradients.cells import check, completeness, halving, nodes, pool, rows_of_a_pass, starts
 from shapeline.gradients.torch_gradients import differentiable, points, tensor
 from shapeline.models.torch_models import checked_logits
 
@@ -50,14 +50,14 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
     tokens = check(model, inputs, "torch")
     for name, part in model.module.named_modules():
         if isinstance(part, WITHOUT_RULE):
-            raise unsupported(
+            raise reject(
                 f"deep_lift: module '{name}' of '{model.architecture}' is a {type(part).__name__}, which has no rule; "
                 "use expected_gradients or integrated_gradients"
             )
     origins = starts(game, inputs)
     n, M = origins.shape[:2]
     of_cells, gained, beyond = np.zeros(inputs.shape), np.zeros(n), np.zeros(n)
-    with differentiable(model.module), _straightened(model.module):
+    with differentiable(model.module), _straighten(model.module):
         rows = max(1, rows_of_a_pass(points(model, inputs[:1], tokens).shape, model) // 2)
         for first in range(0, n * M, rows):
             instance, background = np.divmod(np.arange(first, min(first + rows, n * M)), M)
@@ -74,7 +74,7 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
             np.add.at(of_cells, instance, (moved.sum(-1) if tokens else moved).cpu().numpy() / M)
             np.add.at(gained, instance, difference.cpu().numpy() / M)
             np.add.at(beyond, instance, measure_rule_gap(moved, multipliers, logits.detach()).cpu().numpy())
-    scores = pooled(of_cells, game.features)
+    scores = pool(of_cells, game.features)
     details = completeness(scores, gained)
     details["warning"] = [NO_RULE if far else flag for far, flag in zip(beyond > 0, details["warning"], strict=True)]
     return scores, 2 * M, details
@@ -109,7 +109,7 @@ def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.T
 
 
 @contextlib.contextmanager
-def _straightened(module: nn.Module) -> Iterator[None]:
+def _straighten(module: nn.Module) -> Iterator[None]:
     """Keep the values of non-linear modules with the rescale rule's slopes; rows: inputs, then references."""
     given: dict[nn.Module, torch.Tensor] = {}
 

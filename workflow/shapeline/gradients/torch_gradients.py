@@ -8,12 +8,12 @@ import torch
 from captum.attr import LayerGradCam
 from torch import nn
 
-from shapeline.errors import unsupported
+from shapeline.errors import reject
 from shapeline.games.game import Game
-from shapeline.gradients.cells import check, checked_layer, describe_missing_map, halving, rows_of_a_pass, score_maps
+from shapeline.gradients.cells import check, check_layer, describe_missing_map, halving, rows_of_a_pass, score_maps
 from shapeline.gradients.methods import Slope, bind
 from shapeline.models.classifier import Classifier
-from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalised
+from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalise
 
 
 def tensor(model: Classifier, array: np.ndarray) -> torch.Tensor:
@@ -33,7 +33,7 @@ def log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tensor]:
     def forward(points: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
         logits = model.module.from_embedding(points, ids) if tokens else model.module(points)
         logits = checked_logits(logits, len(points), model.architecture, model.task).double()
-        return normalised(logits, model.task)
+        return normalise(logits, model.task)
 
     return forward
 
@@ -99,7 +99,7 @@ def grad_cam(
             return token_maps(model, x, target, layers, grid).cpu().numpy()
 
         return score_maps(game, inputs, token_maps_of, signed), 1
-    layer = checked_layer(model, inputs, layer, modules, convolutions)
+    layer = check_layer(model, inputs, layer, modules, convolutions)
     with differentiable(model.module):
         cam = LayerGradCam(log_probs(model, tokens=False), modules[layer])
 
@@ -168,7 +168,7 @@ def token_maps(
         if (slope[:, special:] != 0).any():
             weights = slope[:, special:].mean(1, keepdim=True)
             return (weights * tokens[:, special:]).sum(2).detach().view(-1, *grid)
-    raise unsupported(
+    raise reject(
         f"grad_cam: '{model.architecture}' has no tokens of a grid of {grid[0]} x {grid[1]} patches in "
         f"{'its last LayerNorm' if len(layers) > 1 else repr(layers[0]) if layers else 'a LayerNorm'} that the class "
         "depends on; name a layer of maps, or use saliency or integrated_gradients"

@@ -6,7 +6,7 @@ __getattr__, __dir__ = names_from(
     __name__,
     {
         "exploration": "MODES LEAF_SCORES TOLERANCE NOTHING MASK_BYTES Evaluate Split HShap Exploration explore h_shap "
-        "gathered checked_shifts halves_of explore_trees Tally inside sides_of_picture call_game",
+        "gather check_shifts halve explore_trees Tally inside sides_of_picture call_game",
         "forests": "MOST_CHILDREN Forest forest superpixel_tree explore_forest h_shap_tree Owen partition",
     },
 )

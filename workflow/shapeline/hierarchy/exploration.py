@@ -182,7 +182,7 @@ def h_shap(
     (array([[1, 2, 2, 3]]), 30)
     """
     sides = sides_of_picture(shape, min_size)
-    moves = checked_shifts(shifts, len(shape))
+    moves = check_shifts(shifts, len(shape))
     rows, columns = np.arange(sides[0]), np.arange(sides[1])
 
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
@@ -197,10 +197,10 @@ def h_shap(
         return values
 
     explored = explore(evaluate, len(moves), shape, min_size, threshold, mode, leaf_score, tolerance)
-    return gathered(explored, moves, tuple(shape))[0]
+    return gather(explored, moves, tuple(shape))[0]
 
 
-def gathered(explored: Exploration, shifts: np.ndarray, shape: Sequence[int]) -> list[HShap]:
+def gather(explored: Exploration, shifts: np.ndarray, shape: Sequence[int]) -> list[HShap]:
     """One HShap an input from an exploration of inputs x shifts, in reading order; shifts (S, 2), shape the inputs'."""
     results, height, width = [], *explored.shape
     for first in range(0, len(explored.visited_nodes), len(shifts)):
@@ -231,7 +231,7 @@ def gathered(explored: Exploration, shifts: np.ndarray, shape: Sequence[int]) ->
     return results
 
 
-def checked_shifts(shifts: Sequence[Sequence[int]] | None, axes: int) -> np.ndarray:
+def check_shifts(shifts: Sequence[Sequence[int]] | None, axes: int) -> np.ndarray:
     """Shifts of cycle spinning as (S, 2), rows and columns; none at all is one shift by nothing."""
     try:
         moves = np.array([[operator.index(cells) for cells in shift] for shift in shifts or [[0] * axes]])
@@ -242,7 +242,7 @@ def checked_shifts(shifts: Sequence[Sequence[int]] | None, axes: int) -> np.ndar
     return np.pad(moves, ((0, 0), (2 - axes, 0)))
 
 
-def halves_of(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def halve(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the halves of rectangles (m, 4) across the longer side; the first has the middle cell."""
     top, bottom, left, right = nodes.T
     tall = bottom - top >= right - left

@@ -17,7 +17,7 @@ from shapeline.hierarchy.exploration import (
     Tally,
     call_game,
     explore_trees,
-    halves_of,
+    halve,
     inside,
     sides_of_picture,
 )
@@ -181,7 +181,7 @@ def partition(
     shape: Sequence[int],
     evaluations: int,
     nodes_a_round: int = 5,
-    cut: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = halves_of,
+    cut: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = halve,
 ) -> Owen:
     """Owen values over halves of the longer side, while the evaluations last: shap's PartitionExplainer.
 

@@ -77,11 +77,11 @@ def trees(
 ) -> list[HShap]:
     """h-Shap on the features' grid, the trees of all inputs (n, *input shape) side by side: an HShap each."""
     shape = game.features.shape
-    moves = exploration.checked_shifts(shifts, len(shape))
+    moves = exploration.check_shifts(shifts, len(shape))
     owners = np.repeat(np.arange(len(inputs)), len(moves))
     evaluate = evaluator(game, inputs, targets[owners], owners, np.tile(moves, (len(inputs), 1)))
     explored = exploration.explore(evaluate, len(owners), shape, min_size, *growth)
-    return exploration.gathered(explored, moves, shape)
+    return exploration.gather(explored, moves, shape)
 
 
 def _score_superpixels(game: Game, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:

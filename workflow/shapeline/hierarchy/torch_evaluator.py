@@ -13,11 +13,11 @@ import torch
 from shapeline.designs.design import one_of
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration_search, execution, torch_rows
-from shapeline.games.execution import ExecutionBackend, traced_rows
+from shapeline.games.execution import ExecutionBackend, select_traced_rows
 from shapeline.games.game import Game, as_array, shared_reference
 from shapeline.hierarchy import exploration
 from shapeline.hierarchy.torch_crops import CODE_BYTES, VALUES, LocalCrops, trunk_of
-from shapeline.memory import halved
+from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Evaluator:
         self.channels, self.height, self.width = (1, 1, *shape) if len(shape) == 1 else shape
         self.owners = np.arange(n) if owners is None else np.asarray(owners)
         self.shifts = np.zeros((len(self.owners), 2), np.int64) if shifts is None else np.asarray(shifts)
-        self.targets = _checked(model, inputs, np.asarray(targets), len(self.owners))
+        self.targets = _check_inputs(model, inputs, np.asarray(targets), len(self.owners))
         reference_rows = self._prepare(inputs, game.backend or ExecutionBackend())
         self.local = (
             self._crops_of(inputs, reference_rows, game.backend or ExecutionBackend()) if len(shape) == 3 else None
@@ -74,7 +74,7 @@ class Evaluator:
                 "; give rows of the inputs' shape."
             )
         with torch_rows.evaluating(self.model):
-            self.runner = torch_rows.runner_of(self.model, backend, traced_rows(inputs, shared))
+            self.runner = torch_rows.build_runner(self.model, backend, select_traced_rows(inputs, shared))
         rows = shared.rows[None] if reference.own is None else as_array(reference.own(inputs), inputs.dtype)
         self.M, size, self.device = len(shared.rows), self.runner.size, self.runner.device
         self.inputs = self.runner.flat(inputs).to(self.device)
@@ -130,7 +130,7 @@ class Evaluator:
             parts = [slice(start, start + pairs) for start in range(0, len(owner), pairs)]
             return torch.cat([self.local.outputs([code[part] for code in codes], owner[part]) for part in parts])
 
-        return halved(self.model, len(owner) * self.M, run, "coalition")
+        return halve(self.model, len(owner) * self.M, run, "coalition")
 
     def __call__(self, instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         """Values (P,) of instances (P,) and rectangles (P, parts, 4), as exploration.Evaluate."""
@@ -174,7 +174,7 @@ class Evaluator:
         return [(ask, group[start : start + step]) for ask, group in calls for start in range(0, len(group), step)]
 
 
-def _checked(model: Classifier, inputs: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
+def _check_inputs(model: Classifier, inputs: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
     if targets.shape != (n,) or not np.issubdtype(targets.dtype, np.integer):
         raise ShapelineError(f"h_shap: targets have shape {targets.shape}; they must be {n} class numbers.")
     if model.n_classes is None:

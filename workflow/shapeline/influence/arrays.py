@@ -144,7 +144,7 @@ def _all_equal(left: np.ndarray, left_rows: np.ndarray, right: np.ndarray, right
     )
 
 
-def labelled(
+def label_points(
     where: str, labels, point_labels, regression: bool, point_ids: np.ndarray, data_ids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return labels of data (m,) and points (p,): class codes or centred floats; a point has its row's label."""

@@ -133,7 +133,7 @@ def _differ(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(excess), excess, np.inf)
 
 
-def _compared(before: Labelled, after: Labelled, expected: np.ndarray, change: str) -> CounterExample | None:
+def _compare(before: Labelled, after: Labelled, expected: np.ndarray, change: str) -> CounterExample | None:
     """The two as a counter-example where the second influence is not the expected one, (n,); `change` in words."""
     excess = _differ(after.influence, expected)
     if excess.max() <= 0:
@@ -145,7 +145,7 @@ def shift(influence, X, labels) -> CounterExample | None:
     moved = X + np.arange(1, X.shape[1] + 1)
     before, after = influence(X, labels), influence(moved, labels)
     change = f"all rows moved by {np.arange(1, X.shape[1] + 1).tolist()}"
-    return _compared(Labelled(X, labels, before), Labelled(moved, labels, after), before, change)
+    return _compare(Labelled(X, labels, before), Labelled(moved, labels, after), before, change)
 
 
 def rotation(influence, X, labels) -> CounterExample | None:
@@ -154,7 +154,7 @@ def rotation(influence, X, labels) -> CounterExample | None:
         turned = X @ matrix.T
         after = Labelled(turned, labels, influence(turned, labels))
         change = f"all rows multiplied by the orthogonal matrix {matrix.tolist()}"
-        broken = _compared(Labelled(X, labels, before), after, matrix @ before, change)
+        broken = _compare(Labelled(X, labels, before), after, matrix @ before, change)
         if broken:
             return broken
     return None
@@ -173,7 +173,7 @@ def continuity(influence, X, labels) -> CounterExample | None:
         # With a hundredth of the step a continuous measure keeps far less than a third of the gap.
         if not gaps[1] <= gaps[0] / 3:
             change = f"row {row} moved by {SMALL_STEPS[-1]:g} along feature {feature}, and by less with the same result"
-            broken = _compared(Labelled(X, labels, before), Labelled(moved, labels, after), before, change)
+            broken = _compare(Labelled(X, labels, before), Labelled(moved, labels, after), before, change)
             if broken:
                 return broken
     return None
@@ -181,7 +181,7 @@ def continuity(influence, X, labels) -> CounterExample | None:
 
 def flip(influence, X, labels) -> CounterExample | None:
     before, after = influence(X, labels), influence(X, -labels)
-    return _compared(Labelled(X, labels, before), Labelled(X, -labels, after), before, "all labels turned")
+    return _compare(Labelled(X, labels, before), Labelled(X, -labels, after), before, "all labels turned")
 
 
 def monotonicity(influence, X, labels) -> CounterExample | None:
@@ -198,7 +198,7 @@ def monotonicity(influence, X, labels) -> CounterExample | None:
         bound[feature] = sign * max(sign * before[feature], sign * after[feature])
         word = "x's label" if sign > 0 else "the other label"
         change = f"row {new.tolist()} added with {word}, {offset[feature]} above x in feature {feature}"
-        broken = _compared(Labelled(X, labels, before), Labelled(grown, known, after), bound, change)
+        broken = _compare(Labelled(X, labels, before), Labelled(grown, known, after), bound, change)
         if broken:
             return broken
     return None
@@ -212,7 +212,7 @@ def non_bias(influence, X, labels) -> CounterExample | None:
     mean = np.mean(each, axis=0)
     change = f"mean influence over all {len(each)} labellings of the other rows"
     before = Labelled(X, labellings[largest], each[largest])
-    return _compared(before, Labelled(X, labels, mean), np.zeros(X.shape[1]), change)
+    return _compare(before, Labelled(X, labels, mean), np.zeros(X.shape[1]), change)
 
 
 AXIOMS = {

@@ -53,7 +53,7 @@ def counterfactual(X, labels) -> np.ndarray:
         rows = np.flatnonzero(np.bincount(group)[group] > 1)
         if not len(rows):
             continue
-        group = _verified(np.delete(X[rows], feature, axis=1), group[rows])
+        group = _verify(np.delete(X[rows], feature, axis=1), group[rows])
         same = np.unique(np.column_stack([group, column[rows]]), axis=0, return_inverse=True)[1].reshape(-1)
         influence[feature] = 2 * (_spread(group, labels[rows]) - _spread(same, labels[rows])) / len(X)
         pairs += (np.bincount(group) ** 2).sum() - (np.bincount(same) ** 2).sum()
@@ -66,7 +66,7 @@ def counterfactual(X, labels) -> np.ndarray:
     return influence
 
 
-def _verified(rest: np.ndarray, group: np.ndarray) -> np.ndarray:
+def _verify(rest: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The groups, made anew by sorting if ever two different rows had one hash."""
     _, first, group = np.unique(group, return_index=True, return_inverse=True)
     group = group.reshape(-1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.errors import ShapelineError
-from shapeline.influence.arrays import DTYPES, Space, identities, labelled, space, table
+from shapeline.influence.arrays import DTYPES, Space, identities, label_points, space, table
 
 # A pair is near where |y-x|^2 < NEAR (|x|^2 + |y|^2): the products' rounding, at most 5e-7 or 1e-15 of the right side,
 # then passes 5e-6 of the left in float32; the second is float64 behind float32 results, the third behind 1e-10.
@@ -70,7 +70,7 @@ class Neighbours:
 
     def labels(self, labels, regression: bool, point_labels) -> tuple[np.ndarray, np.ndarray]:
         try:
-            return labelled(self.where, labels, point_labels, regression, self.point_ids, self.data_ids)
+            return label_points(self.where, labels, point_labels, regression, self.point_ids, self.data_ids)
         except ShapelineError:
             table(self.where, "X", self.X)  # a cell that is NaN is the better news, and equals no point's
             raise
@@ -92,7 +92,7 @@ class Neighbours:
     def _squared(self, chunk: slice, dtype: str, near: float, width: float | None) -> Distances | None:
         """None where float32 cannot serve."""
         xp, pairs = self.space.xp, (chunk.stop - chunk.start) * len(self.X)
-        x = self._recoded(self.points[chunk], dtype)
+        x = self._recode(self.points[chunk], dtype)
         x_norm = self._norms(x)
         ids = self.space.array(self.point_ids[chunk])[:, None]
         squared, rows, columns, count = [], [], [], 0
@@ -162,7 +162,7 @@ class Neighbours:
         weights[rows, columns] = 0
         weights[distances.squared == 0] = 0  # x itself adds 0, and in a product the rounding of a large number
         xp, dtype = self.space.xp, distances.dtype
-        x = self._recoded(self.points[chunk], dtype)
+        x = self._recode(self.points[chunk], dtype)
         mass = weights.sum(1, dtype=xp.float64)
         total = self.space.cast(x, "float64") * -mass[:, None]
         for a, y in self._blocks(dtype):
@@ -186,7 +186,7 @@ class Neighbours:
         for a in range(0, len(self.X), step):
             block = self._kept.get((dtype, a))
             if block is None:
-                block = self._recoded(self.X[a : a + step], dtype)
+                block = self._recode(self.X[a : a + step], dtype)
                 if self.X.size <= KEEP:
                     self._kept[dtype, a] = block
             yield a, block
@@ -196,7 +196,7 @@ class Neighbours:
         numeric = recoded[:, : len(self.numeric)]
         return self.space.xp.einsum("ij,ij->i", numeric, numeric) + len(self.categorical) / 2
 
-    def _recoded(self, rows: np.ndarray, dtype: str):
+    def _recode(self, rows: np.ndarray, dtype: str):
         """Rows moved to the centre and behind them 0 or 1/sqrt 2 for each category of the points."""
         work = np.promote_types(rows.dtype, dtype)  # digits are cast away after the origin has moved, not before
         plain = rows if not len(self.categorical) else rows[:, self.numeric]

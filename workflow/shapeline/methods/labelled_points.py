@@ -9,7 +9,7 @@ from shapeline.datasets.loading import Dataset
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
 from shapeline.games.game import Game
-from shapeline.gradients.cells import pooled
+from shapeline.gradients.cells import pool
 from shapeline.seeds import seed_of
 
 CELLS = 1 << 22  # input cells given to the model at a time
@@ -35,7 +35,7 @@ def score_points(
     """
     known = _complete(dataset, all_points)
     if "categorical" in parameters:
-        parameters = {**parameters, "categorical": _numbered(parameters["categorical"], dataset.card)}
+        parameters = {**parameters, "categorical": _number_columns(parameters["categorical"], dataset.card)}
     influence = measure(
         _rows(inputs),
         _rows(known.inputs),
@@ -45,7 +45,7 @@ def score_points(
         device=device,
         **parameters,
     )
-    return pooled(influence.reshape(inputs.shape), features), 0, {"warning": _flags(influence, EMPTY)}
+    return pool(influence.reshape(inputs.shape), features), 0, {"warning": _flags(influence, EMPTY)}
 
 
 def score_queried_points(
@@ -61,7 +61,7 @@ def score_queried_points(
     """Return `augmented_mim` summed over each feature's cells (n, d), rows labelled by the model (n,), a warning."""
     model, known = game.model, _complete(dataset, False)
     if "categorical" in parameters:
-        parameters = {**parameters, "categorical": _numbered(parameters["categorical"], dataset.card)}
+        parameters = {**parameters, "categorical": _number_columns(parameters["categorical"], dataset.card)}
 
     asked: list[int] = []
 
@@ -84,7 +84,7 @@ def score_queried_points(
             for point, instance, label in zip(_rows(inputs), instances, _labels(dataset, instances), strict=True)
         ]
     )
-    return pooled(influence.reshape(inputs.shape), features), np.array(asked), {"warning": _flags(influence, EMPTY)}
+    return pool(influence.reshape(inputs.shape), features), np.array(asked), {"warning": _flags(influence, EMPTY)}
 
 
 def score_outputs(
@@ -138,7 +138,7 @@ def score_pairs(
     else:
         classes, place = np.unique(own, return_inverse=True)
         influence = np.stack([measure(X, known.labels == label) for label in classes])[place]
-    return pooled(influence.reshape(inputs.shape), features), 0, {"warning": _flags(influence, NO_PAIRS)}
+    return pool(influence.reshape(inputs.shape), features), 0, {"warning": _flags(influence, NO_PAIRS)}
 
 
 @lru_cache(maxsize=1)
@@ -171,7 +171,7 @@ def _labels(dataset: Dataset, instances: Sequence[int]) -> np.ndarray:
     return dataset.labels[order[np.searchsorted(dataset.ids, instances, sorter=order)]]
 
 
-def _numbered(columns: Sequence[int | str], card: dict) -> list[int]:
+def _number_columns(columns: Sequence[int | str], card: dict) -> list[int]:
     names = card.get("feature_names") or []
     for column in columns:
         if isinstance(column, str) and column not in names:

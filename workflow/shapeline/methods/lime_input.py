@@ -6,7 +6,7 @@ import numpy as np
 
 from shapeline.designs.surrogate import lime_masks, ridge_readout
 from shapeline.games.game import Game
-from shapeline.gradients.cells import pooled
+from shapeline.gradients.cells import pool
 from shapeline.seeds import seed_of
 
 
@@ -40,4 +40,4 @@ def _distances(game: Game, inputs: np.ndarray) -> np.ndarray:
     """Squared distance that each feature moves an input by when it is absent, (n, d); mean over the reference rows."""
     rows = game.reference.of(inputs)
     moved = ((inputs[:, None].astype(np.float64) - rows) ** 2).mean(axis=1)
-    return pooled(moved, game.features).reshape(len(inputs), -1)
+    return pool(moved, game.features).reshape(len(inputs), -1)

@@ -86,8 +86,7 @@ class MethodSettings:
         return self.build(features.shape, budget, seed, graph)
 
     def size(self, features: Features, budget: float | None, seed: int) -> Size:
-        """Return the size of the design, which is made for it and given up: of thousands of features it takes
-        gigabytes. Equal settings make it once."""
+        """Return the size of the design, built once for equal settings and dropped: it can take gigabytes."""
         if self._graph_of(features) is None:
             return _size(self, tuple(features.shape), budget, seed)
         return _size_of(self.design(features, budget, seed))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapeline.datasets.table_file import class_name
-from shapeline.errors import unsupported
+from shapeline.errors import reject
 from shapeline.games.game import Game
 from shapeline.models.estimators import classes_of, transformers_of
 from shapeline.models.pipeline_file import Pipeline
@@ -22,8 +22,7 @@ NEAR = 1e-4  # share of the values within which scores must add up: functions ar
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """last: the final estimator; prepare: from rows (n, columns) to what it is given (n, k); outputs (classes,): its
-    own number of each class of the dataset, None of a regression."""
+    """last: the final estimator; prepare: rows (n, columns) to (n, k); outputs (classes,): its own class numbers."""
 
     last: Any
     prepare: Callable[[np.ndarray], np.ndarray]
@@ -35,7 +34,7 @@ def shapley(
 ) -> tuple[np.ndarray, int]:
     """Return Shapley values (n, d) that `explain` reads from the model, checked to add up to both ends."""
     if game.reference.given is not None:
-        raise unsupported(f"{where}: absent columns hang on the present ones under reference: conditional; {OTHERS}")
+        raise reject(f"{where}: absent columns hang on the present ones under reference: conditional; {OTHERS}")
     fitted, features = open_pipeline(where, game.model.module, dataset), game.features
     rows = game.reference.of(inputs)[0]
     given, absent = fitted.prepare(inputs), fitted.prepare(rows)
@@ -45,7 +44,7 @@ def shapley(
     ends = game.values(inputs, np.array([[True], [False]]).repeat(features.d, axis=1), targets)
     gap = np.abs(scores.sum(axis=1) - (ends[:, 0] - ends[:, 1]))
     if (gap > NEAR * (1 + np.abs(ends).sum(axis=1))).any():
-        raise unsupported(
+        raise reject(
             f"{where}: what the {type(fitted.last).__name__} says is not the sum that its scores are of (they miss "
             f"{game.value} by {gap.max():.2g}); {OTHERS}"
         )
@@ -56,7 +55,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     """The estimator behind a model: a pipeline from a file, or the bound method of an object."""
     estimator = module.estimator if isinstance(module, Pipeline) else _find_estimator(module)
     if estimator is None:
-        raise unsupported(f"{where}: the model is none of scikit-learn and no boosted trees; {OTHERS}")
+        raise reject(f"{where}: the model is none of scikit-learn and no boosted trees; {OTHERS}")
     classes, outputs = classes_of(estimator), None
     if classes is not None:
         own = [class_name(label) for label in classes]
@@ -78,7 +77,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
                 return made.to_numpy(np.float64, na_value=np.nan)
             return np.asarray(made.toarray() if hasattr(made, "toarray") else made, np.float64)
         except (TypeError, ValueError) as error:
-            raise unsupported(f"{where}: a {type(last).__name__} that is given texts is not read; {OTHERS}") from error
+            raise reject(f"{where}: a {type(last).__name__} that is given texts is not read; {OTHERS}") from error
 
     return Fitted(last, prepare, outputs)
 
@@ -97,14 +96,14 @@ def owners_of(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, 
     for column in range(base.shape[1]):
         moved = np.repeat(base, len(donors), axis=0)
         moved[:, column] = donors[:, column]
-        changed = ~same(fitted.prepare(moved), start).all(axis=0)
+        changed = ~are_equal(fitted.prepare(moved), start).all(axis=0)
         if (changed & (owners != UNSEEN) & (owners != cells[column])).any():
-            raise unsupported(f"{where}: a step before the {type(fitted.last).__name__} mixes columns; {OTHERS}")
+            raise reject(f"{where}: a step before the {type(fitted.last).__name__} mixes columns; {OTHERS}")
         owners[changed] = cells[column]
     return np.maximum(owners, -1)  # what no column changes is equal in all rows
 
 
-def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def are_equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Where numbers are equal, or both missing."""
     return (one == other) | (np.isnan(one) & np.isnan(other))
 
@@ -113,17 +112,17 @@ def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any
     """Refuse a value that the parts of this estimator do not add up to."""
     rows = 1 if game.reference.rows is None else len(game.reference.rows)
     if additive == "margin" and len(estimator.classes_) != 2:
-        raise unsupported(
+        raise reject(
             f"{where}: {game.value} of {len(estimator.classes_)} classes is not a sum over the parts of a "
             f"{type(estimator).__name__}; {OTHERS}"
         )
     if game.value != additive and not (additive == "margin" and game.value == "log_odds" and rows == 1):
         if additive == "margin" and game.value == "log_odds":
-            raise unsupported(
+            raise reject(
                 f"{where}: with {rows} reference rows the probability is averaged before log_odds is taken, and no sum "
                 f"is left; set value: margin, give a reference of one row, or {OTHERS}"
             )
-        raise unsupported(
+        raise reject(
             f"{where}: the parts of a {type(estimator).__name__} add up to its {additive}, not to {game.value}; "
             f"set value: {additive}, or {OTHERS}"
         )
@@ -146,7 +145,7 @@ def linear_shap(
         if weights.size != len(owners):
             classes = len(getattr(model.last, "classes_", ()))
             of = f" of {classes} classes" if classes > 2 else ""
-            raise unsupported(f"linear_shap: {type(model.last).__name__}{of} has no single weight per input; {OTHERS}")
+            raise reject(f"linear_shap: {type(model.last).__name__}{of} has no single weight per input; {OTHERS}")
         refuse_unless_additive("linear_shap", game, "prediction" if model.outputs is None else "margin", model.last)
         sign = 1.0 if model.outputs is None else 2.0 * outputs[:, None] - 1
         parts = sign * weights.ravel() * (rows[0] - rows[1].mean(axis=0))

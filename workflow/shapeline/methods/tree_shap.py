@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapeline.designs.design import log_factorial
-from shapeline.errors import unsupported
+from shapeline.errors import reject
 from shapeline.games.game import Game
 from shapeline.methods import sklearn_steps
 from shapeline.methods.sklearn_steps import OTHERS, Fitted
@@ -19,8 +19,7 @@ from shapeline.models.estimators import classes_of
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Nodes of a tree, the root first: children (-1 at a leaf), the split x[feature] <= threshold, where a missing cell
-    goes, and what a leaf adds, value (nodes, outputs)."""
+    """Nodes of a tree, the root first: children (-1 at a leaf), split x[feature] <= threshold, leaf values."""
 
     left: np.ndarray
     right: np.ndarray
@@ -41,7 +40,7 @@ def value_of(model: Any) -> str:
     if reader_of(model) is None and (
         not isinstance(model, (*forests, *boosting)) or getattr(model, "n_outputs_", 1) != 1
     ):
-        raise unsupported(
+        raise reject(
             f"tree_shap: {type(model).__name__} is not a tree model of scikit-learn, XGBoost, LightGBM or CatBoost; "
             f"{OTHERS}"
         )
@@ -106,7 +105,7 @@ def _xgboost(model: Any) -> Iterator[Nodes]:
     booster = booster if best is None else booster[: best + 1]  # what predict asks after an early stop
     learner = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]
     if learner["name"] != "gbtree":
-        raise unsupported(f"tree_shap: XGBoost's {learner['name']} is not a sum of trees; {OTHERS}")
+        raise reject(f"tree_shap: XGBoost's {learner['name']} is not a sum of trees; {OTHERS}")
     for tree, group in zip(learner["model"]["trees"], learner["model"]["tree_info"], strict=True):
         left = np.array(tree["left_children"])
         if any(tree["split_type"]):
@@ -128,7 +127,7 @@ def _lightgbm(model: Any) -> Iterator[Nodes]:
         if node["decision_type"] != "<=":
             raise refuse_categories(model)
         if node["missing_type"] == "Zero":
-            raise unsupported(f"tree_shap: {type(model).__name__} takes 0 for missing (zero_as_missing); {OTHERS}")
+            raise reject(f"tree_shap: {type(model).__name__} takes 0 for missing (zero_as_missing); {OTHERS}")
         threshold = node["threshold"]
         # Where no cell was missing in training, one is taken for 0.
         to_left = node["default_left"] if node["missing_type"] == "NaN" else threshold >= 0
@@ -137,7 +136,7 @@ def _lightgbm(model: Any) -> Iterator[Nodes]:
     for tree in dump["tree_info"]:
         group = tree["tree_index"] % dump["num_tree_per_iteration"]
         sign = _sign(model, group) if dump["num_tree_per_iteration"] > 1 else 1
-        yield _flattened(tree["tree_structure"], read, lambda node, sign=sign: sign * node["leaf_value"])
+        yield _flatten(tree["tree_structure"], read, lambda node, sign=sign: sign * node["leaf_value"])
 
 
 def _catboost(model: Any) -> Iterator[Nodes]:
@@ -157,7 +156,7 @@ def _catboost(model: Any) -> Iterator[Nodes]:
         return (*split_of(node["split"]), node["left"], node["right"]) if "split" in node else None
 
     for tree in document.get("trees", ()):
-        yield _flattened(tree, read, lambda node: scale * _read_second_class(node["value"]))
+        yield _flatten(tree, read, lambda node: scale * _read_second_class(node["value"]))
     for tree in document.get("oblivious_trees", ()):
         values = np.reshape(tree["leaf_values"], (2 ** len(tree["splits"]), -1))
         added = scale * np.array([_read_second_class(row) for row in values])
@@ -183,7 +182,7 @@ def _read_second_class(value: float | np.ndarray | list) -> float:
     return float(numbers[0] if len(numbers) == 1 else numbers[1] - numbers[0])
 
 
-def _flattened(root: dict, read: Callable[[dict], tuple | None], value_of: Callable[[dict], float]) -> Nodes:
+def _flatten(root: dict, read: Callable[[dict], tuple | None], value_of: Callable[[dict], float]) -> Nodes:
     """Nodes of nested dicts; read: feature, threshold, missing_left and both children, None of a leaf."""
     waiting, rows = [root], []
     for node in waiting:
@@ -213,7 +212,7 @@ def _complete(splits: list[tuple[int, float, bool]], values: np.ndarray) -> Node
 
 def refuse_categories(model: Any) -> Exception:
     """The refusal of a model whose trees ask for more than x <= threshold."""
-    return unsupported(f"tree_shap: {type(model).__name__} splits by categories; {OTHERS}")
+    return reject(f"tree_shap: {type(model).__name__} splits by categories; {OTHERS}")
 
 
 READERS: dict[str, Reader] = {"get_booster": _xgboost, "booster_": _lightgbm, "get_cat_feature_indices": _catboost}

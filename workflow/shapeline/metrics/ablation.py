@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.errors import about
+from shapeline.errors import locate
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 
@@ -75,7 +75,7 @@ def _curves(rows, positive, game: Game, inputs, seed, counts) -> dict[str, np.nd
     for start in range(0, len(needed), step):
         masks = place[:, None, :] >= removed[:, start : start + step, None]
         for name, parts in values_of.items():
-            with about(rows["instance"].to_numpy()):
+            with locate(rows["instance"].to_numpy()):
                 parts.append(game.having(value=name).values(inputs, masks, targets))
     curves = {}
     for name, parts in values_of.items():
@@ -112,7 +112,7 @@ def measure_erasure(
             chosen = slice(start, start + CHUNK)
             top = ranks[chosen, None, :] < counts[:, None]
             masks = np.concatenate([np.ones((len(top), 1, features.d), bool), ~top, top], 1)
-            with about(part["instance"].to_numpy()[chosen]):
+            with locate(part["instance"].to_numpy()[chosen]):
                 values = asked.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
             lost[chosen] = (values[:, :1] - values[:, 1:]).reshape(len(top), 2, -1).mean(2)
             if progress:

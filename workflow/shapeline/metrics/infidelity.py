@@ -12,7 +12,7 @@ from shapeline.attribution.rows import explain_rows
 from shapeline.attribution.settings import AttributionSettings
 from shapeline.datasets.loading import Dataset, blocks
 from shapeline.datasets.sources import TRAIN
-from shapeline.errors import about
+from shapeline.errors import locate
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.seeds import seed_of
@@ -43,7 +43,7 @@ def measure(
         for start in range(0, len(part), CHUNK):
             chosen = slice(start, start + CHUNK)
             masks = np.concatenate([np.ones((1, features.d), bool), ~removed])
-            with about(part["instance"].to_numpy()[chosen]):
+            with locate(part["instance"].to_numpy()[chosen]):
                 values = asked.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
             lost[chosen] = values[:, :1] - values[:, 1:]
             if progress:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.designs.orders import INSERTION, MASKING
-from shapeline.errors import about
+from shapeline.errors import locate
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
@@ -96,7 +96,7 @@ def _curves(rows, game: Game, inputs, ranks, counts, progress) -> dict[str, np.n
         masked, kept = (each[part, None, :] < counts[:, None] for each in ranks)  # (instances, counts, d)
         targets = rows["target"].to_numpy()[part]
         masks = np.concatenate([~masked, kept], 1)
-        with about(rows["instance"].to_numpy()[part]):
+        with locate(rows["instance"].to_numpy()[part]):
             values = game.values(inputs[part], masks, targets)
         masking, insertion = np.split(values - values[:, :1], 2, axis=1)  # the first mask removes nothing
         parts.append((masking, insertion))

@@ -72,8 +72,7 @@ def order_of(module: object) -> str | None:
 
 @dataclass(frozen=True)
 class Layout:
-    """A reading of an array. name: in words; axis: the axis of channels of a batch, None without one; order: of ORDERS,
-    that of the rows that the model takes."""
+    """A reading of an array. axis: of channels, None without; order: of ORDERS, of the rows the model takes."""
 
     name: str
     axis: int | None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.memory import halved, ran_out
+from shapeline.memory import halve, is_out_of_memory
 
 TASK = "classification"  # unless something else is stated
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone, and a process imports no other.
@@ -108,7 +108,7 @@ class Classifier:
         for start in range(len(inputs)) if self.outputs is None else ():
             shown = inputs[start : start + PROBES]
             with contextlib.suppress(MethodFailure):
-                self.outputs = halved(
+                self.outputs = halve(
                     self, PROBES, lambda rows, shown=shown: detect(made_by, self.module, shown, self.architecture, rows)
                 )
                 break
@@ -141,7 +141,7 @@ class Classifier:
                 made_by = backend(self.runtime or self.framework)
                 return made_by.log_probs(self.module, inputs, rows, self.architecture, self.task)
 
-        return halved(self, batch, ask)
+        return halve(self, batch, ask)
 
     def check_rows(self, inputs: np.ndarray) -> None:
         """ShapelineError when a torch module changes the rows that it is given; a function is given copies, and
@@ -197,7 +197,7 @@ def _call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
     except ShapelineError:
         raise
     except Exception as error:
-        if ran_out(error):
+        if is_out_of_memory(error):
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         reason = f"there is no {reason}" if isinstance(error, KeyError) else reason
@@ -400,7 +400,7 @@ def _far_away(made_by: ModuleType, module: Any, rows: np.ndarray, width: int, ba
     try:
         given = made_by.outputs(module, chosen, batch)
     except Exception as error:  # a network need not take such rows; what it raises is its own
-        if ran_out(error):
+        if is_out_of_memory(error):
             raise
         given = None
     nothing = given is None or not np.isfinite(given).all(1).any()

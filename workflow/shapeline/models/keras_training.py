@@ -10,7 +10,7 @@ import numpy as np
 
 from shapeline.errors import ShapelineError
 from shapeline.files import atomic
-from shapeline.memory import halved
+from shapeline.memory import halve
 from shapeline.models import architectures, keras_models
 from shapeline.models.classifier import Classifier, r_squared
 from shapeline.models.tensorflow_setup import keras, tf, threads  # noqa: F401 (training asks for the threads)
@@ -79,7 +79,7 @@ class Trainer:
 
     def measure(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
         """Accuracy (of a regression R²) and mean loss over all rows."""
-        outputs = halved(self.classifier, 256, lambda rows: self._outputs(inputs, rows))
+        outputs = halve(self.classifier, 256, lambda rows: self._outputs(inputs, rows))
         loss = float(self._loss(tf.cast(outputs, tf.float64), labels))
         if self.variance is not None:
             return r_squared(outputs.reshape(-1).astype(np.float64), labels), loss

@@ -84,8 +84,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
 
 
 def takes(source: str, content: bytes) -> tuple[tuple[int | str | None, ...], bool]:
-    """The shape of the rows that a file takes, a size that may vary being its name or None, and whether they are whole
-    numbers. Raises ShapelineError as `load_model` does."""
+    """Return the shape of a file's rows (varying sizes: name or None), and whether they are whole numbers."""
     given = _session(source, content).get_inputs()
     _one(source, given)
     return tuple(given[0].shape[1:]), "int" in given[0].type

@@ -19,7 +19,7 @@ from shapeline.models import axes, pretrained
 from shapeline.models.architectures import build, is_named
 from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
 from shapeline.models.onnx_graph import FILE, TOLERANCE, Refused, load_graph
-from shapeline.threads import allowed
+from shapeline.threads import count_allowed
 
 if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
@@ -206,7 +206,7 @@ def write_graph(path: str | Path, loaded: Classifier, inputs: np.ndarray) -> dic
     exporter, rows = importlib.import_module(EXPORTERS[loaded.framework]), _rows(inputs)
     try:
         content = exporter.graph(loaded.module, rows[:2])
-        graph = dataclasses.replace(loaded, module=load_graph(content, allowed()), runtime="onnx")
+        graph = dataclasses.replace(loaded, module=load_graph(content, count_allowed()), runtime="onnx")
         differs = float(np.max(_relative_differences(_evaluate(graph, rows), _evaluate(loaded, rows))))
         if not differs <= TOLERANCE:
             raise Refused(f"log-probabilities differ by {differs:.1e}")
@@ -230,7 +230,7 @@ def read_graph(path: str | Path) -> Classifier | None:
             raise Refused("it is of other weights")
         if recorded.get("digest") != hashlib.sha256(content).hexdigest():
             raise Refused("it is not the file that was written")
-        graph = load_graph(content, allowed())
+        graph = load_graph(content, count_allowed())
     except (OSError, ImportError, ShapelineError) as error:
         log.info("%s is not used, the network itself is: %s", file, error)
         return None

@@ -37,7 +37,7 @@ class TextNetwork(nn.Module):
             self.classes_ = [str(config.id2label[number]) for number in sorted(config.id2label)]
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        ids = self._moved_up(ids.long())
+        ids = self._move_up(ids.long())
         places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
         lengths = ((ids != self.pad) * places).amax(1).clamp(min=1)
         order = lengths.argsort(descending=True)
@@ -62,7 +62,7 @@ class TextNetwork(nn.Module):
 
     def from_embedding(self, embedded: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Logits from what `embed` gave; ids: of the input, whose padding is not attended to."""
-        ids = self._trimmed(ids)
+        ids = self._trim(ids)
         try:
             return self._logits(inputs_embeds=embedded[:, : ids.shape[1]], **self._attention_inputs(ids))
         except NotImplementedError as error:  # of a model that generates, such as BART
@@ -72,7 +72,7 @@ class TextNetwork(nn.Module):
 
     def attentions(self, ids: torch.Tensor) -> list[torch.Tensor]:
         """What the tokens of each layer attend to, (n, heads, t, t); t: of the longest row, padding left out."""
-        ids = self._trimmed(ids.long())
+        ids = self._trim(ids.long())
         with self.plainly():
             output = self.model(input_ids=ids, **self._attention_inputs(ids), output_attentions=True)
         layers = getattr(output, "attentions", None) or [None]
@@ -88,13 +88,13 @@ class TextNetwork(nn.Module):
         """As `eager_attention` of the model."""
         return eager_attention(self.model)
 
-    def _moved_up(self, ids: torch.Tensor) -> torch.Tensor:
+    def _move_up(self, ids: torch.Tensor) -> torch.Tensor:
         absent = ids == DELETED
         if not absent.any():
             return ids
         return ids.masked_fill(absent, self.pad).gather(1, absent.int().argsort(dim=1, stable=True))
 
-    def _trimmed(self, ids: torch.Tensor) -> torch.Tensor:
+    def _trim(self, ids: torch.Tensor) -> torch.Tensor:
         """Without the places that are padding in every row."""
         places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
         return ids[:, : max(1, int(((ids != self.pad) * places).max()))]

@@ -37,8 +37,7 @@ def graph(module: torch.nn.Module, rows: np.ndarray, free: tuple[int, ...] = (0,
 
 @contextlib.contextmanager
 def tracing(what: str) -> Iterator[None]:
-    """Where a module is traced; raises Refused where that fails, `what`, and where it warns: a branch that depends
-    on the data would be frozen as these rows took it."""
+    """Trace a module here; raise Refused where that fails, `what`, or warns of a branch that depends on data."""
     with warnings.catch_warnings(record=True) as caught, torch.inference_mode(False), torch.no_grad():
         warnings.simplefilter("always")  # records, and so silences, that torch's ways to trace are deprecated
         try:

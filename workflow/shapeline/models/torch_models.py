@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from shapeline.errors import ShapelineError
-from shapeline.memory import ran_out
+from shapeline.memory import is_out_of_memory
 from shapeline.models.classifier import check_outputs
 from shapeline.models.torch_image_models import cifar_cnn, crosses_cnn, resnet18  # noqa: F401 (found here by name)
 
@@ -328,7 +328,7 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
             parts.append(logits.to("cpu", torch.float64, copy=True))  # the next call may write to them
             if start == 0:
                 _check_unchanged(module, given, rows, name)
-    return normalised(torch.cat(parts), task).numpy()
+    return normalise(torch.cat(parts), task).numpy()
 
 
 class LogProbabilities(nn.Module):
@@ -432,7 +432,7 @@ def weights_named(module: nn.Module) -> Iterator[None]:
         yield
     except RuntimeError as error:
         kinds = {weight.dtype for weight in module.parameters() if weight.is_floating_point()} - {torch.float32}
-        if not kinds or ran_out(error):
+        if not kinds or is_out_of_memory(error):
             raise
         kind = str(next(iter(kinds))).removeprefix("torch.")
         raise ShapelineError(
@@ -449,7 +449,7 @@ def check_rows(module: nn.Module, rows: np.ndarray, name: str) -> None:
             with evaluation_mode(module):
                 module(changed := given.clone())
         except (RuntimeError, MemoryError) as error:
-            if not ran_out(error):  # where memory ran out, the passes that count say so
+            if not is_out_of_memory(error):  # where memory ran out, the passes that count say so
                 raise
         else:
             _check_unchanged(module, given, changed, name)
@@ -468,7 +468,7 @@ def _check_unchanged(module: nn.Module, given: torch.Tensor, rows: torch.Tensor,
     _LEAVES_ROWS.add(module)
 
 
-def normalised(logits: torch.Tensor, task: str) -> torch.Tensor:
+def normalise(logits: torch.Tensor, task: str) -> torch.Tensor:
     """Logits (n, classes) as log-probabilities: log-softmax, or each label's log-sigmoid; predictions as they are."""
     if task == "regression":
         return logits

@@ -18,7 +18,7 @@ from shapeline.datasets.loading import StoredImages
 from shapeline.datasets.registry import WEIGHTS
 from shapeline.errors import ShapelineError
 from shapeline.files import atomic
-from shapeline.memory import halved
+from shapeline.memory import halve
 from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier, r_squared
 from shapeline.models.storage import tensors
@@ -80,7 +80,7 @@ class Trainer:
         self.optimizer.param_groups[0]["lr"] = learning_rate
         rows = torch.from_numpy(rows).to(self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed):
-            outputs = self.module(self._augmented(self._floats(self.inputs[rows])))
+            outputs = self.module(self._augment(self._floats(self.inputs[rows])))
         loss = self._loss(outputs.float() if self.mixed else outputs, self.labels[rows])
         self.optimizer.zero_grad()
         loss.backward()
@@ -92,7 +92,7 @@ class Trainer:
         inputs, labels = self._tensors(inputs, labels)
         with torch_models.evaluation_mode(self.module):
             together = torch_models.rows_of_a_pass(inputs, self.device)
-            outputs = halved(self.classifier, together, lambda rows: self._outputs(inputs, rows))
+            outputs = halve(self.classifier, together, lambda rows: self._outputs(inputs, rows))
             loss = float(self._loss(outputs, labels))
             if self.variance is not None:
                 return r_squared(outputs.flatten().cpu().numpy(), labels.cpu().numpy()), loss
@@ -102,7 +102,7 @@ class Trainer:
     def _outputs(self, inputs: torch.Tensor, rows: int) -> torch.Tensor:
         return torch.cat([self.module(self._floats(part)) for part in inputs.split(rows)]).double()
 
-    def _augmented(self, inputs: torch.Tensor) -> torch.Tensor:
+    def _augment(self, inputs: torch.Tensor) -> torch.Tensor:
         """The images, each flipped or not by a coin's toss of its own along every axis of `augment`."""
         for axis in self.flipped_axes:
             flipped = torch.rand((len(inputs), 1, 1, 1), device=self.device) < 0.5

@@ -22,7 +22,7 @@ import numpy as np
 from shapeline.datasets.loading import StoredImages
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION
 from shapeline.errors import ShapelineError, nearest
-from shapeline.memory import ran_out
+from shapeline.memory import is_out_of_memory
 from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, start_card
 from shapeline.models.registry import AUGMENTATIONS, OPTIMIZERS, PRECISIONS, SCHEDULES
 
@@ -168,7 +168,7 @@ def fit(
         "parameters": classifier.n_parameters,
         "settings": dataclasses.asdict(chosen),
         "seed": seed,
-        **_computed_by(framework, device),
+        **_describe_computation(framework, device),
         "rows": dict(zip(PARTS, map(len, splits), strict=True)),
         "history": history,
         "best_epoch": best,
@@ -193,7 +193,7 @@ def _memory(message: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not ran_out(error):
+        if not is_out_of_memory(error):
             raise
         raise ShapelineError(message) from error
 
@@ -226,7 +226,7 @@ def _labels_and_parts(classifier: Classifier, dataset: Any, settings: Settings) 
     return labels, splits
 
 
-def _computed_by(framework: Any, device: str) -> dict[str, Any]:
+def _describe_computation(framework: Any, device: str) -> dict[str, Any]:
     """What the card tells of where it was trained; framework: a module of TRAINERS."""
     versions = {"python": platform.python_version(), **framework.versions(), "numpy": np.__version__}
     return {"device": device, "threads": framework.threads(), "versions": versions}

@@ -112,8 +112,7 @@ def level(entry: str, within: float, metric: str, statistic: str) -> Callable[[R
 
 
 def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
-    """How many times the first method's evaluations the second takes to the same error, at least so often: at the least
-    error that both reach, between their intermediate budgets."""
+    """Check how many times the evaluations of the first method the second needs for the least error of both."""
 
     def check(results: Results) -> Finding:
         if "error" not in results.measured:

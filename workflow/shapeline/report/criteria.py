@@ -29,8 +29,7 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Criterion:
-    """A scalar statistic that ranks methods: of which metric, which way is better, and its words, long and short; need:
-    what a reader wants of a method that is good by it."""
+    """A scalar statistic that ranks methods. need: what a reader wants of a method that is good by it."""
 
     metric: str
     statistic: str

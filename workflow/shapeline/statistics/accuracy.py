@@ -71,8 +71,7 @@ class Terms:
         return self.weight @ (wrong == 0)
 
     def shapley(self) -> np.ndarray:
-        """Shapley values (d,): p present and a masked features share a weight as 1 / (p C(p + a, a)) of it for each
-        present one and -1 / (a C(p + a, a)) for each absent one."""
+        """Return Shapley values (d,): 1 / (p C(p + a, a)) for p present features, -1 / (a C(p + a, a)) for a absent."""
         from scipy.special import beta
 
         p, a = self.present.sum(axis=1), self.absent.sum(axis=1)

@@ -110,8 +110,7 @@ class _Compared:
     tail: float = FINAL / 2
 
     def ahead(self, share: float) -> tuple[Moments, np.ndarray]:
-        """Of (1 - share) own + share end - other, [own, other]: moments and the quantile for each own, the one that
-        all its comparisons hold together at; the diagonal says nothing."""
+        """Return moments of (1 - share) own + share end - other, [own, other], and the quantile for each own."""
         k = self.rows.shape[1]
         target = (1 - share) * self.rows + share * self.end[:, None]
         gains = target[:, :, None] - self.rows[:, None, :]

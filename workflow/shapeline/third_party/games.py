@@ -87,7 +87,7 @@ def explain_each(
 
 
 @contextlib.contextmanager
-def numpy_seeded(seed: int) -> Iterator[None]:
+def seed_numpy(seed: int) -> Iterator[None]:
     """numpy's global generator, which some libraries sample from, seeded inside the block and put back after it."""
     before = np.random.get_state()
     np.random.seed(seed)

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from shapeline.games.game import Game
-from shapeline.gradients.cells import check, pooled, starts
+from shapeline.gradients.cells import check, pool, starts
 from shapeline.gradients.torch_deep_lift import head
 from shapeline.gradients.torch_gradients import differentiable, log_probs, tensor
 from shapeline.methods.parameters import kernel_minimum, pair_minimum, split_minimum
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import checked_logits
 from shapeline.seeds import seed_of
-from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, numpy_seeded
+from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, seed_numpy
 
 Scored = tuple[np.ndarray, np.ndarray]
 NODES = 50  # of a tree split at a time: that of the library's examples on images
@@ -29,7 +29,7 @@ def kernel(
     """shap.KernelExplainer (Lundberg & Lee 2017); all features score (l1_reg off). Scores (n, d), evaluations (n,)."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
-        with numpy_seeded(seed):
+        with seed_numpy(seed):
             explainer = shap.KernelExplainer(v, np.zeros((1, v.d)))
             return explainer.shap_values(np.ones((1, v.d)), nsamples=budget - 2, l1_reg=False, silent=True)[0]
 
@@ -45,7 +45,7 @@ def permutation(
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         pairs = (budget - 2) // (2 * (v.d - 1))
         masker = shap.maskers.Independent(np.zeros((1, v.d)), max_samples=1)
-        with numpy_seeded(seed):
+        with seed_numpy(seed):
             explainer = shap.PermutationExplainer(v, masker, seed=seed)
             return explainer(np.ones((1, v.d)), max_evals=pairs * (2 * v.d + 1), silent=True).values[0]
 
@@ -69,7 +69,7 @@ def partition(
             return (mask * x)[None]
 
         masker.shape, masker.clustering, masker.immutable_outputs = ((1, v.d), halves(game.features.shape), True)
-        with numpy_seeded(seed):
+        with seed_numpy(seed):
             explainer = shap.PartitionExplainer(v, masker)
             explanation = explainer(
                 np.ones((1, v.d)),
@@ -143,14 +143,14 @@ def gradient(
     with differentiable(model.module):
         for i, instance in enumerate(instances):
             own = seed_of(seed, int(instance)) % 2**32
-            with numpy_seeded(own):
+            with seed_numpy(own):
                 network = Explained(model, int(targets[i]))
                 explainer = shap.GradientExplainer(network, tensor(model, origins[i]))
                 network.rows = 0  # building it asks for the references, which the explanation does not use
                 x = tensor(model, inputs[i : i + 1].astype(np.float32))
                 values = explainer.shap_values(x, nsamples=samples, rseed=own)
             of_cells[i], evaluations[i] = np.reshape(values, inputs.shape[1:]), network.rows
-    return pooled(of_cells, game.features), evaluations
+    return pool(of_cells, game.features), evaluations
 
 
 def deep(game: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
@@ -168,4 +168,4 @@ def deep(game: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
             x = tensor(model, inputs[i : i + 1].astype(np.float32))
             values = explainer.shap_values(x, check_additivity=False)  # the multipliers are made for pairs of rows
             of_cells[i], evaluations[i] = np.reshape(values, inputs.shape[1:]), network.rows
-    return pooled(of_cells, game.features), evaluations
+    return pool(of_cells, game.features), evaluations

@@ -9,7 +9,7 @@ from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games.game import Game
 from shapeline.methods import shapiq_process
 from shapeline.methods.parameters import kernel_minimum
-from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, numpy_seeded
+from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, seed_numpy
 
 Scored = tuple[np.ndarray, np.ndarray]
 
@@ -35,7 +35,7 @@ def approximate(
         if python:
             reply = shapiq_process.approximate(python, task, lambda masks: v(np.atleast_2d(masks)))
         else:
-            with numpy_seeded(seed):
+            with seed_numpy(seed):
                 reply = shapiq_process.answer(task, v)
         if "scores" in reply:
             return np.array(reply["scores"])

@@ -20,7 +20,7 @@ import psutil
 from shapeline import files
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.fork_server import server as fork_server
-from shapeline.memory import keep_freed_memory, ran_out
+from shapeline.memory import is_out_of_memory, keep_freed_memory
 from shapeline.workflow.devices import acquire_device, usable_device, visible_devices
 
 log = logging.getLogger("shapeline")
@@ -80,7 +80,7 @@ def start(snakemake, libraries: str = "") -> str:
 def describe_cause(error: BaseException) -> str:
     """Return why a job failed, in a line where the user can act on it."""
     name = type(error).__name__
-    if ran_out(error):
+    if is_out_of_memory(error):
         lines = [line for line in str(error).splitlines() if "memory" in line or "OOM" in line] or [name]
         return f"memory ran out ({lines[0]}); run fewer jobs at a time, or use a device with more memory"
     if isinstance(error, ModuleNotFoundError) and error.name:

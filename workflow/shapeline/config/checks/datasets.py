@@ -76,7 +76,7 @@ def check_other_data(config: Config, name: str, experiment: Experiment) -> Itera
         return
     try:
         trained, explained = (
-            compatibility.told_by(find_source(dataset), canonical(dataset)) for dataset in (own, other)
+            compatibility.describe_entry(find_source(dataset), canonical(dataset)) for dataset in (own, other)
         )
     except ShapelineError:  # reported by the check of the dataset
         return
@@ -173,7 +173,7 @@ def _check_class(place: Place, where: str, item: int | str) -> Iterator[str]:
     """A class is one of those of the dataset, where these are known before it is read."""
     source = place.source
     try:
-        kept = checks.chosen_classes(source.name, source.classes, place.dataset.classes)
+        kept = checks.choose_classes(source.name, source.classes, place.dataset.classes)
     except ShapelineError:  # told where the dataset is
         return
     yield from catch(

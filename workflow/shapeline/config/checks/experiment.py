@@ -154,7 +154,7 @@ def check_features_fit(place: Place) -> Iterator[str]:
         allowed = ", ".join(FITTING[source.kind])
         yield f"{where}: '{place.kind}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
         return
-    unit = checks.unit_of(canonical(place.dataset))
+    unit = checks.find_unit(canonical(place.dataset))
     if unit and (place.kind == "word") != (unit == "word"):
         fitting = "word" if unit == "word" else "character_run"
         yield f"{where}: '{place.kind}' does not fit tokens of unit {unit}; use {fitting}"
@@ -206,7 +206,7 @@ def _check_patches(place: Place) -> Iterator[str]:
     plain = "under reference: delete a model runs plain"
     yield from refuse(place.where, place.experiment, ("precision", "compile"), plain)
     try:
-        side = folders.patch_left_out(model.source) if of_folder else None
+        side = folders.find_patch_side(model.source) if of_folder else None
     except ShapelineError:  # reported by the checks of models
         return
     if of_folder and side is None:

@@ -120,7 +120,7 @@ def _folder(where: str, model: Model, config: Config) -> Iterator[str]:
             f"{where}.source: it takes texts that its own tokenizer cuts; set datasets.{model.dataset}.tokenizer: "
             f"{model.source}"
         )
-    elif dataset and not folders.same_tokenizer(dataset.tokenizer, model.source):
+    elif dataset and not folders.have_same_tokenizer(dataset.tokenizer, model.source):
         yield (
             f"{where}.source: its tokenizer is another than that of datasets.{model.dataset}; set its tokenizer: "
             f"{model.source}"
@@ -171,7 +171,7 @@ def not_of_rows(source: str) -> str | None:
 def check_unit(name: str, model: Model, config: Config) -> Iterator[str]:
     """The architecture reads tokens of the unit that the documents are cut into."""
     dataset = config.datasets.get(model.dataset)
-    cut = checks.unit_of(canonical(dataset)) if find_source(dataset) else None
+    cut = checks.find_unit(canonical(dataset)) if find_source(dataset) else None
     read = model.architecture and ARCHITECTURES[model.architecture].unit
     if cut and read and read != cut:
         yield (

@@ -28,8 +28,7 @@ def name_output(row: pd.Series | dict) -> str:
 
 
 def best_method(results: Results) -> tuple[str, float, str] | None:
-    """Return the method to read, its error, and which error that is: to exact values where these are known, else the
-    predicted one. None where no method has either."""
+    """Return the method to read, its error, and the kind of error; None where no method has any."""
     actual = scalars(results.metrics.get("error"), "rmse")["mean"] if results.exact else pd.Series(dtype=float)
     if results.exact and len(good(results.scores[results.exact])):
         return results.exact, 0.0, "exact"

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from shapeline.designs.stopping import settled_places
+from shapeline.designs.stopping import count_settled
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
 from shapeline.report.colours import BRIGHT, DARK, signs
@@ -269,7 +269,7 @@ def order_note(results: Results) -> HTML | None:
     for entry, frame in results.scores.items():
         rows = experiment.good(frame).reindex(columns=["scores", "standard_error"]).dropna()
         pairs = [(np.asarray(one)[None], np.asarray(spread)[None]) for one, spread in rows.itertuples(index=False)]
-        places = np.array([settled_places(*pair)[0] for pair in pairs])
+        places = np.array([count_settled(*pair)[0] for pair in pairs])
         if len(places):
             medians.append(f"{entry} {number(np.median(places))} ({share((places > 0).mean())} settle the first)")
     if not medians:

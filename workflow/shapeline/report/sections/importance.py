@@ -124,8 +124,7 @@ def groups(results: Results) -> dict[str, np.ndarray]:
 
 
 def sort_by_size(results: Results, entry: str) -> tuple[list[str], np.ndarray]:
-    """Return names of the features, the largest mean |score| first, and scores (n, d), NaN where the method failed;
-    nothing where each instance has features of its own."""
+    """Return names of features, the largest mean |score| first, and scores (n, d); nothing where features differ."""
     if results.features is None:
         return [], np.empty((0, 0))
     scores, names = _scores(results, entry), _names(results)
