@@ -34,6 +34,7 @@ from tools import configuration_reference as reference
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 FENCE = re.compile(r"^(?:<!-- not run: (?P<mark>.+?) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S)
+NUMBER = re.compile(r"[-+]?\d+\.?\d*")
 MOST_MARKS = 13
 NEEDS = ("GPU", "cluster", "conda", "network")
 SHELL = ("bash", "sh", "console")
@@ -48,18 +49,20 @@ class Block:
     body: str
     mark: str | None
     before: str = ""  # the configuration shown last on the page
+    prints: str = ""  # the printed output shown after it
 
 
 def blocks() -> list[Block]:
     found = []
     for page in PAGES:
-        shown = ""
-        for one in FENCE.finditer(page.read_text()):
+        shown, text = "", page.read_text()
+        for one in FENCE.finditer(text):
             language, body = one["language"], one["body"]
             if language in SHELL or (not language and body.split(maxsplit=1)[0] in TOOLS):
                 language = "bash"
             shown = body if language == "yaml" else shown
-            found.append(Block(page.name, language, body, one["mark"], shown))
+            prints = re.match(r"\n\n```text\n(.*?)```", text[one.end() :], re.S)
+            found.append(Block(page.name, language, body, one["mark"], shown, prints[1] if prints else ""))
     return found
 
 
@@ -156,9 +159,24 @@ def test_other_commands_are_marked():
 
 
 @pytest.mark.parametrize("block", [one for one in RUN if one.language == "python"], ids=lambda one: one.page)
-def test_python_runs(block, tmp_path, monkeypatch):
+def test_python_runs(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(block.body, block.page, "exec"), {"__name__": "documentation"})
+    if block.prints:
+        assert_prints(block.prints, capsys.readouterr().out)
+
+
+def assert_prints(shown: str, printed: str) -> None:
+    """Compare an output with that on the page, in which "..." stands for lines: numbers to 5 % or 0.011, no seconds."""
+    lines, there = ([re.sub(r"[\d.]+ s\b", "", line) for line in text.splitlines()] for text in (shown, printed))
+    if any(line.strip() == "..." for line in lines):
+        place = [line.strip() for line in lines].index("...")
+        rest = lines[place + 1 :]
+        lines, there = lines[:place] + rest, there[:place] + there[len(there) - len(rest) :]
+    for line, other in zip(lines, there, strict=True):
+        assert NUMBER.sub(" # ", line).split() == NUMBER.sub(" # ", other).split()
+        numbers = [[float(number) for number in NUMBER.findall(text)] for text in (line, other)]
+        np.testing.assert_allclose(*numbers, rtol=0.05, atol=0.011, err_msg=other)
 
 
 @pytest.mark.parametrize("block", [one for one in BLOCKS if one.language == "yaml"], ids=lambda one: one.page)
