@@ -209,8 +209,8 @@ def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     model, inputs, reference = cnn(), images(7), Reference(images(1, seed=1))
     masks = np.random.default_rng(4).random((100, 64)) < 0.5
     one = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", 1))
-    monkeypatch.setattr(torch_backend, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
-    monkeypatch.setattr(torch_backend, "KEPT_OUTPUTS", 40)
+    monkeypatch.setattr(execution, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
+    monkeypatch.setattr(execution, "KEPT_OUTPUTS", 40)
     for batch in (16, 64, 1000):
         other = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", batch))
         np.testing.assert_allclose(other, one, atol=1e-6)
@@ -619,7 +619,7 @@ def test_precision_and_compilation_are_verified_forms_of_their_own(name):
 
 
 def test_a_precision_that_changes_too_much_is_refused(monkeypatch):
-    monkeypatch.setattr(calibration, "BFLOAT16_TOLERANCE", 1e-6)
+    monkeypatch.setattr(execution, "BFLOAT16_TOLERANCE", 1e-6)
     with pytest.raises(ShapelineError, match=r"precision: bfloat16 changes log-probabilities .* remove the key"):
         calibration.choose_backend(
             Game(cnn(), Reference(images(1)), None, backend=ExecutionBackend()), images(4), "bfloat16", False

@@ -189,7 +189,9 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
 
 def test_the_page_shows_both_sentences_apart(table, monkeypatch):
     results = SimpleNamespace(
-        dataset_card={"unit": "word", "classes": ["negative", "positive"], "vocabulary": []}, scores={}, settings={}
+        dataset_card={"unit": "word", "classes": ["negative", "positive"], "vocabulary": []},
+        select_scores=lambda _: {},
+        settings={},
     )
     picked = pd.DataFrame(
         {"instance": [3], "label": [0], "prediction": [1], "probability": [0.9], "text": ["a" + tokenizer.PAIR + "b c"]}

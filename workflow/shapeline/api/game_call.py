@@ -7,16 +7,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from shapeline.api.choice import (
-    AUTO,
-    automatic,
-    check_entry,
-    check_spending,
-    count_affordable,
-    limit_exact,
-    seed_by,
-    stopping_rule,
-)
+from shapeline.api import choice
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import AFTER, GAME, ONE, is_watched
 from shapeline.attribution.explanation import Explanation as Record
@@ -36,7 +27,7 @@ def shapley_values(
     game: Callable,
     n_players: int | None = None,
     evaluations: int | None = None,
-    method: str = AUTO,
+    method: str = choice.AUTO,
     *,
     budget: float | dict | None = None,
     player_names: Sequence[str] | None = None,
@@ -113,17 +104,17 @@ def shapley_values(
     >>> found.scores.round(3)
     array([[1.333, 2.333, 4.333]])
     """
-    seed = seed_by(seed, random_state, WHERE)
+    seed = choice.seed_by(seed, random_state, WHERE)
     n = _players_of(game, n_players)
     names = check_names(
         "player_names", _own(game, "player_names") if player_names is None else player_names, n, "player"
     )
-    spend = check_spending(WHERE, budget, evaluations)
+    spend = choice.check_spending(WHERE, budget, evaluations)
     chosen = method
-    if method == AUTO:
-        spent = count_affordable(n, spend, evaluations)
-        chosen = automatic(n, spent, evaluations or limit_exact(spend, spent))
-    settings = check_entry(chosen, parameters, spend, WHERE)
+    if method == choice.AUTO:
+        spent = choice.count_affordable(n, spend, evaluations)
+        chosen = choice.automatic(n, spent, evaluations or choice.limit_exact(spend, spent))
+    settings = choice.check_entry(chosen, parameters, spend, WHERE)
     _check_method(chosen, n, evaluations)
     features = Features("player", (n,), np.arange(n, dtype=np.int32), names)
     parsed = _parse_methods(settings, spend, evaluations, features, seed_of(seed, chosen, 0))
@@ -155,7 +146,7 @@ def _parse_methods(
     given = None
     if METHODS[settings["method"]].sampled:
         given = spend if evaluations is None else evaluations / features.d
-        given = stopping_rule(given) or given
+        given = choice.stopping_rule(given) or given
     parsed = parse(settings, [given])
     parsed.size(features, parsed.spend(features, parsed.budgets[-1]), seed)  # before any evaluation
     return parsed

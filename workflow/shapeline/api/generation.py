@@ -220,9 +220,7 @@ def _explain(
     return PromptExplanation(
         parts=built.parts,
         answer=answer,
-        answer_tokens=tuple(
-            token if sign > 0 else f"-{token}" for token, sign in zip(played.tokens, played.signs, strict=True)
-        ),
+        answer_tokens=tuple(played.signed_tokens),
         game=played,
         contrast=contrast,
         removal=call.removal.kind,

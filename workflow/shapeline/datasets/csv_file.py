@@ -28,13 +28,8 @@ MAX_NAME = 1000
 CATEGORICAL = "list the column under 'categorical'"  # what helps where numbers are meant as names
 SAMPLED = 1000  # rows or cells from which the form of a file is seen
 HIDDEN = ("Cc", "Cf")  # Unicode's control and format signs
-PACKED = (
-    b"\x1f\x8b",
-    b"PK\3\4",
-    b"BZh",
-    b"\xfd7zXZ",
-    b"\xd0\xcf\x11\xe0",
-)  # how .gz, .zip and .xlsx, .bz2, .xz, .xls begin
+# How .gz, .zip and .xlsx, .bz2, .xz, .xls begin.
+PACKED = (b"\x1f\x8b", b"PK\3\4", b"BZh", b"\xfd7zXZ", b"\xd0\xcf\x11\xe0")
 MINUS = "\u2212"  # a sign of typesetting, not of numbers in files
 
 

@@ -4,21 +4,7 @@ import networkx
 import numpy as np
 
 from shapeline import graphs
-from shapeline.designs.design import (
-    MAX_CELLS,
-    MAX_COALITIONS,
-    MAX_D,
-    Design,
-    constrained_fit,
-    from_sets,
-    kernel_weight,
-    log_factorial,
-    one_of,
-    only_feature,
-    padded_sets,
-    solve_positive,
-    whole,
-)
+from shapeline.designs import design
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
 
@@ -28,8 +14,8 @@ def c_shapley(
     order: int = 4,
     weights: str = "paper",
     context: str = "absent",
-    max_coalitions: int = MAX_COALITIONS,
-) -> Design:
+    max_coalitions: int = design.MAX_COALITIONS,
+) -> design.Design:
     """Return the design of C-Shapley: the sum of c(U) [v(U) - v(U without i)] over connected U around i.
 
     Parameters
@@ -68,9 +54,9 @@ def c_shapley(
     1779
     """
     d = graphs.check(graph, "c_shapley")
-    order = whole("c_shapley", "order", order, 0)
-    one_of("c_shapley", "weights", weights, ("paper", "myerson"))
-    one_of("c_shapley", "context", context, ("absent", "present"))
+    order = design.whole("c_shapley", "order", order, 0)
+    design.one_of("c_shapley", "weights", weights, ("paper", "myerson"))
+    design.one_of("c_shapley", "context", context, ("absent", "present"))
     shapes = _enumerate(graph, order, max_coalitions)
     if shapes is None:
         raise ShapelineError(_refusal(graph, d, order, max_coalitions))
@@ -82,22 +68,22 @@ def c_shapley(
             c = 2 / ((u + 2.0) * (u + 1.0) * u)
         else:
             b = graphs.boundaries(table, subsets).sum(axis=1)
-            c = np.exp(log_factorial(u - 1) + log_factorial(b) - log_factorial(u + b))
+            c = np.exp(design.log_factorial(u - 1) + design.log_factorial(b) - design.log_factorial(u + b))
         without = subsets.copy()
         without[:, place] = False
         for sign, keep in ((1, subsets), (-1, without)):
-            made = padded_sets(d, nodes[:, None, :], keep if context == "absent" else ~keep)
+            made = design.padded_sets(d, nodes[:, None, :], keep if context == "absent" else ~keep)
             sets.append(made.reshape(-1, nodes.shape[1]))
             features.append(np.repeat(centres, len(c)))
             rows.append(total + np.arange(len(sets[-1])))
             terms.append(np.tile(sign * c, len(centres)))
             total += len(sets[-1])
-    return from_sets(d, sets, *(np.concatenate(part) for part in (features, rows, terms)), context)
+    return design.from_sets(d, sets, *(np.concatenate(part) for part in (features, rows, terms)), context)
 
 
 def c_shapley_regression(
     shape: tuple[int, ...], order: int = 4, fit: str = "uniform", constrained: bool = False
-) -> Design:
+) -> design.Design:
     """Return the design of least squares on all runs, or squares, of features.
 
     The response is F = v(S) - v(empty), without an intercept.
@@ -135,32 +121,34 @@ def c_shapley_regression(
            [0, 1, 1]])
     """
     where = "c_shapley_regression"
-    shape = tuple(whole(where, "shape", side, 1) for side in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    shape = tuple(
+        design.whole(where, "shape", side, 1) for side in (shape if isinstance(shape, (tuple, list)) else (shape,))
+    )
     if len(shape) not in (1, 2):
         raise ShapelineError(f"{where}: shape {shape} has {len(shape)} axes; give (d,) for runs or (h, w) for squares.")
-    order = whole(where, "order", order, 1)
-    one_of(where, "fit", fit, ("uniform", "kernel", "printed"))
+    order = design.whole(where, "order", order, 1)
+    design.one_of(where, "fit", fit, ("uniform", "kernel", "printed"))
     if constrained and fit == "printed":
         raise ShapelineError(f"{where}: the printed form has no constrained fit; choose fit 'uniform' or 'kernel'.")
     d = int(np.prod(shape))
     if d == 1:
-        return only_feature()
+        return design.only_feature()
     inner = _squares(shape, order)
     sizes = inner.sum(axis=1)
     weights = np.ones(len(inner))
     if fit != "uniform":
         # The full coalition's weight has no bound: it becomes a constraint.
-        weights = np.where(sizes < d, kernel_weight(d, np.minimum(sizes, d - 1)), np.inf)
+        weights = np.where(sizes < d, design.kernel_weight(d, np.minimum(sizes, d - 1)), np.inf)
     if constrained or not np.isfinite(weights).all():
         if fit == "printed":
             raise ShapelineError(f"{where}: the printed form has no weight for all {d} features at once; lower order.")
-        return constrained_fit(inner[sizes < d], weights[sizes < d], where)
+        return design.constrained_fit(inner[sizes < d], weights[sizes < d], where)
     rows = inner.astype(np.float64)
     right = rows.T * weights
     with limit_to_one(rows.size * d):
-        answer = solve_positive(right @ rows, rows.T if fit == "printed" else right, where)
+        answer = design.solve_positive(right @ rows, rows.T if fit == "printed" else right, where)
     masks = np.concatenate([np.zeros((1, d), bool), inner])
-    return Design(masks, np.column_stack([-answer.sum(axis=1), answer]))
+    return design.Design(masks, np.column_stack([-answer.sum(axis=1), answer]))
 
 
 def _squares(shape: tuple[int, ...], order: int) -> np.ndarray:
@@ -180,8 +168,8 @@ def _enumerate(graph: networkx.Graph, order: int, most: int) -> list[tuple] | No
     Windows with the same adjacency and centre share one enumeration; None beyond `most` coalitions."""
     windows = graphs.windows(graph, order)
     widest = max(map(len, windows))
-    most = min(most, MAX_CELLS // widest)
-    if order > 1 and widest > MAX_D and _enumerate(graph, order // 2, most) is None:
+    most = min(most, design.MAX_CELLS // widest)
+    if order > 1 and widest > design.MAX_D and _enumerate(graph, order // 2, most) is None:
         return None  # a smaller order fails sooner, before wide windows are enumerated
     groups: dict[tuple, tuple[list, list]] = {}
     for node, window in enumerate(windows):
@@ -208,9 +196,9 @@ def _refusal(graph: networkx.Graph, d: int, order: int, most: int) -> str:
         largest += 1
     fits = f"order {largest} fits" if largest >= 0 else "no order fits"
     widest = max(map(len, graphs.windows(graph, order)))
-    most = min(most, MAX_CELLS // widest)
+    most = min(most, design.MAX_CELLS // widest)
     count = f"more than {most:,}"
-    shapes = _enumerate(graph, order, 8 * most) if widest <= MAX_D else None
+    shapes = _enumerate(graph, order, 8 * most) if widest <= design.MAX_D else None
     if shapes is not None:
         count = f"up to {sum(2 * len(centres) * len(subsets) for centres, _, _, _, subsets in shapes):,}"
     return (

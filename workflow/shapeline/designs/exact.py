@@ -4,20 +4,11 @@ import networkx
 import numpy as np
 
 from shapeline import graphs
-from shapeline.designs.design import (
-    MAX_CELLS,
-    MAX_COALITIONS,
-    MAX_D,
-    Design,
-    all_coalitions,
-    log_factorial,
-    sparse_readout,
-    whole,
-)
+from shapeline.designs import design
 from shapeline.errors import ShapelineError
 
 
-def shapley(d: int) -> Design:
+def shapley(d: int) -> design.Design:
     """Return the design of the Shapley value over all coalitions.
 
     Parameters
@@ -49,12 +40,12 @@ def shapley(d: int) -> Design:
     >>> design.attribute(game(design.masks))
     array([5., 1., 4.])
     """
-    d = whole("shapley", "d", d, 1)
-    masks = all_coalitions(d, "shapley")
-    return Design(masks, shapley_readout(masks))
+    d = design.whole("shapley", "d", d, 1)
+    masks = design.all_coalitions(d, "shapley")
+    return design.Design(masks, shapley_readout(masks))
 
 
-def banzhaf(d: int) -> Design:
+def banzhaf(d: int) -> design.Design:
     """Return the design of the Banzhaf value, the mean marginal contribution over all coalitions of the others.
 
     Parameters
@@ -79,12 +70,12 @@ def banzhaf(d: int) -> Design:
     >>> design.attribute(design.masks.all(axis=1).astype(float))
     array([0.5, 0.5])
     """
-    d = whole("banzhaf", "d", d, 1)
-    masks = all_coalitions(d, "banzhaf")
-    return Design(masks, np.where(masks.T, 1.0, -1.0) * 2.0 ** (1 - d))
+    d = design.whole("banzhaf", "d", d, 1)
+    masks = design.all_coalitions(d, "banzhaf")
+    return design.Design(masks, np.where(masks.T, 1.0, -1.0) * 2.0 ** (1 - d))
 
 
-def occlusion(d: int) -> Design:
+def occlusion(d: int) -> design.Design:
     """Return the design of leave-one-out, v(N) - v(N without i).
 
     Parameters
@@ -114,13 +105,13 @@ def occlusion(d: int) -> Design:
     masks[features + 1, features] = False
     rows = np.concatenate([np.zeros(d, int), features + 1])
     weights = np.repeat([1.0, -1.0], d)
-    return Design(masks, sparse_readout(d, d + 1, np.tile(features, 2), rows, weights))
+    return design.Design(masks, design.sparse_readout(d, d + 1, np.tile(features, 2), rows, weights))
 
 
 def occlusion_count(d: int) -> int:
     """The coalitions of occlusion, d + 1; ShapelineError where their masks, (d + 1, d), are more than MAX_CELLS."""
-    d = whole("occlusion", "d", d, 1)
-    if d * (d + 1) > MAX_CELLS:
+    d = design.whole("occlusion", "d", d, 1)
+    if d * (d + 1) > design.MAX_CELLS:
         raise ShapelineError(
             f"occlusion: {d + 1:,} coalitions of {d:,} features do not fit; give it patches: "
             "features: {kind: patch, size: ...}"
@@ -128,7 +119,7 @@ def occlusion_count(d: int) -> int:
     return d + 1
 
 
-def myerson(graph: networkx.Graph, max_coalitions: int = MAX_COALITIONS) -> Design:
+def myerson(graph: networkx.Graph, max_coalitions: int = design.MAX_COALITIONS) -> design.Design:
     """Return the design of the Myerson value: the Shapley value of the sum of v(T) - v(empty) over the components T.
 
     Only the empty and the connected coalitions are evaluated, so d may exceed 20. With u nodes and b beside it, a
@@ -169,7 +160,7 @@ def myerson(graph: networkx.Graph, max_coalitions: int = MAX_COALITIONS) -> Desi
 
     d = graphs.check(graph, "myerson")
     table = graphs.adjacency(graph, range(d))
-    most = min(max_coalitions, MAX_CELLS // 4 // d) - 1  # a dense readout stands beside the masks for a moment
+    most = min(max_coalitions, design.MAX_CELLS // 4 // d) - 1  # a dense readout stands beside the masks for a moment
     subsets = graphs.connected_table(table, limit=most)
     if subsets is None:
         raise ShapelineError(
@@ -178,22 +169,24 @@ def myerson(graph: networkx.Graph, max_coalitions: int = MAX_COALITIONS) -> Desi
         )
     edge = graphs.boundaries(table, subsets)
     u, b = subsets.sum(axis=1), edge.sum(axis=1)
-    total = log_factorial(u + b)
-    inside = np.exp(log_factorial(u - 1) + log_factorial(b) - total)
+    total = design.log_factorial(u + b)
+    inside = np.exp(design.log_factorial(u - 1) + design.log_factorial(b) - total)
     # Where b is 0 there is no boundary node to weigh; the maximum only keeps the logarithm defined.
-    outside = -np.exp(log_factorial(u) + log_factorial(np.maximum(b - 1, 0)) - total)
+    outside = -np.exp(design.log_factorial(u) + design.log_factorial(np.maximum(b - 1, 0)) - total)
     readout = np.where(subsets.T, inside, np.where(edge.T, outside, 0.0))
     # Each v(U) stands for v(U) - v(empty).
     readout = np.column_stack([-readout.sum(axis=1), readout])
     masks = np.concatenate([np.zeros((1, d), bool), subsets])
-    return Design(masks, readout if d <= MAX_D else csr_array(readout))
+    return design.Design(masks, readout if d <= design.MAX_D else csr_array(readout))
 
 
 def shapley_readout(masks: np.ndarray) -> np.ndarray:
     """Shapley readout (d, 2^d) of all coalitions (2^d, d): (s-1)! (d-s)!/d! where i is in S, else -s! (d-s-1)!/d!."""
     d = masks.shape[1]
     s = np.arange(d + 1)
-    inside = np.exp(log_factorial(np.maximum(s - 1, 0)) + log_factorial(d - s) - log_factorial(d))
-    outside = -np.exp(log_factorial(s) + log_factorial(np.maximum(d - s - 1, 0)) - log_factorial(d))
+    inside = np.exp(design.log_factorial(np.maximum(s - 1, 0)) + design.log_factorial(d - s) - design.log_factorial(d))
+    outside = -np.exp(
+        design.log_factorial(s) + design.log_factorial(np.maximum(d - s - 1, 0)) - design.log_factorial(d)
+    )
     sizes = masks.sum(axis=1)
     return np.where(masks.T, inside[sizes], outside[sizes])

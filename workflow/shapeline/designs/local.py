@@ -4,16 +4,7 @@ import networkx
 import numpy as np
 
 from shapeline import graphs
-from shapeline.designs.design import (
-    MAX_CELLS,
-    MAX_COALITIONS,
-    Design,
-    all_coalitions,
-    from_sets,
-    one_of,
-    padded_sets,
-    whole,
-)
+from shapeline.designs import design
 from shapeline.designs.exact import shapley_readout
 from shapeline.errors import ShapelineError
 
@@ -24,8 +15,8 @@ def l_shapley(
     context: str = "absent",
     samples: int | None = None,
     seed: int | None = None,
-    max_coalitions: int = MAX_COALITIONS,
-) -> Design:
+    max_coalitions: int = design.MAX_COALITIONS,
+) -> design.Design:
     """Return the design of L-Shapley: the Shapley value of i in the game restricted to its neighbourhood.
 
     Parameters
@@ -66,13 +57,13 @@ def l_shapley(
     796
     """
     d = graphs.check(graph, "l_shapley")
-    order = whole("l_shapley", "order", order, 0)
-    one_of("l_shapley", "context", context, ("absent", "present"))
+    order = design.whole("l_shapley", "order", order, 0)
+    design.one_of("l_shapley", "context", context, ("absent", "present"))
     if samples is not None:
-        samples = whole("l_shapley", "samples", samples, 1)
+        samples = design.whole("l_shapley", "samples", samples, 1)
     windows = graphs.windows(graph, order)
     needed = _coalitions(windows, samples)
-    max_coalitions = min(max_coalitions, MAX_CELLS // max(map(len, windows)))
+    max_coalitions = min(max_coalitions, design.MAX_CELLS // max(map(len, windows)))
     if needed > max_coalitions:
         raise ShapelineError(_refusal(graph, d, order, samples, needed, max_coalitions))
 
@@ -91,15 +82,15 @@ def l_shapley(
         rows.append(row + total)
         weights.append(weight)
         total += len(made)
-    return from_sets(d, sets, *(np.concatenate(part) for part in (features, rows, weights)), context)
+    return design.from_sets(d, sets, *(np.concatenate(part) for part in (features, rows, weights)), context)
 
 
 def _enumerate_windows(d, centres, nodes, context, samples, rng):
     """All coalitions of windows (m, w) of one width: sets and terms. Equal windows are listed once."""
     nodes, which = np.unique(nodes, axis=0, return_inverse=True)
     which = which.ravel()
-    inside = all_coalitions(nodes.shape[1], "l_shapley")
-    sets = padded_sets(d, nodes[:, None, :], inside if context == "absent" else ~inside)
+    inside = design.all_coalitions(nodes.shape[1], "l_shapley")
+    sets = design.padded_sets(d, nodes[:, None, :], inside if context == "absent" else ~inside)
     place = (nodes[which] == centres[:, None]).argmax(axis=1)
     rows = which[:, None] * len(inside) + np.arange(len(inside))
     return (
@@ -122,7 +113,7 @@ def _sampled(d, centres, nodes, context, samples, rng):
     sets = []
     for with_centre in (False, True):
         kept = np.concatenate([before, np.full((m, samples, 1), with_centre)], axis=2)
-        sets.append(padded_sets(d, columns, kept if context == "absent" else ~kept).reshape(-1, w))
+        sets.append(design.padded_sets(d, columns, kept if context == "absent" else ~kept).reshape(-1, w))
     features = np.tile(np.repeat(centres, samples), 2)
     weights = np.repeat([-1 / samples, 1 / samples], m * samples)
     return np.concatenate(sets), features, np.arange(2 * m * samples), weights

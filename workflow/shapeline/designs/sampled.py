@@ -2,18 +2,7 @@
 
 import numpy as np
 
-from shapeline.designs.design import (
-    Design,
-    constrained_fit,
-    kernel_weight,
-    only_feature,
-    size_count,
-    size_mass,
-    sparse_readout,
-    subsets_of_size,
-    unique_rows,
-    whole,
-)
+from shapeline.designs import design
 from shapeline.errors import ShapelineError
 
 TRIES = 1000  # permutations drawn for the last part of a budget
@@ -34,7 +23,7 @@ def sample_shapley_minimum(d: int) -> int:
     return d + 1
 
 
-def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
+def kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     """Return the design of KernelSHAP: Shapley kernel least squares with both ends met exactly.
 
     Sizes 1 and d - 1 are enumerated whole, then 2 and d - 2, and so on while their share of the kernel mass of the
@@ -78,38 +67,38 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     """
     d, budget = _limit_budget("kernel_shap", d, budget, kernel_shap_minimum)
     if d == 1:
-        return only_feature()
+        return design.only_feature()
     rng = np.random.default_rng(seed)
     if d > 2 and budget < 2 * d + 4:
         return _ends(d, budget, rng)
     left = budget - 2
     masks, weights, size = [], [], 1
-    while 2 * size <= d and size_count(d, size) <= left * (_share(d, size) if size > 1 else 1):
-        lower = subsets_of_size(d, size)
+    while 2 * size <= d and design.size_count(d, size) <= left * (_share(d, size) if size > 1 else 1):
+        lower = design.subsets_of_size(d, size)
         masks.append(lower[lower[:, 0]] if 2 * size == d else lower)
-        weights.append(np.full(len(masks[-1]), kernel_weight(d, size)))
+        weights.append(np.full(len(masks[-1]), design.kernel_weight(d, size)))
         left -= 2 * len(masks[-1])
         size += 1
     if 2 * size <= d and left >= 2:
         pairs, counts = _pairs(d, np.arange(size, d - size + 1), left // 2, rng)
-        mass = size_mass(d, np.arange(size, d - size + 1)).sum()
+        mass = design.size_mass(d, np.arange(size, d - size + 1)).sum()
         masks.append(pairs)
         weights.append(counts * (mass / (2 * counts.sum())))
     # Each list holds one coalition of a complementary pair.
     weights = np.concatenate(weights)
-    fitted = constrained_fit(np.concatenate(masks), weights, "kernel_shap", mirrored=True)
-    return Design(fitted.masks, fitted.readout, weights)
+    fitted = design.constrained_fit(np.concatenate(masks), weights, "kernel_shap", mirrored=True)
+    return design.Design(fitted.masks, fitted.readout, weights)
 
 
 def _share(d: int, size: int) -> float:
     """Return the share of these two sizes in the kernel mass of sizes from `size` to d - `size`; 1 without others."""
     if 2 * size >= d - 1:
         return 1.0
-    mass = size_mass(d, np.arange(size, d - size + 1))
+    mass = design.size_mass(d, np.arange(size, d - size + 1))
     return 2 * mass[0] / mass.sum()
 
 
-def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False) -> Design:
+def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False) -> design.Design:
     """Return the design of the mean marginal contribution over random permutations.
 
     Prefixes that permutations share are evaluated once, so permutations are sampled until the distinct coalitions reach
@@ -153,7 +142,7 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     """
     d, budget = _limit_budget("sample_shapley", d, budget, sample_shapley_minimum)
     if d == 1:
-        return only_feature()
+        return design.only_feature()
     if d < 64 and budget >= 2**d:
         from shapeline.designs.exact import shapley
 
@@ -161,21 +150,21 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     return build_from_orders(_orders(d, budget - 2, np.random.default_rng(seed), antithetic))
 
 
-def build_from_orders(order: np.ndarray) -> Design:
+def build_from_orders(order: np.ndarray) -> design.Design:
     """The mean of the marginal contributions along permutations (count, d) of the features; their prefixes merged."""
     count, d = order.shape
     rank = order.argsort(axis=1)
     # Row p*(d-1) + j - 1 holds the first j features of permutation p; the two ends follow.
     inner = (rank[:, None, :] < np.arange(1, d)[:, None]).reshape(-1, d)
-    first, inverse = unique_rows(inner)
+    first, inverse = design.unique_rows(inner)
     prefix = np.zeros((count, d + 1), int)
     prefix[:, 1:d] = inverse.reshape(count, d - 1) + 1
     prefix[:, d] = len(first) + 1
     masks = np.concatenate([np.zeros((1, d), bool), inner[first], np.ones((1, d), bool)])
     features = np.tile(order.ravel(), 2)
     rows = np.concatenate([prefix[:, 1:].ravel(), prefix[:, :-1].ravel()])
-    readout = sparse_readout(d, len(masks), features, rows, np.repeat([1 / count, -1 / count], count * d))
-    return Design(masks, readout, order)
+    readout = design.sparse_readout(d, len(masks), features, rows, np.repeat([1 / count, -1 / count], count * d))
+    return design.Design(masks, readout, order)
 
 
 def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> np.ndarray:
@@ -220,7 +209,7 @@ def _count_new(prefixes: np.ndarray, seen: np.ndarray) -> np.ndarray:
 
 
 def _limit_budget(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
-    d, budget = whole(where, "d", d, 1), whole(where, "budget", budget, 0)
+    d, budget = design.whole(where, "d", d, 1), design.whole(where, "budget", budget, 0)
     if budget < minimum(d):
         raise ShapelineError(
             f"{where}: budget is {budget} evaluations and the minimum for d = {d} is {minimum(d)}; raise it."
@@ -230,7 +219,7 @@ def _limit_budget(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
 
 def _pairs(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """`wanted` distinct complementary pairs, as the member that keeps feature 0, and how often each was drawn."""
-    share = size_mass(d, sizes)
+    share = design.size_mass(d, sizes)
     share /= share.sum()
     drawn = np.zeros((0, d), bool)
     while True:
@@ -238,7 +227,7 @@ def _pairs(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> 
         more = rng.permuted(np.arange(d) < size[:, None], axis=1)
         more ^= ~more[:, :1]
         drawn = np.concatenate([drawn, more])
-        first, inverse = unique_rows(drawn)
+        first, inverse = design.unique_rows(drawn)
         if len(first) >= wanted:
             break
     # Stop at the sample that completes the budget.
@@ -247,7 +236,7 @@ def _pairs(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> 
     return drawn[kept], np.bincount(inverse[: last + 1], minlength=len(first))[first <= last]
 
 
-def _ends(d: int, budget: int, rng: np.random.Generator) -> Design:
+def _ends(d: int, budget: int, rng: np.random.Generator) -> design.Design:
     """Return all coalitions of size 1 and as many of size d-1 as the budget holds, solved in closed form.
 
     A feature's n = 1 or 2 rows have the mean t; the gap v(N) - v(empty) - sum t is spread in proportion to 1/n.
@@ -264,4 +253,4 @@ def _ends(d: int, budget: int, rng: np.random.Generator) -> Design:
     readout[np.arange(d), 1 + np.arange(d)] += share
     readout[kept, 1 + d + np.arange(len(kept))] -= 0.5
     readout[kept, -1] += 0.5
-    return Design(masks, readout)
+    return design.Design(masks, readout)

@@ -5,16 +5,7 @@ A pair is of size s where its smaller member is, s = 1 .. d // 2; arrays by size
 
 import numpy as np
 
-from shapeline.designs.design import (
-    Design,
-    constrained_fit,
-    log_factorial,
-    only_feature,
-    size_mass,
-    subsets_of_size,
-    unique_rows,
-    whole,
-)
+from shapeline.designs import design
 from shapeline.errors import ShapelineError
 
 BEYOND = 60.0  # log of a number of coalitions that no budget reaches
@@ -23,7 +14,7 @@ TRIES = 20  # samples until one determines all scores; few fail, at the smallest
 
 def check_budget(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
     """d and the budget in evaluations, at most 2^d; ShapelineError where it is below minimum(d)."""
-    d, budget = whole(where, "d", d, 1), whole(where, "budget", budget, 0)
+    d, budget = design.whole(where, "d", d, 1), design.whole(where, "budget", budget, 0)
     if budget < minimum(d):
         raise ShapelineError(
             f"{where}: budget is {budget} evaluations and the minimum for d = {d} is {minimum(d)}; raise it."
@@ -34,7 +25,7 @@ def check_budget(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
 def available(d: int) -> np.ndarray:
     """Number of pairs of each size, float64; numbers beyond every budget are cut."""
     size = np.arange(1, d // 2 + 1)
-    log_count = log_factorial(d) - log_factorial(size) - log_factorial(d - size)
+    log_count = design.log_factorial(d) - design.log_factorial(size) - design.log_factorial(d - size)
     return np.rint(np.exp(np.minimum(log_count, BEYOND))) / np.where(2 * size == d, 2, 1)
 
 
@@ -58,11 +49,11 @@ def sample_pairs(d: int, counts: np.ndarray, rng: np.random.Generator, first: np
     sizes = np.arange(1, d // 2 + 1)
     drawn = np.zeros((0, d), bool) if first is None else first
     # Where most of a size are wanted, all are listed: the last ones would take long to meet by chance.
-    more = [rng.permutation(subsets_of_size(d, size)) for size in sizes[2 * counts > available(d)]]
+    more = [rng.permutation(design.subsets_of_size(d, size)) for size in sizes[2 * counts > available(d)]]
     while True:
         drawn = np.concatenate([drawn, *more])
         drawn ^= (2 * drawn.sum(axis=1) == d)[:, None] & ~drawn[:, :1]
-        drawn = drawn[np.sort(unique_rows(drawn)[0])]
+        drawn = drawn[np.sort(design.unique_rows(drawn)[0])]
         size = drawn.sum(axis=1)
         missing = np.maximum(counts - np.bincount(size, minlength=d // 2 + 1)[1:], 0)
         if not missing.any():
@@ -78,7 +69,7 @@ def leverage_shap_minimum(d: int) -> int:
     return min(2 * d, 2**d)
 
 
-def leverage_shap(d: int, budget: int, seed: int = 0) -> Design:
+def leverage_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     """Leverage SHAP (Musco & Witter 2025, algorithm 1): every size gets as many pairs as any other, while it has them.
 
     A coalition's leverage in the regression is 1 / C(d, s), so the sizes are drawn alike where KernelSHAP prefers the
@@ -89,16 +80,16 @@ def leverage_shap(d: int, budget: int, seed: int = 0) -> Design:
     """
     d, budget = check_budget("leverage_shap", d, budget, leverage_shap_minimum)
     if d == 1:
-        return only_feature()
+        return design.only_feature()
     rng, most, sizes = np.random.default_rng(seed), available(d), np.arange(1, d // 2 + 1)
     mass = np.where(2 * sizes == d, 0.5, 1.0)
     for attempt in range(TRIES):
         expected, counts = allot(mass, most, budget // 2 - 1, rng)
         pairs = sample_pairs(d, counts, rng)
         # A drawn pair stands for most / expected pairs of its size, which share the size's mass.
-        weights = (size_mass(d, sizes) * mass / expected)[pairs.sum(axis=1) - 1]
+        weights = (design.size_mass(d, sizes) * mass / expected)[pairs.sum(axis=1) - 1]
         try:
-            return constrained_fit(pairs, weights, "leverage_shap", mirrored=True)
+            return design.constrained_fit(pairs, weights, "leverage_shap", mirrored=True)
         except ShapelineError:
             if attempt == TRIES - 1:
                 raise
@@ -110,7 +101,7 @@ def unbiased_kernel_shap_minimum(d: int) -> int:
     return min(4, 2**d)
 
 
-def unbiased_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
+def unbiased_kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     """Unbiased KernelSHAP with paired sampling (Covert & Lee 2021, §3.2 and 4.2).
 
     The matrix of the fit is known, its inverse too (I and J), so a score is (v(N) - v(empty))/d + d/(d-1) times the sum
@@ -121,15 +112,15 @@ def unbiased_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     """
     d, budget = check_budget("unbiased_kernel_shap", d, budget, unbiased_kernel_shap_minimum)
     if d == 1:
-        return only_feature()
+        return design.only_feature()
     rng, sizes = np.random.default_rng(seed), np.arange(1, d // 2 + 1)
-    mass = size_mass(d, sizes) * np.where(2 * sizes == d, 0.5, 1.0)
+    mass = design.size_mass(d, sizes) * np.where(2 * sizes == d, 0.5, 1.0)
     expected, counts = allot(mass, available(d), budget // 2 - 1, rng)
     pairs = sample_pairs(d, counts, rng)
     size = pairs.sum(axis=1)
     inner = (d / (d - 1)) * (mass / expected)[size - 1] * (pairs.T - size / d)
     ends = np.zeros((1, d), bool)
-    return Design(
+    return design.Design(
         np.concatenate([ends, pairs, ~pairs, ~ends]),
         np.column_stack([np.full(d, -1 / d), inner, -inner, np.full(d, 1 / d)]),
     )
@@ -142,7 +133,7 @@ def stratified_svarm_minimum(d: int) -> int:
     return 2 + 2 * d + 2 * int(_choose_first_sizes(d).sum())
 
 
-def stratified_svarm(d: int, budget: int, seed: int = 0) -> Design:
+def stratified_svarm(d: int, budget: int, seed: int = 0) -> design.Design:
     """Stratified SVARM (Kolpaczki, Bengs, Muschalik & Huellermeier 2024, algorithm 2), in complementary pairs.
 
     A score is the mean over sizes of the mean value with the feature less that without it; each coalition is in a
@@ -154,7 +145,7 @@ def stratified_svarm(d: int, budget: int, seed: int = 0) -> Design:
     """
     d, budget = check_budget("stratified_svarm", d, budget, stratified_svarm_minimum)
     if d == 1:
-        return only_feature()
+        return design.only_feature()
     rng, sizes = np.random.default_rng(seed), np.arange(1, d // 2 + 1)
     counts = np.array([1 if d == 2 else d], int)
     pairs = np.eye(d, dtype=bool)[: counts[0]]
@@ -171,7 +162,7 @@ def stratified_svarm(d: int, budget: int, seed: int = 0) -> Design:
     inside = np.add.reduceat(masks[order], np.searchsorted(size[order], np.arange(d + 1)), axis=0, dtype=np.int32)
     with np.errstate(divide="ignore"):  # nothing is without a feature of the full coalition
         with_it, without = 1 / (d * inside), -1 / (d * (np.bincount(size)[:, None] - inside))
-    return Design(masks, np.where(masks, with_it[size], without[size]).T)
+    return design.Design(masks, np.where(masks, with_it[size], without[size]).T)
 
 
 def _choose_first_sizes(d: int) -> np.ndarray:

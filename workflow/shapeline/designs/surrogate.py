@@ -4,20 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from shapeline.designs.design import (
-    MAX_D,
-    Design,
-    all_coalitions,
-    constrained_fit,
-    diagonal,
-    log_factorial,
-    one_of,
-    only_feature,
-    size_mass,
-    solve_positive,
-    unique_rows,
-    whole,
-)
+from shapeline.designs import design
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
 
@@ -29,7 +16,7 @@ def lime_minimum(d: int, ridge: float = 1.0) -> int:
 
 def lime(
     d: int, budget: int, seed: int = 0, kernel: str = "cosine", kernel_width: float = 0.25, ridge: float = 1.0
-) -> Design:
+) -> design.Design:
     """Return the design of a ridge regression with a free intercept on randomly masked inputs.
 
     Masks are sampled as in the authors' library: the full mask first, then a uniform number of masked features,
@@ -74,8 +61,8 @@ def lime(
     >>> design.attribute(design.masks @ np.array([3.0, 1.0, 2.0])).round(6)
     array([3., 1., 2.])
     """
-    d, budget = whole("lime", "d", d, 1), whole("lime", "budget", budget, 0)
-    one_of("lime", "kernel", kernel, ("cosine", "fraction", "shapley"))
+    d, budget = design.whole("lime", "d", d, 1), design.whole("lime", "budget", budget, 0)
+    design.one_of("lime", "kernel", kernel, ("cosine", "fraction", "shapley"))
     for name, value, good in (("kernel_width", kernel_width, kernel_width > 0), ("ridge", ridge, ridge >= 0)):
         if not (good and np.isfinite(value)):
             raise ShapelineError(
@@ -88,18 +75,18 @@ def lime(
     rng = np.random.default_rng(seed)
     if kernel == "shapley":
         if d == 1:
-            return only_feature()
+            return design.only_feature()
         inner = _masks(d, np.arange(1, d), budget - 2, rng)
         if len(inner) == 0:
             return _even(d)
         sizes = inner.sum(axis=1)
-        weights = size_mass(d, np.arange(1, d))[sizes - 1] / np.bincount(sizes)[sizes]
-        fitted = constrained_fit(inner, weights, "lime", ridge)
+        weights = design.size_mass(d, np.arange(1, d))[sizes - 1] / np.bincount(sizes)[sizes]
+        fitted = design.constrained_fit(inner, weights, "lime", ridge)
         back = np.r_[len(fitted.masks) - 1, : len(fitted.masks) - 1]  # the full mask first
-        return Design(fitted.masks[back], fitted.readout[:, back])
+        return design.Design(fitted.masks[back], fitted.readout[:, back])
     masks = lime_masks(d, budget, rng)
     weights = lime_weights(masks, kernel, kernel_width)
-    return Design(masks, ridge_readout(masks, weights, ridge))
+    return design.Design(masks, ridge_readout(masks, weights, ridge))
 
 
 def lime_masks(d: int, budget: int, rng: np.random.Generator) -> np.ndarray:
@@ -114,17 +101,17 @@ def lime_weights(masks: np.ndarray, kernel: str = "cosine", kernel_width: float 
     return np.exp(-(distance**2) / (2 * kernel_width**2))
 
 
-def symmetric_least_squares(d: int, q: Callable[[int], float] | Sequence[float]) -> Design:
+def symmetric_least_squares(d: int, q: Callable[[int], float] | Sequence[float]) -> design.Design:
     """Least squares over all 2^d coalitions, d <= 20, weights q(s) by size, both ends met (Charnes et al. 1988).
 
     q: function of the size, or the d - 1 weights of sizes 1..d-1; finite, not negative, not all 0. The Shapley value
     is q(s) proportional to 1/C(d-2, s-1). METHODS §4 states the solution.
     """
     where = "symmetric_least_squares"
-    d = whole(where, "d", d, 1)
-    masks = all_coalitions(d, where)
+    d = design.whole(where, "d", d, 1)
+    masks = design.all_coalitions(d, where)
     if d == 1:
-        return only_feature()
+        return design.only_feature()
     weights = np.array([q(size) for size in range(1, d)] if callable(q) else q, dtype=np.float64)
     if weights.shape != (d - 1,):
         raise ShapelineError(f"{where}: q has shape {weights.shape}; give the {d - 1} weights of sizes 1..{d - 1}.")
@@ -133,28 +120,28 @@ def symmetric_least_squares(d: int, q: Callable[[int], float] | Sequence[float])
             f"{where}: probabilities q(s) of sizes are out of range; give finite ones of at least 0, and one above 0."
         )
     inner = np.arange(1, d)
-    paths = np.exp(log_factorial(d - 2) - log_factorial(inner - 1) - log_factorial(d - 1 - inner))
+    paths = np.exp(design.log_factorial(d - 2) - design.log_factorial(inner - 1) - design.log_factorial(d - 1 - inner))
     weight = np.zeros(d + 1)
     weight[1:d] = weights / (paths @ weights)
     sizes = masks.sum(axis=1)
     readout = (masks.T - sizes / d) * weight[sizes]
     readout[:, 0] = -1 / d
     readout[:, -1] = 1 / d
-    return Design(masks, readout)
+    return design.Design(masks, readout)
 
 
-def _even(d: int) -> Design:
+def _even(d: int) -> design.Design:
     """Two coalitions only: v(N) - v(empty) in equal shares."""
     masks = np.array([[True] * d, [False] * d])
-    return Design(masks, np.tile([1 / d, -1 / d], (d, 1)))
+    return design.Design(masks, np.tile([1 / d, -1 / d], (d, 1)))
 
 
 def _masks(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
     """`wanted` distinct masks (or all there are) drawn as a uniform size, then a uniform coalition of that size."""
-    if d <= MAX_D and wanted > 2**d // 32:
+    if d <= design.MAX_D and wanted > 2**d // 32:
         # Rejection would be slow near the end. The smallest exponential / rate are samples without replacement in turn
         # (Efraimidis & Spirakis 2006).
-        masks = all_coalitions(d, "lime")
+        masks = design.all_coalitions(d, "lime")
         size = masks.sum(axis=1)
         masks = masks[(size >= sizes[0]) & (size <= sizes[-1])]
         size = masks.sum(axis=1)
@@ -164,7 +151,7 @@ def _masks(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> 
     while len(drawn) < wanted:
         size = rng.choice(sizes, size=wanted - len(drawn))
         drawn = np.concatenate([drawn, rng.permuted(np.arange(d) < size[:, None], axis=1)])
-        drawn = drawn[np.sort(unique_rows(drawn)[0])]
+        drawn = drawn[np.sort(design.unique_rows(drawn)[0])]
     return drawn
 
 
@@ -178,8 +165,8 @@ def ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.nd
         if n < d and ridge > 0:
             # The dual form: K equations in place of d.
             gram = rows @ rows.T
-            diagonal(gram)[:] += ridge
-            return (solve_positive(gram, rows, "lime").T) * root
+            design.diagonal(gram)[:] += ridge
+            return (design.solve_positive(gram, rows, "lime").T) * root
         gram = rows.T @ rows
-        diagonal(gram)[:] += ridge
-        return solve_positive(gram, rows.T * root, "lime")
+        design.diagonal(gram)[:] += ridge
+        return design.solve_positive(gram, rows.T * root, "lime")

@@ -7,16 +7,8 @@ import time
 import numpy as np
 
 from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.games import execution
 from shapeline.games.calibration_search import difference
-from shapeline.games.execution import (
-    BFLOAT16_TOLERANCE,
-    GRAPH_WORTH,
-    TOLERANCE,
-    BackendRefused,
-    ExecutionBackend,
-    backend_of,
-    mask_rows,
-)
 from shapeline.games.features import Features, build
 from shapeline.games.game import Game, as_array, shared_reference
 from shapeline.games.references import Reference
@@ -30,7 +22,7 @@ PROBED = 16  # rows that a model is evaluated on as whole and as real numbers
 ALIKE = 1e-9  # of the largest answer
 
 
-def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
+def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> execution.ExecutionBackend:
     """Return the fastest verified backend and batch of the model on its device, in about a second for a small model.
 
     inputs: some real ones. A backend is verified against the plain model on masked rows and the reference, at two
@@ -42,10 +34,11 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
         raise ShapelineError("engine: there is no input to calibrate on; give one or more")
     if rows := own_rows(model, reference):
         backend = _calibrate_batches(
-            Game(model, shared_reference(reference, inputs), None, backend=ExecutionBackend(batch=rows)), inputs[:1]
+            Game(model, shared_reference(reference, inputs), None, backend=execution.ExecutionBackend(batch=rows)),
+            inputs[:1],
         )
     else:
-        backend = backend_of(model).calibrate(model, inputs, shared_reference(reference, inputs))
+        backend = execution.backend_of(model).calibrate(model, inputs, shared_reference(reference, inputs))
     declared = inputs.dtype == np.int32 and all(hasattr(model.module, name) for name in WINDOWED)
     if declared and model.task == "classification" and model.module.window_size <= WIDEST:
         backend = _try_windows(Game(model, shared_reference(reference, inputs), None, backend=backend), inputs[:1])
@@ -54,23 +47,23 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
 
 
 def or_graph(
-    backend: ExecutionBackend, model: Classifier, graph: Classifier, inputs: np.ndarray, reference: Reference
-) -> ExecutionBackend:
+    backend: execution.ExecutionBackend, model: Classifier, graph: Classifier, inputs: np.ndarray, reference: Reference
+) -> execution.ExecutionBackend:
     """Return the given backend, or "onnx" where the network's graph gives the same values and is about as fast."""
     inputs = as_array(inputs)
     reference = shared_reference(reference, inputs)
-    rows = mask_rows(inputs, reference, count=64)
+    rows = execution.mask_rows(inputs, reference, count=64)
     try:
         outputs = [_evaluate(each, rows) for each in (graph, model)]
         differs = difference(*outputs)
-        if not differs <= TOLERANCE:
-            raise BackendRefused(f"log-probabilities differ by {differs:.1e}")
-        by_graph = backend_of(graph).calibrate(graph, inputs, reference, differs)
-    except (BackendRefused, MethodFailure, RuntimeError) as refusal:
+        if not differs <= execution.TOLERANCE:
+            raise execution.BackendRefused(f"log-probabilities differ by {differs:.1e}")
+        by_graph = execution.backend_of(graph).calibrate(graph, inputs, reference, differs)
+    except (execution.BackendRefused, MethodFailure, RuntimeError) as refusal:
         log.info("backend onnx left out: %s", refusal)
         return backend
     log.info("backend onnx, %d rows a call: %s rows/s", by_graph.batch, f"{by_graph.rate:,.0f}")
-    return by_graph if GRAPH_WORTH * by_graph.rate > backend.rate else backend
+    return by_graph if execution.GRAPH_WORTH * by_graph.rate > backend.rate else backend
 
 
 def _evaluate(model: Classifier, rows: np.ndarray) -> np.ndarray:
@@ -82,14 +75,14 @@ def own_rows(model: Classifier, reference: Reference) -> int | None:
     return ROWS_OF_PATCHES if reference.leaves_out else getattr(model.module, "rows_a_call", None)
 
 
-def choose_backend(game: Game, inputs: np.ndarray, precision: str, compiled: bool) -> ExecutionBackend:
+def choose_backend(game: Game, inputs: np.ndarray, precision: str, compiled: bool) -> execution.ExecutionBackend:
     """Return the verified backend that an experiment asks for by precision and compile, of torch. Raises ShapelineError
     where the model cannot take it or differs by more than TOLERANCE (BFLOAT16_TOLERANCE)."""
     name = "_".join(["compiled"] * compiled + ["bfloat16"] * (precision == "bfloat16"))
     inputs, model = as_array(inputs), game.model
-    backend = ExecutionBackend(name, game.backend.batch)
-    differs = backend_of(model).difference(game.having(backend=backend), inputs)
-    allowed = BFLOAT16_TOLERANCE if precision == "bfloat16" else TOLERANCE
+    backend = execution.ExecutionBackend(name, game.backend.batch)
+    differs = execution.backend_of(model).difference(game.having(backend=backend), inputs)
+    allowed = execution.BFLOAT16_TOLERANCE if precision == "bfloat16" else execution.TOLERANCE
     if not differs <= allowed:
         key = "precision: bfloat16" if precision == "bfloat16" else "compile: true"
         raise ShapelineError(
@@ -99,7 +92,7 @@ def choose_backend(game: Game, inputs: np.ndarray, precision: str, compiled: boo
     return dataclasses.replace(backend, difference=differs)
 
 
-def _calibrate_batches(game: Game, document: np.ndarray) -> ExecutionBackend:
+def _calibrate_batches(game: Game, document: np.ndarray) -> execution.ExecutionBackend:
     """The backend of rows that are cut into batches inside a call, with its rate on masks of all sizes."""
     if document.ndim == 4:
         patch = getattr(game.model.module, "patch", 1)
@@ -113,7 +106,7 @@ def _calibrate_batches(game: Game, document: np.ndarray) -> ExecutionBackend:
     return dataclasses.replace(game.backend, rate=len(masks) / (time.perf_counter() - began))
 
 
-def _try_windows(game: Game, document: np.ndarray) -> ExecutionBackend:
+def _try_windows(game: Game, document: np.ndarray) -> execution.ExecutionBackend:
     """Return its backend, or the shortcut over windows where that gives the same log-probabilities and is faster."""
     backend, cells = game.backend, np.arange(document.shape[1], dtype=np.int32)
     features = Features("word", (len(cells),), cells)
@@ -128,10 +121,10 @@ def _try_windows(game: Game, document: np.ndarray) -> ExecutionBackend:
             rate = len(masks) / (time.perf_counter() - began)
             rates[tried.name] = max(rate, rates.get(tried.name, 0.0))
     differs = difference(values["windows"], values[backend.name])
-    if not differs <= TOLERANCE or rates["windows"] < rates[backend.name]:
+    if not differs <= execution.TOLERANCE or rates["windows"] < rates[backend.name]:
         log.info("backend windows left out: differs by %.1e, %.0f rows/s", differs, rates["windows"])
         return backend
-    return ExecutionBackend("windows", backend.batch, rates["windows"], differs)
+    return execution.ExecutionBackend("windows", backend.batch, rates["windows"], differs)
 
 
 def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -> tuple[Classifier, Reference]:

@@ -6,18 +6,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.errors import ShapelineError
-from shapeline.games.validation_scores import (
-    Scoring,
-    check_columns,
-    check_rows,
-    empty_of,
-    failure_of,
-    identity_of,
-    output_names_of,
-    rows_of,
-    scorers_of,
-    scores_of,
-)
+from shapeline.games import validation_scores
 
 
 class _Retraining:
@@ -25,20 +14,26 @@ class _Retraining:
 
     where: str
 
-    def __init__(self, estimator: object, data: tuple, scoring: Scoring, empty: float | Sequence[float] | None):
+    def __init__(
+        self, estimator: object, data: tuple, scoring: validation_scores.Scoring, empty: float | Sequence[float] | None
+    ):
         if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
             raise ShapelineError(
                 f"{self.where}: estimator is a {type(estimator).__name__}; give one of scikit-learn, not fitted"
             )
         self.estimator, (self.X, self.y, self.X_test, self.y_test) = estimator, data
-        check_rows(self.where, self.X, self.y, ("X", "y"))
-        check_rows(self.where, self.X_test, self.y_test, ("X_test", "y_test"))
+        validation_scores.check_rows(self.where, self.X, self.y, ("X", "y"))
+        validation_scores.check_rows(self.where, self.X_test, self.y_test, ("X_test", "y_test"))
         if len(getattr(self.X, "shape", ())) == len(getattr(self.X_test, "shape", ())) == 2:
-            check_columns(self.where, self.X, self.X_test, "X_test")
-        self.scorers = scorers_of(self.where, scoring)
-        self.output_names = output_names_of(self.scorers)
-        self.empty = empty_of(self.where, self.scorers, empty, (estimator, self.X, self.y), (self.X_test, self.y_test))
-        self.identity = identity_of(type(self).__name__, estimator, *data, self.scorers, self.empty, self._players())
+            validation_scores.check_columns(self.where, self.X, self.X_test, "X_test")
+        self.scorers = validation_scores.scorers_of(self.where, scoring)
+        self.output_names = validation_scores.output_names_of(self.scorers)
+        self.empty = validation_scores.empty_of(
+            self.where, self.scorers, empty, (estimator, self.X, self.y), (self.X_test, self.y_test)
+        )
+        self.identity = validation_scores.identity_of(
+            type(self).__name__, estimator, *data, self.scorers, self.empty, self._players()
+        )
 
     def _players(self) -> object:
         """Return what makes a player, as the identity has it."""
@@ -116,7 +111,7 @@ class DataValuation(_Retraining):
         y_test: object,
         *,
         groups: Sequence[Hashable] | None = None,
-        scoring: Scoring = None,
+        scoring: validation_scores.Scoring = None,
         empty: float | Sequence[float] | None = None,
         untrainable: str = "raise",
     ):
@@ -142,13 +137,13 @@ class DataValuation(_Retraining):
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         places = np.flatnonzero(mask[self.player_of])
         try:
-            model = self._train(rows_of(self.X, places), rows_of(self.y, places))
-            return scores_of(self.scorers, model, self.X_test, self.y_test)
+            model = self._train(validation_scores.rows_of(self.X, places), validation_scores.rows_of(self.y, places))
+            return validation_scores.scores_of(self.scorers, model, self.X_test, self.y_test)
         except ValueError as error:
             if self.untrainable == "empty":
                 return self.empty
             remedy = "give untrainable='empty' where the examples may be too few"
-            raise failure_of(self.where, error, remedy) from error
+            raise validation_scores.failure_of(self.where, error, remedy) from error
 
 
 class FeatureSelection(_Retraining):
@@ -192,7 +187,7 @@ class FeatureSelection(_Retraining):
         y_test: object,
         *,
         groups: Mapping[str, Sequence] | None = None,
-        scoring: Scoring = None,
+        scoring: validation_scores.Scoring = None,
         empty: float | Sequence[float] | None = None,
     ):
         self.player_names, self.columns = columns_of(self.where, X, groups)
@@ -205,7 +200,7 @@ class FeatureSelection(_Retraining):
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         there = np.sort(np.concatenate([self.columns[place] for place in np.flatnonzero(mask)]))
         train, test = (X.iloc[:, there] if hasattr(X, "iloc") else X[:, there] for X in (self.X, self.X_test))
-        return scores_of(self.scorers, self._train(train, self.y), test, self.y_test)
+        return validation_scores.scores_of(self.scorers, self._train(train, self.y), test, self.y_test)
 
 
 def columns_of(where: str, X: object, groups: Mapping[str, Sequence] | None) -> tuple[list[str], list[np.ndarray]]:

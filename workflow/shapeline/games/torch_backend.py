@@ -10,18 +10,7 @@ import numpy as np
 import torch
 
 from shapeline.errors import MethodFailure
-from shapeline.games import calibration_search, numpy_backend, windows
-from shapeline.games.execution import (
-    GRAPH_WORTH,
-    KEPT_OUTPUTS,
-    MASK_BYTES,
-    BackendRefused,
-    ExecutionBackend,
-    limit_trial_rows,
-    mask_rows,
-    select_traced_rows,
-    tile,
-)
+from shapeline.games import calibration_search, execution, numpy_backend, windows
 from shapeline.games.features import Features
 from shapeline.games.game import Game, as_array, check_finite, over_targets, select_rows, shared_reference
 from shapeline.games.references import Reference
@@ -57,7 +46,7 @@ def _evaluate_module(
     reference = shared_reference(game.reference, inputs)
     n, K, M = len(inputs), masks.shape[-2], len(reference.rows)
     with evaluating(model):
-        runner = build_runner(model, game.backend, select_traced_rows(inputs, reference))
+        runner = build_runner(model, game.backend, execution.select_traced_rows(inputs, reference))
         full = None
         if targets is None or value == "expected_log_probability":
             full = runner.log_probs(inputs)
@@ -69,9 +58,9 @@ def _evaluate_module(
         full = full.exp() if value == "expected_log_probability" else None
         absent = runner.flat(reference.rows).to(runner.device)
         cells = runner.cells(game.features)
-        a, b = tile(n, K, max(1, runner.limit // M))
+        a, b = execution.tile(n, K, max(1, runner.limit // M))
         buffer = torch.empty((a * b * M, runner.size), dtype=absent.dtype, device=runner.device)
-        chunk = b * max(1, MASK_BYTES[runner.device.type] // (4 * runner.size * b))
+        chunk = b * max(1, execution.MASK_BYTES[runner.device.type] // (4 * runner.size * b))
         for first in range(0, K, chunk):
             last = min(first + chunk, K)
             shared = present = None  # frees those of the chunk before, which are as large
@@ -97,7 +86,7 @@ def _evaluate_module(
                     filled = buffer[: math.prod(pairs)]
                     fill(present[:, :, None], filled.view(*pairs, -1))
                     outputs.append(runner.outputs(filled).view(*pairs, -1))
-                    if end == last or len(outputs) * outputs[0].numel() > KEPT_OUTPUTS:
+                    if end == last or len(outputs) * outputs[0].numel() > execution.KEPT_OUTPUTS:
                         scored.append(score(torch.cat(outputs, dim=1), *of_block))
                         outputs = []
                 block = result[start:stop, first:last] = torch.cat(scored, dim=1).cpu().numpy()
@@ -116,7 +105,7 @@ def _evaluate_graph(
 ) -> np.ndarray:
     """The same by the module's graph, whose rows numpy fills, so that each thread fills and asks its own."""
     model = game.model
-    graph = _graph_of(model, select_traced_rows(inputs, shared_reference(game.reference, inputs)))
+    graph = _graph_of(model, execution.select_traced_rows(inputs, shared_reference(game.reference, inputs)))
     try:
         return numpy_backend.values(game.having(model=graph), inputs, masks, targets, progress)
     finally:
@@ -125,7 +114,9 @@ def _evaluate_graph(
 
 def _graph_of(model: Classifier, rows: np.ndarray) -> Classifier:
     """The classifier by the graph of its module; rows: as backends.traced_rows."""
-    return dataclasses.replace(model, module=prepare(model, ExecutionBackend("onnx"), rows).graph, runtime="onnx")
+    return dataclasses.replace(
+        model, module=prepare(model, execution.ExecutionBackend("onnx"), rows).graph, runtime="onnx"
+    )
 
 
 def _build_filler(runner: Runner, game: Game, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
@@ -135,21 +126,23 @@ def _build_filler(runner: Runner, game: Game, inputs: np.ndarray, masks: np.ndar
     return filler(absent, runner.flat(inputs).to(runner.device)[:, None, None])
 
 
-def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
+def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> execution.ExecutionBackend:
     """As engine.calibrate, for inputs and reference rows as the model takes them."""
-    began, traced = time.perf_counter(), select_traced_rows(inputs, reference)
-    largest = limit_trial_rows(math.prod(inputs.shape[1:]), torch.device(model.device).type)
+    began, traced = time.perf_counter(), execution.select_traced_rows(inputs, reference)
+    largest = execution.limit_trial_rows(math.prod(inputs.shape[1:]), torch.device(model.device).type)
     with evaluating(model):
-        plain = build_runner(model, ExecutionBackend("plain", largest), traced)
+        plain = build_runner(model, execution.ExecutionBackend("plain", largest), traced)
         step = _step(plain, 1, inputs, reference, *_generate_masks(plain, 1, inputs.dtype))
         step()  # threads start
         single = calibration_search.fastest(step, 1, MEASURED)
-        rows = mask_rows(inputs, reference, count=int(np.clip(MOMENT / single, 4, 64)))
+        rows = execution.mask_rows(inputs, reference, count=int(np.clip(MOMENT / single, 4, 64)))
         expected = plain.compared(rows)
         made_up = functools.cache(lambda batch: _generate_masks(plain, batch, inputs.dtype))
 
         def candidate(name: str) -> calibration_search.Candidate:
-            runner = plain if name == "plain" else build_runner(model, ExecutionBackend(name, largest), traced)
+            runner = (
+                plain if name == "plain" else build_runner(model, execution.ExecutionBackend(name, largest), traced)
+            )
             difference = 0.0 if name == "plain" else _difference(runner, rows, expected)
             if name == "onnx":
                 graph = _graph_of(model, traced)
@@ -166,14 +159,14 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
             shares=tuple(
                 place / len(backends) for place in range(1, len(backends) + 1)
             ),  # each has its share of the time
-            refusals=(BackendRefused, RuntimeError, MethodFailure),
+            refusals=(execution.BackendRefused, RuntimeError, MethodFailure),
             smallest=smallest,
             sure=smallest,
             stride=2,
             measured=MEASURED,
             few_rows=FEW_ROWS,
             turns=5,
-            worth={"onnx": GRAPH_WORTH},
+            worth={"onnx": execution.GRAPH_WORTH},
         )
         return calibration_search.search(backends, candidate, plan, began)
 
@@ -182,8 +175,8 @@ def difference(game: Game, inputs: np.ndarray) -> float:
     """Largest difference of log-probabilities of the backend to the plain model on 64 masked rows, as _difference."""
     model, backend, reference = game.model, game.backend, shared_reference(game.reference, inputs)
     with evaluating(model):
-        traced, rows = select_traced_rows(inputs, reference), mask_rows(inputs, reference, count=64)
-        expected = build_runner(model, ExecutionBackend("plain", backend.batch), traced).compared(rows)
+        traced, rows = execution.select_traced_rows(inputs, reference), execution.mask_rows(inputs, reference, count=64)
+        expected = build_runner(model, execution.ExecutionBackend("plain", backend.batch), traced).compared(rows)
         return _difference(build_runner(model, backend, traced), rows, expected)
 
 

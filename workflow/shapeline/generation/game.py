@@ -38,6 +38,11 @@ class PromptGame:
         """Number of parts."""
         return self.prompt.d
 
+    @property
+    def signed_tokens(self) -> list[str]:
+        """The tokens, those of a contrasted answer with a minus."""
+        return [token if sign > 0 else f"-{token}" for token, sign in zip(self.tokens, self.signs, strict=True)]
+
     def values(self, masks: np.ndarray) -> np.ndarray:
         """Return the values (K, T) of coalitions (K, d) bool, in nats; signs are not applied."""
         keys = [mask.tobytes() for mask in masks]

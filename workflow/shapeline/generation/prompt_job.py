@@ -96,15 +96,11 @@ def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.D
         kept.write()
         question = prompt.question if isinstance(prompt.question, str) else prompt.question[-1]["content"]
         columns = {"question": question, "parts": [*played.prompt.parts], "answer": answer.text}
-        columns |= {"answer_ids": None if prompt.answer else [*answer.ids], "tokens": _format_tokens(played)}
+        columns |= {"answer_ids": None if prompt.answer else [*answer.ids], "tokens": played.signed_tokens}
         columns |= {"contrast": prompt.contrast, "support": prompt.support_of(played.prompt.parts)}
         ends = {"value_full": full, "value_empty": empty, "label": full, "prediction": full}
         rows.append({"row": number, "game": question, "output": "", "players": columns["parts"], **columns, **ends})
     return pd.DataFrame(rows).rename_axis("instance").reset_index()
-
-
-def _format_tokens(played: PromptGame) -> list[str]:
-    return [token if sign > 0 else f"-{token}" for token, sign in zip(played.tokens, played.signs, strict=True)]
 
 
 class Kept:

@@ -51,7 +51,7 @@ def value_of(model: Any) -> str:
 
 def single_precision(model: Any) -> bool:
     """Whether the splits of a model compare numbers in single precision."""
-    return not (type(model).__name__.startswith("Hist") or is_double(model))
+    return not type(model).__name__.startswith("Hist") and reader_of(model) is not _lightgbm
 
 
 def trees_of(model: Any) -> Iterator[Tree]:
@@ -93,11 +93,6 @@ Reader = Callable[[Any], Iterator[Nodes]]
 def reader_of(model: Any) -> Reader | None:
     """What reads the trees of a model by its package; None of another model."""
     return next((read for name, read in READERS.items() if hasattr(model, name)), None)
-
-
-def is_double(model: Any) -> bool:
-    """Whether its splits compare numbers in double precision, as LightGBM's do."""
-    return reader_of(model) is _lightgbm
 
 
 def _xgboost(model: Any) -> Iterator[Nodes]:

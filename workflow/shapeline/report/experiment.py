@@ -63,9 +63,8 @@ class Results:
     metrics: dict[str, pd.DataFrame]
     measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
     by_training_seed: dict[str, pd.DataFrame]  # the same with rows of the model's other training seeds
-    intermediate_budgets: dict[str, pd.DataFrame] = field(
-        default_factory=dict
-    )  # rows at budgets below the method's own
+    # Rows at budgets below the method's own.
+    intermediate_budgets: dict[str, pd.DataFrame] = field(default_factory=dict)
 
     @functools.cached_property
     def memo(self) -> dict:
@@ -99,6 +98,23 @@ class Results:
     def features_of(self, image: np.ndarray) -> Features:
         """The features of one instance."""
         return self.features or feature_kinds.build_for(self.settings["features"], self.dataset_card, image)
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The instances that a page shows."""
+        return choose_instances(self.instances, int(self.settings.get("n_shown") or 4))
+
+    def read_inputs(self, rows: pd.DataFrame) -> np.ndarray:
+        """Return the inputs of instances."""
+        return self.dataset.inputs[positions(self.dataset, rows)]
+
+    def name_instances(self, rows: pd.DataFrame) -> list[str]:
+        """Return the class, prediction, probability and number of instances."""
+        return [instance_name(self, row) for row in rows.to_dict("records")]
+
+    def select_scores(self, instances: Sequence[int], column: str = "scores") -> dict[str, list[np.ndarray | None]]:
+        """Return `select_scores` of each entry."""
+        return {entry: select_scores(frame, instances, column) for entry, frame in self.scores.items()}
 
     @property
     def value_unit(self) -> str:

@@ -6,27 +6,16 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from shapeline.report.experiment import (
-    Results,
-    count_evaluations,
-    count_failures,
-    describe_explained_class,
-    evaluations,
-    evaluations_at_budgets,
-    find_other_dataset,
-    ids,
-    remember,
-    scalars,
-)
+from shapeline.report import experiment
 from shapeline.report.formatting import format_count, interval, number, share
 from shapeline.statistics import paired
 from shapeline.statistics.paired import EqualError, compare_at_equal_error
 
 
-@remember
-def headline(results: Results) -> dict:
+@experiment.remember
+def headline(results: experiment.Results) -> dict:
     """The one row of an experiment in the index: plain numbers and names, None where a metric is missing."""
-    areas = scalars(results.metrics.get("log_odds"), "deletion_auc")["mean"]
+    areas = experiment.scalars(results.metrics.get("log_odds"), "deletion_auc")["mean"]
     controls = [entry for entry in areas.index if results.entries[entry].get("is_control")]
     best = areas.drop(controls).idxmin() if len(areas) > len(controls) else None
     control = areas[controls].idxmin() if controls else None
@@ -36,7 +25,7 @@ def headline(results: Results) -> dict:
         "title": _format_title(results),
         "accuracy": results.model_card.get("test_accuracy"),
         "r2": results.model_card.get("test_r2"),  # in its place where the model is of regression
-        "instances": int(ids(results.instances).nunique()),
+        "instances": int(experiment.ids(results.instances).nunique()),
         "best": _find_entry(results, "log_odds", "deletion_auc", best),
         "control": _find_entry(results, "log_odds", "deletion_auc", control),
         "control_wins": None if best is None or control is None else bool(areas[control] < areas[best]),
@@ -44,31 +33,34 @@ def headline(results: Results) -> dict:
         if best is None or control is None
         else difference(results, "log_odds", "deletion_auc", control, best),
         "error": None if sampled is None else _error(results, sampled),
-        "evaluations": sum(count_evaluations(results, frame) for frame in results.scores.values()),
+        "evaluations": sum(experiment.count_evaluations(results, frame) for frame in results.scores.values()),
         "rows": int(sum(len(frame) for frame in results.scores.values())),
-        "failures": count_failures(results),
+        "failures": experiment.count_failures(results),
     }
 
 
-def _format_title(results: Results) -> str:
+def _format_title(results: experiment.Results) -> str:
     """Return the title of an experiment, with the name and rows of the files where they are a subset."""
     title, subset = results.settings.get("title") or results.experiment, results.dataset_card.get("subset")
     return f"{title} ({subset})" if subset else title
 
 
-def _find_entry(results: Results, metric: str, statistic: str, entry: str | None) -> dict | None:
+def _find_entry(results: experiment.Results, metric: str, statistic: str, entry: str | None) -> dict | None:
     if entry is None:
         return None
-    row = scalars(results.metrics.get(metric), statistic).loc[entry]
+    row = experiment.scalars(results.metrics.get(metric), statistic).loc[entry]
     return {"method": entry, **{key: float(row[key]) for key in ("mean", "low", "high")}}
 
 
-def _error(results: Results, entry: str) -> dict:
-    return {**_find_entry(results, "error", "rmse", entry), "evaluations": float(evaluations(results)[entry])}
+def _error(results: experiment.Results, entry: str) -> dict:
+    return {
+        **_find_entry(results, "error", "rmse", entry),
+        "evaluations": float(experiment.evaluations(results)[entry]),
+    }
 
 
 def difference(
-    results: Results, metric: str, statistic: str, first: str, second: str, x: float | None = None
+    results: experiment.Results, metric: str, statistic: str, first: str, second: str, x: float | None = None
 ) -> dict[str, float] | None:
     """Return the mean difference of two methods (one less other) with its 95 % interval, at x, or None."""
     rows = results.measured.get(metric)
@@ -93,23 +85,23 @@ def is_certain(difference: Mapping) -> bool:
     return difference["low"] > 0 or difference["high"] < 0
 
 
-def _find_closest_sampled(results: Results) -> str | None:
+def _find_closest_sampled(results: experiment.Results) -> str | None:
     """Return the sampled method with the lowest RMSE, first of those within the experiment's budget."""
-    errors = scalars(results.metrics.get("error"), "rmse")["mean"]
+    errors = experiment.scalars(results.metrics.get("error"), "rmse")["mean"]
     budgets = pd.Series({entry: results.scores[entry]["budget"].max() for entry in errors.index}, dtype=float).dropna()
     within = budgets[budgets <= results.settings.get("budget", math.inf)]
     sampled = list((within if len(within) else budgets).index)
     return errors[sampled].idxmin() if sampled else None
 
 
-def headlines(results: Results, advised: bool = False) -> list[str]:
+def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
     """Return the findings in sentences; advised: whether recommendations, which have the best means, precede them."""
     facts = headline(results)
     regression = facts["r2"] is not None or not results.model_card
     known = results.instances[results.instances["label"] >= 0]  # of a custom text the class is not
     them = f"their {number(len(known))} labels" if "image" in known else "them"
     right = f"; the model is correct on {share((known['label'] == known['prediction']).mean())} of {them}"
-    sentences, trained_on = [], find_other_dataset(results)
+    sentences, trained_on = [], experiment.find_other_dataset(results)
     tested = f"the test part of {trained_on}, the data that it was trained on," if trained_on else "the test part"
     if "test_exact_match" in results.model_card:
         exact = share(results.model_card["test_exact_match"])
@@ -124,7 +116,7 @@ def headlines(results: Results, advised: bool = False) -> list[str]:
         sentences.append(f"On {tested}, the predictions of the model have R² {facts['r2']:.2f} and RMSE {error}.")
     remark = right if len(known) and not regression else ""
     if results.settings.get("target"):
-        remark += f"; the explained class is always {describe_explained_class(results)}"
+        remark += f"; the explained class is always {experiment.describe_explained_class(results)}"
     verb = "is" if facts["instances"] == 1 else "are"
     sentences.append(f"{format_count(facts['instances'], 'instance')} {verb} explained{remark}.")
     if facts["best"] and not advised:
@@ -156,10 +148,10 @@ def _area_sentence(facts: dict) -> str:
     return f"{text}; on the same instances the difference is {interval(ahead)}{remark}."
 
 
-def _error_sentences(results: Results, facts: dict) -> list[str]:
+def _error_sentences(results: experiment.Results, facts: dict) -> list[str]:
     if not facts["error"]:
         return []
-    error, spent = facts["error"], evaluations(results)
+    error, spent = facts["error"], experiment.evaluations(results)
     against = f" against {number(spent[results.exact])} for {results.exact}" if results.exact in spent.index else ""
     return [
         f"{error['method']} is the sampled method closest to {results.truth}: RMSE {interval(error)} "
@@ -167,12 +159,12 @@ def _error_sentences(results: Results, facts: dict) -> list[str]:
     ]
 
 
-def equal_error(results: Results, first: str, second: str) -> EqualError | None:
+def equal_error(results: experiment.Results, first: str, second: str) -> EqualError | None:
     """Return evaluations of two methods at the least error that both reach by their curves; None where one does not."""
     measured = results.measured.get("error")
     if measured is None:
         return None
-    last, earlier = evaluations(results), evaluations_at_budgets(results)
+    last, earlier = experiment.evaluations(results), experiment.evaluations_at_budgets(results)
     curves, costs = [], []
     for entry in (first, second):
         rows = measured[(measured["statistic"] == "rmse_by_budget") & (measured["method"] == entry)]
@@ -185,7 +177,7 @@ def equal_error(results: Results, first: str, second: str) -> EqualError | None:
     return compare_at_equal_error(*curves, tuple(costs))
 
 
-def tabulate_equal_error(results: Results) -> pd.DataFrame:
+def tabulate_equal_error(results: experiment.Results) -> pd.DataFrame:
     """Return the evaluations of every method with intermediate budgets at the final error of the best method."""
     frame = results.metrics["error"]
     ends = frame[frame["statistic"] == "rmse_by_budget"].sort_values("x").drop_duplicates("method", keep="last")
@@ -207,7 +199,7 @@ def tabulate_equal_error(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def best_by_budget(results: Results) -> pd.DataFrame:
+def best_by_budget(results: experiment.Results) -> pd.DataFrame:
     """Return the method with the smallest error at each budget and the next one; text, a row per budget."""
     frame = results.metrics["error"]
     errors = frame[frame["statistic"] == "rmse_by_budget"].sort_values("mean")

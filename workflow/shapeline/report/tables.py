@@ -8,18 +8,7 @@ import pandas as pd
 
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
-from shapeline.report.experiment import (
-    DIRECTIONS,
-    Results,
-    ceiling,
-    count_evaluations,
-    evaluations,
-    find_stopping_rules,
-    flagged_and_failed,
-    good,
-    part_sizes,
-    scalars,
-)
+from shapeline.report import experiment
 from shapeline.report.formatting import format_lists, interval, merge_values, number, plain, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
@@ -31,7 +20,7 @@ AUC = {"deletion": "deletion AUC", "insertion": "insertion AUC"}
 CUT = 0.2  # share of top features that the diagnostics check for ties
 
 
-def health(results: Results) -> pd.DataFrame:
+def health(results: experiment.Results) -> pd.DataFrame:
     """Return a row per method: rows, failures, efficiency gap, zero scores, ties, evaluations, warnings, versions."""
     table = pd.DataFrame([_health(results, entry, frame) for entry, frame in results.scores.items()])
     table["packages"] = [_packages(results).get(entry, "as installed") for entry in table["method"]]
@@ -39,7 +28,7 @@ def health(results: Results) -> pd.DataFrame:
     return table.drop(columns=[name for name, value in usual.items() if table[name].eq(value).all()])
 
 
-def _packages(results: Results) -> dict[str, str]:
+def _packages(results: experiment.Results) -> dict[str, str]:
     """Return the packages of each method whose version differs from the installed one, or from that of most methods."""
     shards = {
         (entry, place): metadata.get("versions", {})
@@ -53,11 +42,11 @@ def _packages(results: Results) -> dict[str, str]:
     return {entry: "⚠ " + "; ".join(texts) for entry, texts in warnings.items()}
 
 
-def _health(results: Results, entry: str, frame: pd.DataFrame) -> dict:
-    fine = good(frame)
+def _health(results: experiment.Results, entry: str, frame: pd.DataFrame) -> dict:
+    fine = experiment.good(frame)
     values = [np.asarray(row, dtype=float)[None] for row in fine["scores"]]  # rows may differ in length
     values = [np.concatenate(values)] if len({row.shape for row in values}) == 1 else values
-    flagged, failed = flagged_and_failed(frame)
+    flagged, failed = experiment.flagged_and_failed(frame)
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
     sums = np.array([total for rows in values for total in rows.sum(1)]) + _sum_interactions(fine)
     gap = float(np.median(np.abs(sums - total))) if len(fine) else math.nan
@@ -75,7 +64,7 @@ def _health(results: Results, entry: str, frame: pd.DataFrame) -> dict:
         "should be 0": "yes" if promised else "no",
         "zero scores": share(np.mean(np.concatenate([rows.ravel() for rows in values]) == 0)) if values else "–",
         "ties at top-20 %": share(np.mean(np.concatenate([ties(rows) for rows in values]))) if values else "–",
-        "evaluations, total": number(count_evaluations(results, frame)),
+        "evaluations, total": number(experiment.count_evaluations(results, frame)),
     }
 
 
@@ -95,17 +84,17 @@ def ties(values: np.ndarray, cut: float = CUT) -> np.ndarray:
     return ordered[:, k - 1] == ordered[:, k]
 
 
-def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> pd.DataFrame:
+def area_table(results: experiment.Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> pd.DataFrame:
     """Return the mean change of log-odds at a few masked fractions (the nearest computed), and both AUCs."""
     frame = results.metrics.get("log_odds")
     if frame is None:
         return pd.DataFrame()
-    masking, insertion = scalars(frame, "deletion_auc"), scalars(frame, "insertion_auc")
+    masking, insertion = experiment.scalars(frame, "deletion_auc"), experiment.scalars(frame, "insertion_auc")
     curve = frame[frame["statistic"] == "deletion"].pivot_table(index="method", columns="x", values="mean")
     positive = curve.columns[curve.columns > 0]
     nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
-    ways = {name: _relative_auc(results, f"{name}_auc", better) for name, better in DIRECTIONS.items()}
-    tops = {name: ceiling(frame, f"{name}_auc") for name in DIRECTIONS}
+    ways = {name: _relative_auc(results, f"{name}_auc", better) for name, better in experiment.DIRECTIONS.items()}
+    tops = {name: experiment.ceiling(frame, f"{name}_auc") for name in experiment.DIRECTIONS}
     ends = {name: "the optimal order" if len(top) else "the best method" for name, top in tops.items()}
     order = sorted(curve.index.union(masking.index), key=lambda entry: masking["mean"].get(entry, math.inf))
     shown = pd.DataFrame(
@@ -124,14 +113,16 @@ def area_table(results: Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> 
     )
     if not len(tops["deletion"]):
         return shown
-    along = ceiling(frame, "deletion").set_index("x")["mean"]
+    along = experiment.ceiling(frame, "deletion").set_index("x")["mean"]
     best = {"method": "optimal order"}
     best |= {f"top {share(x)} masked": number(along.get(x, math.nan)) for x in nearest}
-    best |= {f"{AUC[name]} ({way} is better)": interval(tops[name].iloc[0]) for name, way in DIRECTIONS.items()}
+    best |= {
+        f"{AUC[name]} ({way} is better)": interval(tops[name].iloc[0]) for name, way in experiment.DIRECTIONS.items()
+    }
     return pd.concat([pd.DataFrame([best]), shown], ignore_index=True).fillna("–")
 
 
-def _relative_auc(results: Results, statistic: str, better: str) -> pd.DataFrame:
+def _relative_auc(results: experiment.Results, statistic: str, better: str) -> pd.DataFrame:
     """Return mean, low and high of AUCs between random attribution, 0, and the optimal order or best method, 1."""
     random = next((entry for entry, settings in results.entries.items() if settings["method"] == "random"), None)
     measured = results.measured.get("log_odds")
@@ -154,17 +145,17 @@ def _shares(row: Mapping) -> str:
     return f"{mean} % ({low} to {high})" if np.isfinite(row["low"]) else f"{mean} %"
 
 
-def cost(results: Results) -> pd.DataFrame:
+def cost(results: experiment.Results) -> pd.DataFrame:
     """Return a row per method: evaluations per instance, as a multiple of d, against the budget; seconds and share."""
-    each, budget, d = evaluations(results), results.settings.get("budget"), results.d
-    varied = find_stopping_rules(results)
+    each, budget, d = experiment.evaluations(results), results.settings.get("budget"), results.d
+    varied = experiment.find_stopping_rules(results)
     alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance
-    timed = 1000 * scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
+    timed = 1000 * experiment.scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
     seconds = pd.Series({entry: frame["seconds"].sum() for entry, frame in results.scores.items()}, dtype=float)
     rows = []
     for entry, frame in results.scores.items():
         above = budget is not None and each[entry] > budget * d + 2
-        mean = 1000 * good(frame)["seconds"].mean()
+        mean = 1000 * experiment.good(frame)["seconds"].mean()
         rows.append(
             {
                 "method": entry,
@@ -245,7 +236,8 @@ def model_facts(card: Mapping) -> pd.DataFrame:
 def dataset_facts(card: Mapping) -> pd.DataFrame:
     """The dataset card as facts."""
     counts = {
-        f"rows, {part}": number(part_sizes(card)[part]) + (f" ({format_lists(classes)})" if card.get("classes") else "")
+        f"rows, {part}": number(experiment.part_sizes(card)[part])
+        + (f" ({format_lists(classes)})" if card.get("classes") else "")
         for part, classes in (card.get("counts") or {}).items()
     }
     records = {name.replace("_", " "): count for name, count in (card.get("records") or {}).items() if count}
@@ -268,7 +260,7 @@ def dataset_facts(card: Mapping) -> pd.DataFrame:
     )
 
 
-def _format_d(results: Results) -> str:
+def _format_d(results: experiment.Results) -> str:
     """Return the number of features; the smallest and the largest where instances differ."""
     if results.features is not None:
         return f"{results.d:,}"
@@ -276,7 +268,7 @@ def _format_d(results: Results) -> str:
     return f"{min(lengths):,} to {max(lengths):,}" if len(lengths) > 1 else f"{results.d:,}"
 
 
-def provenance(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
+def provenance(results: experiment.Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the provenance of the scores: what all score files share, and a row per method."""
     every = [metadata for files in results.metadata.values() for metadata in files]
     known = {"experiment": results.experiment, "result folder": results.root}

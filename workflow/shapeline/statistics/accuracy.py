@@ -10,19 +10,12 @@ import numpy as np
 import pandas as pd
 
 from shapeline import files
+from shapeline.designs import strata
 from shapeline.designs.design import Design
 from shapeline.designs.gaussian_pairs import gp_shapley_minimum
 from shapeline.designs.gaussian_process import gp_pairs, gp_shapley, read_stack
 from shapeline.designs.sampled import kernel_shap, kernel_shap_minimum, sample_shapley, sample_shapley_minimum
 from shapeline.designs.semivalues import owen_sampling, owen_sampling_minimum
-from shapeline.designs.strata import (
-    leverage_shap,
-    leverage_shap_minimum,
-    stratified_svarm,
-    stratified_svarm_minimum,
-    unbiased_kernel_shap,
-    unbiased_kernel_shap_minimum,
-)
 from shapeline.seeds import seed_of
 from shapeline.statistics.bounds import intervals
 
@@ -163,9 +156,9 @@ ESTIMATORS = {
     BASE: Estimator(kernel_shap, kernel_shap_minimum),
     "gp_shapley": Estimator(gp_pairs, gp_shapley_minimum, learns=True),
     "gp_shapley, fixed": Estimator(gp_shapley, gp_shapley_minimum),
-    "leverage_shap": Estimator(leverage_shap, leverage_shap_minimum),
-    "unbiased_kernel_shap": Estimator(unbiased_kernel_shap, unbiased_kernel_shap_minimum),
-    "stratified_svarm": Estimator(stratified_svarm, stratified_svarm_minimum),
+    "leverage_shap": Estimator(strata.leverage_shap, strata.leverage_shap_minimum),
+    "unbiased_kernel_shap": Estimator(strata.unbiased_kernel_shap, strata.unbiased_kernel_shap_minimum),
+    "stratified_svarm": Estimator(strata.stratified_svarm, strata.stratified_svarm_minimum),
     "owen_sampling": Estimator(owen_sampling, owen_sampling_minimum),
     "sample_shapley": Estimator(sample_shapley, sample_shapley_minimum),
 }

@@ -6,15 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shapeline.config.derived import (
-    canonical,
-    count_fixed_cost,
-    feature_shape,
-    find_budget,
-    find_features,
-    find_framework,
-    find_source,
-)
+from shapeline.config import derived
 from shapeline.config.types import Config, Experiment
 from shapeline.datasets import checks, registry
 from shapeline.datasets.registry import SOURCES, WEIGHTS, RemoteFile
@@ -78,7 +70,7 @@ def explanations(config: Config, name: str) -> int:
     chosen, dataset = config.experiments[name].instances, runs.find_dataset(config, name)
     if dataset is None:  # only a game itself tells its outputs
         return 1
-    count, source, card = chosen.number, find_source(config.datasets[dataset]), read_card(dataset)
+    count, source, card = chosen.number, derived.find_source(config.datasets[dataset]), read_card(dataset)
     if chosen.label is not None or (source.task if source else card.get("task")) != "multilabel":
         return count
     return count * len((config.datasets[dataset].classes or source.classes) if source else card["classes"])
@@ -111,7 +103,7 @@ def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, flo
     elif method.takes is not None and not method.sampled:  # a custom one is not run to be counted
         evaluations = experiment.budget * d
     elif method.sampled and (shape or not settings.match_budget_of):
-        evaluations = (find_budget(config, name, entry) if shape else settings.most or experiment.budget) * d
+        evaluations = (derived.find_budget(config, name, entry) if shape else settings.most or experiment.budget) * d
     else:
         evaluations = _estimate_fixed(
             experiment.methods[settings.match_budget_of] if method.sampled else settings, shape, d
@@ -147,7 +139,7 @@ def estimate_training(config: Config, model: str) -> float:
         return JOB_SECONDS[job_code.job_framework(config, model)]
     epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
     rate = estimate_rate(config, model) / getattr(ARCHITECTURES.get(entry.architecture), "windows", 1)
-    return 0.7 * records(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[find_framework(entry)]
+    return 0.7 * records(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[derived.find_framework(entry)]
 
 
 def estimate_run(config: Config) -> tuple[float, float]:
@@ -180,7 +172,7 @@ def design_bytes(config: Config, name: str, entry: str) -> float:
     if settings.method != "kernel_shap":
         return 0.0
     shape, d = _count_features(config, name, settings)
-    budget = find_budget(config, name, entry) if shape or settings.match_budget_of is None else 4
+    budget = derived.find_budget(config, name, entry) if shape or settings.match_budget_of is None else 4
     return DENSE * 8 * min(budget * d, 2.0 ** min(d, 60)) * d
 
 
@@ -217,7 +209,7 @@ def input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
     """The shape of one input; None where only the data tell and they are not prepared."""
     entry = config.datasets[dataset]
     source = SOURCES.get(entry.source)
-    known = checks.input_shape(source, canonical(entry)) if source else None
+    known = checks.input_shape(source, derived.canonical(entry)) if source else None
     if known and source.kind == "text":
         known = (entry.length or known[0],)
     return known or tuple(read_card(dataset).get("input_shape", ())) or None
@@ -268,14 +260,14 @@ def result_bytes(config: Config, name: str) -> float:
 
 def _count_features(config: Config, name: str, settings) -> tuple[tuple[int, ...] | None, float]:
     """Return the shape of the features and their number, on average where instances differ and the shape is None."""
-    shape = feature_shape(config, config.experiments[name], settings)
+    shape = derived.feature_shape(config, config.experiments[name], settings)
     return shape, math.prod(shape) if shape else _average_features(config, name, settings)
 
 
 def _average_features(config: Config, name: str, settings) -> float:
     """Return the features of an instance on average, where each has its own number."""
     experiment = config.experiments[name]
-    chosen = find_features(experiment, settings)
+    chosen = derived.find_features(experiment, settings)
     if chosen.kind == "superpixel":
         return float(chosen.segments or 50)
     if texts := experiment.instances.texts:
@@ -294,11 +286,11 @@ def _average_features(config: Config, name: str, settings) -> float:
 
 def _estimate_fixed(own, shape: tuple[int, ...] | None, d: float) -> float:
     """Evaluations of a fixed-cost design; where d differs, of a chain, and in proportion to d of a long one."""
-    settings = json.dumps(canonical(own))
+    settings = json.dumps(derived.canonical(own))
     if shape:
-        return count_fixed_cost(settings, shape)
+        return derived.count_fixed_cost(settings, shape)
     on_chain = min(max(2, round(d)), 40)
-    return count_fixed_cost(settings, (on_chain,)) * d / on_chain
+    return derived.count_fixed_cost(settings, (on_chain,)) * d / on_chain
 
 
 def _points(config: Config, name: str, entry: str) -> float:

@@ -207,11 +207,8 @@ def select_code(config: Config, experiment: str) -> list[str]:
         *_game_code(config, experiment),
         without=_list_unused_readers(config, experiment),
     )
-    return [
-        *code,
-        *game_files(config, experiment),
-        *tokenizer_file(config, experiment),
-    ]  # whose words stand beside an instance
+    # The tokenizer's words stand beside an instance.
+    return [*code, *game_files(config, experiment), *tokenizer_file(config, experiment)]
 
 
 def attribute_code(config: Config, experiment: str, entry: str) -> list[str]:

@@ -18,26 +18,6 @@ from shapeline.seeds import digest
 from shapeline.versions import list_versions
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.dependencies import PACKAGE, add_code_digest, sources
-from shapeline.workflow.runs import (
-    count_trainings,
-    list_all_entries,
-    list_compared_files,
-    list_datasets,
-    list_entries,
-    list_measured_files,
-    list_prepared_files,
-    metric_names,
-    model_files,
-    model_metrics,
-    name_measured_file,
-    name_training,
-    pages,
-    score_files,
-    score_metrics,
-    split_entry,
-    value_files,
-    variants,
-)
 
 READERS = ("pandas", "pillow", "scikit-learn")  # of tables, images and the sets that come with a package
 
@@ -71,7 +51,7 @@ def attribute_job(config: Config, experiment: str, entry: str) -> dict:
     job = add_code_digest(attribute_settings(config, experiment, entry), files, facts)
     definition = config.experiments[experiment]
     return _add_versions(
-        config, job, definition.model, METHODS[definition.methods[split_entry(entry)[0]].method].package
+        config, job, definition.model, METHODS[definition.methods[runs.split_entry(entry)[0]].method].package
     )
 
 
@@ -149,9 +129,9 @@ def digests(config: Config) -> dict[str, str]:
 
 def list_expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
     """What every job makes, the pages without an experiment first, and what the job is given."""
-    if "theory" in pages(config):
+    if "theory" in runs.pages(config):
         yield f"{config.results}/reports/theory.ipynb", theory_job(config)
-    if "accuracy" in pages(config):
+    if "accuracy" in runs.pages(config):
         yield f"{config.results}/accuracy/errors.parquet", known_games_job(config)
         yield f"{config.results}/reports/accuracy.ipynb", accuracy_job()
     for experiment in config.experiments:
@@ -161,20 +141,22 @@ def list_expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
 def _list_experiment_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     """The same of one experiment."""
     yield from _list_model_jobs(config, experiment)
-    for entry in list_all_entries(config, experiment):
+    for entry in runs.list_all_entries(config, experiment):
         job = attribute_job(config, experiment, entry)
-        yield from ((path, job) for path in value_files(config, experiment, entry))
-        yield from ((path, job) for path in score_files(config, experiment, entry))
+        yield from ((path, job) for path in runs.value_files(config, experiment, entry))
+        yield from ((path, job) for path in runs.score_files(config, experiment, entry))
     by_model, by_scores = (
-        measure_jobs(config, experiment, metrics(config, experiment)) for metrics in (model_metrics, score_metrics)
+        measure_jobs(config, experiment, metrics(config, experiment))
+        for metrics in (runs.model_metrics, runs.score_metrics)
     )
     if by_model:
         yield from (
-            (name_measured_file(config, experiment, entry), by_model) for entry in list_entries(config, experiment)
+            (runs.name_measured_file(config, experiment, entry), by_model)
+            for entry in runs.list_entries(config, experiment)
         )
     if by_scores:
-        yield list_measured_files(config, experiment)[-1], by_scores
-    for path in list_compared_files(config, experiment):
+        yield runs.list_measured_files(config, experiment)[-1], by_scores
+    for path in runs.list_compared_files(config, experiment):
         yield path, compare_job(config, experiment)
     yield f"{config.results}/reports/{experiment}.ipynb", report_job(config, experiment)
 
@@ -183,15 +165,15 @@ def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dic
     """The data, the models and the instances of an experiment."""
     definition = config.experiments[experiment]
     model = definition.model
-    for dataset in list_datasets(config, experiment):
-        yield list_prepared_files(dataset)["card"], prepare_job(config, dataset)
+    for dataset in runs.list_datasets(config, experiment):
+        yield runs.list_prepared_files(dataset)["card"], prepare_job(config, dataset)
     if model:
-        yield model_files(config, model)["card"], train_job(config, model)
+        yield runs.model_files(config, model)["card"], train_job(config, model)
     yield f"{config.results}/{experiment}/instances.parquet", select_job(config, experiment)
-    for variant in variants(config, experiment):
-        yield model_files(config, f"{model}@{variant}")["card"], randomise_job(config, model, variant)
+    for variant in runs.variants(config, experiment):
+        yield runs.model_files(config, f"{model}@{variant}")["card"], randomise_job(config, model, variant)
     for number in range(1, definition.training_seeds):
-        yield model_files(config, name_training(model, number))["card"], train_job(config, model, number)
+        yield runs.model_files(config, runs.name_training(model, number))["card"], train_job(config, model, number)
 
 
 def fetch_settings(source: str, file: str) -> dict:
@@ -234,7 +216,7 @@ def select_settings(config: Config, experiment: str) -> dict:
 def attribute_settings(config: Config, experiment: str, entry: str) -> dict:
     """All that decides the scores of one entry, and nothing of the other entries."""
     definition = config.experiments[experiment]
-    entry, randomised = split_entry(entry)
+    entry, randomised = runs.split_entry(entry)
     method = definition.methods[entry]
     settings = {
         "method": method,
@@ -245,8 +227,8 @@ def attribute_settings(config: Config, experiment: str, entry: str) -> dict:
         **_game_settings(definition),
     }
     if randomised:
-        settings["randomised"] = variants(config, experiment)
-    elif (number := count_trainings(config, experiment, entry)) > 1:
+        settings["randomised"] = runs.variants(config, experiment)
+    elif (number := runs.count_trainings(config, experiment, entry)) > 1:
         settings |= {"training_seeds": number, "training_instances": definition.instances_per_training_seed}
     if definition.timing != "batch":
         settings["timing"] = definition.timing
@@ -285,13 +267,13 @@ def measure_settings(config: Config, experiment: str, metric: str) -> dict:
 
 
 def compare_settings(config: Config, experiment: str) -> dict:
-    return canonical({"metrics": metric_names(config, experiment), "seed": config.seed})
+    return canonical({"metrics": runs.metric_names(config, experiment), "seed": config.seed})
 
 
 def report_settings(config: Config, experiment: str) -> dict:
     definition = config.experiments[experiment]
     described = {}
-    for entry in list_entries(config, experiment):
+    for entry in runs.list_entries(config, experiment):
         parameters = canonical(definition.methods[entry])
         method = METHODS[parameters.pop("method")]
         described[entry] = {
@@ -318,9 +300,9 @@ def report_settings(config: Config, experiment: str) -> dict:
             "repeats": definition.repeats,
             "training_seeds": None if definition.training_seeds == 1 else definition.training_seeds,
             "exact": getattr(definition.metrics.error, "reference", None),
-            "metrics": metric_names(config, experiment),
+            "metrics": runs.metric_names(config, experiment),
             "entries": described,
-            "order": list_entries(config, experiment),
+            "order": runs.list_entries(config, experiment),
         }
     )
 

@@ -7,18 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from shapeline.config import derived
 from shapeline.config.checks import datasets, games, methods, metrics, models
 from shapeline.config.checks.methods import budget_in_reach, check_budget, check_size, check_stopping
 from shapeline.config.checks.place import MethodPlace, Place, Rule, catch, refuse
-from shapeline.config.derived import (
-    canonical,
-    count_evaluation_shards,
-    count_shards,
-    feature_shape,
-    find_features,
-    find_framework,
-    find_source,
-)
 from shapeline.config.mistakes import describe_long_name
 from shapeline.config.types import ROOT, Config, Experiment, Placeholder
 from shapeline.datasets import checks, folders, sources
@@ -100,11 +92,11 @@ def _find_obstacles(results: Path) -> Iterator[str]:
 def _place(config: Config, name: str, experiment: Experiment) -> Place:
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
-    place = Place(config, name, experiment, model, find_source(dataset), None)
+    place = Place(config, name, experiment, model, derived.find_source(dataset), None)
     if place.source is None or any(line for rule in (check_texts_model, check_features_fit) for line in rule(place)):
         return place
     try:
-        return replace(place, shape=feature_shape(config, experiment))
+        return replace(place, shape=derived.feature_shape(config, experiment))
     except ShapelineError:  # reported by features_can_be_cut
         return place
 
@@ -128,9 +120,9 @@ def check_stopping_rules(place: Place) -> Iterator[str]:
 def check_shards(place: Place) -> Iterator[str]:
     """There are not more score files than Snakemake can look at."""
     if place.experiment.game:
-        if (number := count_evaluation_shards(place.config, place.experiment)) > MOST_SHARDS:
+        if (number := derived.count_evaluation_shards(place.config, place.experiment)) > MOST_SHARDS:
             yield f"{place.where}.shards: {number:,} jobs per method are more than {MOST_SHARDS:,}; set fewer shards"
-    elif (number := count_shards(place.config, place.experiment)) > MOST_SHARDS:
+    elif (number := derived.count_shards(place.config, place.experiment)) > MOST_SHARDS:
         count = place.experiment.instances.count
         yield (
             f"{place.where}.shards: {number:,} score files per method, for {count:,} instances, are more than "
@@ -154,7 +146,7 @@ def check_features_fit(place: Place) -> Iterator[str]:
         allowed = ", ".join(FITTING[source.kind])
         yield f"{where}: '{place.kind}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
         return
-    unit = checks.find_unit(canonical(place.dataset))
+    unit = checks.find_unit(derived.canonical(place.dataset))
     if unit and (place.kind == "word") != (unit == "word"):
         fitting = "word" if unit == "word" else "character_run"
         yield f"{where}: '{place.kind}' does not fit tokens of unit {unit}; use {fitting}"
@@ -180,7 +172,7 @@ def check_reference(place: Place) -> Iterator[str]:
         return
     if isinstance(place.experiment.reference, Placeholder):
         return
-    reference, _ = references.parse(canonical(place.experiment.reference))
+    reference, _ = references.parse(derived.canonical(place.experiment.reference))
     fitting = references.FITTING[place.source.kind]
     if reference not in fitting:
         yield (
@@ -200,7 +192,7 @@ def _check_patches(place: Place) -> Iterator[str]:
     """The model can leave the patches out that are absent, and the features are made of such patches."""
     where, model = f"{place.where}.reference", place.model
     of_folder = model and registry.kind_of(model.source, model.framework) == "folder"
-    if not model or model.architecture or find_framework(model) != "torch":
+    if not model or model.architecture or derived.find_framework(model) != "torch":
         yield f"{where}: delete leaves out patches of a transformer, which this model is not; use zero or mean_value"
         return
     plain = "under reference: delete a model runs plain"
@@ -214,8 +206,8 @@ def _check_patches(place: Place) -> Iterator[str]:
             f"{where}: delete is for models of type {', '.join(folders.LEAVING_OUT)}, whose patches can be left out, "
             f"and {model.source} holds another; use zero or mean_value"
         )
-    own = [find_features(place.experiment, settings) for settings in place.experiment.methods.values()]
-    sizes = [canonical(features).get("size") for features in (place.experiment.features, *own)]
+    own = [derived.find_features(place.experiment, settings) for settings in place.experiment.methods.values()]
+    sizes = [derived.canonical(features).get("size") for features in (place.experiment.features, *own)]
     sides = [number for size in sizes for number in (size if isinstance(size, list) else [size or 1])]
     if side and any(number % side for number in sides):
         yield (
@@ -229,7 +221,7 @@ def check_reference_file(place: Place) -> Iterator[str]:
         yield f"{place.where}.reference: a placeholder is of prompts; set another one"
         return
     try:
-        file = references.file_of(canonical(place.experiment.reference))
+        file = references.file_of(derived.canonical(place.experiment.reference))
         if file is not None and not file.is_file():
             yield f"{place.where}.reference.path: there is no file {file}; paths start at the folder of the run"
     except ShapelineError as error:
@@ -238,7 +230,7 @@ def check_reference_file(place: Place) -> Iterator[str]:
 
 def check_torch_keys(place: Place) -> Iterator[str]:
     """Keys of the engine of torch are of a model of torch."""
-    framework = find_framework(place.model) if place.model else None
+    framework = derived.find_framework(place.model) if place.model else None
     for key in ("precision", "compile"):
         if getattr(place.experiment, key) != Experiment.model_fields[key].default and framework != "torch":
             yield f"{place.where}.{key}: it is for models of torch; remove the key"
@@ -247,7 +239,7 @@ def check_torch_keys(place: Place) -> Iterator[str]:
 def check_features_cut(place: Place) -> Iterator[str]:
     """An input can be cut into the features."""
     if place.source and place.shape is None:
-        yield from catch(f"{place.where}.features", feature_shape, place.config, place.experiment)
+        yield from catch(f"{place.where}.features", derived.feature_shape, place.config, place.experiment)
 
 
 def check_several_features(place: Place) -> Iterator[str]:

@@ -5,15 +5,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from shapeline.config import derived
 from shapeline.config.checks.place import MethodPlace, MethodRule, Place, absent, catch, refuse
-from shapeline.config.derived import (
-    canonical,
-    count_fixed_cost,
-    feature_shape,
-    find_budget,
-    find_features,
-    find_framework,
-)
 from shapeline.config.mistakes import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
 from shapeline.config.types import Model
 from shapeline.datasets import folders
@@ -38,7 +31,7 @@ def find_shape(place: Place, settings: Any) -> tuple | str | None:
     if place.source is None:
         return None
     try:
-        own = feature_shape(place.config, place.experiment, settings)
+        own = derived.feature_shape(place.config, place.experiment, settings)
     except ShapelineError as error:
         return str(error)
     return "there is a single feature (d = 1); make the features smaller" if own and math.prod(own) == 1 else own
@@ -49,7 +42,7 @@ def check_user_file(place: Place, settings: Any) -> str | None:
     if isinstance(settings, CustomMethod):
         problem = registry.own_problem(settings)
         if not problem and "graph" in own_arguments(settings.method):
-            kind = find_features(place.experiment, settings).kind
+            kind = derived.find_features(place.experiment, settings).kind
             if kind in TABLE_KINDS:
                 return f"method: {settings.method} takes a graph and features of kind '{kind}' lack one; let it take d"
         return problem
@@ -123,7 +116,7 @@ def check_fixed_design(entry: MethodPlace) -> Iterator[str]:
     if not method.is_fixed_cost or method.exact or not entry.d:
         return
     if _reads_grid(entry) or getattr(settings, "graph", "") != "features":
-        yield from catch(entry.where, count_fixed_cost, json.dumps(canonical(settings)), entry.shape)
+        yield from catch(entry.where, derived.count_fixed_cost, json.dumps(derived.canonical(settings)), entry.shape)
 
 
 def check_match_budget(entry: MethodPlace) -> Iterator[str]:
@@ -213,7 +206,7 @@ def check_network(entry: MethodPlace) -> Iterator[str]:
         return
     if "attention" in method.needs:
         # The networks of this package have none; of another kind of data it is stated that the method does not take it.
-        if (model.architecture or find_framework(model) != "torch") and not list(check_kind_of_data(entry)):
+        if (model.architecture or derived.find_framework(model) != "torch") and not list(check_kind_of_data(entry)):
             of = f"models.{entry.place.experiment.model}"
             yield f"{entry.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
     elif "estimator" in method.needs and list(check_kind_of_data(entry)):
@@ -223,10 +216,10 @@ def check_network(entry: MethodPlace) -> Iterator[str]:
         yield f"{entry.where}: {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
     elif name == "linear_shap" and kind_of(model.source, model.framework) in BOOSTED:
         yield f"{entry.where}: linear_shap reads linear models, and {model.source} holds trees; use tree_shap"
-    elif method.torch_only and find_framework(model) != "torch":
+    elif method.torch_only and derived.find_framework(model) != "torch":
         yield (
             f"{entry.where}: {name} needs a torch model and models.{entry.place.experiment.model} is of "
-            f"{find_framework(model)}; set its framework: torch, or remove the method"
+            f"{derived.find_framework(model)}; set its framework: torch, or remove the method"
         )
     elif (model.architecture or kind_of(model.source, model.framework)) in method.refuses:
         yield (
@@ -368,7 +361,7 @@ def check_budget(entry: MethodPlace) -> Iterator[str]:
     """The budget of a sampled method and its intermediate_budgets: in order, and enough for the method."""
     where, settings = entry.where, entry.settings
     try:
-        most = find_budget(entry.place.config, entry.place.name, entry.name)
+        most = derived.find_budget(entry.place.config, entry.place.name, entry.name)
     except ShapelineError as error:
         yield f"{where}.match_budget_of: {error}"
         return

@@ -147,7 +147,7 @@ def draw_ablated_images(results: Results, truth: np.ndarray | None, count: int =
     reference = references.build(results.settings.get("reference", "mean"), results.dataset, metadata.get("seed", 0))
     images, regions, cells = prepare_images(results, truth, picked)
     fill = reference.of(images)
-    values = {entry: experiment.select_scores(frame, picked["instance"]) for entry, frame in results.scores.items()}
+    values = results.select_scores(picked["instance"])
     tone = score_maps.choose_tone(results.dataset_card)
 
     def tile(row: int, entry: str | None) -> Tile:
@@ -161,7 +161,7 @@ def draw_ablated_images(results: Results, truth: np.ndarray | None, count: int =
             below = share(removed.mean())
         return picture_tile(image, tone)._replace(below=below, boxes=boxes(regions[row]))
 
-    names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
+    names = results.name_instances(picked)
     caption = (
         "All positive features at the reference; below each image, the share of it that is removed. A perfect map "
         "removes what lies in the boxes and nothing else."
@@ -351,7 +351,7 @@ def read_details(frame: pd.DataFrame, name: str) -> pd.Series:
 
 def prepare_images(results: Results, truth: np.ndarray | None, picked: pd.DataFrame) -> tuple[np.ndarray, list, list]:
     """Images (n, channels, height, width), true regions (n, each (height, width) or None) and cells of the features."""
-    images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+    images = results.read_inputs(picked)
     places = pd.Index(results.instances["instance"]).get_indexer(picked["instance"])
     regions = [None] * len(picked) if truth is None else list(truth[places])
     return images, regions, [results.features_of(image).cells[0] for image in images]

@@ -27,7 +27,7 @@ def explorer(results: Results, recommended: Sequence[str] = (), fallback: HTML |
 
 def explorer_data(results: Results, recommended: Sequence[str] = ()) -> ExplorerData:
     """Return the explained instances, those of the static figures first, with the scores of all methods."""
-    first = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
+    first = results.shown
     others = results.instances[~results.instances["instance"].isin(first["instance"])]
     rows = pd.concat([first, others], ignore_index=True)
     entries = list_entries(results, rows["instance"])
@@ -99,7 +99,7 @@ def _inputs(results: Results, rows: pd.DataFrame):
     kind = results.dataset_card["kind"]
     if kind == "text":
         return
-    inputs = results.dataset.inputs[experiment.positions(results.dataset, rows)]
+    inputs = results.read_inputs(rows)
     for one in inputs:
         features = results.features_of(one)
         if kind == "table":

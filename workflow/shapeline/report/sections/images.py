@@ -46,7 +46,7 @@ def _has_classes(results: Results) -> bool:
 
 def masked_section(results: Results) -> HTML:
     """The shown instances with the top features of every method masked (Chen et al. 2018, figures 4 and 5)."""
-    picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
+    picked = results.shown
     return figure(
         masked_grid(results, picked),
         "Images with the top features masked, two rows per instance, one column per method",
@@ -87,12 +87,12 @@ def mistakes_section(results: Results) -> HTML:
 def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[float] = MASKED) -> Figure:
     """A row per instance and share of the features: the image, then what each method masks of it."""
     instances = instances.loc[instances.index.repeat(len(shares))]
-    images = results.dataset.inputs[experiment.positions(results.dataset, instances)]
-    names = [experiment.instance_name(results, row) for row in instances.to_dict("records")]
+    images = results.read_inputs(instances)
+    names = results.name_instances(instances)
     of_row = list(shares) * (len(instances) // len(shares))
     if len(shares) > 1:
         names = [f"{name}\n{share(part)} masked" for name, part in zip(names, of_row, strict=True)]
-    values = {entry: experiment.select_scores(frame, instances["instance"]) for entry, frame in results.scores.items()}
+    values = results.select_scores(instances["instance"])
     cells = [results.features_of(image).cells[0] for image in images]
     coloured = [colour_image(image, score_maps.choose_tone(results.dataset_card)) for image in images]
 
@@ -173,8 +173,8 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
     """Return by explained class: mean image, method -> mean scores a pixel (None where it failed), count."""
     rows = results.instances
     groups = _groups(rows)
-    scores = {entry: experiment.select_scores(frame, rows["instance"]) for entry, frame in results.scores.items()}
-    images = results.dataset.inputs[experiment.positions(results.dataset, rows)]
+    scores = results.select_scores(rows["instance"])
+    images = results.read_inputs(rows)
     by_class = {}
     for group in np.unique(groups)[:MOST]:
         places = np.flatnonzero(groups == group)
@@ -218,11 +218,11 @@ def signless(results: Results) -> str:
 
 def explanations(results: Results) -> HTML:
     """The scores of a few instances by all methods side by side: maps for an image, a table of features otherwise."""
-    picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
-    values = {entry: experiment.select_scores(frame, picked["instance"]) for entry, frame in results.scores.items()}
-    names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
+    picked = results.shown
+    values = results.select_scores(picked["instance"])
+    names = results.name_instances(picked)
     if results.dataset_card["kind"] == "image":
-        images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+        images = results.read_inputs(picked)
         regression = results.dataset_card.get("task") == "regression"
         meaning = signs("a larger prediction" if regression else experiment.describe_explained_class(results))
         caption = (
@@ -236,11 +236,8 @@ def explanations(results: Results) -> HTML:
         drawing = heat_maps(images, names, values, cells, tone=choose_tone(results.dataset_card), half=half)
         maps = figure(drawing, "Score maps of a few instances, one column per method", caption, vector=False)
         return join_parts(maps, order_note(results))
-    ends = {
-        entry: experiment.select_scores(each, picked["instance"], "standard_error")
-        for entry, each in results.scores.items()
-    }
-    rows = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+    ends = results.select_scores(picked["instance"], "standard_error")
+    rows = results.read_inputs(picked)
     tables = [
         instance_table(
             experiment.describe_units(results),
@@ -256,9 +253,7 @@ def explanations(results: Results) -> HTML:
 
 def intervals(results: Results, instances: Sequence[int]) -> dict[str, list[np.ndarray | None]]:
     """Half of the 95 % intervals of the methods that know any: (d,) of each instance, None where it is not known."""
-    found = {
-        entry: experiment.select_scores(frame, instances, "standard_error") for entry, frame in results.scores.items()
-    }
+    found = results.select_scores(instances, "standard_error")
     known = {entry: rows for entry, rows in found.items() if any(row is not None for row in rows)}
     return {entry: [None if row is None else LEVEL * row for row in rows] for entry, rows in known.items()}
 

@@ -74,10 +74,8 @@ def thumbnail(results: Results, entry: str | None) -> str:
     if entry is None or not results.dataset_card:
         return ""
     if results.dataset_card["kind"] == "image":
-        images, values = (
-            _inputs(results),
-            experiment.select_scores(results.scores[entry], results.instances["instance"]),
-        )
+        images = results.read_inputs(results.instances)
+        values = experiment.select_scores(results.scores[entry], results.instances["instance"])
         size = mean_map(results, images, [None if row is None else np.abs(row) for row in values], range(len(images)))
         if size is None:
             return ""
@@ -99,10 +97,6 @@ def thumbnail(results: Results, entry: str | None) -> str:
         for name, share in zip(names, shares, strict=True)
     )
     return f'<div class="bars" aria-label="Most important features by {html.escape(entry)}" role="img">{bars}</div>'
-
-
-def _inputs(results: Results) -> np.ndarray:
-    return results.dataset.inputs[experiment.positions(results.dataset, results.instances)]
 
 
 def groups(results: Results) -> dict[str, np.ndarray]:
@@ -185,7 +179,7 @@ def _group_table(names: Sequence[str], scores: np.ndarray, found: Mapping[str, n
 def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
     """Return ranks (n, d) in [0, 1] of the values of features that are one column each, NaN for others."""
     cells = results.features.cells.ravel()
-    values = _inputs(results).reshape(len(results.instances), -1)
+    values = results.read_inputs(results.instances).reshape(len(results.instances), -1)
     places = {name: np.flatnonzero(cells == place) for place, name in enumerate(_names(results))}
     columns = [values[:, places[name][0]] if len(places[name]) == 1 else None for name in names]
     if all(column is None for column in columns):
@@ -198,7 +192,7 @@ def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
 
 
 def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
-    images, rows = _inputs(results), results.instances
+    images, rows = results.read_inputs(results.instances), results.instances
     scores = experiment.select_scores(results.scores[entry], rows["instance"])
     sizes = [None if row is None else np.abs(row) for row in scores]
     every = {"all": np.ones(len(rows), bool), **groups(results)}

@@ -229,7 +229,7 @@ def model_section(results: Results) -> HTML:
     if not results.model_card:
         return HTML("")
     ids = results.instances["instance"].head(ALIKE)
-    scores = {entry: experiment.select_scores(frame, ids) for entry, frame in results.scores.items()}
+    scores = results.select_scores(ids)
     few = f"The first {number(ALIKE)} of {number(len(results.instances))} instances." if len(ids) == ALIKE else ""
     return join_parts(
         heading("Comparison with methods that evaluate the model"),

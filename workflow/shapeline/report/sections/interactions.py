@@ -118,7 +118,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
     titles = [experiment.instance_name(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
     meaning = signs(experiment.describe_explained_class(results))
     if results.dataset_card["kind"] == "image":
-        images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+        images = results.read_inputs(picked)
         cells = [results.features_of(image).cells[0] for image in images]
         names = [_two_a_line(experiment.instance_name(results, row)) for row in picked.to_dict("records")]
         drawing = figures.network(images, names, cells, own, surely, choose_tone(results.dataset_card))

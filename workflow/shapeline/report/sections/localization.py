@@ -11,29 +11,10 @@ from shapeline.report import experiment, findings
 from shapeline.report.colours import signs
 from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, missing, note, table
 from shapeline.report.experiment import Results, scalars
+from shapeline.report.figures import localization as figures
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.dots import Panel, dot_panel, name_rows
 from shapeline.report.figures.lines import tabulate_costs
-from shapeline.report.figures.localization import (
-    CEILINGS,
-    COLUMNS,
-    OUTPUTS,
-    PANELS,
-    ablation_curves,
-    boxes,
-    dots,
-    draw_ablated_images,
-    map_tile,
-    parameters,
-    picture_tile,
-    prepare_images,
-    runtime_plane,
-    select_measured,
-    select_method,
-    size_curves,
-    size_groups,
-    size_maps,
-)
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, probability, share, two_digit_interval, two_digits
 from shapeline.report.sections import common
@@ -45,7 +26,7 @@ from shapeline.statistics.comparison import compare
 
 def is_quadrant_h_shap(results: Results, entry: str) -> bool:
     """Whether a method is h-Shap on quadrants of the pixels, whose leaves are known from the size of the image."""
-    special = {"shifts", "features"} & set(parameters(results, entry))
+    special = {"shifts", "features"} & set(figures.parameters(results, entry))
     kind = results.settings["features"]
     return not special and (kind if isinstance(kind, str) else kind["kind"]) == "pixel"
 
@@ -91,7 +72,7 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
         results.dataset_card.get("synthetic")
     )
     start += findings.headlines(results, advised)
-    frame = select_measured(results)
+    frame = figures.select_measured(results)
     for statistic, text in (
         ("f1", "F1 as published (map above 1e-6)"),
         ("f1_best", "F1 at the best threshold of each image"),
@@ -104,9 +85,9 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
                 f"Highest mean {text}: {first}, {two_digit_interval(rows.loc[first])}, followed by {second}, "
                 f"{two_digit_interval(rows.loc[second])}."
             )
-    best = _best(scalars(frame, "f1"), select_method(results, "h_shap"))
+    best = _best(scalars(frame, "f1"), figures.select_method(results, "h_shap"))
     if best:
-        tops = {name: scalars(frame, name)["mean"].get(best) for name in CEILINGS}
+        tops = {name: scalars(frame, name)["mean"].get(best) for name in figures.CEILINGS}
         if None not in tops.values():
             start.append(
                 f"{best} reaches F1 {two_digits(scalars(frame, 'f1')['mean'][best])}; the upper bounds for its leaves "
@@ -124,15 +105,19 @@ def _best(rows: pd.DataFrame, entries: Sequence[str]) -> str | None:
 
 def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Return the maps of a few images by all methods side by side, with boxes around the true regions."""
-    picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
-    images, regions, cells = prepare_images(results, truth, picked)
-    names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
-    values = {entry: experiment.select_scores(frame, picked["instance"]) for entry, frame in results.scores.items()}
+    picked = results.shown
+    images, regions, cells = figures.prepare_images(results, truth, picked)
+    names = results.name_instances(picked)
+    values = results.select_scores(picked["instance"])
     tone = score_maps.choose_tone(results.dataset_card)
 
     def tile(row: int, entry: str | None) -> Tile:
-        drawn = picture_tile(images[row], tone) if entry is None else map_tile(values[entry][row], cells[row])
-        return drawn._replace(boxes=boxes(regions[row]))
+        drawn = (
+            figures.picture_tile(images[row], tone)
+            if entry is None
+            else figures.map_tile(values[entry][row], cells[row])
+        )
+        return drawn._replace(boxes=figures.boxes(regions[row]))
 
     caption = (
         f"{signs(experiment.describe_explained_class(results))}{signless(results)}. Every map is "
@@ -140,13 +125,13 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
         + (" Green boxes: the true regions." if truth is not None else "")
         + experiment.describe_rows(results)
     )
-    drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
+    drawing = score_maps.picture_grid(names, list(values), tile, figures.COLUMNS)
     return figure(drawing, "Maps of a few images, one column per method", caption, vector=False)
 
 
 def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     """F1 in three ways, AUPRC, IoU and pointing, as dots and as a table, with the ceilings; then paired differences."""
-    frame, drawn = select_measured(results), assign_styles(results)
+    frame, drawn = figures.select_measured(results), assign_styles(results)
     if frame.empty:
         return missing("localization")
     counted = int(frame.loc[frame["statistic"] == "f1", "n"].max())
@@ -157,11 +142,11 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     )
     ceilings = (
         " Upper bounds of h-Shap: a bar for the F1 of all leaves that touch a true pixel, a triangle for the best set "
-        "of leaves." * any((frame["statistic"] == name).any() for name in CEILINGS)
+        "of leaves." * any((frame["statistic"] == name).any() for name in figures.CEILINGS)
     )
     return join_parts(
         figure(
-            dots(frame, drawn),
+            figures.dots(frame, drawn),
             "F1 in three ways, average precision, IoU and pointing game of every method with 95 % intervals",
             f"Means over images with 95 % intervals; higher is better.{ceilings}{controls}",
         ),
@@ -186,13 +171,13 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 def score_table(frame: pd.DataFrame, entries: Sequence[str]) -> pd.DataFrame:
     """Every statistic with its interval, best published F1 on top; text."""
-    present = [name for name in PANELS if len(scalars(frame, name))]
+    present = [name for name in figures.PANELS if len(scalars(frame, name))]
     means = scalars(frame, "f1")["mean"]
     return pd.DataFrame(
         {
             "method": entry,
             **{
-                PANELS[name][0]: two_digit_interval(scalars(frame, name).loc[entry])
+                figures.PANELS[name][0]: two_digit_interval(scalars(frame, name).loc[entry])
                 if entry in scalars(frame, name).index
                 else "–"
                 for name in present
@@ -204,13 +189,13 @@ def score_table(frame: pd.DataFrame, entries: Sequence[str]) -> pd.DataFrame:
 
 def ceiling_table(frame: pd.DataFrame, results: Results) -> HTML | None:
     """Both ceilings of F1 by leaf size, beside what the methods of that size reach; None without such methods."""
-    touching, best = (scalars(frame, name) for name in CEILINGS)
+    touching, best = (scalars(frame, name) for name in figures.CEILINGS)
     if touching.empty:
         return None
     f1 = scalars(frame, "f1")
     sizes: dict[int, list[str]] = {}
     for entry in touching.index:
-        sizes.setdefault(parameters(results, entry).get("min_size", 1), []).append(entry)
+        sizes.setdefault(figures.parameters(results, entry).get("min_size", 1), []).append(entry)
     rows = [
         {
             "min_size s": number(size),
@@ -233,7 +218,7 @@ def paired_section(results: Results) -> HTML | None:
         values = paired.pivot_by_method(frame, statistic)
         if values.shape[1] < 2 or len(values) < 2:
             return None
-        own = [entry for entry in select_method(results, "h_shap") if entry in values]
+        own = [entry for entry in figures.select_method(results, "h_shap") if entry in values]
         champion = paired.order(values[own] if own else values, "higher")[0]
         pairs = paired.pairs(values, "higher")
         rows = []
@@ -251,7 +236,7 @@ def paired_section(results: Results) -> HTML | None:
                     "p (Holm)": probability(pair["p_holm"]),
                 }
             )
-        title = f"{PANELS[statistic][0]}: {champion} − other method"
+        title = f"{figures.PANELS[statistic][0]}: {champion} − other method"
         parts.append(table(pd.DataFrame(rows), title))
     return join_parts(
         *parts,
@@ -269,7 +254,7 @@ def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
         return missing("ablation")
     return join_parts(
         figure(
-            ablation_curves(frame, drawn),
+            figures.ablation_curves(frame, drawn),
             "Logit and probability against the number of features removed, one curve a method",
             "Mean over images of the output that remains, as a share of that of the full image. Positive features are "
             "removed from the highest on; a curve is constant once all are removed. Steeper is better. Controls are "
@@ -280,14 +265,14 @@ def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
             "Mean height of the ablation curves over the logarithmic axis, with 95 % intervals",
             "Mean height of each curve over the logarithmic axis with its 95 % interval.",
         ),
-        draw_ablated_images(results, truth),
+        figures.draw_ablated_images(results, truth),
     )
 
 
 @styled
 def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     """The areas as dots, lowest on top."""
-    present = [name for name in OUTPUTS if len(scalars(frame, f"{name}_area"))]
+    present = [name for name in figures.OUTPUTS if len(scalars(frame, f"{name}_area"))]
     if not present:
         return None
     means = scalars(frame, f"{present[0]}_area")["mean"]
@@ -295,7 +280,7 @@ def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure |
     drawing = Figure(figsize=(WIDTH, 1.0 + 0.26 * len(entries)), layout="constrained")
     panels = drawing.subplots(1, len(present), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, present, strict=True):
-        panel = Panel(f"{OUTPUTS[name]}, area", "mean share remaining", higher=False)
+        panel = Panel(f"{figures.OUTPUTS[name]}, area", "mean share remaining", higher=False)
         dot_panel(axes, scalars(frame, f"{name}_area"), styles, entries, panel)
     name_rows(panels[0], entries)
     return drawing
@@ -303,7 +288,7 @@ def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure |
 
 def runtime_section(results: Results) -> HTML:
     """F1 against seconds per instance, as published and at the best threshold (figures 4 and C.1)."""
-    frame, drawn, time = select_measured(results), assign_styles(results), seconds_per_picture(results)
+    frame, drawn, time = figures.select_measured(results), assign_styles(results), seconds_per_picture(results)
     if frame.empty:
         return missing("localization")
     alone = time["low"].notna().any()
@@ -311,10 +296,10 @@ def runtime_section(results: Results) -> HTML:
     bars = "Bars are 95 % intervals over images" + ("" if alone else " of F1 only: time is measured per batch")
     parts = []
     for statistic in ("f1", "f1_best"):
-        title, _ = PANELS[statistic]
+        title, _ = figures.PANELS[statistic]
         parts.append(
             figure(
-                runtime_plane(frame, time, drawn, statistic, title),
+                figures.runtime_plane(frame, time, drawn, statistic, title),
                 f"{title} against seconds per instance, all methods",
                 f"{title}. Upper left is better: accurate and fast. {bars}.",
                 numbers=tabulate_costs(scalars(frame, statistic), seconds=time["mean"]),
@@ -328,7 +313,7 @@ def runtime_section(results: Results) -> HTML:
 
 def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
     """What a smaller smallest leaf does to the map, to F1, and to the nodes visited (figure 5)."""
-    groups = size_groups(results)
+    groups = figures.size_groups(results)
     if not groups:
         return note("Not available: needs two entries of h_shap that differ only in min_size.")
     parts = []
@@ -336,7 +321,7 @@ def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
         parts += [
             heading(", ".join(sizes.values())) if len(groups) > 1 else None,
             figure(
-                size_maps(results, truth, sizes),
+                figures.size_maps(results, truth, sizes),
                 "The map of one image for every smallest leaf, whole and enlarged",
                 "One image, whole and enlarged around its first true region; the smallest leaf shrinks to the "
                 "right. If a leaf is smaller than the region that the model needs, nodes are no longer relevant and "
@@ -344,7 +329,7 @@ def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
                 vector=False,
             ),
             figure(
-                size_curves(results, sizes),
+                figures.size_curves(results, sizes),
                 "F1 and nodes visited against the smallest leaf",
                 "Means over images with 95 % intervals. Grey: the two ceilings of F1 for leaves of that size.",
             ),

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline.metrics.error import mean_ranks
-from shapeline.report import elements, experiment, styling
+from shapeline.report import elements, styling
 from shapeline.report.colours import FAINT, INK, PAPER
 from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results, scalars
@@ -275,7 +275,7 @@ def comparisons(results: Results) -> HTML:
     """How alike the methods are; where they were run both ways, what context changes; the words known to decide."""
     ids = results.instances["instance"]
     some = ids.iloc[np.linspace(0, len(ids) - 1, min(len(ids), MAX_COMPARED)).astype(int)]
-    scores = {entry: experiment.select_scores(frame, some) for entry, frame in results.scores.items()}
+    scores = results.select_scores(some)
     parts = [heading("Agreement between methods"), agreement_section(scores)]
     if len(some) < len(ids):
         parts.append(note(f"Computed on {number(len(some))} of {number(len(ids))} instances, evenly spaced."))

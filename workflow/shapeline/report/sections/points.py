@@ -34,7 +34,7 @@ class Shown:
 
 def points_section(results: Results) -> HTML:
     """The points shown, with the influence of their features: images, or tables of values and bars."""
-    picked = experiment.choose_instances(results.instances, int(results.settings.get("n_shown") or 4))
+    picked = results.shown
     if results.dataset_card["kind"] == "image":
         return faces(results, picked)
     if results.dataset_card["kind"] == "table":
@@ -47,7 +47,7 @@ def faces(results: Results, picked: pd.DataFrame) -> HTML:
     entries = list_data_entries(results, POINTWISE)
     scores = {entry: experiment.select_scores(results.scores[entry], picked["instance"]) for entry in entries}
     reasons = {entry: sparse_rows(results.scores[entry]).set_index("instance")["why"] for entry in entries}
-    images = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+    images = results.read_inputs(picked)
     rows = []
     for place, (image, point) in enumerate(zip(images, picked.to_dict("records"), strict=True)):
         features = results.features_of(image)
@@ -117,7 +117,7 @@ def records(results: Results, picked: pd.DataFrame) -> HTML:
     """A table a record: every feature with its value and its influence by each measure as a number and a bar."""
     entries = list_data_entries(results)
     scores = {entry: experiment.select_scores(results.scores[entry], picked["instance"]) for entry in entries}
-    inputs = results.dataset.inputs[experiment.positions(results.dataset, picked)]
+    inputs = results.read_inputs(picked)
     parts = []
     for place, (row, point) in enumerate(zip(inputs, picked.to_dict("records"), strict=True)):
         features = results.features_of(row)
@@ -249,7 +249,7 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
     rows = np.unique(np.linspace(0, len(known.inputs) - 1, SWEPT).astype(int))  # evenly through the file
     flat = known.inputs[rows].reshape(len(rows), -1)
     sweeps = sweep(images.reshape(len(images), -1), flat, known.labels[rows], own, methods)
-    names = [experiment.instance_name(results, row) for row in picked.to_dict("records")]
+    names = results.name_instances(picked)
     return join_parts(
         heading("Parameter sweeps"),
         note(HOW_TO_READ),

@@ -7,14 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.designs.stopping import AT_THE_CAP, predicted_error
-from shapeline.report.criteria import (
-    Evidence,
-    compare_references,
-    list_criteria,
-    reference_name,
-    training_means,
-    training_values,
-)
+from shapeline.report import criteria
 from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results, find_stopping_rules, good, scalars
 from shapeline.report.figures.dots import training_plot
@@ -25,12 +18,12 @@ from shapeline.statistics import bounds, paired
 from shapeline.statistics.recommendation import Recommendation, recommend
 
 
-def compare_training_seeds(answer: Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
+def compare_training_seeds(answer: criteria.Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
     """Return means per training seed, the recommendation and the agreement of the rankings; None for one seed."""
     seeds = results.settings.get("training_seeds") or 1
     if seeds < 2:
         return None
-    means, values = training_means(answer, results), training_values(answer, results)
+    means, values = criteria.training_means(answer, results), criteria.training_values(answer, results)
     if len(means) < 2 or means.shape[1] < 2:
         return note(
             f"The {number(seeds)} training seeds cannot be compared: fewer than two seeds or methods were measured "
@@ -58,7 +51,7 @@ def compare_training_seeds(answer: Evidence, results: Results, styles: Mapping[s
     )
 
 
-def recommend_by_seed(answer: Evidence, results: Results, values: pd.DataFrame) -> dict[str, Recommendation]:
+def recommend_by_seed(answer: criteria.Evidence, results: Results, values: pd.DataFrame) -> dict[str, Recommendation]:
     """Return the recommendation of each training seed; values: (instances, (method, seed))."""
     affordable = _recommendation(answer, results).bounds.index
 
@@ -70,7 +63,7 @@ def recommend_by_seed(answer: Evidence, results: Results, values: pd.DataFrame) 
     return {number(training): recommend_in(training) for training in sorted(values.columns.unique(1))}
 
 
-def _compare_seeds(answer: Evidence, results: Results, values: pd.DataFrame) -> HTML | None:
+def _compare_seeds(answer: criteria.Evidence, results: Results, values: pd.DataFrame) -> HTML | None:
     """Return the recommended method against the best mean per training seed; values: (instances, (method, seed))."""
     each = recommend_by_seed(answer, results, values)
     return _confirm(
@@ -78,14 +71,14 @@ def _compare_seeds(answer: Evidence, results: Results, values: pd.DataFrame) -> 
     )
 
 
-def changes(answer: Evidence, results: Results) -> list[str]:
+def changes(answer: criteria.Evidence, results: Results) -> list[str]:
     """Return in which baselines and training seeds another method is significantly better than the recommended one."""
     taken, found = _recommendation(answer, results).entry, []
-    for name, other in compare_references(answer, results).items():
+    for name, other in criteria.compare_references(answer, results).items():
         found += _change(_recommendation(other, results), taken, f"with the baseline {name}")
-    means = training_means(answer, results)
+    means = criteria.training_means(answer, results)
     if len(means) > 1 and means.shape[1] > 1:
-        seeds = recommend_by_seed(answer, results, training_values(answer, results)[list(means)])
+        seeds = recommend_by_seed(answer, results, criteria.training_values(answer, results)[list(means)])
         found += [one for seed, other in seeds.items() for one in _change(other, taken, f"for training seed {seed}")]
     return found
 
@@ -96,13 +89,13 @@ def _change(advice: Recommendation | None, taken: str | None, where: str) -> lis
     return [f"{advice.bounds.index[0]} is better {where}"]
 
 
-def _recommendation(answer: Evidence, results: Results) -> Recommendation:
+def _recommendation(answer: criteria.Evidence, results: Results) -> Recommendation:
     """Return the recommendation within the budget, as the page gives it first, or at any cost where nothing fits it."""
     return answer.within(results) or answer.last
 
 
 def _confirm(
-    answer: Evidence, results: Results, each: Mapping[str, Recommendation], what: str, scope: str
+    answer: criteria.Evidence, results: Results, each: Mapping[str, Recommendation], what: str, scope: str
 ) -> HTML | None:
     """Return the recommended method against the best mean of each variation; None where one lacks the method."""
     taken, limited = _recommendation(answer, results).entry, results.settings.get("budget") is not None
@@ -125,12 +118,12 @@ def _confirm(
     return table(pd.DataFrame(rows), f"Is {taken} non-inferior {scope}?", text=[best])
 
 
-def compare_baselines(answer: Evidence, results: Results) -> HTML | None:
+def compare_baselines(answer: criteria.Evidence, results: Results) -> HTML | None:
     """Return whether the recommendation holds with other baselines; None where there is no other."""
-    others = compare_references(answer, results)
+    others = criteria.compare_references(answer, results)
     if not others:
         return None
-    judged = {reference_name(results): answer, **others}
+    judged = {criteria.reference_name(results): answer, **others}
     each = {name: _recommendation(other, results) for name, other in judged.items()}
     return join_parts(
         heading("Sensitivity to the baseline", 4),
@@ -142,14 +135,16 @@ def compare_baselines(answer: Evidence, results: Results) -> HTML | None:
     )
 
 
-def reference_change(answer: Evidence, results: Results) -> str | None:
+def reference_change(answer: criteria.Evidence, results: Results) -> str | None:
     """Return in a sentence whether the recommendation changes with the baseline; None where there is no other."""
     taken = _recommendation(answer, results).entry
-    others = {name: _recommendation(other, results) for name, other in compare_references(answer, results).items()}
+    others = {
+        name: _recommendation(other, results) for name, other in criteria.compare_references(answer, results).items()
+    }
     status = {name: advice.bounds["status"].get(taken) for name, advice in others.items()}
     if not others or None in status.values():
         return None
-    own = reference_name(results)
+    own = criteria.reference_name(results)
     worse = [name for name in status if status[name] in ("worse", "plainly worse")]
     if worse:
         ahead = join_names([_format_difference(others[name], taken, answer.unit, name) for name in worse])
@@ -170,7 +165,7 @@ def _format_difference(advice: Recommendation, taken: str, unit: str, name: str)
 def variances(results: Results) -> HTML | None:
     """Return the shares of the variance between instances, sampling repetitions and training seeds per method."""
     rows = []
-    for criterion in list_criteria(results.by_training_seed):
+    for criterion in criteria.list_criteria(results.by_training_seed):
         measured = results.by_training_seed.get(criterion.metric)
         if measured is None:
             continue

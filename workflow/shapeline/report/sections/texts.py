@@ -13,7 +13,7 @@ from shapeline.datasets.tokenizer import PAIR
 from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
 from shapeline.report.elements import HTML, join_parts, note
-from shapeline.report.experiment import Results, choose_instances, scalars, select_scores
+from shapeline.report.experiment import Results, choose_instances, scalars
 from shapeline.report.formatting import format_evaluations, number, two_digits
 from shapeline.report.sections.images import intervals, order_note, signless
 from shapeline.report.sections.method_agreement import centre_rows, cosines
@@ -197,7 +197,7 @@ def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
     card = results.dataset_card
     known = set(card["vocabulary"]) if card["unit"] == "word" and "words" not in picked else None
     texts = [document_files.words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
-    values = {entry: select_scores(frame, picked["instance"]) for entry, frame in results.scores.items()}
+    values = results.select_scores(picked["instance"])
     units = {entry: experiment.find_unit(results, entry) for entry in results.scores}
     half = intervals(results, picked["instance"])
     return [
