@@ -52,8 +52,8 @@ def list_versions(framework: str | None, packages: Iterable[str | None] = ()) ->
 
 
 def find_differences(by_entry: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, tuple[str, str]]]:
-    """Packages of each entry whose version is another than the installed one or, of one that is not installed, than
-    that of most entries: the entry's and this one, by package."""
+    """Return the packages of each entry whose version is not the installed one (if none is installed: the most
+    frequent one), with both versions."""
     usual = {}
     for package in PACKAGES:
         counted = Counter(versions[package] for versions in by_entry.values() if package in versions)

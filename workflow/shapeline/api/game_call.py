@@ -186,7 +186,7 @@ def _own(game: object, name: str) -> object:
 
 
 def _outputs(values: Values, n: int, given: object) -> tuple[str, ...]:
-    """Return the names of the outputs, of which the values of both ends show how many there are."""
+    """Return the names of the outputs; the values of both ends show their number."""
     count = values.of(np.repeat([[False], [True]], n, axis=1)).shape[1]
     return (ONE,) if given is None and count == 1 else check_names("output_names", given, count, "output")
 

@@ -202,7 +202,7 @@ def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Ex
 
 
 def _flatten_rows(numbers: np.ndarray | None, explanation: Explanation) -> list[np.ndarray | None]:
-    """Those of each row, flat; None where the method has none, failed, or cannot tell."""
+    """Return the values of each row, flat; None where the method has none, failed, or cannot tell."""
     if numbers is None:
         return [None] * len(explanation.status)
     flat = numbers.reshape(len(numbers), -1).astype(np.float32)

@@ -77,7 +77,7 @@ def select(context: ExplanationContext, seed: int, count: int = 100, **others) -
 
 
 def _targets(context: ExplanationContext, selected: pd.DataFrame, wanted: Selection) -> np.ndarray:
-    """The class that is explained of each instance, where that is not the predicted one."""
+    """Return the explained class of each instance where it is not the predicted one."""
     if wanted.target != "true":
         number = checks.class_index("target", wanted.target, context.dataset.card["classes"])
         return np.full(len(selected), number, np.int32)

@@ -43,7 +43,7 @@ def tokenize(documents: list[str], card: dict) -> tokenizer.Documents:
 
 
 def owners(documents: list[str], card: dict) -> np.ndarray:
-    """Of each token of new documents the word that it is part of, (n, length) int32, as in Dataset."""
+    """Return the word of each token of new documents, (n, length) int32, as in Dataset."""
     return tokenizer.padded(tokenize(documents, card))[1]
 
 

@@ -98,7 +98,7 @@ def _order(frame: str) -> tuple:
 
 
 def _rows(where: str, stream) -> list[tuple[str, tuple]]:
-    """(frame, box) of each row of a file of boxes; none of one by night."""
+    """Return (frame, box) per row of a file of boxes; none of frames by night."""
     boxes = []
     for line, (name, tag, *corners) in columns.rows(where, stream, COLUMNS, delimiter=";"):
         frame = FRAME.fullmatch(PurePosixPath(name).stem)

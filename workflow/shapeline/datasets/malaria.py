@@ -113,7 +113,7 @@ def _sample_corners(boxes: np.ndarray, highest: np.ndarray, random: np.random.Ge
 
 
 def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annotation]]:
-    """(image, annotation) of each entry of a file of annotations."""
+    """Return (image, annotation) per entry of a file of annotations."""
     where = f"{path}: {name}"
     try:
         entries = json.loads(content)

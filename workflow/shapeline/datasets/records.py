@@ -299,7 +299,7 @@ def check_texts(where: str, records: dict, entry: Source | None, settings: dict)
 
 
 def _check_ground_truth(where: str, flags_of_texts: Iterable | None, tokens: text.Tokens) -> list[np.ndarray] | None:
-    """One bool per word of each document: whether it decides the class; None where that is not known."""
+    """Return a bool per word of each document: whether it decides the class; None where unknown."""
     if flags_of_texts is None:
         return None
     ground_truth = [np.asarray(flags) for flags in flags_of_texts]

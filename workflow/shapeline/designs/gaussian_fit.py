@@ -21,7 +21,7 @@ from shapeline.designs.gaussian_moments import (
 )
 
 REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, main effects alone
-REST = (1e-6, 1e-3, 3e-2)  # variance of what the prior leaves out, relative to a coalition's
+REST = (1e-6, 1e-3, 3e-2)  # variance that the prior leaves out, relative to a coalition's
 LEAST, MOST = 1e-4, 0.95  # relevances
 MOST_REST = 30.0
 SLOPE = 8.0  # largest logarithm of the ratio of the rest at the ends and at half of the features
@@ -112,7 +112,7 @@ class Fit:
 
 
 def compute_pair_variance(data: Data, rest: np.ndarray) -> np.ndarray:
-    """Return the variances (n, m) of what the prior leaves out of each pair, from rest (n, 3).
+    """Return the variances (n, m) that the prior leaves out of each pair, from rest (n, 3).
 
     rest: the variance at half of the features, the logarithm of its ratio at the ends, and one of the pair of the
     ends alone, since many games value the empty coalition by convention.

@@ -37,7 +37,7 @@ POWERS = (0, 1, 2)  # of what a feature did in pairs by the last fit: relevances
 # Features, and pairs of coalitions, up to which uncertainty is worked out: it takes d^2 m / 2 numbers an instance.
 MOST_TOLD, MOST_SOLVED = 48, 2048
 WIDER = 1.1  # variance left out of the fits that are tried; with it intervals hold on games of seven kinds
-REST = (1e-6, 1e-3, 3e-2, 0.3)  # variance of what the prior leaves out, relative to a coalition's
+REST = (1e-6, 1e-3, 3e-2, 0.3)  # variance that the prior leaves out, relative to a coalition's
 
 
 def gp_interactions_minimum(d: int) -> int:

@@ -263,7 +263,7 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
     seed : int
         Of the sample.
     relevance : float or array of shape (d,)
-        Of each feature, within (0, 1); or a reach c that all share as 4 c / d.
+        Relevance of each feature, within (0, 1); or a reach c that all share as 4 c / d.
     rest : float
         Variance left to what the prior does not hold, relative to a coalition's.
 

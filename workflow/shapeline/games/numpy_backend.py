@@ -194,7 +194,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
 def tried(
     model: Classifier, inputs: np.ndarray, reference: Reference
 ) -> tuple[Callable[[], int], Callable[[int], Callable[[], float]]]:
-    """Of a calibration's candidate the most rows of a call, of which each thread of a graph makes one, and the step."""
+    """Return the most rows of a call of a candidate backend, and the step; each thread of a graph makes a call."""
     cells = math.prod(inputs.shape[1:])
     largest = max(1, limit_trial_rows(cells, _device(model)) // _calls(model))
     return (

@@ -219,7 +219,7 @@ def _blur(inputs: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def _usual(rows: np.ndarray, card: dict) -> np.ndarray:
-    """Of each column (n, columns) the mean or, of codes, the most frequent one; missing cells do not count."""
+    """Return the mean of each column (n, columns) or, for codes, the most frequent; missing cells do not count."""
     there = ~np.isnan(rows)
     count = there.sum(axis=0)
     usual = np.where(there, rows, 0).sum(axis=0, dtype=np.float64) / count.clip(1)

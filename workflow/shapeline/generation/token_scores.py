@@ -95,7 +95,7 @@ def _sequence(source: ModelSource, answer: Answer) -> list[int]:
 
 
 def _pool(source: ModelSource, by_token: np.ndarray) -> np.ndarray:
-    """Sums (k, d) over the tokens of each part of numbers (k, n), of which those behind the prompt are left out."""
+    """Return sums (k, d) over the tokens of each part of numbers (k, n), without those behind the prompt."""
     owners = source.owners[1]
     parts = owners[None, :] == np.arange(source.prompt.d)[:, None]
     return by_token[:, : len(owners)] @ parts.T

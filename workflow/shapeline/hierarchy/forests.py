@@ -41,7 +41,7 @@ class Forest:
     labels: list[np.ndarray]
 
     def places(self, instance: int, labels: np.ndarray) -> np.ndarray:
-        """The place of each cell's segment in the order of the leaves; labels (*shape) int, the segment of a cell."""
+        """Return the place of each cell's segment among the leaves; labels (*shape) int, the segment of a cell."""
         order = self.labels[instance]
         by_label = np.argsort(order)
         places = by_label[np.searchsorted(order[by_label], labels).clip(max=len(order) - 1)]

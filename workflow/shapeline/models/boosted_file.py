@@ -137,7 +137,7 @@ def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
 
 
 def _order(source: str, own: Any, classes: list[str]) -> list[int]:
-    """Of each class of the dataset the model's number, by name; in their order where the model's are numbers from 0."""
+    """Return the model's number of each class of the dataset: by name, in order where the model has numbers."""
     names = [class_name(label) for label in own]
     if sorted(names) == sorted(classes):
         return [names.index(name) for name in classes]

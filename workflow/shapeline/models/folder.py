@@ -51,7 +51,7 @@ def restored(metadata: dict[str, Any], arrays: dict) -> Classifier:
 
 
 def build_random(source: str, sizes: dict[str, Any], digest: str | None = None, seed: int = 0) -> Classifier:
-    """A new classifier of those sizes, its weights drawn from the seed as transformers draws them."""
+    """Return a new classifier of those sizes, initialised from the seed by the rule of transformers."""
     config = dict(sizes["config"])
     library, model_type = folders.transformers(), config.pop("model_type")
     made = library.AutoConfig.for_model(model_type, **config)
@@ -121,7 +121,7 @@ def _read(source: str, kind: str) -> Any:
 
 
 def _order(source: str, model: Any, classes: list[str]) -> list[int]:
-    """Of each class of the dataset the number of the model's output, by name; in their order where it has no names."""
+    """Return the output number of each class of the dataset: by name, in order where the model has no names."""
     labels = [str(model.config.id2label[number]) for number in sorted(model.config.id2label)]
     if len(labels) == len(classes) and all(UNNAMED.fullmatch(label) for label in labels):
         return list(range(len(classes)))

@@ -135,7 +135,7 @@ class CharCNN(keras.Model):
         self.alphabet = alphabet
 
         def initialise(layer: type, *sizes: int) -> layers.Layer:
-            """Weights from N(0, 0.05²), as Zhang et al. (2015) draw those of their small network; biases 0."""
+            """Initialise weights from N(0, 0.05²), as Zhang et al. (2015) do for their small network; biases are 0."""
             return layer(*sizes, kernel_initializer=keras.initializers.RandomNormal(stddev=0.05))
 
         self.stack = Stack(
@@ -283,7 +283,7 @@ def _build_weights(module: keras.Model, example: np.ndarray) -> keras.Model:
 
 @contextlib.contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Draw weights of layers made inside the block from `seed` (by Python's `random`, whose state is restored)."""
+    """Initialise layers created inside the block from `seed` (by Python's `random`, whose state is restored)."""
     before = random.getstate()
     random.seed(seed)
     try:

@@ -128,7 +128,7 @@ class Trainer:
 
 
 def initialise_weights(classifier: Classifier, seed: int) -> None:
-    """Draw all weights anew from the seed, as the model built again has. Raises ShapelineError for a wrapped one."""
+    """Initialise all weights again from the seed, as a new model has. Raises ShapelineError for a wrapped one."""
     if not architectures.is_named(classifier.architecture):
         raise ShapelineError(
             f"training: '{classifier.architecture}' is a wrapped model; train it as it is (initialise=False)"

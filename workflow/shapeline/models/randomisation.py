@@ -14,7 +14,7 @@ BLOCK = re.compile(r"(.*?(?:\.\d+|embeddings))\.")  # of a transformer, in the n
 
 
 def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str]:
-    """Draw the last `layers` layers (None: all) anew in place; return their names, last first.
+    """Randomise the last `layers` layers (None: all) in place; return their names, last first.
 
     Adebayo et al. (2018, §3); layers of a smaller number are the same by one seed; scales are kept. Raises
     ShapelineError.

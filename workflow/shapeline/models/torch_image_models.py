@@ -23,7 +23,7 @@ class Standard(nn.Module):
 
 
 class DeepSequential(nn.Sequential):
-    """Layers in a row that draw weights as He et al. (2015), without which six convolutions learn nothing at first."""
+    """Stack layers initialised as by He et al. (2015), without which six convolutions learn nothing at first."""
 
     def reset_parameters(self) -> None:
         for layer in self:

@@ -163,7 +163,7 @@ class CharCNN(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Weights from N(0, 0.05²), as Zhang et al. (2015) draw those of their small network; biases 0."""
+        """Initialise weights from N(0, 0.05²), as Zhang et al. (2015) do for their small network; biases are 0."""
         for layer in self.stack:
             if isinstance(layer, nn.Conv1d | nn.Linear):
                 nn.init.normal_(layer.weight, std=0.05)
@@ -229,7 +229,7 @@ class BiLSTM(nn.Module):
 
 
 def _small_embedding(layer: nn.Embedding) -> None:
-    """Uniform in ±0.05, as Keras draws it: from torch's N(0, 1) a word network learns less. Padding stays 0."""
+    """Initialise uniformly in ±0.05, as Keras does: a word network learns less from N(0, 1). Padding stays 0."""
     nn.init.uniform_(layer.weight, -0.05, 0.05)
     with torch.no_grad():
         layer.weight[0] = 0
@@ -269,7 +269,7 @@ def bilstm(
 
 @contextlib.contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Draw torch's random numbers from `seed` inside the block and leave the global state as it was."""
+    """Seed torch's random numbers inside the block and restore the global state after it."""
     with torch.random.fork_rng(devices=[] if device == "cpu" else [device]):
         torch.manual_seed(seed)
         yield

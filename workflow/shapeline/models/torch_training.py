@@ -153,7 +153,7 @@ class Trainer:
 
 
 def initialise_weights(module: nn.Module) -> None:
-    """Draw every layer's weights anew from torch's current random state; the module's own rule comes last."""
+    """Initialise every layer's weights again from torch's current random state; the module's own rule comes last."""
     for layer in [*[*module.modules()][1:], module]:
         if hasattr(layer, "reset_parameters"):
             layer.reset_parameters()

@@ -132,8 +132,8 @@ def fit(
 ) -> dict[str, Any]:
     """Train in place with cross-entropy, keep the best validation epoch, and return the model card.
 
-    Of several labels, (n, labels) of 0 and 1, it is the binary cross-entropy of each; accuracy is then the mean over
-    labels, and the card tells that of each label and how often all of a row are right. A regression is trained by the
+    With several labels, (n, labels) of 0 and 1, it is the binary cross-entropy of each; accuracy is then the mean over
+    labels, and the card has the accuracy per label and the share of rows with all right. A regression is trained by the
     mean squared error in units of the training targets' variance; the card tells R² and RMSE in place of accuracies.
     Of equally accurate epochs the one with the lower validation loss is kept. The same seed, framework, device and
     thread count give the same weights.

@@ -183,7 +183,7 @@ def load(**parameters) -> Results:
 
 
 def _score_files(given: Parameters, entries: Mapping[str, dict]) -> dict[str, list[Path]]:
-    """The files of each method, in the order of the methods; all of them are there and named by the settings."""
+    """Return the files of each method, in order; all of them exist and are named by the settings."""
     unknown = sorted(set(given.scores) - set(entries))
     if unknown:
         raise ShapelineError(
@@ -346,7 +346,7 @@ def list_gradient_methods(results: Results) -> list[str]:
 
 
 def part_sizes(card: Mapping) -> dict[str, int]:
-    """Records of each part of a dataset."""
+    """Return the number of records per part of a dataset."""
     return card.get("rows") or {part: sum(of.values()) for part, of in (card.get("counts") or {}).items()}
 
 

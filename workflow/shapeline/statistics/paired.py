@@ -54,7 +54,7 @@ def signed_rank_test(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _distribution(n: int) -> np.ndarray:
-    """Chances of each sum, 0 to n (n + 1) / 2, of the ranks 1 to n that a fair coin each lets in."""
+    """Return the probability of each sum, 0 to n (n + 1) / 2, of the ranks 1 to n that a fair coin each lets in."""
     chances = np.ones(1)
     for rank in range(1, n + 1):
         chances = (np.pad(chances, (0, rank)) + np.pad(chances, (rank, 0))) / 2
@@ -336,7 +336,7 @@ def _ratios(both: list[pd.DataFrame], costs: list[np.ndarray], weights: np.ndarr
 
 
 def ranks(values: pd.DataFrame, better: str = "lower") -> pd.DataFrame:
-    """Rank of each method on each instance, 1 the best, equal values sharing the mean of their ranks; (n, methods)."""
+    """Return the rank of each method per instance, 1 the best, equal values with the mean rank; (n, methods)."""
     return values.rank(axis=1, ascending=better == "lower")
 
 

@@ -241,7 +241,7 @@ def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, 
 
 
 def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: float) -> Recommendation:
-    """The outcome, from the status of each method; size: instances a unit."""
+    """Return the outcome from the status of each method; size: instances per unit."""
     bounds = advice.bounds
     best = bounds.index[0]
     price = bounds["cost"]

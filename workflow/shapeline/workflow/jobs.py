@@ -106,7 +106,7 @@ def index_job(config: Config) -> dict:
 
 
 def outputs(config: Config) -> set[str]:
-    """Paths of what the configuration's jobs make: a file per job, its card or notebook where it makes several."""
+    """Return the paths of the outputs of all jobs: a file per job, its card or notebook where it makes several."""
     return {path for path, _ in list_expected_outputs(config)}
 
 

@@ -170,7 +170,7 @@ def check_target(place: Place) -> Iterator[str]:
 
 
 def _check_class(place: Place, where: str, item: int | str) -> Iterator[str]:
-    """A class is one of those of the dataset, where these are known before it is read."""
+    """Check that the dataset has a class, where its classes are known before it is read."""
     source = place.source
     try:
         kept = checks.choose_classes(source.name, source.classes, place.dataset.classes)

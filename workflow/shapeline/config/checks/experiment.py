@@ -138,7 +138,7 @@ def check_texts_model(place: Place) -> Iterator[str]:
 
 
 def check_features_fit(place: Place) -> Iterator[str]:
-    """The features are parts of what the dataset holds."""
+    """Check that the features are parts of the inputs of the dataset."""
     source, where = place.source, f"{place.where}.features.kind"
     if source is None:
         return

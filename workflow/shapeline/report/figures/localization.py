@@ -49,7 +49,7 @@ def _step(shape: tuple[int, int]) -> int:
 
 
 def reduce_map(values: np.ndarray) -> np.ndarray:
-    """Return a map of at most LARGEST cells a side: of each block the value farthest from 0."""
+    """Return a map of at most LARGEST cells per side: the value farthest from 0 per block."""
     rows, columns = (np.arange(0, side, _step(values.shape)) for side in values.shape)
     ends = [extreme.reduceat(extreme.reduceat(values, rows, axis=0), columns, axis=1) for extreme in (np.fmax, np.fmin)]
     return np.where(ends[0] >= -ends[1], *ends)

@@ -131,7 +131,7 @@ def picture_grid(
 def _grid(
     names: Sequence[str], entries: Sequence[str], columns: int
 ) -> tuple[float, list[tuple[int, str | None, float, float]], float]:
-    """The side of a grid's square places, the row, entry, left and top of each, and the height of all; in inches."""
+    """Return the side of a grid's squares, the row, entry, left and top of each, and the height of all; in inches."""
     blocks = max(math.ceil(len(entries) / columns), 1)
     columns = math.ceil(len(entries) / blocks)
     longest = max((len(line) for name in names for line in name.split("\n")), default=0)

@@ -33,7 +33,7 @@ def list_data_entries(results: Results, methods: Iterable[str] | None = None) ->
 
 
 def cosine(first: Sequence[np.ndarray | None], second: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Cosine of each pair of vectors (p,), of the pairs where both are there; 0 where one of them is zero."""
+    """Return the cosine of each pair of vectors (p,) that both exist; 0 where one of them is zero."""
     cosines = []
     for left, right in zip(first, second, strict=True):
         if left is not None and right is not None:
