@@ -169,30 +169,30 @@ def compare(
         raise ShapelineError(
             "compare: target: several classes of one input are not independent; give one class per input"
         )
-    chosen, notes, found = read_entries(methods), [], {}
+    chosen, notes, result = read_entries(methods), [], {}
     for entry, (name, parameters) in chosen.items():
         spending = {key: parameters.pop(key) for key in ("budget", "evaluations") if key in parameters}
         own = spending or {"budget": budget, "evaluations": evaluations}
         try:
             spent = settle_spending("compare", name, parameters, own.get("budget"), own.get("evaluations"))
-            found[entry] = case.explain_all(*spent)
+            result[entry] = case.explain_all(*spent)
         except ShapelineError as failure:
             notes.append(f"{entry} failed: {failure}")
-    if not set(found) - {CONTROL}:
+    if not set(result) - {CONTROL}:
         raise ShapelineError(f"compare: all methods failed ({'; '.join(notes)}); choose others")
-    notes += [f"{entry}, {flag}." for entry, each in found.items() for flag in formatting.list_warnings(each)]
+    notes += [f"{entry}, {flag}." for entry, each in result.items() for flag in formatting.list_warnings(each)]
     exact = _exact(case, notes)
-    rows = {entry: stored.rows_of(each) for entry, each in found.items()}
+    rows = {entry: stored.rows_of(each) for entry, each in result.items()}
     measured = _measure_methods(case, rows, exact, notes)
     agreement = tabulate_agreement(list(rows), functools.partial(_correlation, rows))
-    table = _table(found, chosen, measured, agreement)
+    table = _table(result, chosen, measured, agreement)
     by, values = _criterion(measured, exact)
-    incomplete = [entry for entry, each in found.items() if NO_RULE in each.warning]
+    incomplete = [entry for entry, each in result.items() if NO_RULE in each.warning]
     notes += [f"{entry} is not recommended." for entry in incomplete]
     candidates = None if values is None else values.drop(columns=incomplete, errors="ignore")
     nothing = candidates is None or not set(candidates) - {CONTROL}
     advice = None if nothing else _advice(candidates, table, exact, margin, notes)
-    return Comparison(found, exact, table, agreement, advice, by, values, tuple(notes))
+    return Comparison(result, exact, table, agreement, advice, by, values, tuple(notes))
 
 
 def read_entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str, tuple[str, dict]]:

@@ -237,8 +237,8 @@ class Explanation(Record):
             table = {"first": np.array(names, object)[first[order]], "second": np.array(names, object)[second[order]]}
             who = {"instance": self.about.instances[place], "target": self.target_names[place]}
             tables.append(pd.DataFrame({**table, "score": score[order], "half": half[order]}).assign(**who))
-        found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-        return found.reindex(columns=["instance", "target", "first", "second", "score", "half"])
+        result = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+        return result.reindex(columns=["instance", "target", "first", "second", "score", "half"])
 
     def _values(self) -> pd.DataFrame | None:
         """Return the feature values (n, d) where features are columns with known values, else None."""

@@ -69,13 +69,13 @@ def name_rows(explanation) -> list[str]:
     own = explanation.about.inputs if len(explanation.about.inputs) else range(len(names))
     shared = Counter(name for name, _ in {*zip(names, numbers.tolist(), strict=True)})
     rows, seen = Counter(numbers.tolist()), Counter()
-    found = []
+    result = []
     for place, name in enumerate(names):
         text = name if shared[name] == 1 else f"{name} (row {own[place]})"
         text += f", {explanation.target_names[place]}" if rows[numbers[place]] > 1 else ""
         seen[text] += 1
-        found.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
-    return found
+        result.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
+    return result
 
 
 def name_of(explanation) -> str:

@@ -114,21 +114,21 @@ def compare_generation(
     )
     first = [first] if isinstance(first, PromptExplanation) else first
     support = _check_support(support, first)
-    found, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
+    result, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
     least = min(exact_parts, measures.MOST_EXACT)
     exact = [
         _estimate(one, parse({"method": "shapley"}), 2 ** len(one), 0) if len(one) <= least else None for one in first
     ]
-    measured = _measure_prompts(found, exact, support, repeats, seed)
+    measured = _measure_prompts(result, exact, support, repeats, seed)
     few = sum(one is None for one in exact)
     if few:
         notes.append(f"{few} of {len(first)} prompts have more than {least} parts: no error is measured on them.")
-    agreement = comparison.tabulate_agreement(list(found), functools.partial(_correlation, found, repeats))
-    table = _table(found, measured, agreement)
+    agreement = comparison.tabulate_agreement(list(result), functools.partial(_correlation, result, repeats))
+    table = _table(result, measured, agreement)
     by = "rmse" if not few and "rmse" in set(measured["statistic"]) else "deletion_auc"
     values = pivot_by_method(measured, by)
     advice = recommend(values, table["evaluations"].to_dict(), margin, CONTROL) if set(values) - {CONTROL} else None
-    own = {entry: each[::repeats] for entry, each in found.items()}
+    own = {entry: each[::repeats] for entry, each in result.items()}
     return PromptComparison(own, exact, table, agreement, advice, SHOWN[by], values, tuple(notes))
 
 
@@ -154,10 +154,10 @@ def _explain_prompts(
     first: list[PromptExplanation], entries: Mapping, evaluations: int, repeats: int, seed: int
 ) -> tuple[Found, list[str]]:
     """The explanations of all prompts by each method, and a note for each that fails."""
-    found, notes = {}, []
+    result, notes = {}, []
     for entry, (name, parameters) in entries.items():
         try:
-            found[entry] = [
+            result[entry] = [
                 _estimate(
                     one,
                     parse_method(name, parameters, evaluations, len(one)),
@@ -169,9 +169,9 @@ def _explain_prompts(
             ]
         except ShapelineError as failure:
             notes.append(f"{entry} failed: {failure}")
-    if not set(found) - {CONTROL}:
+    if not set(result) - {CONTROL}:
         raise ShapelineError(f"{WHERE}: all methods failed ({'; '.join(notes)}); choose others")
-    return found, notes
+    return result, notes
 
 
 def _estimate(one: PromptExplanation, method: MethodSettings, evaluations: int, seed: int) -> PromptExplanation:

@@ -127,13 +127,15 @@ def _cohort(explanation, groups=None):
     if len(groups) not in (count, len(explanation)):
         raise ShapelineError(f"plot: groups: {len(groups)} for {count} instances; give one per instance")
     groups = groups.to_numpy(object)[numbers] if len(groups) == count else groups
-    codes, found = pd.factorize(pd.Series(groups).map(str), sort=True)
-    if not 1 < len(found) <= MAX_COHORTS:
+    codes, cohorts = pd.factorize(pd.Series(groups).map(str), sort=True)
+    if not 1 < len(cohorts) <= MAX_COHORTS:
         raise ShapelineError(
-            f"plot: 'cohort' compares 2 to {MAX_COHORTS} groups, and there are {len(found)}; give groups=, one per "
+            f"plot: 'cohort' compares 2 to {MAX_COHORTS} groups, and there are {len(cohorts)}; give groups=, one per "
             "instance"
         )
-    sizes = {name: figures.mean_sizes(scores[codes == code], numbers[codes == code]) for code, name in enumerate(found)}
+    sizes = {
+        name: figures.mean_sizes(scores[codes == code], numbers[codes == code]) for code, name in enumerate(cohorts)
+    }
     return figures.cohorts(names, sizes, _name_axis(explanation))
 
 

@@ -174,9 +174,9 @@ class GameJob:
             wanted = self._find_missing(game, earlier)
             mine[game.number] = wanted[(index - done) % count :: count]
             done += len(wanted)
-        found = [self._evaluated(game, mine[game.number], on_error) for game in games]
-        numbers = [game.number for game, rows in zip(games, found, strict=True) for _ in range(len(rows))]
-        game_values.write_file(path, numbers, pd.concat(found, ignore_index=True), metadata)
+        result = [self._evaluated(game, mine[game.number], on_error) for game in games]
+        numbers = [game.number for game, rows in zip(games, result, strict=True) for _ in range(len(rows))]
+        game_values.write_file(path, numbers, pd.concat(result, ignore_index=True), metadata)
 
     def _find_missing(self, game: NamedGame, known: pd.DataFrame) -> np.ndarray:
         """Return the coalitions (K, n) that the method needs and that are not known, of all repeats."""

@@ -90,12 +90,12 @@ class Table:
 
     def read(self, addresses: Iterable[str]) -> pd.DataFrame:
         """Return the rows with these addresses."""
-        missing, found, segments = set(addresses), [], None
+        missing, result, segments = set(addresses), [], None
         while missing and segments != (segments := self._segments()):  # again where a job has merged some meanwhile
-            found += self._rows_of(missing, segments)
-        if found:
+            result += self._rows_of(missing, segments)
+        if result:
             _touch(self.folder)
-        return pa.concat_tables([*found, self.schema.empty_table()]).to_pandas()
+        return pa.concat_tables([*result, self.schema.empty_table()]).to_pandas()
 
     def read_all(self) -> pd.DataFrame:
         """Return all rows."""
@@ -121,14 +121,14 @@ class Table:
 
     def _rows_of(self, missing: set[str], segments: Sequence[Path]) -> list[pa.Table]:
         """Return the rows of each segment that has some of the missing addresses, which are missing no longer."""
-        found = []
+        result = []
         for path in segments:
             if present := missing & self._list_addresses(path):
                 table = self._load(path, self.schema.names).cast(self.schema)
                 table = table.filter(pc.is_in(table[ADDRESS], pa.array(sorted(present))))
-                found.append(table)
+                result.append(table)
                 missing -= set() if self.growing else {*table[ADDRESS].to_pylist()}
-        return found
+        return result
 
     def _list_addresses(self, path: Path) -> frozenset[str]:
         if path not in self._addresses:

@@ -163,8 +163,8 @@ class _Part:
         """Note a chunk, and store all that are noted every few seconds."""
         self.waiting.append((places, explanations))
         if time.monotonic() - self.since >= FLUSH_SECONDS:
-            for some, found in self.waiting:
-                self._keep(some, found)
+            for some, result in self.waiting:
+                self._keep(some, result)
             self.kept += [some for some, _ in self.waiting]
             self.waiting, self.since = [], time.monotonic()
 

@@ -392,11 +392,11 @@ def _store(run: _Run, places: np.ndarray, result: Explanation, answer: Answer, a
     result.scores[places] = np.reshape(answer.scores, (-1, *shape))
     result.evaluations[places] = answer.evaluations
     for name, own in (("standard_error", shape), ("interaction_values", (-1,)), ("interactions_standard_error", (-1,))):
-        if (found := getattr(answer, name)) is not None:
-            found = np.reshape(found, (len(places), *own))
+        if (outcome := getattr(answer, name)) is not None:
+            outcome = np.reshape(outcome, (len(places), *own))
             if getattr(result, name) is None:
-                setattr(result, name, np.full((len(result.scores), *found.shape[1:]), np.nan))
-            getattr(result, name)[places] = found
+                setattr(result, name, np.full((len(result.scores), *outcome.shape[1:]), np.nan))
+            getattr(result, name)[places] = outcome
     details = dict(answer.details)
     share = answer.evaluations / asked.masks.shape[-2] if asked.several else 1.0
     result.seconds[places] = details.pop("seconds", (run.spent[places] + run.reused[places]) * share)

@@ -127,7 +127,7 @@ def _is_at(path: tuple, place: str) -> bool:
 @cache
 def _places() -> dict[str, list[str]]:
     """The sections in which each key of the configuration stands; of a name in it "<name>"."""
-    found = defaultdict(list)
+    result = defaultdict(list)
 
     def walk(kind: Any, place: str) -> None:
         if get_origin(kind) is dict:
@@ -136,14 +136,14 @@ def _places() -> dict[str, list[str]]:
             return
         elif isinstance(kind, type):
             for name, field in kind.model_fields.items():
-                found[name].append(place.removeprefix("."))
+                result[name].append(place.removeprefix("."))
                 walk(field.annotation, f"{place}.{name}")
         else:
             for part in get_args(kind):
                 walk(part, place)
 
     walk(Config, "")
-    return found
+    return result
 
 
 def _list_keys(path: tuple, raw: dict) -> list[str]:

@@ -79,15 +79,15 @@ def _find_earlier(where: str, old: str, new: str, contents: list[Any]) -> str | 
 
 def _find_sections(raw: Any, place: str) -> Iterator[tuple[str, dict]]:
     """Return the path and the mapping of each section at a place."""
-    found = [("", raw)]
+    result = [("", raw)]
     for part in place.split(".") if place else ():
-        found = [
+        result = [
             (f"{where}.{name}".removeprefix("."), section[name])
-            for where, section in found
+            for where, section in result
             if isinstance(section, dict)
             for name in (section if part == "*" else [part] if part in section else [])
         ]
-    return ((where, section) for where, section in found if isinstance(section, dict))
+    return ((where, section) for where, section in result if isinstance(section, dict))
 
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -65,10 +65,10 @@ def read(path: Path, names: tuple[str, ...]) -> Columns:
     import pandas as pd
 
     with open_binary(path) as stream:
-        found = dict(rows(str(path), stream, names))
-    if not found:
+        result = dict(rows(str(path), stream, names))
+    if not result:
         raise ShapelineError(f"{path}: holds a header and no rows; give a file with rows.")
-    return Columns(str(path), pd.DataFrame(found.values(), index=found.keys(), columns=names, dtype="str"))
+    return Columns(str(path), pd.DataFrame(result.values(), index=result.keys(), columns=names, dtype="str"))
 
 
 def rows(where: str, stream: BinaryIO, names: tuple[str, ...], delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:

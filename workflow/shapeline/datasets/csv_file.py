@@ -262,8 +262,8 @@ def _unreadable(path: Path, error: Exception, form: CsvFormat) -> ShapelineError
         place = f", byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else ""
         other = _detect_encoding(path)
         return ShapelineError(f"{path}: is not written in {form.encoding}{place}; set encoding: {other}, or its own.")
-    if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", reason):
-        expected, line, saw = found.groups()
+    if match := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", reason):
+        expected, line, saw = match.groups()
         return ShapelineError(
             f"{path}, line {line}: {saw} cells, and the lines above have {expected}; set separator, or header to the "
             "number of lines above it, or put cells that hold the separator in quotes."

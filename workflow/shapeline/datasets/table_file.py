@@ -50,12 +50,12 @@ def read(
     described = [{"name": name, **what} for name, (_, what) in zip(names, stored, strict=True)]
     missing = {name: int(count) for name, count in zip(names, np.isnan(inputs).sum(0), strict=True) if count}
     notes = [f"cells missing in {', '.join(f'{name} ({count})' for name, count in missing.items())}"] if missing else []
-    words = {name: found for name, found in table.attrs.get("words", {}).items() if name in names}
+    words = {name: result for name, result in table.attrs.get("words", {}).items() if name in names}
     if not_read := index_names(path):
         names_of_index = ", ".join(map(shorten_name, not_read))
         notes.append(f"not read, as it is the index of the file: {names_of_index} (reset_index() makes columns of it)")
     if words:
-        kept = ", ".join(f"{' and '.join(map(repr, found))} in {name}" for name, found in words.items())
+        kept = ", ".join(f"{' and '.join(map(repr, result))} in {name}" for name, result in words.items())
         notes.append(f"words of texts and categories, not missing cells (na_values makes them so): {kept}")
     return {
         "inputs": inputs,

@@ -77,9 +77,9 @@ class Encoder:
         for text in texts:
             if any("\ud800" <= letter <= "\udfff" for letter in text):
                 raise ShapelineError(f"{WHERE}: {text!r:.60} holds a lone surrogate; decode the text as UTF-8.")
-            if found := next((token for token in sorted(special) if token and token in text), None):
+            if token := next((one for one in sorted(special) if one and one in text), None):
                 raise ShapelineError(
-                    f"{WHERE}: {text!r:.60} holds {found!r}, a special token of the tokenizer; remove it from the text."
+                    f"{WHERE}: {text!r:.60} holds {token!r}, a special token of the tokenizer; remove it from the text."
                 )
 
     def check_vocabulary(self, rendered: Rendered, embeddings: int) -> None:
@@ -109,8 +109,8 @@ class Encoder:
         special = set(self.tokenizer.all_special_ids) - {getattr(self.tokenizer, "unk_token_id", None)}
         inside = [place for place, number in enumerate(ids) if number not in special]
         if not inside:
-            found = "the model's own answer is empty" if text is None else f"the answer {text!r:.40} has no token"
-            raise ShapelineError(f"{WHERE}: {found}; give target='an answer'.")
+            problem = "the model's own answer is empty" if text is None else f"the answer {text!r:.40} has no token"
+            raise ShapelineError(f"{WHERE}: {problem}; give target='an answer'.")
         prefix, own = tuple(ids[: inside[0]]), tuple(ids[inside[0] : inside[-1] + 1])
         text = self.tokenizer.decode(own) if text is None else text
         return Answer(own, _pieces(self.tokenizer, own), text, prefix if self.seq2seq else ())

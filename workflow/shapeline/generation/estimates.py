@@ -105,8 +105,8 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value:
     [(design, masks)] = last
     by_token = _values(game, masks.masks, value)[: design.evaluations]
     scores, _, tokens, spread = _reader(method, design)(by_token.sum(axis=1), by_token.T)
-    found = scores, answer.standard_error[0], tokens, spread
-    return found, design.evaluations, masks, answer.details["warning"][0]
+    result = scores, answer.standard_error[0], tokens, spread
+    return result, design.evaluations, masks, answer.details["warning"][0]
 
 
 def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: int, value: str, seed: int) -> tuple:
@@ -115,8 +115,8 @@ def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: i
     scores, count = SCORERS[name](game, method.arguments, evaluations, seed, value == "token")
     unit = max(np.sum(game.signs > 0), 1) if value == "mean" and name not in ("h_shap", "attention_rollout") else 1
     ends = merge_designs([Design(np.zeros((0, game.d), bool), np.zeros((game.d, 0)))], game.d)
-    found = (None, None, scores, None) if value == "token" else (scores / unit, None, None, None)
-    return found, count, ends
+    result = (None, None, scores, None) if value == "token" else (scores / unit, None, None, None)
+    return result, count, ends
 
 
 def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[Reader, int, Together]:

@@ -91,12 +91,12 @@ class ModelSource:
         from shapeline.generation import prefix_cache
 
         rows, places = self._rows(masks)
-        found = None
+        result = None
         if self.reuse or (self.reuse is None and prefix_cache.pays(self.language_model, rows)):
-            found = prefix_cache.score(self.language_model, rows)
-        found = prefix_cache.score_in_batches(self.language_model, rows) if found is None else found
+            result = prefix_cache.score(self.language_model, rows)
+        result = prefix_cache.score_in_batches(self.language_model, rows) if result is None else result
         step = len(self.answers)
-        return np.array([np.concatenate(found[place * step : place * step + step]) for place in places])
+        return np.array([np.concatenate(result[place * step : place * step + step]) for place in places])
 
     def _rows(self, masks: np.ndarray) -> tuple[list, list[int]]:
         """Rows of distinct prompts, one per answer, and the distinct prompt of each coalition."""

@@ -61,8 +61,8 @@ def citation(scores: np.ndarray, support: Iterable[int], k: int | None = None) -
         )
     best = np.argsort(-scores, kind="stable")[: len(given) if k is None else whole("citation", "k", k, 1)]
     cited = {int(place) for place in best if scores[place] > 0}
-    found = len(cited & given)
-    return (found / len(cited) if cited else 0.0), found / len(given)
+    hits = len(cited & given)
+    return (hits / len(cited) if cited else 0.0), hits / len(given)
 
 
 def measure(
@@ -79,7 +79,7 @@ def measure(
     unit = 1.0 if explanation.value != "mean" else 1 / max(np.sum(game.signs > 0), 1)
     steps = np.linspace(0, 1, game.d + 1)
     deletion, insertion = (curve(game, scores, kind) for kind in ("deletion", "insertion"))
-    found = {
+    result = {
         "deletion_auc": unit * float(np.trapezoid(deletion - deletion[0], steps)),
         "insertion_auc": unit * float(np.trapezoid(insertion - insertion[-1], steps)),
         "top_k_drop": unit * top_k_drop(game, scores, min(3, game.d)),
@@ -87,17 +87,17 @@ def measure(
     }
     if exact is not None:
         ranks = (np.atleast_2d(_ranks(one)) for one in (scores, exact.totals))
-        found["spearman"] = float(correlation(*ranks)[0])
+        result["spearman"] = float(correlation(*ranks)[0])
         if explanation.method not in WITHOUT_UNIT:
             is_random = explanation.method == "random"  # which has no scale of its own
-            found["rmse"] = rmse(match_scale(scores, exact.totals) if is_random else scores, exact.totals)
+            result["rmse"] = rmse(match_scale(scores, exact.totals) if is_random else scores, exact.totals)
         half = explanation.half_widths
         if half is not None and explanation.evaluations < 2**game.d:
             inside = np.abs(scores - exact.totals) <= half + ROUNDING * np.abs(exact.totals).max()
-            found["coverage"] = float(np.mean(inside))
+            result["coverage"] = float(np.mean(inside))
     if support is not None:
-        found["precision"], found["recall"] = citation(scores, support)
-    return found
+        result["precision"], result["recall"] = citation(scores, support)
+    return result
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

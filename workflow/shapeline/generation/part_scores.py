@@ -56,10 +56,10 @@ def cut(nodes: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def partition(values: Values, prompt: Prompt, evaluations: int) -> tuple[np.ndarray, int]:
     """Return Owen values (d,) on the text's tree, refined as by shap's PartitionExplainer, and evaluations."""
     levels = border_levels(prompt)
-    found = forests.partition(
+    result = forests.partition(
         _evaluator(values, prompt.d), 1, (prompt.d,), evaluations, cut=lambda nodes: cut(nodes, levels)
     )
-    return found.scores[0, 0], int(found.evaluations[0])
+    return result.scores[0, 0], int(result.evaluations[0])
 
 
 def h_shap(values: Values, prompt: Prompt, threshold: float, mode: str, leaf_score: str) -> tuple[np.ndarray, int]:

@@ -38,18 +38,18 @@ class Row:
 
 def score_in_batches(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
     """Return the log-probability (T,) of each answer's tokens after its prompt, in float32."""
-    found: list[np.ndarray | None] = [None] * len(rows)
+    result: list[np.ndarray | None] = [None] * len(rows)
     one_pass = _seq2seq_pass if language_model.seq2seq else _causal_pass
 
     def run(most: int) -> None:
-        waiting = [place for place in range(len(rows)) if found[place] is None]
+        waiting = [place for place in range(len(rows)) if result[place] is None]
         for batch in cut_batches(language_model, rows, waiting, most):
             for place, values in zip(batch, one_pass(language_model, [rows[place] for place in batch]), strict=True):
-                found[place] = values
+                result[place] = values
 
     with language_model.evaluating():
         halve(language_model, max(len(rows), 1), run, "prompt")
-    return found
+    return result
 
 
 def cut_batches(
@@ -295,18 +295,18 @@ def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray
     """As `batches.score`, with caches of shared prefixes; None where the model's cache cannot be shared."""
     if cache_size(language_model) is None:
         return None
-    found: list[np.ndarray | None] = [None] * len(rows)
+    result: list[np.ndarray | None] = [None] * len(rows)
     order = sorted(range(len(rows)), key=lambda place: list(rows[place].ids))
 
     def run(most: int) -> None:
         step = min(most, rows_at_a_time(language_model, rows))
-        waiting = [place for place in order if found[place] is None]
+        waiting = [place for place in order if result[place] is None]
         for first in range(0, len(waiting), step):
             part = waiting[first : first + step]
             for place, values in zip(
                 part, _evaluate_trie(language_model, [rows[place] for place in part]), strict=True
             ):
-                found[place] = values
+                result[place] = values
 
     try:
         with language_model.evaluating():
@@ -316,18 +316,18 @@ def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray
     shortest = min(range(len(rows)), key=lambda place: rows[place].length)
     plain = score_in_batches(language_model, [rows[shortest]])[0]
     close = CLOSE.get(language_model.model.get_input_embeddings().weight.dtype, LOOSE)
-    return found if np.allclose(found[shortest], plain, rtol=0, atol=close) else None
+    return result if np.allclose(result[shortest], plain, rtol=0, atol=close) else None
 
 
 def _evaluate_trie(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
-    found: list[np.ndarray | None] = [None] * len(rows)
+    result: list[np.ndarray | None] = [None] * len(rows)
     for nodes in passes(language_model, build_trie(rows), rows):
         logits = _evaluate(language_model, nodes, rows)
         if nodes[0].row is not None:
             own = [rows[node.row] for node in nodes]
             for node, values in zip(nodes, answer_scores(logits, own), strict=True):
-                found[node.row] = values
-    return found
+                result[node.row] = values
+    return result
 
 
 def _evaluate(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequence[Row]) -> torch.Tensor:

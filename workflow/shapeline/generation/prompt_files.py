@@ -29,7 +29,7 @@ class PromptRow:
 
     def support_of(self, parts: Sequence[str]) -> list[int]:
         """Return the numbers of the supporting parts. Raises ShapelineError where one is no part."""
-        found: list[int] = []
+        result: list[int] = []
         for one in self.support:
             plain = " ".join(str(one).split())
             of_text = [place for place, part in enumerate(parts) if _overlap(" ".join(part.split()), plain)]
@@ -39,8 +39,8 @@ class PromptRow:
                     f"{self.where}: support {one!r:.60} is none of the {len(parts)} parts; give the number of a part, "
                     "from 0, or its text"
                 )
-            found += places
-        return sorted(set(found))
+            result += places
+        return sorted(set(result))
 
 
 def _overlap(part: str, support: str) -> bool:

@@ -110,11 +110,11 @@ class Kept:
         self.played, self.address = played, _address(reader, played, answer)
         self.key = value_key(reader.settings)
         self.table = Table(Path(store, "values", self.key) if store else None, STORED, growing=True)
-        found = self.table.read({self.address})
-        for row in found.itertuples():
+        result = self.table.read({self.address})
+        for row in result.itertuples():
             coalition = np.array([*row.coalition]) == "1"
             played.known[coalition.tobytes()] = np.array(row.values)
-        played.seconds += float(found["seconds"].sum())
+        played.seconds += float(result["seconds"].sum())
         self.stored = set(played.known)
 
     def write(self) -> None:
@@ -183,23 +183,23 @@ class PromptJob:
         usual = 2**played.d if method.method.exact else played.d + 1
         spent = evaluations_of(budget, played.d) if budget and not until else usual
         try:
-            found = estimates.estimate(played, method, spent, "sum", seed)
+            result = estimates.estimate(played, method, spent, "sum", seed)
         except ShapelineError as error:
             if on_error == "fail":
                 raise
             status = error.status if isinstance(error, MethodFailure) else "no design"
             return {**keys, **ends, "status": status, "error": str(error)}
-        error = found.standard_error
+        error = result.standard_error
         return {
             **keys,
             **ends,
-            "scores": found.scores.astype(np.float32),
+            "scores": result.scores.astype(np.float32),
             "standard_error": None if error is None or not np.isfinite(error).all() else error.astype(np.float32),
-            "evaluations": found.evaluations,
-            "seconds": found.seconds,
-            "warning": found.warning,
+            "evaluations": result.evaluations,
+            "seconds": result.seconds,
+            "warning": result.warning,
             "status": "ok",
-            "details": json.dumps(self._details(played, row, found)),
+            "details": json.dumps(self._details(played, row, result)),
         }
 
     def _details(self, played: PromptGame, row: Mapping, found: estimates.Estimate) -> dict:

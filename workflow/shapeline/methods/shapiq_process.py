@@ -37,9 +37,9 @@ def answer(task: dict, ask) -> dict:
 
 def names_of(installed) -> list[str]:
     """Return the approximators of Shapley values that a release of shapiq has."""
-    found = {name: getattr(installed, name) for name in installed.__all__}
+    result = {name: getattr(installed, name) for name in installed.__all__}
     first_order = {"SV", "kADD-SHAP"}
-    made = {name: one for name, one in found.items() if not inspect.isabstract(one)}
+    made = {name: one for name, one in result.items() if not inspect.isabstract(one)}
     return sorted(name for name, one in made.items() if first_order & set(getattr(one, "valid_indices", ())))
 
 

@@ -29,9 +29,9 @@ MEASURES_KEY = "measures"  # of a row's details
 
 def prompts(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the measures of each prompt and repeat, by their names; those that a prompt lacks are left out."""
-    found = [
+    result = [
         {"instance": row.instance, "repeat": row.repeat, "statistic": name, "x": np.nan, "value": value}
         for row in rows.itertuples()
         for name, value in (json.loads(row.details or "{}").get(MEASURES_KEY) or {}).items()
     ]
-    return pd.DataFrame(found, columns=["instance", "repeat", "statistic", "x", "value"])
+    return pd.DataFrame(result, columns=["instance", "repeat", "statistic", "x", "value"])

@@ -82,8 +82,8 @@ def _measure_predicted(both: pd.DataFrame) -> list[pd.DataFrame]:
     rounding = SINGLE * np.abs(true).max(axis=1, keepdims=True)
     inside = np.abs(scores.matrix(rows) - true) <= HALF_WIDTH * spread + rounding
     keys = rows[["instance", "repeat"]].assign(x=rows["budget"].astype(float))
-    found = {"predicted_rmse": np.sqrt((spread**2).mean(axis=1)), "coverage": inside.mean(axis=1)}
-    return [keys.assign(statistic=name, value=value) for name, value in found.items()]
+    result = {"predicted_rmse": np.sqrt((spread**2).mean(axis=1)), "coverage": inside.mean(axis=1)}
+    return [keys.assign(statistic=name, value=value) for name, value in result.items()]
 
 
 def _true(both: pd.DataFrame) -> np.ndarray:

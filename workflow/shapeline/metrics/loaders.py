@@ -43,9 +43,9 @@ def load_randomised(files, rows: pd.DataFrame) -> dict:
     """Return scores of randomised models by number of layers, and of images the score rows' features."""
     settings = parse(scores.metadata(files.scores[0])["settings"])
     context = load_context(None, files.arrays, settings.game, "cpu")
-    found = scores.read(files.randomised)
-    found = found[found["status"] == "ok"]
-    needs = {"randomised": {int(count): frame for count, frame in found.groupby("randomised_layers")}}
+    result = scores.read(files.randomised)
+    result = result[result["status"] == "ok"]
+    needs = {"randomised": {int(count): frame for count, frame in result.groupby("randomised_layers")}}
     if context.dataset.card["kind"] == "image":
         picked = read_rows(files, rows)
         needs["buckets"] = context.buckets(context.inputs(picked), picked)

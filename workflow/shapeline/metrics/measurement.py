@@ -50,8 +50,8 @@ class ModelMeasurement:
                     chosen = chosen[chosen["repeat"] == 0].reset_index(drop=True)
                 longest = int(np.max([len(row) for row in chosen["scores"]], initial=0))
                 one = _OneMetric(name, jobs[name], entry, context, selected, settings, longest)
-                found, key = self._measure(one, chosen, behind)
-                frames.append(found.assign(metric=name, method=entry, training_seed=training_seed))
+                result, key = self._measure(one, chosen, behind)
+                frames.append(result.assign(metric=name, method=entry, training_seed=training_seed))
                 keys.append(key)
         return pd.concat(frames, ignore_index=True), keys
 

@@ -53,10 +53,10 @@ def check_measured(paths: Iterable[str | Path], experiment: str, digests: Mappin
 
 def check_ends(paths: Iterable[str | Path]) -> None:
     """Raise ShapelineError where two methods differ on one model and instance: by weights, code or devices."""
-    found = [_ends(path) for path in filter(Path.is_file, map(Path, paths))]
-    if not found:
+    result = [_ends(path) for path in filter(Path.is_file, map(Path, paths))]
+    if not result:
         return
-    rows = pd.concat(found, ignore_index=True)
+    rows = pd.concat(result, ignore_index=True)
     for column in ENDS:
         there = rows[rows[column].notna()]
         keys = [*KEYS, *(["features"] if column == "value_empty" else [])]

@@ -41,9 +41,9 @@ def measure_missing(
 ) -> pd.DataFrame:
     """Return measurements of score rows: the table's, and those of `chunks` of missing rows, which it keeps."""
     wanted = address(rows)
-    found = table.read(wanted)
-    missing = rows[~wanted.isin(found[ADDRESS])].reset_index(drop=True)
-    frames = [found] if len(found) or missing.empty else []
+    result = table.read(wanted)
+    missing = rows[~wanted.isin(result[ADDRESS])].reset_index(drop=True)
+    frames = [result] if len(result) or missing.empty else []
     for measured in chunks(missing) if len(missing) else ():
         frames.append(measured.assign(**{ADDRESS: address(measured)}))
         table.append(frames[-1])

@@ -27,11 +27,11 @@ def iterate_layers(part: layers.Layer) -> Iterator[layers.Layer]:
         owner = stack.pop()
         values = [*getattr(owner, "layers", ()), *vars(owner).values()]
         nested = [item for value in values for item in (value if isinstance(value, list | tuple) else [value])]
-        found = [layer for layer in nested if isinstance(layer, layers.Layer) and id(layer) not in seen]
-        for layer in {id(layer): layer for layer in found}.values():
+        children = [layer for layer in nested if isinstance(layer, layers.Layer) and id(layer) not in seen]
+        for layer in {id(layer): layer for layer in children}.values():
             seen.add(id(layer))
             yield layer
-        stack += found
+        stack += children
 
 
 class Flatten(layers.Layer):

@@ -119,16 +119,14 @@ def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Fi
             return Finding("metric error was not measured", UNTESTABLE)
         if absent := [entry for entry in (first, second) if entry not in results.scores]:
             return Finding(f"{', '.join(absent)} did not run", UNTESTABLE)
-        found = equal_error(results, first, second)
-        if found is None:
+        pair = equal_error(results, first, second)
+        if pair is None:
             return Finding("no error that both cross between two intermediate budgets", UNTESTABLE)
-        if not np.isfinite(found.low):
-            return Finding(f"{number(found.n)} instances or intermediate budgets are too few for a verdict", UNTESTABLE)
-        at = (
-            f"RMSE {number(found.error, whole=False)}: {number(found.first)} evaluations against {number(found.second)}"
-        )
-        mean, low, high = (number(side, whole=False) for side in (found.ratio, found.low, found.high))
-        result = verdict(math.log(found.low), math.log(found.high), bar=math.log(least))
+        if not np.isfinite(pair.low):
+            return Finding(f"{number(pair.n)} instances or intermediate budgets are too few for a verdict", UNTESTABLE)
+        at = f"RMSE {number(pair.error, whole=False)}: {number(pair.first)} evaluations against {number(pair.second)}"
+        mean, low, high = (number(side, whole=False) for side in (pair.ratio, pair.low, pair.high))
+        result = verdict(math.log(pair.low), math.log(pair.high), bar=math.log(least))
         return Finding(f"{mean} times as many ({low} to {high}); {at}", result)
 
     return check

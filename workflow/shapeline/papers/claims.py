@@ -314,7 +314,7 @@ def section(results: Results) -> HTML:
     if judged.empty:
         return HTML("")
     timed = "each instance timed separately" if results.settings.get("timing") == "per_instance" else "timed in batches"
-    found = join_parts(
+    result = join_parts(
         format_table(judged, text=judged.columns),
         note(
             f"Models, data and machines differ from the papers'; {timed}; 95 % intervals in brackets. A claim about an "
@@ -322,7 +322,7 @@ def section(results: Results) -> HTML:
             "reversed, and is undecided otherwise. " + STAND_INS
         ),
     )
-    return part("Claims of the papers", found)
+    return part("Claims of the papers", result)
 
 
 def _judge_claim(claim: Claim, results: Mapping[str, Results]) -> dict:

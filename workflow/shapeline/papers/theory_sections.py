@@ -408,17 +408,17 @@ def banzhaf_section(checks: Checks) -> HTML:
 
 def uniqueness_section(checks: Checks) -> HTML:
     """The other terms that a measure could consist of, with the axioms that each breaks."""
-    found = checks.uniqueness
+    result = checks.uniqueness
     rows = [
         {"term": name, **{axiom: "⚠ violated" if axiom in broken else "" for axiom in AXIOMS}}
-        for name, broken in found.broken.items()
+        for name, broken in result.broken.items()
     ]
     return join_parts(
         table(pd.DataFrame(rows), "Other terms of a measure", text=["term"]),
         note(
             "No sum of them satisfies all axioms: with coefficients of length 1 the residue is at least "
-            f"{number(found.others, 2)} at least, whatever of MIM is added. MIM with four α breaks none "
-            f"(largest residue {number(found.mim, 2)}). Lemma 4.1 stands for monotonicity: a new point y "
+            f"{number(result.others, 2)} at least, whatever of MIM is added. MIM with four α breaks none "
+            f"(largest residue {number(result.mim, 2)}). Lemma 4.1 stands for monotonicity: a new point y "
             "moves the influence along y − x alone. This is a search among these terms, no proof, and continuity is "
             "not asked: it is there that 1/r and 1/r² fail, on the pages of influence."
         ),

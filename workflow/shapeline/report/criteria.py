@@ -298,23 +298,23 @@ def compare_references(answer: Evidence, results: Results) -> dict[str, Evidence
     measured = results.measured.get(answer.criterion.metric)
     if measured is None:
         return {}
-    for known, found in answer._references:
+    for known, result in answer._references:
         if known is measured:
-            return found
-    found = _evaluate_references(answer, measured)
-    answer._references.append((measured, found))
-    return found
+            return result
+    result = _evaluate_references(answer, measured)
+    answer._references.append((measured, result))
+    return result
 
 
 def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, Evidence]:
-    found, start = {}, f"{answer.criterion.statistic}_"
+    result, start = {}, f"{answer.criterion.statistic}_"
     for statistic in measured["statistic"].unique():
         if statistic.startswith(start):
             values = paired.pivot_by_method(measured, statistic)
             kept = [entry for entry in answer.values if entry in values]
             if len(kept) > 1 and len(values) >= ENOUGH:
-                found[statistic.removeprefix(start)] = replace(answer, values=values[kept])
-    return found
+                result[statistic.removeprefix(start)] = replace(answer, values=values[kept])
+    return result
 
 
 def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
@@ -328,11 +328,11 @@ def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
     measured = results.by_training_seed.get(answer.criterion.metric)
     if measured is None or not len(measured):
         return pd.DataFrame()
-    for known, found in answer._trainings:
+    for known, result in answer._trainings:
         if known is measured:
-            return found
-    answer._trainings.append((measured, found := _training_values(answer, measured)))
-    return found
+            return result
+    answer._trainings.append((measured, result := _training_values(answer, measured)))
+    return result
 
 
 def _training_values(answer: Evidence, measured: pd.DataFrame) -> pd.DataFrame:

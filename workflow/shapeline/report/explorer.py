@@ -239,8 +239,8 @@ def _summary(entry: Entry, method: int, place: int, names: Sequence[str] | None)
     flat = np.ravel(scores)
     top = np.argsort(-np.abs(np.nan_to_num(flat)), kind="stable")[:TOP]
     half = None if entry.half is None or entry.half[place] is None else np.ravel(entry.half[place])[top]
-    found = {"method": method, "features": top.tolist(), "scores": _numbers(flat[top]), "half": _numbers(half)}
-    return found if names is None else found | {"names": [str(names[one]) for one in top]}
+    result = {"method": method, "features": top.tolist(), "scores": _numbers(flat[top]), "half": _numbers(half)}
+    return result if names is None else result | {"names": [str(names[one]) for one in top]}
 
 
 def _explanation(entry: Entry, place: int) -> list | None:

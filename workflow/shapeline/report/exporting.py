@@ -109,14 +109,14 @@ def _escape(text: str) -> str:
 def read_executed_notebook(results: str, experiment: str) -> Path:
     """Return the executed notebook of a report. Raises ShapelineError where it has not been rendered."""
     reports = Path(results) / "reports"
-    found = reports / f"{experiment}.ipynb"
-    if not found.is_file():
+    notebook = reports / f"{experiment}.ipynb"
+    if not notebook.is_file():
         there = sorted(file.stem for file in reports.glob("*.ipynb"))
         reason = nearest(experiment, there) if there else " There are no reports."
         raise ShapelineError(
             f"export: {reports} has no report '{experiment}'.{reason}; run: shapeline run {experiment}"
         )
-    return found
+    return notebook
 
 
 @reported_extras("log_to_mlflow")
@@ -185,10 +185,10 @@ def _model_metrics(card: dict) -> dict[str, float]:
 
 def _metrics(tables: dict[str, pd.DataFrame], method: str) -> dict[str, float]:
     """Return the mean and the 95 % interval of each scalar metric of a method, by names that MLflow takes."""
-    found = {}
+    result = {}
     for metric, frame in tables.items():
         scalars = frame[(frame["method"] == method) & frame["x"].isna()]
         for row in scalars.to_dict("records"):
             name = re.sub(r"[^\w./ -]", "_", f"{metric}.{row['statistic']}")
-            found |= {name: row["mean"], f"{name}.low": row["low"], f"{name}.high": row["high"]}
-    return {name: float(value) for name, value in found.items() if pd.notna(value)}
+            result |= {name: row["mean"], f"{name}.low": row["low"], f"{name}.high": row["high"]}
+    return {name: float(value) for name, value in result.items() if pd.notna(value)}

@@ -184,15 +184,15 @@ def tabulate_equal_error(results: experiment.Results) -> pd.DataFrame:
     best, *others = ends.sort_values("mean", kind="stable")["method"]
     rows = []
     for entry in others:
-        found = equal_error(results, best, entry)
-        if found is None:
+        result = equal_error(results, best, entry)
+        if result is None:
             row = dict.fromkeys(("error", best, "evaluations", "ratio"), "–")
         else:
-            sides = {"mean": found.ratio, "low": found.low, "high": found.high}
+            sides = {"mean": result.ratio, "low": result.low, "high": result.high}
             row = {
-                "error": number(found.error, whole=False),
-                best: number(found.first),
-                "evaluations": number(found.second),
+                "error": number(result.error, whole=False),
+                best: number(result.first),
+                "evaluations": number(result.second),
             }
             row["ratio"] = interval(sides)
         rows.append({"method": entry, **row})

@@ -350,8 +350,8 @@ def cards(results: Sequence[Results], answered: Mapping[str, Sequence[Evidence]]
     """Return a card per experiment: what matters to its model, the recommended methods with their cost, key figures."""
     if not results:
         return note("No experiment has a report yet.")
-    found = "".join(_card(result, answered[result.experiment]) for result in results)
-    return HTML(f'<p class="note">{criteria.LEGEND}</p><div class="cards">{found}</div>')
+    outcome = "".join(_card(result, answered[result.experiment]) for result in results)
+    return HTML(f'<p class="note">{criteria.LEGEND}</p><div class="cards">{outcome}</div>')
 
 
 def _card(result: Results, answers: Sequence[Evidence]) -> str:

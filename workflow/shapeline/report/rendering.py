@@ -265,14 +265,14 @@ def link_files(text: str, stem: str) -> str:
 
 def _parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
     """Of every image of a page the name of its file, what is in it, and the numbers that it carries, as CSV."""
-    for number, found in enumerate(re.finditer(IMAGE, text, re.S), 1):
-        described, *pixels = found.groups()
+    for number, image in enumerate(re.finditer(IMAGE, text, re.S), 1):
+        described, *pixels = image.groups()
         name = name_file(markup.unescape(described or pixels[0]), 60)
         if described is None:
             yield f"{number:02d}_{name}.png", base64.b64decode(pixels[1]), None
             continue
-        numbers = re.search(r"<metadata>(.+?)</metadata>", found[0], re.S)
-        yield f"{number:02d}_{name}.svg", found[0].encode(), markup.unescape(numbers[1]) if numbers else None
+        numbers = re.search(r"<metadata>(.+?)</metadata>", image[0], re.S)
+        yield f"{number:02d}_{name}.svg", image[0].encode(), markup.unescape(numbers[1]) if numbers else None
 
 
 def name_file(title: str, longest: int) -> str:

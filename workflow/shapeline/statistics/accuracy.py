@@ -210,9 +210,9 @@ def average_over_games(measured: pd.DataFrame) -> pd.DataFrame:
     wide = measured.assign(log=np.log(measured["ratio"])).pivot_table(
         index="game", columns=["estimator", "times"], values="log", sort=False
     )
-    found = intervals(wide)
-    ends = np.exp(found[["mean", "low", "high"]]).rename(columns={"mean": "ratio"})
-    return ends.assign(games=found["n"]).reset_index()
+    result = intervals(wide)
+    ends = np.exp(result[["mean", "low", "high"]]).rename(columns={"mean": "ratio"})
+    return ends.assign(games=result["n"]).reset_index()
 
 
 def pays_from(measured: pd.DataFrame, name: str) -> pd.Series:

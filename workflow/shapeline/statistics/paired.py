@@ -261,13 +261,13 @@ def signed_rank_rejections(differences: np.ndarray, level: float = SURE) -> np.n
 
 
 def _sentence(rate: float, together: float) -> str:
-    found = f"{100 * rate:.1f} % of tests between two sampling repetitions of one method are significant (level 5 %)"
+    start = f"{100 * rate:.1f} % of tests between two sampling repetitions of one method are significant (level 5 %)"
     if together < TOGETHER:
         return (
-            f"{found}. ⚠ The repetitions are correlated between instances (p = {together:.3f}), so the p-values of the "
+            f"{start}. ⚠ The repetitions are correlated between instances (p = {together:.3f}), so the p-values of the "
             "test are too small."
         )
-    return f"{found}. The repetitions are not significantly correlated between instances (p = {together:.3f})."
+    return f"{start}. The repetitions are not significantly correlated between instances (p = {together:.3f})."
 
 
 RESAMPLED = 2000
@@ -314,8 +314,8 @@ def compare_at_equal_error(
         return None
     both = [frame.loc[common, costs.sort_values().index] for frame, costs in zip((first, second), spent, strict=True)]
     costs = [each.sort_values().to_numpy(float) for each in spent]
-    [found] = _ratios(both, costs, np.full((1, len(common)), 1 / len(common)))
-    if not np.isfinite(found).all():
+    [result] = _ratios(both, costs, np.full((1, len(common)), 1 / len(common)))
+    if not np.isfinite(result).all():
         return None
     resamples = np.random.default_rng(0).multinomial(len(common), np.full(len(common), 1 / len(common)), RESAMPLED)
     logs = np.log(_ratios(both, costs, resamples / len(common))[:, 3])
@@ -323,7 +323,7 @@ def compare_at_equal_error(
     half = np.nan
     if len(common) >= LEAST_INSTANCES and fine.mean() >= 1 - LOST:
         half = float(student((1 - LEVEL) / 2, len(common)) * logs[fine].std(ddof=1))
-    error, own, others, ratio = map(float, found)
+    error, own, others, ratio = map(float, result)
     return EqualError(error, own, others, ratio, ratio * np.exp(-half), ratio * np.exp(half), len(common))
 
 

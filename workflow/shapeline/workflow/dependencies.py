@@ -32,14 +32,14 @@ IMPORT = re.compile(
 
 def workflow_root() -> Path:
     """The folder of the Snakefile, one of PLACES. Raises ShapelineError where it is in none of these."""
-    found = next((place for place in PLACES if (place / "Snakefile").is_file()), None)
-    if found is None:
+    root = next((place for place in PLACES if (place / "Snakefile").is_file()), None)
+    if root is None:
         raise ShapelineError(
             f"shapeline: no Snakefile beside the package in {PACKAGE}; reinstall it (pip install "
             "--force-reinstall --no-deps), "
             "or work in a clone (git clone <address of the repository>)"
         )
-    return found
+    return root
 
 
 def sources(*modules: str, without: Iterable[str] = ()) -> list[str]:

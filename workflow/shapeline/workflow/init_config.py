@@ -108,15 +108,15 @@ def find_data(path: Path, kind: str) -> Path:
     """The one table, or folder of images by class, in a model's folder or beside it."""
     places = [path.resolve(), path.resolve().parent] if path.is_dir() else [path.resolve().parent]
     there = [one for place in places for one in sorted(place.iterdir()) if one != path.resolve()]
-    found = [one for one in there if (_is_pictures(one) if kind == "image" else one.suffix.lower() in SUFFIXES)]
-    if len(found) != 1:
-        names = ", ".join(one.name for one in found[:5])
-        which = f"more than one that could be its data ({names})" if found else "no data"
+    candidates = [one for one in there if (_is_pictures(one) if kind == "image" else one.suffix.lower() in SUFFIXES)]
+    if len(candidates) != 1:
+        names = ", ".join(one.name for one in candidates[:5])
+        which = f"more than one that could be its data ({names})" if candidates else "no data"
         raise ShapelineError(
             f"{path}: is a model of {_name_inputs(kind)}, with {which} beside it; say which: shapeline init DATA "
             f"--model {path}"
         )
-    return found[0]
+    return candidates[0]
 
 
 def choose_patch(side: int, own: int | None) -> int:

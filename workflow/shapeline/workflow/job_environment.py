@@ -116,10 +116,10 @@ def are_inputs_unchanged(paths: Iterable[str]) -> Callable[[], None]:
             return status.st_mtime_ns, status.st_size
         return None
 
-    found = {path: stamp(path) for path in map(str, paths) if not os.path.isdir(path)}
+    stamps = {path: stamp(path) for path in map(str, paths) if not os.path.isdir(path)}
 
     def check() -> None:
-        for path, before in found.items():
+        for path, before in stamps.items():
             if stamp(path) != before:
                 raise ShapelineError(f"{path}: was changed while this job ran; run the same command again")
 
@@ -226,18 +226,18 @@ def count_done(path: str) -> float | None:
     try:
         with open(path, "rb") as file:
             file.seek(-min(400, os.stat(path).st_size), os.SEEK_END)
-            found = INSTANCES.findall(file.read().decode(errors="replace"))
+            counts = INSTANCES.findall(file.read().decode(errors="replace"))
     except OSError:
         return None
-    return int(found[-1][0]) / max(int(found[-1][1]), 1) if found else None
+    return int(counts[-1][0]) / max(int(counts[-1][1]), 1) if counts else None
 
 
 def find_cause(logs: Iterable[str]) -> str:
     """What the logs of a failed job end with as its cause, "" where they have none."""
     for path in logs:
         with contextlib.suppress(OSError):
-            _, found, cause = Path(path).read_text(encoding="utf-8", errors="replace").rpartition(f"\n{CAUSE}")
-            if found:
+            _, mark, cause = Path(path).read_text(encoding="utf-8", errors="replace").rpartition(f"\n{CAUSE}")
+            if mark:
                 return cause.strip()
     return ""
 

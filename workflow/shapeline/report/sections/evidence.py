@@ -47,8 +47,8 @@ def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
         return None
     if chance := warn_near_chance(results):
         return note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}")
-    found = "".join(_card(answer, results) for answer in evidence)
-    return HTML(f'<div class="cards">{found}</div><p class="note">{LEGEND}</p>')
+    shown = "".join(_card(answer, results) for answer in evidence)
+    return HTML(f'<div class="cards">{shown}</div><p class="note">{LEGEND}</p>')
 
 
 def _card(answer: Evidence, results: Results) -> str:

@@ -201,12 +201,12 @@ def _errors(results: Results, entry: str, budget: float, rows: pd.DataFrame) -> 
     rows = good(rows)
     if rows.empty:
         return None
-    found = {"method": entry, "evaluations": rows["evaluations"].mean(), "predicted": estimate_error(rows)}
+    result = {"method": entry, "evaluations": rows["evaluations"].mean(), "predicted": estimate_error(rows)}
     truth = experiment.select_scores(results.scores[results.exact], rows["instance"]) if results.exact else [None]
     if any(row is None for row in truth):
-        return {**found, "actual": np.nan}
+        return {**result, "actual": np.nan}
     apart = [np.sqrt(np.mean((np.asarray(mine) - true) ** 2)) for mine, true in zip(rows["scores"], truth, strict=True)]
-    return {**found, "actual": float(np.mean(apart))}
+    return {**result, "actual": float(np.mean(apart))}
 
 
 def interactions_section(results: Results) -> HTML:
@@ -214,13 +214,13 @@ def interactions_section(results: Results) -> HTML:
     first = results.instances.iloc[0]
     parts = []
     for entry, frame in results.scores.items():
-        [found] = experiment.select_scores(frame, [first["instance"]], "interactions")
-        if found is None:
+        [result] = experiment.select_scores(frame, [first["instance"]], "interactions")
+        if result is None:
             continue
         [own] = experiment.select_scores(frame, [first["instance"]])
         [spread] = experiment.select_scores(frame, [first["instance"]], "interactions_standard_error")
         names = list(first["players"])
-        sure = pairs.keep_significant(found, spread)
+        sure = pairs.keep_significant(result, spread)
         parts += [
             heading(f"By {entry}"),
             figure(
@@ -228,7 +228,7 @@ def interactions_section(results: Results) -> HTML:
                 f"Main effects and pairs of players by {entry}",
                 "Diagonal: main effects; above: interactions of pairs. Pairs whose 95 % interval includes 0 are 0.",
             ),
-            table(_pairs_table(names, found, spread), text=["second"]),
+            table(_pairs_table(names, result, spread), text=["second"]),
         ]
     return join_parts(heading("Interactions", 2), *parts) if parts else HTML("")
 

@@ -131,12 +131,12 @@ def measures_section(results: Results) -> HTML:
     frame = results.metrics.get("prompts")
     if frame is None or frame.empty:
         return HTML("")
-    found = {title: scalars(frame, name) for name, title in MEASURES.items()}
-    found = {title: rows for title, rows in found.items() if len(rows)}
+    result = {title: scalars(frame, name) for name, title in MEASURES.items()}
+    result = {title: rows for title, rows in result.items() if len(rows)}
     shown = pd.DataFrame(
         {
             "method": entry,
-            **{title: interval(rows.loc[entry]) if entry in rows.index else "–" for title, rows in found.items()},
+            **{title: interval(rows.loc[entry]) if entry in rows.index else "–" for title, rows in result.items()},
         }
         for entry in results.scores
     )

@@ -105,13 +105,13 @@ def groups(results: Results) -> dict[str, np.ndarray]:
     if not results.model_card or results.dataset_card.get("task") == "regression" or not classes:
         return {}
     explained = rows["target" if "target" in rows else "prediction"].to_numpy()
-    found = {str(classes[one]): explained == one for one in np.unique(explained)[:MAX_CLASSES]}
+    result = {str(classes[one]): explained == one for one in np.unique(explained)[:MAX_CLASSES]}
     right = (rows["label"] == rows["prediction"]).to_numpy()
     known = (rows["label"] >= 0).to_numpy()
-    found = {f"class {name}": mask for name, mask in found.items()} if len(found) > 1 else {}
+    result = {f"class {name}": mask for name, mask in result.items()} if len(result) > 1 else {}
     if (known & ~right).any() and right.any():
-        found |= {"correct predictions": right, "wrong predictions": known & ~right}
-    return found
+        result |= {"correct predictions": right, "wrong predictions": known & ~right}
+    return result
 
 
 # ------------------------------------------------------------------------------------------------------- columns
@@ -150,14 +150,14 @@ def _show_columns(results: Results, entry: str) -> Iterator[HTML | None]:
         "Left: mean |score| with 95 % intervals over instances. Right: the score of each instance.",
         numbers=numbers,
     )
-    found = groups(results)
-    if not found:
+    result = groups(results)
+    if not result:
         return
-    if len(found) <= MAX_GROUPS:
-        drawing = figures.cohorts(names, {name: scores[mask] for name, mask in found.items()}, across)
+    if len(result) <= MAX_GROUPS:
+        drawing = figures.cohorts(names, {name: scores[mask] for name, mask in result.items()}, across)
         shown = figure(drawing, f"Importance in groups of instances, by {entry}")
     else:
-        shown = table(_group_table(names, scores, found), f"Mean |score| in groups of instances, by {entry}")
+        shown = table(_group_table(names, scores, result), f"Mean |score| in groups of instances, by {entry}")
     yield fold("Importance by class, and for correct and wrong predictions", shown)
 
 
@@ -203,11 +203,11 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
         places = np.flatnonzero(every[group or "all"])
         if row == 2:
             return Tile(colour_image(images[places].mean(0), tone))
-        found = mean_map(results, images, (sizes, scores)[row], places)
-        if found is None:
+        result = mean_map(results, images, (sizes, scores)[row], places)
+        if result is None:
             return Tile(None)
         return Tile(
-            found.reshape(shape), score_maps.scale_colours(np.abs(found).max()), f"± {number(np.abs(found).max())}"
+            result.reshape(shape), score_maps.scale_colours(np.abs(result).max()), f"± {number(np.abs(result).max())}"
         )
 
     titled = {group: f"{group}, {number(mask.sum())}" for group, mask in every.items() if group != "all"}
@@ -239,17 +239,17 @@ def mean_words(results: Results, entry: str) -> pd.DataFrame:
     if not parts:
         return pd.DataFrame(columns=["group", "word", "mean", "low", "high", "texts"])
     each = pd.concat(parts).groupby(["group", "word", "text"])["mean"].mean()
-    found = each.groupby(["group", "word"]).agg(["mean", "sem", "size"]).reset_index()
-    several = found[found["size"] >= MIN_INSTANCES]
-    found = several if len(several) >= NAMED else found
-    half = found["sem"] * student(0.025, np.maximum(found["size"].to_numpy(), 2))
-    found = found.assign(low=found["mean"] - half, high=found["mean"] + half, texts=found["size"])
-    return found.drop(columns=["sem", "size"]).sort_values("mean", ascending=False, kind="stable", ignore_index=True)
+    result = each.groupby(["group", "word"]).agg(["mean", "sem", "size"]).reset_index()
+    several = result[result["size"] >= MIN_INSTANCES]
+    result = several if len(several) >= NAMED else result
+    half = result["sem"] * student(0.025, np.maximum(result["size"].to_numpy(), 2))
+    result = result.assign(low=result["mean"] - half, high=result["mean"] + half, texts=result["size"])
+    return result.drop(columns=["sem", "size"]).sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
 
 def _show_words(results: Results, entry: str) -> Iterator[HTML | None]:
-    found, unit = mean_words(results, entry), experiment.find_unit(results, entry)
-    for group, rows in found.groupby("group", sort=True):
+    result, unit = mean_words(results, entry), experiment.find_unit(results, entry)
+    for group, rows in result.groupby("group", sort=True):
         shown = pd.DataFrame(
             {
                 "word": rows["word"],

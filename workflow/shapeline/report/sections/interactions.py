@@ -24,21 +24,21 @@ ROWS = 6  # features of an instance whose occlusion is taken apart
 def section(results: Results) -> HTML:
     """Return the interactions of every method that computes them; empty where none does."""
     ids = results.instances["instance"]
-    found = {entry: _parts(frame, ids) for entry, frame in results.scores.items()}
-    found = {entry: parts for entry, parts in found.items() if parts}
-    if not found:
+    result = {entry: _parts(frame, ids) for entry, frame in results.scores.items()}
+    result = {entry: parts for entry, parts in result.items() if parts}
+    if not result:
         return HTML("")
-    entry = next(iter(found))
+    entry = next(iter(result))
     return join_parts(
         heading("Interactions"),
-        table(pd.DataFrame([_shares(results, *one) for one in found.items()]), text=["strongest pair on average"]),
+        table(pd.DataFrame([_shares(results, *one) for one in result.items()]), text=["strongest pair on average"]),
         note(
             "Main effects and pairwise interactions sum to v(N) − v(∅). Share of pairs: Σ|pairs| over Σ|pairs| + "
             "Σ|main effects|, mean over instances and quartiles."
         ),
         heading(f"Pairs of a few instances, by {entry}"),
         *_draw_pairs(results, entry),
-        *_disagreement(results, found),
+        *_disagreement(results, result),
     )
 
 
