@@ -88,7 +88,7 @@ def test_weights_come_from_the_seed_and_the_global_state_stays():
         (lambda: architectures.build("mlp", hidden=(8, 0)), "mlp needs a hidden of at least 1, not 0"),
         (lambda: architectures.build("mlp", inputz=3), "no size 'inputz'. Did you mean 'inputs'"),
         (lambda: architectures.build("mnist_cnn", side=12), "a side of at least 16, not 12; use digits_cnn"),
-        (lambda: adapters.wrap(3), "a int cannot be used as 'function'"),
+        (lambda: adapters.wrap(3), "a int is not a model; give a torch module"),
         (lambda: adapters.wrap(len, kind="logits"), "cannot be used as 'logits'"),
         (lambda: adapters.wrap(len, kind="logit"), "Did you mean 'logits'"),
         (lambda: adapters.wrap(nn.Linear(2, 2), kind="predict_proba"), "cannot be used as 'predict_proba'"),
@@ -211,7 +211,7 @@ def test_wrapped_objects_and_functions():
     one_column = adapters.wrap(lambda rows: np.full(len(rows), 0.25))
     np.testing.assert_allclose(np.exp(one_column.log_probs(rows)), np.tile([0.75, 0.25], (4, 1)))
     assert adapters.wrap(forest) is forest
-    with pytest.raises(ShapelineError, match=r"values from 0 to 2; .* probabilities in 0..1"):
+    with pytest.raises(ShapelineError, match=r"values from 0 to 2, and probabilities are from 0 to 1"):
         adapters.wrap(lambda rows: rows + np.arange(3.0)).log_probs(rows)
     with pytest.raises(ShapelineError, match=r"gave shape \(2,\) for 4 rows"):
         adapters.wrap(lambda rows: rows[:2, 0]).log_probs(rows)

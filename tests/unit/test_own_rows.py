@@ -304,11 +304,11 @@ Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
     [
         (LinearSVC().fit(X, Y), r"CalibratedClassifierCV, or lambda rows: model.decision_function\(rows\)\[:, 0\]"),
         (LogisticRegression().fit(X, Y).predict, "returns labels, not probabilities; give model.predict_proba"),
-        (KMeans(2, n_init=1).fit(X), "gives numbers of groups; give lambda rows: model.transform"),
-        (KMeans(2, n_init=1).fit(X).predict, "gives numbers of groups"),
+        (KMeans(2, n_init=1).fit(X), "predicts groups, not probabilities; give lambda rows: model.transform"),
+        (KMeans(2, n_init=1).fit(X).predict, "predicts groups, not probabilities"),
         (
             IsolationForest(n_estimators=5).fit(X),
-            "gives numbers of groups; give model.decision_function with value='prediction'",
+            "predicts groups, not probabilities; give model.decision_function with value='prediction'",
         ),
         (
             PCA(2).fit(X),
@@ -320,7 +320,7 @@ Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
         ),
         (
             OneVsRestClassifier(LogisticRegression()).fit(X, several(X)),
-            r"those of one, as lambda rows: model.predict_proba\(rows\)\[:, 0\]",
+            r"those of one: lambda rows: model.predict_proba\(rows\)\[:, 0\]",
         ),
         (RandomForestClassifier(2).fit(X, ["yes"] * 60), "has one class, 'yes', so that there is nothing to explain"),
         (RandomForestClassifier(2).fit(X, several(X)), r"2 labels a row; give one of them, as lambda rows: model"),

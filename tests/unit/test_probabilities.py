@@ -23,7 +23,7 @@ def test_probabilities_that_do_not_sum_to_one_are_refused(sums):
     with pytest.raises(ShapelineError) as failure:
         shapeline.explain(lambda rows: said(rows, sums), ROWS, "shapley", np.zeros(3), "column")
     line = str(failure.value)
-    assert f"its probabilities sum to {sums:.6g} in row 0 (from 0)" in line and "together are 1" in line
+    assert f"its outputs sum to {sums:.6g} in row 0 (from 0)" in line and "which sum to 1" in line
     assert "\n" not in line
 
 
@@ -33,7 +33,7 @@ def test_a_row_far_down_is_named():
         found[4] /= 2
         return found
 
-    with pytest.raises(ShapelineError, match=r"sum to 0\.5 in row 4 \(from 0\), and in 1 of 6 rows not to 1"):
+    with pytest.raises(ShapelineError, match=r"sum to 0\.5 in row 4 \(from 0\), and not to 1 in 1 of 6 rows"):
         adapters.wrap(model).log_probs(ROWS)
 
 
@@ -57,5 +57,5 @@ def test_in_a_job_no_row_has_the_status_ok():
     wrapped = adapters.wrap(lambda rows: said(rows, 0.7))
     own = features.build("column", {"kind": "table", "input_shape": [3], "feature_names": ["a", "b", "c"]})
     settings, reference = {"method": "shapley"}, Reference(np.zeros((1, 3), np.float32))
-    with pytest.raises(ShapelineError, match=r"its probabilities sum to 0\.7"):
+    with pytest.raises(ShapelineError, match=r"its outputs sum to 0\.7"):
         questions.attribute(wrapped, ROWS, np.zeros(6, int), settings, own, reference, "probability")

@@ -299,7 +299,9 @@ def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.Data
     """The columns that are wanted, in that order; what: the argument."""
     for name in wanted if wanted is not None else ():
         if name not in table:
-            raise ShapelineError(f"explain: {what}: column '{name}' is missing.{nearest(str(name), table.columns)}")
+            hint = nearest(str(name), [other for other in table if other not in wanted])
+            ending = f".{hint}" if hint.startswith(" Did") else "; add it"
+            raise ShapelineError(f"explain: {what}: column '{name}' is missing{ending}")
     return table if wanted is None else table[list(wanted)]
 
 

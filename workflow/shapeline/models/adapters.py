@@ -42,9 +42,10 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
         function = probabilities_of(model) if hasattr(model, kind) else None
     taken = {"logits": FRAMEWORKS, "multilabel": ("torch",), "probabilities": FRAMEWORKS}.get(kind, (None,))
     if framework not in taken or not callable(function):
+        what = f"cannot be used as '{kind}'" if callable(model) or kind != "function" else "is not a model"
         raise ShapelineError(
-            f"models: a {type(model).__name__} cannot be used as '{kind}'; give a torch module or a Keras model (of "
-            "logits or probabilities), an object with predict_proba, or a function that returns probabilities"
+            f"models: a {type(model).__name__} {what}; give a torch module or a Keras model (of logits or "
+            "probabilities), an object with predict_proba, or a function that returns probabilities"
         )
     name = getattr(model, "__name__", type(model).__name__)
     if framework:

@@ -275,17 +275,17 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
     least, most = probabilities.min(), probabilities.max()
     if least < 0 or most > 1 + 1e-6:
         raise ShapelineError(
-            f"model '{name}': gave values from {least:.3g} to {most:.3g}; it must return probabilities in 0..1; give "
-            "value='prediction' where it gives other numbers, and of a torch module the module itself"
+            f"model '{name}': gave values from {least:.3g} to {most:.3g}, and probabilities are from 0 to 1; for other "
+            "numbers set value='prediction', and give a torch module itself in place of a function of it"
         )
     sums = probabilities @ np.ones(probabilities.shape[1])  # a third of the time of a sum over few columns
     wrong = abs(sums - 1) > UNEQUAL  # not of NaN, which makes the row one that failed
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ShapelineError(
-            f"model '{name}': its probabilities sum to {sums[row]:.6g} in row {row} (from 0), and in {wrong.sum()} of "
-            f"{len(sums)} rows not to 1; return one of each class that together are 1 (of labels that go together "
-            "those of one, as lambda rows: model.predict_proba(rows)[:, 0])"
+            f"model '{name}': its outputs sum to {sums[row]:.6g} in row {row} (from 0), and not to 1 in {wrong.sum()} "
+            f"of {len(sums)} rows; return probabilities of all classes, which sum to 1, or of a model with several "
+            "labels those of one: lambda rows: model.predict_proba(rows)[:, 0]"
         )
     return probabilities
 

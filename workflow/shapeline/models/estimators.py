@@ -119,7 +119,7 @@ def check_explainable(model: Any) -> None:
         remedy = f"model.{marks[0]}"
         if marks == ["fit_predict"]:
             remedy = own if hasattr(estimator, "transform") else "a function that gives a number per row,"
-        raise _unexplainable(name, "gives numbers of groups", f"{remedy} with value='prediction'")
+        raise _unexplainable(name, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
 
 
 def _unexplainable(name: str, what: str, remedy: str) -> ShapelineError:
