@@ -10,7 +10,7 @@ import io
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +40,7 @@ PANELS = (
 )
 LOOKS = {HOLDS: ("o", FIRST), FAILS: ("X", SECOND), UNDECIDED: ("D", QUIET)}
 LARGEST, LARGEST_OF_ALL = 100_000, 1_000_000  # bytes of a figure, and of all
-ANCHOR, LEFT = '\n<a id="{}"></a>\n', "\n## Not among these\n\n"
+ANCHOR = '\n<a id="{}"></a>\n'
 ROW = re.compile(r"^\| (?:\[`\w+`\]\(#(\w+)\)|`(\w+)`: ).*$", re.M)
 DEFAULT = "config.yaml"
 SHOWN = re.compile(
@@ -193,13 +193,11 @@ def configured() -> dict[str, tuple[str, dict]]:
     return found
 
 
-def document(entries: dict[str, tuple[str, str]], known: dict[str, tuple[str, dict]]) -> str:
+def document(entries: dict[str, tuple[str, str]]) -> str:
     """The gallery as Markdown, of the row and the section of each run."""
     head = "| run | explained | cost | recommended by the first criterion (cost per instance) |"
     table = "\n".join([head, "|---|---|---|---|", *(row for row, _ in entries.values())])
-    return "".join(
-        [HEAD, table, "\n", *(section for _, section in entries.values()), *_list_missing(known, set(entries))]
-    )
+    return "".join([HEAD, table, "\n", *(section for _, section in entries.values())])
 
 
 def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[str, str]:
@@ -218,7 +216,7 @@ def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[
 
 def read_entries() -> dict[str, tuple[str, str]]:
     """The entries of the gallery that is there."""
-    text = PAGE.read_text(encoding="utf-8").partition(LEFT)[0] if PAGE.exists() else ""
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     parts = re.split(re.escape(ANCHOR).replace(r"\{\}", r"(\w+)"), text)
     sections = {name: ANCHOR.format(name) + section for name, section in zip(parts[1::2], parts[2::2], strict=True)}
     return {name: (found[0], sections.get(name, "")) for found in ROW.finditer(text) for name in [found[1] or found[2]]}
@@ -234,17 +232,6 @@ def merge_records(pages: Sequence[Page], order: dict[str, int]) -> pd.DataFrame:
     records = pd.concat([before, pd.DataFrame(rows, columns=COLUMNS)], ignore_index=True)
     places = records["run"].map(lambda name: order.get(name, len(order)))
     return records.iloc[places.argsort(kind="stable")]
-
-
-def _list_missing(known: dict[str, tuple[str, dict]], there: set[str]) -> Iterable[str]:
-    """Experiments without a page, by the file that has them."""
-    names: dict[str, list[str]] = {}
-    for name, (file, _) in known.items():
-        if name not in there:
-            names.setdefault(file, []).append(name)
-    yield f"{LEFT}`shapeline doctor` with the same file shows the cost of each.\n\n"
-    for file, some in names.items():
-        yield f"- `{file}`: {', '.join(f'`{name}`' for name in some)}\n"
 
 
 def _describe_instances(page: Page, known: dict[str, tuple[str, dict]]) -> str:
@@ -301,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         old.unlink()
     for name, content in figures.items():
         (FIGURES / f"{name}.png").write_bytes(content)
-    PAGE.write_text(document(entries, known), encoding="utf-8")
+    PAGE.write_text(document(entries), encoding="utf-8")
     records = merge_records(pages, order)
     records.to_csv(RECORDS, index=False)
     if len(comparisons := list_comparisons(records)):
