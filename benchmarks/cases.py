@@ -84,7 +84,7 @@ class Case:
         """The same where every row is filled and run: without the table of windows that some models of text have."""
         if self.backend.name != "windows":
             return self.backend
-        return execution.backend_of(self.model).calibrate(self.model, self.inputs, self.reference)
+        return execution.import_backend(self.model).calibrate(self.model, self.inputs, self.reference)
 
     def rows(self, count: int) -> np.ndarray:
         """Rows (count, *shape) as the engine fills them: coalitions of the design, of all sizes, on an instance."""

@@ -103,7 +103,7 @@ def test_the_mean_over_games_is_geometric():
 def test_an_estimator_pays_where_the_evaluations_saved_take_longer_than_its_readout():
     frame = measured_by_hand(kernel_shap={"a": 1.0, "b": 1.0}, ours={"a": 0.5, "b": 1.5})
     frame.loc[frame["estimator"] == "ours", "seconds"] = 0.015
-    pays = accuracy.pays_from(frame, "ours")
+    pays = accuracy.find_break_even(frame, "ours")
     # At half the error kernel_shap needs 4 times 40 evaluations: 120 more, for 12 ms.
     assert pays["a", 4] == pytest.approx(0.012 / 120) and np.isnan(pays["b", 4])
 

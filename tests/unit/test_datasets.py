@@ -127,7 +127,7 @@ def test_the_digits_that_come_with_the_package(tmp_path, monkeypatch):
 @needs_real_mnist
 def test_they_are_the_official_ones():
     paths = {name: REAL / name for name in builders.MNIST_FILES}
-    official, ours = official_mnist.sheet_of(official_mnist.read(paths)), official_mnist.read_small({})["inputs"]
+    official, ours = official_mnist.build_sheet(official_mnist.read(paths)), official_mnist.read_small({})["inputs"]
     np.testing.assert_array_equal(official[28:56, 56:84], ours[22, 0])
     np.testing.assert_array_equal(official[-28:, -28:], ours[-1, 0])
     assert official.shape == (560, 560) and int(official.sum()) == int(ours.sum())

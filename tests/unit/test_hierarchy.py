@@ -536,7 +536,7 @@ def crops_of_small_networks(monkeypatch):
 
 def test_crops_are_taken_where_they_save_more_than_a_call_costs(monkeypatch):
     model, inputs, reference = picture_model(), pictures(3), Reference(pictures(1, seed=9))
-    work = torch_crops.trunk_of(model, inputs.shape[1:]).work
+    work = torch_crops.find_trunk(model, inputs.shape[1:]).work
     cut, alone = torch_crops.LocalCrops.outputs, []
     monkeypatch.setattr(torch_crops.LocalCrops, "outputs", lambda *a: alone.append(len(a[2])) or cut(*a))
     evaluate = questions.evaluator(model, inputs, reference, np.array([0, 1, 0]))

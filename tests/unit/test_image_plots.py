@@ -57,7 +57,7 @@ def test_ink_is_dark_and_photographs_are_as_they_are(results):
 
 
 def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed(results):
-    drawing = images.masked_grid(results, results.instances.head(3))
+    drawing = images.draw_masked(results, results.instances.head(3))
     [axes], [shown] = drawing.axes, drawing.artists
     failed = [text for text in axes.texts if text.get_text() == "failed"]
     assert len(failed) == 2  # lime on the first instance
@@ -70,7 +70,7 @@ def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed
     few, more = ((tiles[place] != first).any(-1) for place in (1, 4))
     assert few.any() and few.sum() <= 2 * 4 and more.sum() <= 3 * 4  # two and three patches of four pixels, of sixteen
     assert more[few].all() and more.sum() > few.sum()
-    [shown] = images.masked_grid(results, results.instances.head(3), (0.2,)).artists
+    [shown] = images.draw_masked(results, results.instances.head(3), (0.2,)).artists
     assert len(shown.tiles) == 3 * (1 + 3) - 1
 
 

@@ -86,7 +86,7 @@ def test_a_weights_file_holds_it_whole(file):
             **{name: getattr(classifier, name) for name in ("architecture", "framework", "sizes", "task")},
             "vocabulary_digest": None,
         },
-        pretrained.arrays_of(classifier),
+        pretrained.collect_arrays(classifier),
     )
     np.testing.assert_array_equal(again.module(ROWS), classifier.module(ROWS))
 

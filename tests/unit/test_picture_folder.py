@@ -86,7 +86,7 @@ def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder
 def test_blocks_are_drawn_anew_from_the_last_on(prepared):
     _, data, model, _ = prepared
     blocks = ["model.vit.embeddings", "model.vit.layers.0", "model.vit.layers.1", "model.classifier"]
-    assert list(randomisation.layers_of(model)) == blocks
+    assert list(randomisation.list_layers(model)) == blocks
     before = model.log_probs(data.inputs)
     assert randomisation.randomise(model, 2, 7) == blocks[:1:-1]
     assert not np.allclose(before, model.log_probs(data.inputs))

@@ -17,7 +17,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.metrics import log_odds, randomisation
 from shapeline.models import adapters, architectures
 from shapeline.models.classifier import backend
-from shapeline.models.randomisation import layers_of, randomise
+from shapeline.models.randomisation import list_layers, randomise
 from shapeline.report.sections import sanity
 from shapeline.report.styling import styles
 from shapeline.statistics import paired
@@ -85,7 +85,7 @@ def networks(tmp_path):
 
 def test_a_normalisation_goes_with_the_layer_before_it(networks):
     model = networks("normalised")
-    assert layers_of(model) == {
+    assert list_layers(model) == {
         "0": ["0.weight", "0.bias", *(f"1.{name}" for name in ("weight", "bias", "running_mean", "running_var",
                                                                 "num_batches_tracked"))],
         "4": ["4.weight", "4.bias"],

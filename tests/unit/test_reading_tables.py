@@ -411,8 +411,8 @@ def test_other_sources_take_no_such_keys():
 
 
 def test_a_form_is_of_python_too():
-    assert csv_file.form_of({}) == csv_file.PLAIN
-    assert csv_file.form_of({"header": ["a"], "na_values": ["?"]}) == csv_file.CsvFormat(
+    assert csv_file.read_format({}) == csv_file.PLAIN
+    assert csv_file.read_format({"header": ["a"], "na_values": ["?"]}) == csv_file.CsvFormat(
         header=("a",), na_values=("?",)
     )
 

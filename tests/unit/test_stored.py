@@ -11,7 +11,7 @@ import pytest
 from shapeline.attribution import context, selection
 from shapeline.attribution.settings import parse
 from shapeline.datasets import loading, preparation, sources
-from shapeline.datasets.loading import StoredImages, mapped
+from shapeline.datasets.loading import StoredImages, map_array
 from shapeline.games import execution, features, references
 from shapeline.metrics import infidelity
 from shapeline.models import architectures, pretrained, training
@@ -28,10 +28,10 @@ def file(tmp_path):
 
 
 def test_a_mapped_array_is_the_stored_one(file):
-    found = mapped(file, "inputs")
+    found = map_array(file, "inputs")
     assert isinstance(found, np.memmap) and not found.flags.writeable
     np.testing.assert_array_equal(found, PIXELS)
-    np.testing.assert_array_equal(mapped(file, "labels"), np.arange(20))
+    np.testing.assert_array_equal(map_array(file, "labels"), np.arange(20))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what a process holds is asked of Linux")
@@ -42,7 +42,7 @@ from pathlib import Path
 from shapeline.datasets import loading
 def peak(): return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 before = peak()
-array = loading.mapped(Path({str(tmp_path / "large.npz")!r}), "inputs")
+array = loading.map_array(Path({str(tmp_path / "large.npz")!r}), "inputs")
 print(len(array), peak() - before)
 """
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -54,7 +54,7 @@ def test_other_orders_types_and_shapes_are_mapped(tmp_path):
     arrays = {"columns": np.asfortranarray(WHOLE[:, 0, 0]), "empty": np.zeros((0, 3), np.float64), "n": np.array(7)}
     np.savez(tmp_path / "arrays.npz", **arrays)
     for name, array in arrays.items():
-        found = mapped(tmp_path / "arrays.npz", name)
+        found = map_array(tmp_path / "arrays.npz", name)
         assert found.dtype == array.dtype and found.shape == array.shape
         np.testing.assert_array_equal(found, array)
 
@@ -64,12 +64,12 @@ def test_a_flipped_bit_and_a_compressed_file_are_refused(file, tmp_path):
     content[content.index(PIXELS[5].tobytes()) + 7] ^= 1
     (tmp_path / "flipped.npz").write_bytes(content)
     with pytest.raises(zipfile.BadZipFile, match="CRC"):
-        mapped(tmp_path / "flipped.npz", "inputs")
+        map_array(tmp_path / "flipped.npz", "inputs")
     np.savez_compressed(tmp_path / "small.npz", inputs=PIXELS)
     with pytest.raises(ValueError, match="inputs is compressed"):
-        mapped(tmp_path / "small.npz", "inputs")
+        map_array(tmp_path / "small.npz", "inputs")
     with pytest.raises(KeyError):
-        mapped(file, "inouts")
+        map_array(file, "inouts")
 
 
 def test_rows_and_the_whole_are_exactly_the_float32_array():

@@ -44,7 +44,7 @@ def prepared(tmp_path, texts, settings=None, **more):
     ],
 )
 def test_what_a_word_is(document, expected):
-    assert text.words_of(document, "word", 400) == expected
+    assert text.split_words(document, "word", 400) == expected
 
 
 def test_the_vocabulary_is_the_most_frequent_words_of_the_training_part(tmp_path):

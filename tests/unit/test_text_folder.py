@@ -115,7 +115,7 @@ def test_blocks_are_drawn_anew_from_the_last_on(prepared):
     storage.save(model, tmp_path / "weights.safetensors")
     blocks = ["model.bert.embeddings", "model.bert.encoder.layer.0", "model.bert.pooler.dense", "model.classifier"]
     before = {name: array.copy() for name, array in torch_models.state(model.module).items()}
-    assert list(randomisation.layers_of(model)) == blocks
+    assert list(randomisation.list_layers(model)) == blocks
     for count, drawn in ((1, blocks[3:]), (3, blocks[:0:-1]), (None, blocks[::-1])):
         again = storage.load(tmp_path / "weights.safetensors")
         assert randomisation.randomise(again, count, 7) == drawn

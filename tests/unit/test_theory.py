@@ -415,7 +415,7 @@ def test_values_as_expectations_by_hand():
     law, model = np.array([0.3, 0.2, 0, 0.5]), lambda z: z @ np.array([1.0, 2.0])
     mean = [0.7 + 1.0, 1 + 1.0, 0.7 + 2, 3]
     np.testing.assert_allclose(identities._marginal(points, law, model), mean)
-    np.testing.assert_allclose(identities._plug_in(points, law, model), mean)
+    np.testing.assert_allclose(identities._impute_mean(points, law, model), mean)
     np.testing.assert_allclose(identities._conditional(points, law, model), [1.7, (0.2 * 1 + 0.5 * 3) / 0.7, 3, 3])
 
 

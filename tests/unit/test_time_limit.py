@@ -72,12 +72,12 @@ def test_a_failure_ends_the_job_where_it_was_asked_to():
 
 def test_the_alarm_is_off_afterwards():
     before = signal.getsignal(signal.SIGALRM)
-    with time_limit_module.limited(0.05):
+    with time_limit_module.limit_time(0.05):
         pass
     time.sleep(0.1)
-    with pytest.raises(MethodFailure), time_limit_module.limited(0.05):
+    with pytest.raises(MethodFailure), time_limit_module.limit_time(0.05):
         time.sleep(1)
-    with time_limit_module.limited(None):
+    with time_limit_module.limit_time(None):
         pass
     assert signal.getsignal(signal.SIGALRM) == before and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 

@@ -377,12 +377,12 @@ def test_a_folder_is_read_as_its_archive(tmp_path, source):
 
 def test_boxes_go_with_their_picture(tmp_path):
     cells = [("trophozoite", 2, 4, 6, 8), ("trophozoite", 9, 13, 12, 16), ("ring", 5, 0, 6, 1)]
-    half, counts = annotated.fitted([(1, *corners) for _, *corners in cells], (12, 16), [6, 8], "resize")
+    half, counts = annotated.fit_boxes([(1, *corners) for _, *corners in cells], (12, 16), [6, 8], "resize")
     assert half[:, 1:].tolist() == [[1, 2, 3, 4], [4, 6, 6, 8], [2, 0, 3, 1]] and not counts.total()
-    third, _ = annotated.fitted([(1, 4, 3, 8, 9)], (12, 18), [4, 6], "resize")
+    third, _ = annotated.fit_boxes([(1, 4, 3, 8, 9)], (12, 18), [4, 6], "resize")
     assert third[:, 1:].tolist() == [[1, 1, 3, 3]]  # 4/3 to 8/3 rows: each pixel that it touches
     # 12x20 to 6x6: the middle 12x12 stays, from column 4.
-    cropped, counts = annotated.fitted(
+    cropped, counts = annotated.fit_boxes(
         [(1, 0, 4, 2, 8), (1, 0, 0, 2, 4), (2, 10, 14, 12, 20)], (12, 20), [6, 6], "crop"
     )
     assert cropped.tolist() == [[1, 0, 0, 1, 2], [2, 5, 5, 6, 6]] and counts[annotated.CROPPED] == 1
@@ -608,7 +608,7 @@ def test_real_annotations_of_slides(real_data):
     cells = np.concatenate([one.boxes for _, one in annotations])
     counts = dict(zip(malaria.BOX_NAMES, np.bincount(cells[:, 0], minlength=8).tolist(), strict=True))
     assert counts["trophozoite"] == 111 and counts["ring"] == 169 and counts["red blood cell"] == 5614
-    fitted, odd = annotated.fitted(cells.tolist(), (1383, 1944), [300, 400], "resize")
+    fitted, odd = annotated.fit_boxes(cells.tolist(), (1383, 1944), [300, 400], "resize")
     assert len(fitted) == len(cells) and not odd.total()
 
 

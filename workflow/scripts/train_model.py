@@ -20,7 +20,7 @@ model, dataset = storage.fit_rows(model, dataset)
 start = snakemake.input.get("start")
 if start:
     storage.start_from(model, start[0])
-is_ready = pretrained.kind_of(settings.get("source"), settings.get("framework"))
+is_ready = pretrained.find_kind(settings.get("source"), settings.get("framework"))
 if is_ready or settings.get("training", {}).get("epochs") == 0:
     card = pretrained.measure_card(model.to(device), dataset)
 else:

@@ -23,7 +23,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
 from shapeline.games.calibration import answers_alike, settle_reference
-from shapeline.games.execution import LARGEST_BATCH, ExecutionBackend, backend_of, mask_rows
+from shapeline.games.execution import LARGEST_BATCH, ExecutionBackend, import_backend, mask_rows
 from shapeline.games.features import TEXT_KINDS, Features
 from shapeline.games.game import PREDICTION, Game, check_full, is_apart
 from shapeline.games.references import Reference
@@ -158,7 +158,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     if settled_reference is not filled:
         filled, described = settled_reference, f"{described}, whole numbers rounded"
     check_rows(classifier, given, filled, predictions)
-    backend_of(classifier)  # imported now, which is no instance's time
+    import_backend(classifier)  # imported now, which is no instance's time
     build_from_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
     usual = "probability" if build_from_probabilities else "log_probability"
     usual = PREDICTION if classifier.task == "regression" else usual
@@ -273,7 +273,7 @@ def _join_groups(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Re
 
 def _calibrate_backend(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
     """Return the calibrated backend, once per model object and input shape; functions get large batches."""
-    rows = LARGEST_BATCH["function"] if model.framework == "function" else calibration.own_rows(model, reference)
+    rows = LARGEST_BATCH["function"] if model.framework == "function" else calibration.limit_rows(model, reference)
     if rows:
         return ExecutionBackend("plain", rows)
     kept = _BACKENDS.setdefault(model.module, {})

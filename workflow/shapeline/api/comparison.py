@@ -182,7 +182,7 @@ def compare(
         raise ShapelineError(f"compare: all methods failed ({'; '.join(notes)}); choose others")
     notes += [f"{entry}, {flag}." for entry, each in result.items() for flag in formatting.list_warnings(each)]
     exact = _exact(case, notes)
-    rows = {entry: stored.rows_of(each) for entry, each in result.items()}
+    rows = {entry: stored.build_rows(each) for entry, each in result.items()}
     measured = _measure_methods(case, rows, exact, notes)
     agreement = tabulate_agreement(list(rows), functools.partial(_correlation, rows))
     table = _table(result, chosen, measured, agreement)
@@ -225,7 +225,7 @@ def _exact(case: Case, notes: list[str]) -> Explanation | None:
 def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explanation | None, notes: list[str]):
     """Return the metrics in long format, with a column of methods."""
     parts = []
-    truth = None if exact is None else stored.rows_of(exact)
+    truth = None if exact is None else stored.build_rows(exact)
     for entry, own in rows.items():
         if truth is not None:
             parts.append(error.measure(own, truth, seed=case.seed, scale_free=entry == CONTROL).assign(method=entry))

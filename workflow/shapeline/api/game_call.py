@@ -105,9 +105,9 @@ def shapley_values(
     array([[1.333, 2.333, 4.333]])
     """
     seed = choice.seed_by(seed, random_state, WHERE)
-    n = _players_of(game, n_players)
+    n = _count_players(game, n_players)
     names = check_names(
-        "player_names", _own(game, "player_names") if player_names is None else player_names, n, "player"
+        "player_names", _read_attribute(game, "player_names") if player_names is None else player_names, n, "player"
     )
     spend = choice.check_spending(WHERE, budget, evaluations)
     chosen = method
@@ -118,7 +118,7 @@ def shapley_values(
     _check_method(chosen, n, evaluations)
     features = Features("player", (n,), np.arange(n, dtype=np.int32), names)
     parsed = _parse_methods(settings, spend, evaluations, features, seed_of(seed, chosen, 0))
-    identity = _own(game, "identity") if identity is None else identity
+    identity = _read_attribute(game, "identity") if identity is None else identity
     how = Evaluation(
         number_of_jobs(n_jobs),
         None if batch is None else whole(WHERE, "batch", batch, 1),
@@ -129,7 +129,7 @@ def shapley_values(
     )
     with _report_progress(progress, chosen) as tell:
         values = Values(game, names, how, tell)
-        outputs = _outputs(values, n, _own(game, "output_names") if output_names is None else output_names)
+        outputs = _outputs(values, n, _read_attribute(game, "output_names") if output_names is None else output_names)
         record = _attribute_outputs(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
     limits = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
     settings |= limits if METHODS[chosen].sampled else {}
@@ -164,7 +164,7 @@ def _attribute_outputs(values: Values, parsed: MethodSettings, features: Feature
     return record
 
 
-def _players_of(game: object, n_players: object) -> int:
+def _count_players(game: object, n_players: object) -> int:
     """Return the number of players. Raises ShapelineError."""
     if not callable(game):
         raise ShapelineError(
@@ -179,7 +179,7 @@ def _players_of(game: object, n_players: object) -> int:
     return n
 
 
-def _own(game: object, name: str) -> object:
+def _read_attribute(game: object, name: str) -> object:
     """Return what a game says of itself; None where it says nothing that can be read."""
     own = getattr(game, name, None)
     return own if isinstance(own, str | list | tuple) else None

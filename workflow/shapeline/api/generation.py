@@ -242,7 +242,7 @@ def parse_method(
 
 def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
     encoder = game.open_encoder(call.model, call.tokenizer, call.chat, built)
-    answers = [game.answer_of(call.model, encoder, built, target, call.removal, call.max_tokens)]
+    answers = [game.find_answer(call.model, encoder, built, target, call.removal, call.max_tokens)]
     if callable(call.value):
         if target is not None or contrast is not None:
             raise ShapelineError(

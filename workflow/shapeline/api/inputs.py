@@ -16,9 +16,9 @@ from shapeline.datasets.table import Table, report_lost_digits
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
 from shapeline.models import adapters
-from shapeline.models.axes import Layout, arranged, layout_of
+from shapeline.models.axes import Layout, arranged, find_layout
 from shapeline.models.classifier import Classifier
-from shapeline.models.estimators import columns_of, fitted_columns
+from shapeline.models.estimators import find_columns, find_fitted_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,15 +130,15 @@ def read(
     like = inputs
     inputs, background = _plain("inputs", inputs), _plain("background", background)
     if isinstance(inputs, pd.Series):
-        inputs = _row_of(inputs, model, background)
+        inputs = _convert_series(inputs, model, background)
     if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSTmM":
         names = _names(feature_names, inputs.shape[1]) or [f"column {place}" for place in range(inputs.shape[1])]
-        beside = background, _rows_of(reference)
-        return _table(None, _build_frame("inputs", inputs, names), *beside, _type_of_all(inputs, *beside))
+        beside = background, _find_rows(reference)
+        return _table(None, _build_frame("inputs", inputs, names), *beside, _find_common_type(inputs, *beside))
     if isinstance(inputs, pd.DataFrame):
         if feature_names is not None:
             raise ShapelineError("explain: feature_names: a data frame has its own; rename its columns")
-        return _table(model, inputs, background, _rows_of(reference))
+        return _table(model, inputs, background, _find_rows(reference))
     if isinstance(inputs, list):
         if background is not None or feature_names is not None:
             name = "feature_names" if background is None else "background"
@@ -154,7 +154,7 @@ def read(
         return Inputs("text", ids, words, range(len(ids)), card, owners=owners)
     if cutter is not None:
         raise ShapelineError("explain: tokenizer: is of texts; give as inputs a text or a list of texts")
-    return _array(model, inputs, (background, _rows_of(reference)), tokens, features, feature_names)
+    return _array(model, inputs, (background, _find_rows(reference)), tokens, features, feature_names)
 
 
 def _plain(what: str, given: object) -> Any:
@@ -204,14 +204,14 @@ def _plain(what: str, given: object) -> Any:
     return np.array(given, dtype=object) if array.dtype.kind in "US" and not hasattr(given, "__array__") else array
 
 
-def _rows_of(reference: object) -> Any:
+def _find_rows(reference: object) -> Any:
     """A reference that is rows; None where it is a kind."""
     return None if isinstance(reference, str | dict) else _plain("reference", reference)
 
 
-def _row_of(series: pd.Series, model: object, background: object) -> Any:
+def _convert_series(series: pd.Series, model: object, background: object) -> Any:
     """A Series as one row of a table, where its index names columns, else as texts or one row of numbers."""
-    fitted = columns_of(model)
+    fitted = find_columns(model)
     names = set(background.columns if isinstance(background, pd.DataFrame) else () if fitted is None else fitted)
     is_of_table = bool(names) and names <= set(series.index)
     texts = None if is_of_table or is_row(series) else list_texts(series)
@@ -223,7 +223,7 @@ def _row_of(series: pd.Series, model: object, background: object) -> Any:
     return row
 
 
-def _type_of_all(inputs: np.ndarray, *beside: Any) -> np.dtype:
+def _find_common_type(inputs: np.ndarray, *beside: Any) -> np.dtype:
     """The type of an array of texts, dates or objects that holds the cells of other rows whole, too."""
     kind = inputs.dtype.kind
     arrays = [rows for rows in beside if isinstance(rows, np.ndarray)]
@@ -249,8 +249,8 @@ def _table(
     model: object, inputs: pd.DataFrame, background: Any, reference: Any, dtype: np.dtype | None = None
 ) -> Inputs:
     """A data frame, or an array of that dtype; a model that was fitted on names is given its own columns alone."""
-    inputs = _columns("inputs", inputs, fitted_columns(model, inputs.columns))
-    is_network = adapters.framework_of(model) is not None
+    inputs = _columns("inputs", inputs, find_fitted_columns(model, inputs.columns))
+    is_network = adapters.find_framework(model) is not None
     names = list(map(str, inputs.columns))
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -393,7 +393,7 @@ def _array(
     feature_names: Sequence[str] | None,
 ) -> Inputs:
     """Numbers: a table or a row of it, images or one of them, token ids, or inputs of the shape of custom features."""
-    own = None if adapters.framework_of(model) is None else np.float32
+    own = None if adapters.find_framework(model) is None else np.float32
     if own is not None and not tokens:
         alike = [inputs, *(rows for rows in beside if rows is not None and rows.shape[1:] == inputs.shape[1:])]
         report_lost_digits("explain: inputs", np.atleast_2d(np.concatenate(alike)), feature_names or ())
@@ -402,7 +402,7 @@ def _array(
     inputs = inputs[None] if one and inputs.size else inputs
     if inputs.ndim < 2 or not inputs.size:
         raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more inputs as (n, *input shape)")
-    layout = None if features is not None or tokens else layout_of(model, inputs, beside)
+    layout = None if features is not None or tokens else find_layout(model, inputs, beside)
     if layout is None and features is None and inputs.ndim > 2:
         raise ShapelineError(
             f"explain: inputs have shape {inputs.shape}; give features=, a Features that names the feature of each cell"
@@ -460,6 +460,6 @@ def _names(feature_names: Sequence[str] | None, columns: int) -> list[str]:
 
 def _fitted_names(model: object, columns: int) -> list[str]:
     """The names that a model was fitted on, for rows that have none."""
-    fitted = columns_of(model)
+    fitted = find_columns(model)
     names = [] if fitted is None else list(map(str, fitted))
     return names if len(names) == columns else []

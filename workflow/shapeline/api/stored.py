@@ -19,7 +19,7 @@ AS_THEY_ARE = ("target", "evaluations", "seconds", "value_full", "value_empty", 
 PLAIN = ("kind", "method", "value", "reference", "rows")  # of what explanations are of, as JSON has it
 
 
-def rows_of(explanation) -> pd.DataFrame:
+def build_rows(explanation) -> pd.DataFrame:
     """Score rows; an instance goes by its position."""
     n, spread = len(explanation), explanation.standard_error
     sizes = [len(names) for names in explanation.about.names]
@@ -69,7 +69,7 @@ def write(explanation, path: str | Path) -> None:
     }
     scores.write(
         path,
-        rows_of(explanation),
+        build_rows(explanation),
         {
             "label": about.method.get("method"),
             "method": about.method.get("method"),

@@ -12,7 +12,7 @@ from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.metrics.provenance import TOLERANCE
 from shapeline.models.axes import takes_image
 from shapeline.models.classifier import Classifier, ModelFailure
-from shapeline.models.estimators import classes_of, find_owner
+from shapeline.models.estimators import find_classes, find_owner
 
 ASKED_AGAIN = 4  # rows that a model is asked of twice: it must say the same
 MOST_ROWS = 200  # that are looked at one by one for the one that a model fails on
@@ -67,7 +67,7 @@ def _format_classes(labels: Sequence[str]) -> str:
 
 def name_classes(model: object, class_names: Sequence[str] | None) -> Classes:
     """The names given, and those of a model that knows its classes."""
-    known = classes_of(find_owner(model))
+    known = find_classes(find_owner(model))
     labels = () if known is None else tuple(map(class_name, known))
     for what, names in (("the model's classes_", labels), ("class_names", tuple(map(class_name, class_names or ())))):
         if len(set(names)) < len(names):
@@ -112,12 +112,12 @@ def query_outputs(
     classifier: Classifier, inputs: np.ndarray, what: str = "inputs", background: np.ndarray | None = None
 ) -> np.ndarray:
     """Return the model's outputs of inputs, (n, classes) or (n, 1). Raises ShapelineError that names the row."""
-    ask = function_of(classifier)
+    ask = build_function(classifier)
     try:
         predictions = ask(inputs)
         twice = [ask(inputs[:ASKED_AGAIN]) for _ in range(2)]
     except ModelFailure as error:
-        row = _first_row(ask, inputs)
+        row = _find_failing_row(ask, inputs)
         where = f"{what} of shape {inputs.shape}" if row is None else _name_row(inputs, row, what, background)
         raise fails(classifier, inputs, where, error.__cause__) from error
     except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:  # where shapes and types do not fit
@@ -134,14 +134,14 @@ def query_outputs(
     return predictions
 
 
-def function_of(classifier: Classifier) -> Callable[[np.ndarray], np.ndarray]:
+def build_function(classifier: Classifier) -> Callable[[np.ndarray], np.ndarray]:
     """From inputs to log-probabilities (n, classes), or to predictions (n, 1) of a regression."""
     if classifier.task == "regression":
         return lambda inputs: classifier.predict(inputs)[:, None]
     return classifier.log_probs
 
 
-def _first_row(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> int | None:
+def _find_failing_row(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> int | None:
     """The first of a few rows that the model fails on, where it does not on all of them."""
     failed = []
     for row in range(min(len(inputs), MOST_ROWS)):

@@ -160,8 +160,8 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
             f"explain: tokenizer: is of a model of transformers, and the model is a {type(model).__name__}; a function "
             "takes texts as they are, so leave the tokenizer out"
         )
-    bounds = [text_network.most_positions(model), fast_tokenizer.most_tokens(given)]
-    task = {"classification": "logits"}.get(task := text_network.task_of(model), task)
+    bounds = [text_network.limit_positions(model), fast_tokenizer.limit_tokens(given)]
+    task = {"classification": "logits"}.get(task := text_network.find_task(model), task)
     pairs = _join_pairs(inputs)
     separator = None if pairs is None else cut.separator
     network = adapters.wrap(text_network.TextNetwork(model, cut.pad, separator=separator), task)

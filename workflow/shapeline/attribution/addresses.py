@@ -25,7 +25,7 @@ def score_facts(
     return {
         **_list_shared_facts(context, [*files, *([arrays] if whole else [])], method.method.package),
         "settings": settings.rows,
-        **({"release": shapiq_process.version_in(python)} if (python := method.arguments.get("python")) else {}),
+        **({"release": shapiq_process.read_version(python)} if (python := method.arguments.get("python")) else {}),
         "label": entry if method.is_random else None,
         "columns": SCHEMA.names,
     }

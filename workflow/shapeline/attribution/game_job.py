@@ -19,7 +19,7 @@ from shapeline.attribution.context import ExplanationContext
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.game_values import LONG, WHERE, ValueRows
 from shapeline.attribution.row_store import Table, digest_file, digest_of
-from shapeline.attribution.rows import rows_at
+from shapeline.attribution.rows import build_rows
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, hash_masks
 from shapeline.attribution.settings import AttributionSettings
@@ -227,7 +227,7 @@ class GameJob:
                 details["evaluation_seconds"] = float(own)
             explanation = dataclasses.replace(explanation, seconds=explanation.seconds + spent * part)
             frames.append(
-                rows_at(share, explanation, repeat, None if isinstance(budget, StoppingCriterion) else budget)
+                build_rows(share, explanation, repeat, None if isinstance(budget, StoppingCriterion) else budget)
             )
         return pd.concat(frames, ignore_index=True)
 

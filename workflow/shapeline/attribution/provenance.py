@@ -26,7 +26,7 @@ def provenance(context: ExplanationContext, settings: dict, device: str) -> dict
     """What a score file says of how it was made; null for what only a model has."""
     asked, framework = parse(settings), context.model and context.model.framework
     peer, elsewhere = asked.method.method.package, asked.method.arguments.get("python")
-    release = shapiq_process.version_in(elsewhere) if elsewhere else peer and version(peer)
+    release = shapiq_process.read_version(elsewhere) if elsewhere else peer and version(peer)
     git = shutil.which("git")
     commit = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() if git else ""
     return {

@@ -184,7 +184,7 @@ class _Part:
                 nothing = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
                 explanation = dataclasses.replace(explanation, scores=spread, **nothing)
             budget = None if isinstance(budget, StoppingCriterion) else budget
-            frames.append(rows_at(self.share.iloc[places], explanation, self.repeat, budget))
+            frames.append(build_rows(self.share.iloc[places], explanation, self.repeat, budget))
         return pd.concat(frames, ignore_index=True)
 
 
@@ -212,7 +212,7 @@ def _flatten_rows(numbers: np.ndarray | None, explanation: Explanation) -> list[
     ]
 
 
-def rows_at(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
+def build_rows(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
     """Return the rows of an explanation of the instances of a share."""
     flat = explanation.scores.reshape(len(share), -1).astype(np.float32)
     return pd.DataFrame(

@@ -44,7 +44,7 @@ def now() -> Moment:
 
 
 @contextlib.contextmanager
-def limited(seconds: float | None) -> Iterator[None]:
+def limit_time(seconds: float | None) -> Iterator[None]:
     """Raise MethodFailure inside the block once it has taken so long, between two steps of Python; None: never."""
     if seconds is None:
         yield
@@ -260,7 +260,7 @@ def _explain(run: _Run, places: np.ndarray) -> Batch | Rounds:
     """Explain a chunk; where the method fails, find out which of its instances do."""
     began, asked = now(), run.sampling.ask(places)
     try:
-        with limited(run.options.time_limit):
+        with limit_time(run.options.time_limit):
             _explain_together(run, places, asked, began)
     except MethodFailure as failure:
         if run.options.on_error == "fail":

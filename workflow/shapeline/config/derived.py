@@ -12,7 +12,7 @@ from shapeline.datasets import checks, registry
 from shapeline.datasets.registry import SOURCES, Source
 from shapeline.games.features import shape_of
 from shapeline.methods.parameters import CShapleyRegression
-from shapeline.models.registry import ARCHITECTURES, FRAMEWORKS, suffix_of
+from shapeline.models.registry import ARCHITECTURES, FRAMEWORKS, find_suffix
 
 
 def canonical(value: Any) -> Any:
@@ -28,7 +28,7 @@ def canonical(value: Any) -> Any:
 
 def find_framework(model: Model) -> str:
     """Return the framework of a model: its own, that of its architecture or file, else torch."""
-    if suffix := suffix_of(model.source):
+    if suffix := find_suffix(model.source):
         return FRAMEWORKS[suffix]
     if model.framework or model.architecture is None:
         return model.framework or "torch"

@@ -68,7 +68,7 @@ def read(
                 raise ShapelineError(
                     f"{where}: has {stored} pixels and {annotation.where} says {declared}; get it again."
                 )
-            boxes[row], odd = fitted(_read_boxes(annotation, where), sides, size, resize)
+            boxes[row], odd = fit_boxes(_read_boxes(annotation, where), sides, size, resize)
             counts.update(odd)
             resized += sides != tuple(size)
     kept = np.array([row for row, marked in enumerate(boxes) if marked is not None], np.int64)
@@ -108,7 +108,7 @@ def _warn_left_out(path: Path, what: str, names: list[str]) -> list[str]:
     return [f"{what} and left out: {', '.join(names[:NAMED])}{more}"]
 
 
-def fitted(boxes: list, sides: tuple[int, int], size: list[int], resize: str) -> tuple[np.ndarray, Counter]:
+def fit_boxes(boxes: list, sides: tuple[int, int], size: list[int], resize: str) -> tuple[np.ndarray, Counter]:
     """Return boxes (k, 5) of an image of `sides` in pixels of one of `size`, covering all they touch, and those cut."""
     inside, counts = regions.clip(np.array(boxes, np.int64).reshape(-1, 5), *sides)
     scale = np.array(size) / sides

@@ -38,7 +38,7 @@ def check(source: str, settings: dict) -> None:
     archive.of(settings.get("limits"))
     _refuse_picture_settings(source, settings)
     if is_own(source):
-        text.settings_of(settings)
+        text.read_settings(settings)
         return
     entry = adapt_to_task(find_source(source), settings)
     if entry.kind != "text":
@@ -133,10 +133,10 @@ def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:
 def text_settings(entry: Source | None, settings: dict) -> text.Settings:
     """How a text's documents become tokens: the entry's keys, else those of its source, else the usual ones."""
     if folders.names_folder(settings.get("tokenizer")):
-        return text.settings_of({"length": folders.limit_tokens(settings["tokenizer"]), **settings})
+        return text.read_settings({"length": folders.limit_tokens(settings["tokenizer"]), **settings})
     if entry is None:
-        return text.settings_of(settings)
-    return text.settings_of(settings, entry.unit, entry.input_shape[0], entry.vocabulary)
+        return text.read_settings(settings)
+    return text.read_settings(settings, entry.unit, entry.input_shape[0], entry.vocabulary)
 
 
 def find_unit(settings: dict) -> str | None:

@@ -59,7 +59,7 @@ PLAIN = CsvFormat()
 KEYS = tuple(field.name for field in fields(CsvFormat))  # of a dataset's entry
 
 
-def form_of(settings: dict) -> CsvFormat:
+def read_format(settings: dict) -> CsvFormat:
     """Return the form that the keys of a dataset's entry give; raise ShapelineError for a key that is wrong."""
     given = {key: settings[key] for key in KEYS if settings.get(key) is not None}
     separator, header, words = (given.get(key, getattr(PLAIN, key)) for key in ("separator", "header", "na_values"))

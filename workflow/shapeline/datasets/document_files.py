@@ -26,7 +26,7 @@ def words(document: str, card: dict) -> list[str]:
     """The words of a document as the tokenizer saw them, after truncation, in reading order: one a feature."""
     if card.get("tokenizer"):
         return tokenize([document], card).words[0]
-    return text.words_of(document, card["unit"], card["input_shape"][0])
+    return text.split_words(document, card["unit"], card["input_shape"][0])
 
 
 def encode(documents: list[str], card: dict) -> np.ndarray:
@@ -81,19 +81,19 @@ def read_texts(
 ) -> dict:
     """Return the documents of a column, pairs with `text_pair`, and classes; ids are rows. Raises ShapelineError."""
     (path,) = paths.values()
-    written = csv_file.form_of(form or {})
+    written = csv_file.read_format(form or {})
     table = table_file.frame(path, written)
     keys = {"text": text, "target": target} | ({} if text_pair is None else {"text_pair": text_pair})
     for key, name in keys.items():
         table_file.check_column(path, list(table), key, name)
-    documents = documents_of(path, text, table[text], text_pair is not None)
+    documents = read_documents(path, text, table[text], text_pair is not None)
     if text_pair is not None:
-        seconds = documents_of(path, text_pair, table[text_pair], True)
+        seconds = read_documents(path, text_pair, table[text_pair], True)
         documents = [first + PAIR + second for first, second in zip(documents, seconds, strict=True)]
-    return {"texts": documents, **table_file.classes_of(path, target, table[target], written)}
+    return {"texts": documents, **table_file.read_classes(path, target, table[target], written)}
 
 
-def documents_of(path: Path, name: str, column: "pd.Series", of_pairs: bool) -> list[str]:
+def read_documents(path: Path, name: str, column: "pd.Series", of_pairs: bool) -> list[str]:
     """A column that holds a text in every row, of pairs one that is more than spaces."""
     absent = column.isna()
     if of_pairs:

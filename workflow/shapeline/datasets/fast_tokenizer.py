@@ -54,10 +54,10 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
         first, pair, second = text.partition(PAIR)
         encoding = made(first, second if pair else None, truncation=False, padding=False, verbose=False).encodings[0]
         if not pair:
-            return encoding.ids, *words_of(text, encoding), None
+            return encoding.ids, *split_words(text, encoding), None
         _check_types(where, first, encoding, separator)
-        owners, words = words_of(first, _sentence(encoding, 0))
-        others, more = words_of(second, _sentence(encoding, 1))
+        owners, words = split_words(first, _sentence(encoding, 0))
+        others, more = split_words(second, _sentence(encoding, 1))
         both = [one if other is None else other + len(words) for one, other in zip(owners, others, strict=True)]
         return encoding.ids, both, words + more, len(words)
 
@@ -89,13 +89,13 @@ def _sentence(encoding: Any, number: int) -> SimpleNamespace:
     return SimpleNamespace(special_tokens_mask=special, word_ids=encoding.word_ids, offsets=encoding.offsets)
 
 
-def most_tokens(made: Any) -> int | None:
+def limit_tokens(made: Any) -> int | None:
     """How many tokens a document may have, as the tokenizer says; None where it says nothing."""
     length = getattr(made, "model_max_length", None)
     return int(length) if length and length < folders.ENDLESS else None
 
 
-def words_of(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:
+def split_words(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:
     """Return the word of each token (None of a special one) and the words; they end at white space."""
     joined = [match.span() for match in CONTRACTION.finditer(text)]
     owners: list[int | None] = []

@@ -39,7 +39,7 @@ def names_folder(source: str | None) -> bool:
     return bool(source and re.match(FOLDER, source))
 
 
-def files_of(source: str, weights: bool) -> list[str]:
+def list_files(source: str, weights: bool) -> list[str]:
     """The files of a folder that a job reads, as its inputs; without weights those of the tokenizer."""
     folder = expand(source)
     kept = [file for file in folder.glob("*") if file.is_file() and (weights or file.suffix != ".safetensors")]
@@ -58,7 +58,7 @@ def check_tokenizer(source: str) -> None:
         )
 
 
-def kind_of(source: str) -> str:
+def find_kind(source: str) -> str:
     """The kind of data that the model of a folder takes, "text" where it tells nothing. Raises ShapelineError."""
     return "image" if any(HEADS["image"] in name for name in _describe_model(source)) else "text"
 

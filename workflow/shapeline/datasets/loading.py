@@ -73,7 +73,7 @@ def blocks(inputs: np.ndarray | StoredImages, rows: np.ndarray) -> Iterable[np.n
     return inputs.blocks(rows) if isinstance(inputs, StoredImages) else [inputs[rows]]
 
 
-def mapped(path: Path, name: str) -> np.ndarray:
+def map_array(path: Path, name: str) -> np.ndarray:
     """Return an array of an .npz file, read-only and read as used. Raises BadZipFile, ValueError or KeyError."""
     with zipfile.ZipFile(path) as archive:
         entry = archive.getinfo(f"{name}.npy")
@@ -125,7 +125,7 @@ class Dataset:
             return None
         columns = self.card.get("columns") or ()
         numbers = [each["name"] for each in columns if "values" in each and each["type"] in ("integer", "number")]
-        return _own_rows(self.folder, self.card["table_digest"], tuple(numbers), self.card.get("array"))
+        return _load_rows(self.folder, self.card["table_digest"], tuple(numbers), self.card.get("array"))
 
     def part(self, name: str) -> "Dataset":
         """The records of one part: "train", "validation" or "test"."""
@@ -158,7 +158,9 @@ class Dataset:
 
 
 @lru_cache(maxsize=1)
-def _own_rows(folder: Path, digest: str, categorical: tuple[str, ...], array: str | None) -> "tuple[Table, np.ndarray]":
+def _load_rows(
+    folder: Path, digest: str, categorical: tuple[str, ...], array: str | None
+) -> "tuple[Table, np.ndarray]":
     import pandas as pd
 
     from shapeline.datasets import table
@@ -185,7 +187,7 @@ def load(folder: str | os.PathLike) -> Dataset:
         # Opened here because np.load leaves its own file open when the archive is damaged.
         with open(folder / "arrays.npz", "rb") as stream, np.load(stream, allow_pickle=False) as stored:
             labels, split, ids = (stored[key] for key in ("labels", "split", "ids"))
-            inputs = mapped(folder / "arrays.npz", "inputs") if card["kind"] == "image" else stored["inputs"]
+            inputs = map_array(folder / "arrays.npz", "inputs") if card["kind"] == "image" else stored["inputs"]
             owners = stored["owners"] if "owners" in stored.files else None
         rows = card.get("rows") or {part: sum(classes.values()) for part, classes in card["counts"].items()}
         counted = sum(rows.values())

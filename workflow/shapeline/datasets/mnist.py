@@ -95,7 +95,7 @@ def read_small(paths: dict[str, Path]) -> dict:
     }
 
 
-def sheet_of(records: dict) -> np.ndarray:
+def build_sheet(records: dict) -> np.ndarray:
     """The digits of the sheet as one image (rows of 28, 20 times 28) uint8. records: what `read` returns."""
     chosen = [
         np.flatnonzero((records["split"] == part) & (records["labels"] == label))[:count]

@@ -210,7 +210,7 @@ def _encode_documents(content: dict, kept: np.ndarray, training: np.ndarray) -> 
         if words:
             documents["ground_truth_words"] = [flags[-settings.length :] for flags in ground_truth_words]
         else:
-            n_left = [len(text.words_of(document, "character", settings.length)) for document in documents["text"]]
+            n_left = [len(text.split_words(document, "character", settings.length)) for document in documents["text"]]
             documents["ground_truth_words"] = [flags[:n] for flags, n in zip(ground_truth_words, n_left, strict=True)]
     return inputs, described, documents
 

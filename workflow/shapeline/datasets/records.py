@@ -175,7 +175,7 @@ def check_records(where: str, records: dict, entry: Source | None) -> dict:
         "categorical": [feature_names.index(name) for name in categories],
         "categories": categories,
         "columns": records.get("columns"),
-        **_own_rows(records, feature_names, kind, entry),
+        **_keep_types(records, feature_names, kind, entry),
         "has_channels": kind != "image" or np.ndim(records["inputs"]) == 4,
         "missing": missing,
     }
@@ -204,7 +204,7 @@ def _inputs(where: str, records: dict, entry: Source | None) -> tuple[np.ndarray
     return inputs, kind
 
 
-def _own_rows(records: dict, names: list[str], kind: str, entry: Source | None) -> dict:
+def _keep_types(records: dict, names: list[str], kind: str, entry: Source | None) -> dict:
     """The rows of a table in their own types: a data frame, and the type of the array that it stands for."""
     given = records["inputs"]
     own = entry is None and kind == "table" and records.get("scale") is None and isinstance(given, np.ndarray)

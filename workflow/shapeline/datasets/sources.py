@@ -79,7 +79,7 @@ def user_function(text: str) -> Callable:
         raise ShapelineError(f"source '{text}': there is no file {path}; paths start at the folder of the run.")
     # The digest keeps two files of one name apart; sys.modules is where pickle and dataclasses look a module up.
     module_name = f"shapeline_own_{path.stem}_{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
-    _reach_beside(text, path)
+    _allow_siblings(text, path)
     spec = importlib.util.spec_from_file_location(module_name, path, loader=_AsItIs(module_name, str(path)))
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
@@ -98,7 +98,7 @@ class _AsItIs(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _reach_beside(text: str, path: Path) -> None:
+def _allow_siblings(text: str, path: Path) -> None:
     """Let a user's file import what lies beside it, last; ShapelineError where another file's import has that name."""
     folder = str(path.parent.resolve())
     if folder not in sys.path:

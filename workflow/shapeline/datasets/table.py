@@ -133,7 +133,7 @@ def build_table(
 
 def encode(values: pd.Series, is_category: bool = False) -> tuple[np.ndarray, Column]:
     """Return a column's cells (n,) float64, which come back as they were, NaN where missing, and how they are kept."""
-    for make in (_numbers, _places_of_any)[is_category:]:
+    for make in (_numbers, _place_values)[is_category:]:
         try:
             encoded = make(values)
         except (TypeError, ValueError, OverflowError, NotImplementedError):  # of other extensions
@@ -160,7 +160,7 @@ def _numbers(values: pd.Series) -> tuple[np.ndarray, Column] | None:
     return numbers, Column(dtype, cast=cast)
 
 
-def _places_of_any(values: pd.Series) -> tuple[np.ndarray, Column] | None:
+def _place_values(values: pd.Series) -> tuple[np.ndarray, Column] | None:
     """A column as the places of its different values, sorted where they have an order."""
     if isinstance(values.dtype, pd.CategoricalDtype):
         return _places_of_categories(values)

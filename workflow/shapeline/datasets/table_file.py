@@ -36,7 +36,7 @@ def read(
     or unusable columns and targets.
     """
     (path,) = paths.values()
-    written = csv_file.form_of(form or {})
+    written = csv_file.read_format(form or {})
     table = frame(path, written)
     names = select_columns(path, list(table), target, columns, categorical)
     if not _is_parquet(path):  # in Parquet a number that is a text is meant to be one
@@ -61,7 +61,7 @@ def read(
         "inputs": inputs,
         "frame": table[names],
         "task": task,
-        **(_numbers if task == "regression" else classes_of)(path, target, table[target], written),
+        **(_numbers if task == "regression" else read_classes)(path, target, table[target], written),
         "feature_names": names,
         "categories": {column["name"]: column["values"] for column in described if "values" in column},
         "columns": described,
@@ -74,7 +74,7 @@ def columns_of(settings: dict) -> tuple[str, ...] | None:
     """Return an entry's feature columns from the header alone; None without a file; each must be in it."""
     from shapeline.datasets.sources import expand
 
-    path, form = expand(settings["path"]), csv_file.form_of(settings)
+    path, form = expand(settings["path"]), csv_file.read_format(settings)
     if not path.is_file():
         return None
     keys = ("target", "columns", "categorical")
@@ -177,7 +177,7 @@ def class_name(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def classes_of(path: Path, target: str, values: "pd.Series", form: CsvFormat = PLAIN) -> dict:
+def read_classes(path: Path, target: str, values: "pd.Series", form: CsvFormat = PLAIN) -> dict:
     """Labels (n,) and class names of a target column."""
     _complete(path, target, values, form)
     kind = values.dtype.kind if isinstance(values.dtype, np.dtype) else "O"
@@ -290,7 +290,7 @@ def checked_names(settings: dict, keys: Iterable[str]) -> None:
     """ShapelineError unless the columns that the keys of a dataset entry name are in its file, if there is one."""
     from shapeline.datasets.sources import expand
 
-    path, form = expand(settings["path"]), csv_file.form_of(settings)
+    path, form = expand(settings["path"]), csv_file.read_format(settings)
     if path.is_file():
         columns = header(path, form)
         for key in keys:

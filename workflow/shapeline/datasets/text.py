@@ -51,7 +51,7 @@ class Tokens:
     n_words: np.ndarray
 
 
-def settings_of(
+def read_settings(
     settings: dict, unit: str = "word", length: int | None = None, vocabulary: int = VOCABULARY
 ) -> Settings:
     """Return the text keys of settings with defaults; ShapelineError for an unknown unit or a number out of range."""
@@ -70,7 +70,7 @@ def settings_of(
     return Settings(chosen, settings.get("length") or default, settings.get("vocabulary") or vocabulary)
 
 
-def words_of(text: str, unit: str, length: int) -> list[str]:
+def split_words(text: str, unit: str, length: int) -> list[str]:
     """The words of a document in reading order, one a feature: its last `length`, or those of its first characters."""
     if unit == "word":
         return _words(text)[-length:]

@@ -10,7 +10,7 @@ from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import execution
 from shapeline.games.calibration_search import difference
 from shapeline.games.features import Features, build
-from shapeline.games.game import Game, as_array, shared_reference
+from shapeline.games.game import Game, as_array, share_reference
 from shapeline.games.references import Reference
 from shapeline.games.windows import WIDEST
 from shapeline.models.classifier import Classifier
@@ -32,16 +32,16 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
     inputs = as_array(inputs)
     if len(inputs) == 0:
         raise ShapelineError("engine: there is no input to calibrate on; give one or more")
-    if rows := own_rows(model, reference):
+    if rows := limit_rows(model, reference):
         backend = _calibrate_batches(
-            Game(model, shared_reference(reference, inputs), None, backend=execution.ExecutionBackend(batch=rows)),
+            Game(model, share_reference(reference, inputs), None, backend=execution.ExecutionBackend(batch=rows)),
             inputs[:1],
         )
     else:
-        backend = execution.backend_of(model).calibrate(model, inputs, shared_reference(reference, inputs))
+        backend = execution.import_backend(model).calibrate(model, inputs, share_reference(reference, inputs))
     declared = inputs.dtype == np.int32 and all(hasattr(model.module, name) for name in WINDOWED)
     if declared and model.task == "classification" and model.module.window_size <= WIDEST:
-        backend = _try_windows(Game(model, shared_reference(reference, inputs), None, backend=backend), inputs[:1])
+        backend = _try_windows(Game(model, share_reference(reference, inputs), None, backend=backend), inputs[:1])
     log.info("backend %s, %d rows a call: %s rows/s", backend.name, backend.batch, f"{backend.rate:,.0f}")
     return backend
 
@@ -51,14 +51,14 @@ def or_graph(
 ) -> execution.ExecutionBackend:
     """Return the given backend, or "onnx" where the network's graph gives the same values and is about as fast."""
     inputs = as_array(inputs)
-    reference = shared_reference(reference, inputs)
+    reference = share_reference(reference, inputs)
     rows = execution.mask_rows(inputs, reference, count=64)
     try:
         outputs = [_evaluate(each, rows) for each in (graph, model)]
         differs = difference(*outputs)
         if not differs <= execution.TOLERANCE:
             raise execution.BackendRefused(f"log-probabilities differ by {differs:.1e}")
-        by_graph = execution.backend_of(graph).calibrate(graph, inputs, reference, differs)
+        by_graph = execution.import_backend(graph).calibrate(graph, inputs, reference, differs)
     except (execution.BackendRefused, MethodFailure, RuntimeError) as refusal:
         log.info("backend onnx left out: %s", refusal)
         return backend
@@ -70,7 +70,7 @@ def _evaluate(model: Classifier, rows: np.ndarray) -> np.ndarray:
     return model.predict(rows)[:, None] if model.task == "regression" else model.log_probs(rows)
 
 
-def own_rows(model: Classifier, reference: Reference) -> int | None:
+def limit_rows(model: Classifier, reference: Reference) -> int | None:
     """Rows of a call where batches are cut inside it, by the module or as patches are left out; else None."""
     return ROWS_OF_PATCHES if reference.leaves_out else getattr(model.module, "rows_a_call", None)
 
@@ -81,7 +81,7 @@ def choose_backend(game: Game, inputs: np.ndarray, precision: str, compiled: boo
     name = "_".join(["compiled"] * compiled + ["bfloat16"] * (precision == "bfloat16"))
     inputs, model = as_array(inputs), game.model
     backend = execution.ExecutionBackend(name, game.backend.batch)
-    differs = execution.backend_of(model).difference(game.having(backend=backend), inputs)
+    differs = execution.import_backend(model).difference(game.having(backend=backend), inputs)
     allowed = execution.BFLOAT16_TOLERANCE if precision == "bfloat16" else execution.TOLERANCE
     if not differs <= allowed:
         key = "precision: bfloat16" if precision == "bfloat16" else "compile: true"

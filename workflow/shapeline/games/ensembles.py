@@ -7,12 +7,12 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.games.validation_scores import (
     Scoring,
+    build_identity,
     check_rows,
-    empty_of,
-    identity_of,
-    output_names_of,
-    scorers_of,
-    scores_of,
+    compute_scores,
+    find_empty_value,
+    name_outputs,
+    read_scorers,
 )
 
 
@@ -69,18 +69,20 @@ class EnsembleSelection:
             )
         self.predictions = np.array(predictions)
         default = "r2" if classes is None else "accuracy"
-        self.scorers = scorers_of("EnsembleSelection", default if scoring is None else scoring)
-        self.output_names = output_names_of(self.scorers)
+        self.scorers = read_scorers("EnsembleSelection", default if scoring is None else scoring)
+        self.output_names = name_outputs(self.scorers)
         mean = self._average(self.predictions[:1].mean(axis=0))
-        self.empty = empty_of("EnsembleSelection", self.scorers, empty, (mean, X, y), (X, y))
-        self.identity = identity_of("EnsembleSelection", self.predictions, y, self.scorers, self.empty)
+        self.empty = find_empty_value("EnsembleSelection", self.scorers, empty, (mean, X, y), (X, y))
+        self.identity = build_identity("EnsembleSelection", self.predictions, y, self.scorers, self.empty)
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return the scores (K,) or (K, n_scores) of coalitions (K, n_players)."""
         values = []
         for mask in np.asarray(masks, bool):
             mean = self._average(self.predictions[mask].mean(axis=0)) if mask.any() else None
-            values.append(self.empty if mean is None else scores_of(self.scorers, mean, self.predictions[0], self.y))
+            values.append(
+                self.empty if mean is None else compute_scores(self.scorers, mean, self.predictions[0], self.y)
+            )
         return np.array(values)
 
     def _average(self, prediction: np.ndarray) -> object:

@@ -76,7 +76,7 @@ BACKENDS = {
 }
 
 
-def backend_of(model: Classifier) -> ModuleType:
+def import_backend(model: Classifier) -> ModuleType:
     return importlib.import_module(BACKENDS[model.runtime or model.framework])
 
 

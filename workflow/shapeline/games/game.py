@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.games.execution import BACKENDS, ExecutionBackend, backend_of
+from shapeline.games.execution import BACKENDS, ExecutionBackend, import_backend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
@@ -78,7 +78,7 @@ class Game:
         elif self.value == PREDICTION:
             targets = np.zeros(len(inputs), np.int64)
         game = self if self.backend else self.having(backend=ExecutionBackend())
-        run = _evaluate_windows if game.backend.name == "windows" else backend_of(self.model).values
+        run = _evaluate_windows if game.backend.name == "windows" else import_backend(self.model).values
         values = run(game, inputs, masks, targets, progress)
         return (
             _replace_full_values(game, inputs, masks, targets, values) if self.model.framework == "function" else values
@@ -98,7 +98,7 @@ def _replace_full_values(
     def ask(some: np.ndarray) -> np.ndarray:
         alone = game.having(reference=Reference(inputs[some[:1]]))
         of_some = None if targets is None else targets[some]
-        return backend_of(game.model).values(alone, inputs[some], whole, of_some, None)[:, 0]
+        return import_backend(game.model).values(alone, inputs[some], whole, of_some, None)[:, 0]
 
     own = np.zeros((len(values), *values.shape[2:]))
     own[rows] = ask(rows)
@@ -207,7 +207,7 @@ def as_cells(model: Classifier, inputs: np.ndarray, reference: Reference) -> np.
     return cells
 
 
-def shared_reference(reference: Reference, inputs: np.ndarray) -> Reference:
+def share_reference(reference: Reference, inputs: np.ndarray) -> Reference:
     """The reference as rows (M, *input_shape): its own, or those of the first input where each input has its own."""
     return Reference(as_array(reference.of(inputs[:1])[0], inputs.dtype))
 
@@ -222,7 +222,7 @@ def select_rows(game, inputs: np.ndarray, masks: np.ndarray, start: int) -> np.n
 
 def check_question(game, inputs: np.ndarray, masks: np.ndarray) -> None:
     model, features, value = game.model, game.features, game.value
-    reference = shared_reference(game.reference, inputs)
+    reference = share_reference(game.reference, inputs)
     if value not in (*VALUES, PREDICTION):
         raise ShapelineError(f"engine: unknown value '{value}'.{nearest(value, (*VALUES, PREDICTION))}")
     if (value == PREDICTION) != (model.task == "regression"):

@@ -22,7 +22,7 @@ from shapeline.games.game import (
     over_targets,
     score,
     select_rows,
-    shared_reference,
+    share_reference,
 )
 from shapeline.games.references import Reference
 from shapeline.memory import halve
@@ -59,7 +59,7 @@ def values(
 ) -> np.ndarray:
     """As Game.values, which has checked everything: values (n, K) float64."""
     model, size = game.model, math.prod(inputs.shape[1:])
-    absent = _bits(shared_reference(game.reference, inputs).rows)
+    absent = _bits(share_reference(game.reference, inputs).rows)
     n, K, M = len(inputs), masks.shape[-2], len(absent)
     limit, full = rows_a_call(game.backend.batch, size, model.most_rows, _device(model)), None
     expected = game.value == "expected_log_probability"

@@ -187,7 +187,7 @@ def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: i
     return Reference(rows.astype(real), given=given)
 
 
-def file_of(settings: dict | str) -> Path | None:
+def find_file(settings: dict | str) -> Path | None:
     """The user's file that a reference is read from, variables expanded; None for the other kinds."""
     kind, chosen = parse(settings)
     return sources.expand(chosen["path"]) if kind == "array" else None

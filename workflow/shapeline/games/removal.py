@@ -8,8 +8,8 @@ import pandas as pd
 
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.ensembles import drop_column, list_members, predicted
-from shapeline.games.retraining import columns_of
-from shapeline.games.validation_scores import check_columns, check_rows, identity_of, rows_of
+from shapeline.games.retraining import group_columns
+from shapeline.games.validation_scores import build_identity, check_columns, check_rows, select_rows
 
 TINY = 1e-12  # the least probability whose logarithm is taken
 
@@ -19,7 +19,7 @@ class _Removal:
     player are never filled."""
 
     def __init__(self, where: str, rows: Any, background: Any, groups: Mapping[str, Sequence] | None):
-        self.player_names, self.columns = columns_of(where, rows, groups)
+        self.player_names, self.columns = group_columns(where, rows, groups)
         self.n_players = len(self.player_names)
         if np.ndim(background) != 2 or not background.shape[0] or background.shape[1] != rows.shape[1]:
             given = f"of shape {background.shape}" if hasattr(background, "shape") else type(background).__name__
@@ -29,8 +29,8 @@ class _Removal:
             background = pd.DataFrame(background, columns=rows.columns).astype(rows.dtypes)
         self.rows, self.background = rows, background
         each = np.arange(rows.shape[0]), np.arange(background.shape[0])
-        self.kept = rows_of(rows, np.repeat(each[0], len(each[1])))
-        self.filled = rows_of(background, np.tile(each[1], len(each[0])))
+        self.kept = select_rows(rows, np.repeat(each[0], len(each[1])))
+        self.filled = select_rows(background, np.tile(each[1], len(each[0])))
 
     def masked(self, mask: np.ndarray) -> Any:
         """Return each row filled from each row of the background, (n_rows x n_background, n_columns), in its type."""
@@ -98,7 +98,7 @@ class GlobalImportance(_Removal):
     ):
         check_rows("GlobalImportance", X, y, ("X", "y"))
         few = np.unique(np.linspace(0, len(y) - 1, min(len(y), 64)).astype(int))
-        super().__init__("GlobalImportance", X, rows_of(X, few) if background is None else background, groups)
+        super().__init__("GlobalImportance", X, select_rows(X, few) if background is None else background, groups)
         self.predict = getattr(model, "predict_proba", getattr(model, "predict", None))
         if self.predict is None:
             raise ShapelineError(
@@ -108,10 +108,12 @@ class GlobalImportance(_Removal):
         self.y = drop_column(np.asarray(y))
         if classes is not None:
             self.y = _numbers("GlobalImportance", self.y, np.asarray(classes))
-        self.loss = _loss_of(("squared" if classes is None else "log") if loss is None else loss)
+        self.loss = _find_loss(("squared" if classes is None else "log") if loss is None else loss)
         self.without = self._mean_loss(np.zeros(self.n_players, bool))
-        outputs = self.predict(rows_of(self.background, np.arange(min(32, self.background.shape[0]))))
-        self.identity = identity_of("GlobalImportance", X, self.y, self.background, loss, groups, np.asarray(outputs))
+        outputs = self.predict(select_rows(self.background, np.arange(min(32, self.background.shape[0]))))
+        self.identity = build_identity(
+            "GlobalImportance", X, self.y, self.background, loss, groups, np.asarray(outputs)
+        )
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return by how much the loss falls, (K,), for coalitions (K, n_players)."""
@@ -196,7 +198,7 @@ class UncertaintyExplanation(_Removal):
             self.members = list_members(where, model)[1]
         if not all(hasattr(member, "predict_proba") for member in self.members):
             raise ShapelineError(f"{where}: the model gives no probabilities; give a classifier with predict_proba")
-        self.identity = identity_of(where, row, background, kinds, groups, self(np.ones((1, self.n_players), bool)))
+        self.identity = build_identity(where, row, background, kinds, groups, self(np.ones((1, self.n_players), bool)))
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return the uncertainty (K,), or (K, n_kinds), for coalitions (K, n_players)."""
@@ -244,7 +246,7 @@ def _absolute_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
 LOSSES = {"log": _log_loss, "zero_one": _zero_one_loss, "squared": _squared_loss, "absolute": _absolute_loss}
 
 
-def _loss_of(loss: str | Callable) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def _find_loss(loss: str | Callable) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """Return a loss per row by its name. Raises ShapelineError."""
     if callable(loss):
         return loss

@@ -26,12 +26,12 @@ class _Retraining:
         validation_scores.check_rows(self.where, self.X_test, self.y_test, ("X_test", "y_test"))
         if len(getattr(self.X, "shape", ())) == len(getattr(self.X_test, "shape", ())) == 2:
             validation_scores.check_columns(self.where, self.X, self.X_test, "X_test")
-        self.scorers = validation_scores.scorers_of(self.where, scoring)
-        self.output_names = validation_scores.output_names_of(self.scorers)
-        self.empty = validation_scores.empty_of(
+        self.scorers = validation_scores.read_scorers(self.where, scoring)
+        self.output_names = validation_scores.name_outputs(self.scorers)
+        self.empty = validation_scores.find_empty_value(
             self.where, self.scorers, empty, (estimator, self.X, self.y), (self.X_test, self.y_test)
         )
-        self.identity = validation_scores.identity_of(
+        self.identity = validation_scores.build_identity(
             type(self).__name__, estimator, *data, self.scorers, self.empty, self._players()
         )
 
@@ -137,13 +137,15 @@ class DataValuation(_Retraining):
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         places = np.flatnonzero(mask[self.player_of])
         try:
-            model = self._train(validation_scores.rows_of(self.X, places), validation_scores.rows_of(self.y, places))
-            return validation_scores.scores_of(self.scorers, model, self.X_test, self.y_test)
+            model = self._train(
+                validation_scores.select_rows(self.X, places), validation_scores.select_rows(self.y, places)
+            )
+            return validation_scores.compute_scores(self.scorers, model, self.X_test, self.y_test)
         except ValueError as error:
             if self.untrainable == "empty":
                 return self.empty
             remedy = "give untrainable='empty' where the examples may be too few"
-            raise validation_scores.failure_of(self.where, error, remedy) from error
+            raise validation_scores.build_failure(self.where, error, remedy) from error
 
 
 class FeatureSelection(_Retraining):
@@ -190,7 +192,7 @@ class FeatureSelection(_Retraining):
         scoring: validation_scores.Scoring = None,
         empty: float | Sequence[float] | None = None,
     ):
-        self.player_names, self.columns = columns_of(self.where, X, groups)
+        self.player_names, self.columns = group_columns(self.where, X, groups)
         self.n_players = len(self.player_names)
         super().__init__(estimator, (X, y, X_test, y_test), scoring, empty)
 
@@ -200,10 +202,10 @@ class FeatureSelection(_Retraining):
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         there = np.sort(np.concatenate([self.columns[place] for place in np.flatnonzero(mask)]))
         train, test = (X.iloc[:, there] if hasattr(X, "iloc") else X[:, there] for X in (self.X, self.X_test))
-        return validation_scores.scores_of(self.scorers, self._train(train, self.y), test, self.y_test)
+        return validation_scores.compute_scores(self.scorers, self._train(train, self.y), test, self.y_test)
 
 
-def columns_of(where: str, X: object, groups: Mapping[str, Sequence] | None) -> tuple[list[str], list[np.ndarray]]:
+def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) -> tuple[list[str], list[np.ndarray]]:
     """Return the players of a table and the numbers of each one's columns. Raises ShapelineError."""
     if np.ndim(X) != 2 or not hasattr(X, "shape"):
         raise ShapelineError(f"{where}: X is a {type(X).__name__}; give a data frame or an array (n_rows, n_columns)")

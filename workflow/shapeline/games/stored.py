@@ -9,7 +9,7 @@ import pandas as pd
 from shapeline.designs.design import all_coalitions, whole
 from shapeline.errors import ShapelineError, first_line
 from shapeline.files import atomic
-from shapeline.games.validation_scores import identity_of
+from shapeline.games.validation_scores import build_identity
 
 
 class StoredGame:
@@ -46,7 +46,7 @@ class StoredGame:
         self._places = pd.Index(_keys(self.masks), dtype=object)
         if not self._places.is_unique:
             raise ShapelineError("StoredGame: a coalition occurs twice in the table; give each once")
-        self.identity = identity_of("StoredGame", self.masks, self.values)
+        self.identity = build_identity("StoredGame", self.masks, self.values)
 
     @classmethod
     def of(cls, game: Callable, n_players: int | None = None) -> "StoredGame":

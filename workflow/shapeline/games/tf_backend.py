@@ -18,7 +18,7 @@ from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.games import calibration_search, windows
 from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, limit_trial_rows, mask_rows
 from shapeline.games.features import Features
-from shapeline.games.game import Game, as_array, check_finite, over_targets, score, select_rows, shared_reference
+from shapeline.games.game import Game, as_array, check_finite, over_targets, score, select_rows, share_reference
 from shapeline.games.references import Reference
 from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
@@ -47,7 +47,7 @@ def values(
 ) -> np.ndarray:
     """As Game.values, which has checked everything: values (n, K) float64."""
     model, features, value, own = game.model, game.features, game.value, game.reference.own
-    reference = shared_reference(game.reference, inputs)
+    reference = share_reference(game.reference, inputs)
     n, K, M = len(inputs), masks.shape[-2], len(reference.rows)
     runner = _runner(model, game.backend, inputs)
     full = None

@@ -12,7 +12,7 @@ import torch
 from shapeline.errors import MethodFailure
 from shapeline.games import calibration_search, execution, numpy_backend, windows
 from shapeline.games.features import Features
-from shapeline.games.game import Game, as_array, check_finite, over_targets, select_rows, shared_reference
+from shapeline.games.game import Game, as_array, check_finite, over_targets, select_rows, share_reference
 from shapeline.games.references import Reference
 from shapeline.games.torch_execution import TRIED, prepare
 from shapeline.games.torch_rows import Runner, build_runner, evaluating, filler, score_on_device
@@ -43,7 +43,7 @@ def _evaluate_module(
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     model, value, own = game.model, game.value, game.reference.own
-    reference = shared_reference(game.reference, inputs)
+    reference = share_reference(game.reference, inputs)
     n, K, M = len(inputs), masks.shape[-2], len(reference.rows)
     with evaluating(model):
         runner = build_runner(model, game.backend, execution.select_traced_rows(inputs, reference))
@@ -105,7 +105,7 @@ def _evaluate_graph(
 ) -> np.ndarray:
     """The same by the module's graph, whose rows numpy fills, so that each thread fills and asks its own."""
     model = game.model
-    graph = _graph_of(model, execution.select_traced_rows(inputs, shared_reference(game.reference, inputs)))
+    graph = _graph_of(model, execution.select_traced_rows(inputs, share_reference(game.reference, inputs)))
     try:
         return numpy_backend.values(game.having(model=graph), inputs, masks, targets, progress)
     finally:
@@ -173,7 +173,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
 
 def difference(game: Game, inputs: np.ndarray) -> float:
     """Largest difference of log-probabilities of the backend to the plain model on 64 masked rows, as _difference."""
-    model, backend, reference = game.model, game.backend, shared_reference(game.reference, inputs)
+    model, backend, reference = game.model, game.backend, share_reference(game.reference, inputs)
     with evaluating(model):
         traced, rows = execution.select_traced_rows(inputs, reference), execution.mask_rows(inputs, reference, count=64)
         expected = build_runner(model, execution.ExecutionBackend("plain", backend.batch), traced).compared(rows)

@@ -35,7 +35,7 @@ def export(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = 
     return Exported(onnx_graph.load_graph(torch_export.graph(module, rows.numpy(), free), torch.get_num_threads()))
 
 
-def any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
+def export_any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
     """The same of convolutions and pools alone, for images of any sides."""
     return export(module, rows, free=(0, 2, 3))
 
@@ -125,4 +125,9 @@ BACKENDS = {"plain": None, "onnx": export, "frozen": _freeze, "channels_last": _
 # Which are tried, in this order. On the CPU a trace run by torch is slower than one run by ONNX Runtime.
 TRIED = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "frozen", "channels_last")}
 # Never tried unless an experiment asks for them: they are slow to make, or change numbers; the last is that of crops.
-ASKED = {"bfloat16": _bfloat16, "compiled": _compile, "compiled_bfloat16": _compile_bfloat16, "onnx_any_side": any_side}
+ASKED = {
+    "bfloat16": _bfloat16,
+    "compiled": _compile,
+    "compiled_bfloat16": _compile_bfloat16,
+    "onnx_any_side": export_any_side,
+}

@@ -16,12 +16,12 @@ from shapeline.errors import ShapelineError, first_line, nearest
 Scoring = str | Callable | Sequence[str] | None
 
 
-def scorers_of(where: str, scoring: Scoring) -> dict[str, Callable]:
+def read_scorers(where: str, scoring: Scoring) -> dict[str, Callable]:
     """Return scorers by name, from (estimator, X, y) to a number, by default the estimator's. Raises ShapelineError."""
     from sklearn.metrics import get_scorer, get_scorer_names
 
     if scoring is None:
-        return {"score": _own_score}
+        return {"score": _score}
     if callable(scoring):
         return {getattr(scoring, "__name__", "score"): scoring}
     names = [scoring] if isinstance(scoring, str) else list(scoring)
@@ -33,22 +33,22 @@ def scorers_of(where: str, scoring: Scoring) -> dict[str, Callable]:
     return {name: get_scorer(name) for name in names}
 
 
-def _own_score(estimator: object, X: object, y: object) -> float:
+def _score(estimator: object, X: object, y: object) -> float:
     return estimator.score(X, y)
 
 
-def output_names_of(scorers: dict[str, Callable]) -> list[str] | None:
+def name_outputs(scorers: dict[str, Callable]) -> list[str] | None:
     """Return the names of several scores; None of one, which has none."""
     return list(scorers) if len(scorers) > 1 else None
 
 
-def scores_of(scorers: dict[str, Callable], estimator: object, X: object, y: object) -> np.ndarray | float:
+def compute_scores(scorers: dict[str, Callable], estimator: object, X: object, y: object) -> np.ndarray | float:
     """Return the scores (outputs,) of an estimator, or the only one."""
     scores = [float(scorer(estimator, X, y)) for scorer in scorers.values()]
     return np.array(scores) if len(scores) > 1 else scores[0]
 
 
-def baseline_of(estimator: object, X: object, y: object) -> object:
+def fit_baseline(estimator: object, X: object, y: object) -> object:
     """Return scikit-learn's predictor without features, fitted: class frequencies, or the mean of a regression."""
     from sklearn.base import is_classifier
     from sklearn.dummy import DummyClassifier, DummyRegressor
@@ -66,23 +66,23 @@ def check_rows(where: str, X: object, y: object, names: tuple[str, str]) -> None
         )
 
 
-def rows_of(data: Any, places: np.ndarray) -> Any:
+def select_rows(data: Any, places: np.ndarray) -> Any:
     """Return some rows of a data frame, a series, an array, a sparse matrix or a list, in its own type."""
     if hasattr(data, "iloc"):
         return data.iloc[places]
     return data[places] if hasattr(data, "shape") else [data[place] for place in places]
 
 
-def empty_of(
+def find_empty_value(
     where: str, scorers: dict[str, Callable], empty: float | Sequence[float] | None, fitted: tuple, test: tuple
 ) -> np.ndarray | float:
     """Return the value of no player: one number for all scores, one for each, or None for the scores on `test` of a
     prediction without features, which `baseline_of` makes of `fitted`. Raises ShapelineError."""
     if empty is None:
         try:
-            empty = scores_of(scorers, baseline_of(*fitted), *test)
+            empty = compute_scores(scorers, fit_baseline(*fitted), *test)
         except ValueError as error:
-            raise failure_of(where, error, "give a scorer that takes such targets, or the value empty") from error
+            raise build_failure(where, error, "give a scorer that takes such targets, or the value empty") from error
     values = np.ravel(empty)
     if values.size not in (1, len(scorers)):
         raise ShapelineError(f"{where}: empty is {empty!r} for {len(scorers)} scores; give a number, or one of each")
@@ -97,15 +97,15 @@ def check_columns(where: str, X: object, other: object, name: str) -> None:
         raise ShapelineError(f"{where}: {name} has other columns than X, or in another order; give it the columns of X")
 
 
-def identity_of(name: str, *parts: object) -> str:
+def build_identity(name: str, *parts: object) -> str:
     """Return a name and 16 hexadecimal digits of the definition of a game, the same in every process."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(_bytes_of(part) + b"\x1f")
+        digest.update(_to_bytes(part) + b"\x1f")
     return f"{name} {digest.hexdigest()[:16]}"
 
 
-def _bytes_of(part: Any, depth: int = 12) -> bytes:
+def _to_bytes(part: Any, depth: int = 12) -> bytes:
     """Return what a part of a game holds, as bytes that do not depend on where it lies in memory."""
     kind = type(part).__qualname__
     if isinstance(part, pd.DataFrame | pd.Series):
@@ -132,10 +132,10 @@ def _bytes_of(part: Any, depth: int = 12) -> bytes:
     if isinstance(part, Mapping):
         part = [(key, part[key]) for key in sorted(part, key=str)]
     if isinstance(part, list | tuple) and not all(isinstance(one, str | int | float | None) for one in part):
-        return b"\x1e".join([kind.encode(), *(_bytes_of(one, depth - 1) for one in part)])
+        return b"\x1e".join([kind.encode(), *(_to_bytes(one, depth - 1) for one in part)])
     return re.sub(r" at 0x[0-9a-f]+", "", repr(part)).encode()
 
 
-def failure_of(where: str, error: Exception, remedy: str) -> ShapelineError:
+def build_failure(where: str, error: Exception, remedy: str) -> ShapelineError:
     """Return what a library raised as one line."""
     return ShapelineError(f"{where}: {type(error).__name__}: {first_line(error)}; {remedy}")

@@ -138,12 +138,12 @@ def function_source(
     def evaluate(masks: np.ndarray) -> np.ndarray:
         rendered = [prompt.render(mask, removal.placeholder) for mask in masks]
         rendered = encoder.texts(rendered) if encoder else rendered
-        return numbers_of(function(rendered), len(masks))
+        return check_values(function(rendered), len(masks))
 
     return evaluate
 
 
-def numbers_of(returned: Any, count: int) -> np.ndarray:
+def check_values(returned: Any, count: int) -> np.ndarray:
     """Return the values of a function for `count` prompts, as (n, T)."""
     try:
         if isinstance(returned, str | bytes | Mapping | Set):
@@ -171,7 +171,7 @@ def text_source(
         distinct = list(dict.fromkeys(map(tuple, ids)))
         answers = dict(zip(distinct, language_model.generate(distinct, most), strict=True))
         texts = [encoder.tokenizer.decode(answers[tuple(one)], skip_special_tokens=True) for one in ids]
-        return numbers_of(function(texts), len(masks))
+        return check_values(function(texts), len(masks))
 
     return evaluate
 
@@ -221,7 +221,7 @@ def open_encoder(model: Any, tokenizer: Any, chat: bool, built: Prompt) -> Encod
     return encoder
 
 
-def answer_of(model: Any, encoder: Encoder, built: Prompt, target: str | None, removal: Removal, most: int) -> Answer:
+def find_answer(model: Any, encoder: Encoder, built: Prompt, target: str | None, removal: Removal, most: int) -> Answer:
     """Return a given answer, or the model's own greedy one of at most so many tokens. Raises ShapelineError."""
     everything = built.render(np.ones(built.d, bool))
     if target is not None:

@@ -13,7 +13,7 @@ from torch import nn
 from shapeline.datasets import folders
 from shapeline.errors import ShapelineError, first_line
 from shapeline.generation.prompts import WHERE
-from shapeline.models.text_network import most_positions
+from shapeline.models.text_network import limit_positions
 
 
 @dataclass(eq=False)
@@ -73,7 +73,7 @@ class LanguageModel:
     @property
     def window(self) -> int | None:
         """Tokens that it has positions for; None where their number is not bounded."""
-        return most_positions(self.model)
+        return limit_positions(self.model)
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:

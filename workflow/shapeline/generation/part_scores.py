@@ -117,7 +117,7 @@ def _partition(game: Any, spent: int, evaluations: int | None = None) -> Scores:
 
 def _score_tokens(name: str) -> Callable[..., Scores]:
     def score(game: Any, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
-        source, functions = _model_of(game, name), importlib.import_module("shapeline.generation.token_scores")
+        source, functions = _find_model(game, name), importlib.import_module("shapeline.generation.token_scores")
         passes = len(source.answers) * functions.PASSES
         if name == "integrated_gradients":
             parameters = {"steps": max(2, evaluations // passes), **parameters}
@@ -134,11 +134,11 @@ def _captum(game: Any, parameters: Mapping, evaluations: int, seed: int, by_toke
         raise ShapelineError(f"{CAPTUM}: {describe_missing('captum')}")
     captum_llm = importlib.import_module("shapeline.third_party.captum_methods")  # which imports captum
     return captum_llm.explain(
-        _model_of(game, CAPTUM), evaluations=evaluations, seed=seed, by_token=by_token, **parameters
+        _find_model(game, CAPTUM), evaluations=evaluations, seed=seed, by_token=by_token, **parameters
     )
 
 
-def _model_of(game: Any, name: str) -> Any:
+def _find_model(game: Any, name: str) -> Any:
     """The ModelSource of a game."""
     if not hasattr(game.source, "language_model"):
         raise ShapelineError(f"{WHERE}: {name} needs a model of transformers and its answer; choose another method.")

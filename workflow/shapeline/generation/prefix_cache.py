@@ -60,7 +60,7 @@ def cut_batches(
     batch: list[int] = []
     for place in order:
         if batch and (
-            len(batch) >= most_rows(language_model, rows[batch[0]], most)
+            len(batch) >= limit_rows(language_model, rows[batch[0]], most)
             or (
                 not language_model.has_positions
                 and not language_model.seq2seq
@@ -74,7 +74,7 @@ def cut_batches(
         yield batch
 
 
-def most_rows(language_model: LanguageModel, longest: Row, most: int | None) -> int:
+def limit_rows(language_model: LanguageModel, longest: Row, most: int | None) -> int:
     """Rows of a pass whose longest is given."""
     tokens = TOKENS.get(language_model.device.type, TOKENS["cuda"]) // longest.length
     logits = LOGITS // (len(longest.answer) * language_model.vocabulary)
@@ -242,7 +242,7 @@ def tokens_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) -> int
     return total
 
 
-def tokens_without(language_model: LanguageModel, rows: Sequence[Row]) -> int:
+def count_plain_tokens(language_model: LanguageModel, rows: Sequence[Row]) -> int:
     """Return the tokens of plain passes."""
     return count_tokens(cut_batches(language_model, rows, range(len(rows))), lambda place: rows[place].length)
 
@@ -288,7 +288,7 @@ def pays(language_model: LanguageModel, rows: Sequence[Row]) -> bool:
     """Whether reuse saves tokens enough, by counting them."""
     if len(rows) < 3 or any(row.removed is not None for row in rows) or cache_size(language_model) is None:
         return False
-    return tokens_without(language_model, rows) > GAIN * tokens_with_reuse(language_model, rows)
+    return count_plain_tokens(language_model, rows) > GAIN * tokens_with_reuse(language_model, rows)
 
 
 def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray] | None:

@@ -83,7 +83,7 @@ class Reader:
         if own_ids is not None:
             return encoder.answer_of(own_ids)
         most = self.settings["max_tokens"]
-        return game.answer_of(self.opened_model[0], encoder, built, row.answer, self.removal, most)
+        return game.find_answer(self.opened_model[0], encoder, built, row.answer, self.removal, most)
 
 
 def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
@@ -131,7 +131,7 @@ class Kept:
 
 def value_key(settings: Mapping[str, Any]) -> str:
     """Return the key of the table of values: of the model's files and how parts are removed."""
-    files = folders.files_of(settings["model"], weights=True)
+    files = folders.list_files(settings["model"], weights=True)
     return digest_of([sorted(map(digest_file, files)), settings["removal"], list_versions("torch", ["transformers"])])
 
 

@@ -259,12 +259,12 @@ def _fill_template(question: str, context: object, features: object, template: s
     for place, passage in enumerate(passages):
         text += "\n\n" * (place > 0)
         single = isinstance(features, str) and features == "passage" and not isinstance(context, str)
-        own = _whole_of(passage) if single else split_text(passage, features, WHERE)
+        own = _trim_passage(passage) if single else split_text(passage, features, WHERE)
         spans += [(len(text) + start, len(text) + end) for start, end in own]
         text += passage
     return text + after, spans
 
 
-def _whole_of(passage: str) -> list[Span]:
+def _trim_passage(passage: str) -> list[Span]:
     """The whole passage, without the white space around it."""
     return [(len(passage) - len(passage.lstrip()), len(passage.rstrip()))]

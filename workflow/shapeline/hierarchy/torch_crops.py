@@ -39,7 +39,7 @@ class Trunk:
     work: int
 
 
-def trunk_of(model: Classifier, shape: Sequence[int]) -> Trunk | None:
+def find_trunk(model: Classifier, shape: Sequence[int]) -> Trunk | None:
     """Return the trunk of a sequence of layers without padding before Flatten; else None, for borders would differ."""
     module = model.module
     if not isinstance(module, nn.Sequential):

@@ -14,9 +14,9 @@ from shapeline.designs.design import one_of
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration_search, execution, torch_rows
 from shapeline.games.execution import ExecutionBackend, select_traced_rows
-from shapeline.games.game import Game, as_array, shared_reference
+from shapeline.games.game import Game, as_array, share_reference
 from shapeline.hierarchy import exploration
-from shapeline.hierarchy.torch_crops import CODE_BYTES, VALUES, LocalCrops, trunk_of
+from shapeline.hierarchy.torch_crops import CODE_BYTES, VALUES, LocalCrops, find_trunk
 from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
 
@@ -67,7 +67,7 @@ class Evaluator:
     def _prepare(self, inputs: np.ndarray, backend: ExecutionBackend) -> np.ndarray:
         """Bring inputs and reference rows (1 or n, M, *shape) to the device."""
         reference = self.game.reference
-        shared = shared_reference(reference, inputs)
+        shared = share_reference(reference, inputs)
         if shared.rows.shape[1:] != inputs.shape[1:] or len(shared.rows) == 0:
             raise ShapelineError(
                 f"h_shap: reference rows have shape {shared.rows.shape[1:]}, inputs {inputs.shape[1:]}"
@@ -87,13 +87,13 @@ class Evaluator:
 
     def _crops_of(self, inputs: np.ndarray, reference_rows: np.ndarray, backend: ExecutionBackend) -> LocalCrops | None:
         """The crops of a model that is local, where they give the same log-probabilities as whole images."""
-        trunk = trunk_of(self.model, inputs.shape[1:])
+        trunk = find_trunk(self.model, inputs.shape[1:])
         if trunk is None:
             return None
         with torch_rows.evaluating(self.model):
             local = LocalCrops.of(trunk, backend, inputs, reference_rows, self.device)
             first, difference = torch.zeros(1, dtype=torch.int64, device=self.device), 0.0
-            for codes in _some_codes(self.height, self.width):
+            for codes in _sample_codes(self.height, self.width):
                 logits = [ask(codes, first).double() for ask in (local.outputs, self.whole)]
                 if self.model.task == "multilabel":  # less all others' shift would show nothing of its own sigmoid
                     logits = [torch.stack([own, torch.zeros_like(own)], dim=1) for own in logits]
@@ -191,7 +191,7 @@ def _check_inputs(model: Classifier, inputs: np.ndarray, targets: np.ndarray, n:
 _SOME = ((0, 0, 0, 0), (0, 1, 0, 1), (0, 0.5, 0, 0.5), (0.9, 1, 0.9, 1), (0.4, 0.6, 0.3, 0.5))
 
 
-def _some_codes(height: int, width: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def _sample_codes(height: int, width: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Codes of a few rectangles, each alone, to verify crops with."""
     rectangles = (np.array(_SOME)[:, None, None] * (height, height, width, width)).astype(np.int64)
     still, rows, columns = np.zeros((1, 2), np.int64), np.arange(height), np.arange(width)

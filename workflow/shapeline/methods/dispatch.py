@@ -41,7 +41,7 @@ def resolve(reference: str) -> Call:
 OWN_TAKES = ("d", "shape", "graph", "budget", "seed")
 
 
-def own_arguments(reference: str) -> dict[str, bool]:
+def list_arguments(reference: str) -> dict[str, bool]:
     """Return the arguments of "file.py:function", and whether each is required, without running the file."""
     file, _, name = reference.rpartition(":")
     path = expand(file)

@@ -15,7 +15,7 @@ from pydantic import create_model
 from shapeline.datasets.sources import names_function
 from shapeline.designs.design import FIRST_ROUND
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
-from shapeline.methods.dispatch import OWN_TAKES, own_arguments
+from shapeline.methods.dispatch import OWN_TAKES, list_arguments
 from shapeline.methods.parameters import (
     AugmentedMim,
     BetaShapley,
@@ -161,7 +161,7 @@ class Registry(dict[str, Method]):
         if not names_function(name):
             raise KeyError(name)
         try:
-            takes = own_arguments(name)
+            takes = list_arguments(name)
         except ShapelineError:  # which the configuration tells
             takes = {}
         return replace(
@@ -438,10 +438,10 @@ METHODS = Registry(
 )
 
 
-def own_problem(entry: CustomMethod) -> str | None:
+def find_problem(entry: CustomMethod) -> str | None:
     """What is wrong with an entry defined by the user function, in a line; None where nothing is."""
     try:
-        takes = own_arguments(entry.method)
+        takes = list_arguments(entry.method)
     except ShapelineError as error:
         return f"method: {error}"
     for name in entry.parameters:

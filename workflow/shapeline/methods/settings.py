@@ -89,7 +89,7 @@ class MethodSettings:
         """Return the size of the design, built once for equal settings and dropped: it can take gigabytes."""
         if self._graph_of(features) is None:
             return _size(self, tuple(features.shape), budget, seed)
-        return _size_of(self.design(features, budget, seed))
+        return _measure_size(self.design(features, budget, seed))
 
     def build(
         self, shape: tuple[int, ...], budget: float | None = None, seed: int = 0, graph: "networkx.Graph | None" = None
@@ -173,10 +173,10 @@ def _build_cached(settings: MethodSettings, shape: tuple[int, ...], budget: floa
 
 @functools.lru_cache(maxsize=256)
 def _size(settings: MethodSettings, shape: tuple[int, ...], budget: float | None, seed: int) -> Size:
-    return _size_of(settings.build(shape, budget, seed))
+    return _measure_size(settings.build(shape, budget, seed))
 
 
-def _size_of(design: Design) -> Size:
+def _measure_size(design: Design) -> Size:
     return Size(design.evaluations, design.d)
 
 

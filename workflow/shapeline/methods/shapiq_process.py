@@ -19,8 +19,8 @@ def answer(task: dict, ask) -> dict:
     from shapiq import approximator as installed
 
     make = getattr(installed, task["approximator"], None)
-    if make is None or task["approximator"] not in names_of(installed):
-        return {"error": "name", "message": ", ".join(names_of(installed))}
+    if make is None or task["approximator"] not in list_approximators(installed):
+        return {"error": "name", "message": ", ".join(list_approximators(installed))}
     taken = inspect.signature(make).parameters
     order = {"index": "SV", "max_order": 1} if "SV" in make.valid_indices else {}
     order = {name: given for name, given in order.items() if name in taken}
@@ -35,7 +35,7 @@ def answer(task: dict, ask) -> dict:
     return {"scores": [float(values[(feature,)]) for feature in range(task["d"])]}
 
 
-def names_of(installed) -> list[str]:
+def list_approximators(installed) -> list[str]:
     """Return the approximators of Shapley values that a release of shapiq has."""
     result = {name: getattr(installed, name) for name in installed.__all__}
     first_order = {"SV", "kADD-SHAP"}
@@ -66,7 +66,7 @@ def serve() -> None:
 
 
 @functools.cache
-def version_in(python: str, package: str = "shapiq") -> str | None:
+def read_version(python: str, package: str = "shapiq") -> str | None:
     """Return the version of a package in the environment of an interpreter; None where it lacks it or cannot run."""
     program = f"from importlib.metadata import version; print(version({package!r}))"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -81,7 +81,7 @@ def missing(python: str) -> str | None:
     path = os.path.expanduser(python)
     if not os.access(path, os.X_OK) or os.path.isdir(path):
         return f"there is no interpreter {path}; name that of an environment with shapiq"
-    if version_in(python) is None:
+    if read_version(python) is None:
         return f"{path} has no shapiq; install it there: {path} -m pip install shapiq"
     return None
 

@@ -9,7 +9,7 @@ import numpy as np
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import reject
 from shapeline.games.game import Game
-from shapeline.models.estimators import classes_of, transformers_of
+from shapeline.models.estimators import find_classes, list_transformers
 from shapeline.models.pipeline_file import Pipeline
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def shapley(
     fitted, features = open_pipeline(where, game.model.module, dataset), game.features
     rows = game.reference.of(inputs)[0]
     given, absent = fitted.prepare(inputs), fitted.prepare(rows)
-    owners = owners_of(where, fitted, inputs, rows, features.cells)
+    owners = find_owners(where, fitted, inputs, rows, features.cells)
     outputs = np.zeros(len(inputs), int) if fitted.outputs is None else fitted.outputs[targets]
     scores = explain(fitted, (given, absent), owners, features.d, outputs)
     ends = game.values(inputs, np.array([[True], [False]]).repeat(features.d, axis=1), targets)
@@ -56,7 +56,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     estimator = module.estimator if isinstance(module, Pipeline) else _find_estimator(module)
     if estimator is None:
         raise reject(f"{where}: the model is none of scikit-learn and no boosted trees; {OTHERS}")
-    classes, outputs = classes_of(estimator), None
+    classes, outputs = find_classes(estimator), None
     if classes is not None:
         own = [class_name(label) for label in classes]
         named = dataset.card["classes"] if isinstance(module, Pipeline) and dataset is not None else own
@@ -65,7 +65,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     steps = []
     last = estimator
     while hasattr(last, "steps"):
-        steps += transformers_of(last)
+        steps += list_transformers(last)
         last = last.steps[-1][1]
 
     def prepare(rows: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def _find_estimator(module: Any) -> Any:
     return estimator if hasattr(estimator, "get_params") else None
 
 
-def owners_of(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, cells: np.ndarray) -> np.ndarray:
+def find_owners(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, cells: np.ndarray) -> np.ndarray:
     """Return the feature (k,) of each input of the last step, found by moving columns; none may be mixed."""
     base, donors = rows[:1], np.concatenate([inputs, rows])
     start = fitted.prepare(base)

@@ -14,7 +14,7 @@ from shapeline.errors import reject
 from shapeline.games.game import Game
 from shapeline.methods import sklearn_steps
 from shapeline.methods.sklearn_steps import OTHERS, Fitted
-from shapeline.models.estimators import classes_of
+from shapeline.models.estimators import find_classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Tree:
     value: np.ndarray
 
 
-def value_of(model: Any) -> str:
+def find_value(model: Any) -> str:
     """What the trees of a model add up to: probability, margin or prediction. ShapelineError of one without trees."""
     from sklearn import ensemble, tree
 
@@ -37,26 +37,26 @@ def value_of(model: Any) -> str:
     forests += (ensemble.ExtraTreesClassifier, ensemble.ExtraTreesRegressor)
     boosting = (ensemble.GradientBoostingClassifier, ensemble.GradientBoostingRegressor)
     boosting += (ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor)
-    if reader_of(model) is None and (
+    if choose_reader(model) is None and (
         not isinstance(model, (*forests, *boosting)) or getattr(model, "n_outputs_", 1) != 1
     ):
         raise reject(
             f"tree_shap: {type(model).__name__} is not a tree model of scikit-learn, XGBoost, LightGBM or CatBoost; "
             f"{OTHERS}"
         )
-    if classes_of(model) is None:
+    if find_classes(model) is None:
         return "prediction"
     return "probability" if isinstance(model, forests) else "margin"
 
 
 def single_precision(model: Any) -> bool:
     """Whether the splits of a model compare numbers in single precision."""
-    return not type(model).__name__.startswith("Hist") and reader_of(model) is not _lightgbm
+    return not type(model).__name__.startswith("Hist") and choose_reader(model) is not _lightgbm
 
 
-def trees_of(model: Any) -> Iterator[Tree]:
+def read_trees(model: Any) -> Iterator[Tree]:
     """The trees whose values, one a class or one of a regression, add up to what the model says, but for a constant."""
-    if reader := reader_of(model):
+    if reader := choose_reader(model):
         for *split, value in reader(model):
             yield Tree(*split, _split_classes(model, value[:, None]))
         return
@@ -83,14 +83,14 @@ def trees_of(model: Any) -> Iterator[Tree]:
 
 def _split_classes(model: Any, value: np.ndarray) -> np.ndarray:
     """The margin of the second of two classes, (nodes, 1), as what it adds to each; of a regression as it is."""
-    return value if classes_of(model) is None else np.column_stack([-value, value])
+    return value if find_classes(model) is None else np.column_stack([-value, value])
 
 
 Nodes = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Reader = Callable[[Any], Iterator[Nodes]]
 
 
-def reader_of(model: Any) -> Reader | None:
+def choose_reader(model: Any) -> Reader | None:
     """What reads the trees of a model by its package; None of another model."""
     return next((read for name, read in READERS.items() if hasattr(model, name)), None)
 
@@ -160,7 +160,7 @@ def _catboost(model: Any) -> Iterator[Nodes]:
 
 def _sign(model: Any, group: int) -> int:
     """Of the trees of two classes that have some each, those of the first count against the second."""
-    classes = classes_of(model)
+    classes = find_classes(model)
     return -1 if classes is not None and _groups(model) == 2 and group == 0 else 1
 
 
@@ -243,11 +243,11 @@ def tree_shap(
     """
 
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
-        additive = value_of(model.last)
+        additive = find_value(model.last)
         sklearn_steps.refuse_unless_additive("tree_shap", game, additive, model.last)
         single = single_precision(model.last)
         given, absent = (part.astype(np.float32) if single else part for part in rows)
-        return sum(shapley(tree, given, absent, owners, d, outputs) for tree in trees_of(model.last))
+        return sum(shapley(tree, given, absent, owners, d, outputs) for tree in read_trees(model.last))
 
     return sklearn_steps.shapley("tree_shap", game, inputs, targets, dataset, explain)
 
@@ -258,7 +258,7 @@ def shapley(
     """Return Shapley values (n, d) of rows (n, k) against the mean of absent (M, k); owners (k,): features, or -1."""
     from scipy.sparse import csr_array
 
-    paths, n = paths_of(tree, owners), len(given)
+    paths, n = list_paths(tree, owners), len(given)
     if not len(paths.node):  # a single leaf
         return np.zeros((n, d))
     ours, theirs = (_match_conditions(tree, paths, rows) for rows in (given, absent))
@@ -280,7 +280,7 @@ def shapley(
     return scores / len(absent)
 
 
-def paths_of(tree: Tree, owners: np.ndarray) -> Paths:
+def list_paths(tree: Tree, owners: np.ndarray) -> Paths:
     """The conditions of a tree's leaves, by leaf and player."""
     inner = np.flatnonzero(tree.left >= 0)
     parent, is_left = np.full(len(tree.left), -1), np.zeros(len(tree.left), bool)

@@ -70,12 +70,12 @@ def quantities(maps: np.ndarray, truth: np.ndarray, seeds: list[int]) -> dict[st
             "auprc": (gained * hits / taken).sum(axis=1) / total,
             "iou": both / (marked.sum(axis=1) + total - both),
             "iou_equal_area": equal / (2 * total - equal),
-            "pointing": _first_run(end, hits),
+            "pointing": _measure_first_run(end, hits),
         }
     return {name: np.where(total > 0, value, np.nan) for name, value in result.items()}
 
 
-def _first_run(end: np.ndarray, hits: np.ndarray) -> np.ndarray:
+def _measure_first_run(end: np.ndarray, hits: np.ndarray) -> np.ndarray:
     """The share of true pixels among those of the highest score, (n,)."""
     last = end.argmax(axis=1)
     return np.take_along_axis(hits, last[:, None], 1)[:, 0] / (last + 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.classifier import FRAMEWORKS, OUTPUTS, TASK, Classifier
-from shapeline.models.estimators import check_explainable, classes_of, find_owner, probabilities_of, unwrap_booster
+from shapeline.models.estimators import check_explainable, find_classes, find_owner, find_probabilities, unwrap_booster
 
 KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
 
@@ -22,7 +22,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     if isinstance(model, Classifier):
         model.outputs = model.outputs or (kind if kind in OUTPUTS else None)
         return model
-    framework, model = framework_of(model), unwrap_booster(model)
+    framework, model = find_framework(model), unwrap_booster(model)
     if framework is None:
         check_explainable(model)
     detected = kind is None
@@ -39,7 +39,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
         return _regression(model, framework)
     function: Callable[..., Any] | None = model
     if kind == "predict_proba":
-        function = probabilities_of(model) if hasattr(model, kind) else None
+        function = find_probabilities(model) if hasattr(model, kind) else None
     taken = {"logits": FRAMEWORKS, "multilabel": ("torch",), "probabilities": FRAMEWORKS}.get(kind, (None,))
     if framework not in taken or not callable(function):
         what = f"cannot be used as '{kind}'" if callable(model) or kind != "function" else "is not a model"
@@ -52,7 +52,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
         outputs = None if detected else "probabilities" if kind == "probabilities" else "logits"
         task = "multilabel" if kind == "multilabel" else TASK
         return Classifier(framework, name, model, n_classes, task=task, outputs=outputs)
-    if n_classes is None and (classes := classes_of(model)) is not None:
+    if n_classes is None and (classes := find_classes(model)) is not None:
         n_classes = len(classes)
     return Classifier("function", name, function, n_classes)
 
@@ -61,13 +61,13 @@ def _is_regression(model: Any) -> bool:
     """Whether a model without classes predicts, or is that method of an estimator."""
     owner = find_owner(model)
     if owner is not model:
-        return getattr(model, "__name__", "") == "predict" and classes_of(owner) is None
-    return hasattr(model, "predict") and not hasattr(model, "predict_proba") and classes_of(model) is None
+        return getattr(model, "__name__", "") == "predict" and find_classes(owner) is None
+    return hasattr(model, "predict") and not hasattr(model, "predict_proba") and find_classes(model) is None
 
 
 def check_inputs(model: Any) -> None:
     """ShapelineError for a network that takes several inputs, with how to write it as a function of one array."""
-    framework, width = framework_of(model), 3
+    framework, width = find_framework(model), 3
     if framework == "torch" and inspect.isfunction(getattr(type(model), "forward", None)):
         arguments = [*inspect.signature(type(model).forward).parameters.values()][1:]
         count = sum(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in arguments)
@@ -90,7 +90,7 @@ def _regression(model: Any, framework: str | None) -> Classifier:
     """Custom regression model as a Classifier; a classifier's `predict`, which gives labels, is none."""
     function = model if framework else getattr(model, "predict", model)
     name = getattr(model, "__name__", type(model).__name__)
-    if not callable(function) or classes_of(model) is not None:
+    if not callable(function) or find_classes(model) is not None:
         raise ShapelineError(
             f"models: a {name} cannot be used as 'regression'; give a network, an object whose predict gives numbers, "
             "or a function that does"
@@ -98,7 +98,7 @@ def _regression(model: Any, framework: str | None) -> Classifier:
     return Classifier(framework or "function", name, function, 1, task="regression")
 
 
-def framework_of(model: Any) -> str | None:
+def find_framework(model: Any) -> str | None:
     """The framework whose model this is, or None; a framework that was never imported made no model."""
     for framework, package, kind in (("torch", "torch.nn", "Module"), ("tensorflow", "keras", "Model")):
         module = sys.modules.get(package)

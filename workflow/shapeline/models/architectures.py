@@ -8,7 +8,7 @@ from shapeline.datasets import sources
 from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.models import adapters, axes, pretrained
 from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend
-from shapeline.models.registry import ARCHITECTURES, kind_of, suffix_of
+from shapeline.models.registry import ARCHITECTURES, find_kind, find_suffix
 
 __all__ = [
     *("ARCHITECTURES", "FRAMEWORKS", "KINDS", "Classifier"),
@@ -82,12 +82,12 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     What the card knows is given to builders that take it, unless sizes say otherwise. Raises ShapelineError.
     """
     _check_several(settings, card)
-    if kind_of(settings.get("source"), settings.get("framework")):
+    if find_kind(settings.get("source"), settings.get("framework")):
         return pretrained.for_dataset(settings, card)
     architecture, framework = settings.get("architecture") or settings["source"], settings.get("framework", "torch")
     _check_records(architecture, card)
     accepted = _sizes(_builder(architecture, framework))
-    known = _known_sizes(card, accepted)
+    known = _read_sizes(card, accepted)
     if architecture in ARCHITECTURES:
         _check_inputs(architecture, card, accepted, known)
     sizes = {name: size for name, size in known.items() if name in accepted} | settings.get("sizes", {})
@@ -106,7 +106,7 @@ def _check_several(settings: dict[str, Any], card: dict[str, Any]) -> None:
     """ShapelineError where a record has several labels and the model is not of torch."""
     if card.get("task") != "multilabel":
         return
-    if suffix_of(settings.get("source")) or settings.get("framework", "torch") != "torch":
+    if find_suffix(settings.get("source")) or settings.get("framework", "torch") != "torch":
         raise ShapelineError(
             f"models: several labels per record need torch, and '{card.get('name')}' has them; set "
             "framework: torch, with an architecture or a function of your own"
@@ -128,7 +128,7 @@ def _check_records(architecture: str, card: dict[str, Any]) -> None:
             )
 
 
-def _known_sizes(card: dict[str, Any], accepted: Container[str]) -> dict[str, Any]:
+def _read_sizes(card: dict[str, Any], accepted: Container[str]) -> dict[str, Any]:
     """The sizes that a dataset's card tells, by the names that builders give them; accepted: those of this builder."""
     shape = tuple(card["input_shape"])
     classes = 1 if card.get("task") == "regression" else len(card["classes"])

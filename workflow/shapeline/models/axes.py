@@ -96,13 +96,13 @@ GREY = Layout("grey images, as inputs[:, None]", None, "channels_first")
 GREY_LAST = Layout("grey images, as inputs[..., None]", None, "channels_last")
 
 
-def layout_of(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray | None]) -> Layout | None:
+def find_layout(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray | None]) -> Layout | None:
     """Return how an array of three or four axes is read, None of others.
 
     Channels of images are known by shape, else by what the model takes; three axes are n inputs or one image.
     beside: background and reference. Raises ShapelineError where several readings fit, or none.
     """
-    keras = adapters.framework_of(model) == "tensorflow"
+    keras = adapters.find_framework(model) == "tensorflow"
     if inputs.ndim == 4:
         return _find_image_layout(model, inputs, keras)
     if inputs.ndim != 3:

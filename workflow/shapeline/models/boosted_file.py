@@ -10,9 +10,9 @@ import numpy as np
 
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError
-from shapeline.models.estimators import columns_of, fitted_columns, probabilities_of
+from shapeline.models.estimators import find_columns, find_fitted_columns, find_probabilities
 from shapeline.models.pipeline_file import Pipeline, check_columns
-from shapeline.models.registry import BOOSTED, not_installed
+from shapeline.models.registry import BOOSTED, explain_missing
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class LightGBM:
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
     """Return the model in a file's bytes, checked against `known` kind, columns and classes. Raises ShapelineError."""
     suffix = Path(source).suffix
-    if problem := not_installed(suffix):
+    if problem := explain_missing(suffix):
         raise ShapelineError(f"models: {source}: {problem}")
     if known["kind"] != "table":
         raise ShapelineError(
@@ -65,7 +65,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
         raise ShapelineError(f"models: {source} holds {what}; {remedy}, or give another file")
     if classes is None:
         return Pipeline(content, known["columns"], estimator, estimator.predict)
-    order, ask = _order(source, classes, list(known["classes"])), probabilities_of(estimator)
+    order, ask = _order(source, classes, list(known["classes"])), find_probabilities(estimator)
     return Pipeline(content, known["columns"], estimator, lambda rows: ask(rows)[:, order], order)
 
 
@@ -124,11 +124,11 @@ def _failures(package: str) -> tuple[type[Exception], ...]:
 
 def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
     """ShapelineError where columns hold what these trees are not asked of: CatBoost alone codes texts by itself."""
-    named = columns_of(estimator)
+    named = find_columns(estimator)
     if named is not None and hasattr(estimator, "get_cat_feature_indices"):
         return
     for column in columns:
-        known = named is None or column["name"] in fitted_columns(estimator, [each["name"] for each in columns])
+        known = named is None or column["name"] in find_fitted_columns(estimator, [each["name"] for each in columns])
         if known and ("values" in column if named is None else column["type"] in ("text", "category")):
             raise ShapelineError(
                 f"models: {source} takes numbers and column '{column['name']}' holds categories; encode it in the "

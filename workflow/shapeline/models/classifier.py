@@ -339,7 +339,7 @@ def detect(made_by: ModuleType, module: Any, inputs: Any, name: str, batch: int 
     ShapelineError where both fit.
     """
     rows = _as_array(inputs)
-    given = _within(made_by.outputs(module, rows, batch))
+    given = _select_probabilities(made_by.outputs(module, rows, batch))
     if given is None:
         return "logits"
     last = made_by.last_operation(module, rows)
@@ -377,7 +377,7 @@ def _as_array(inputs: Any) -> np.ndarray:
     return rows.detach().cpu().numpy() if hasattr(rows, "detach") else np.asarray(rows)
 
 
-def _within(given: np.ndarray | None) -> np.ndarray | None:
+def _select_probabilities(given: np.ndarray | None) -> np.ndarray | None:
     """The finite rows of outputs where all lie in 0..1 (bfloat16 rounds), else None."""
     if given is None:
         return None
@@ -404,4 +404,4 @@ def _far_away(made_by: ModuleType, module: Any, rows: np.ndarray, width: int, ba
             raise
         given = None
     nothing = given is None or not np.isfinite(given).all(1).any()
-    return np.empty((0, width)) if nothing else _within(given)
+    return np.empty((0, width)) if nothing else _select_probabilities(given)

@@ -12,13 +12,13 @@ from shapeline.errors import ShapelineError
 LOGISTIC, SOFTMAX = "binary:logistic", ("multi:softprob", "multi:softmax")
 
 
-def classes_of(model: Any) -> Sequence | None:
+def find_classes(model: Any) -> Sequence | None:
     """The classes that a model was fitted on; None of a regression and of what does not tell."""
     classes = getattr(model, "classes_", None)
     return None if classes is None or len(classes) == 0 else classes  # CatBoost's regressions have an empty list
 
 
-def columns_of(model: Any) -> Sequence[str] | None:
+def find_columns(model: Any) -> Sequence[str] | None:
     """The columns of the data frame that a model was fitted on; None of arrays."""
     names = getattr(model, "feature_names_in_", None)
     if names is None and hasattr(model, "get_cat_feature_indices"):  # CatBoost's own name for them
@@ -27,22 +27,22 @@ def columns_of(model: Any) -> Sequence[str] | None:
     return names
 
 
-def fitted_columns(model: Any, labels: Sequence) -> list | None:
+def find_fitted_columns(model: Any, labels: Sequence) -> list | None:
     """Return the columns that a model was fitted on by a data frame's labels, or None."""
-    fitted = columns_of(model)
+    fitted = find_columns(model)
     if fitted is None:
         return None
     known = {re.sub(r"\s", "_", str(label)): label for label in labels} | {str(label): label for label in labels}
     return [known.get(str(name), name) for name in fitted]
 
 
-def width_of(model: Any) -> int | None:
+def find_width(model: Any) -> int | None:
     """How many columns a model takes; None where it does not tell."""
     named = getattr(model, "feature_names_", None)  # a CatBoost model that was read from a file counts none
     return getattr(model, "n_features_in_", None) or (None if named is None else len(named))
 
 
-def probabilities_of(model: Any) -> Callable[[Any], np.ndarray]:
+def find_probabilities(model: Any) -> Callable[[Any], np.ndarray]:
     """Return an object's method of probabilities (n, classes); XGBoost's of its margins, which have more digits."""
     last = model
     while hasattr(last, "steps") and hasattr(last, "__getitem__"):
@@ -64,7 +64,7 @@ def find_owner(model: Any) -> Any:
     return owner if hasattr(owner, "get_params") else model
 
 
-def transformers_of(pipeline: Any) -> list:
+def list_transformers(pipeline: Any) -> list:
     """The steps before the last one that rows go through when it predicts: a sampler is of training alone."""
     steps = [step for _, step in pipeline.steps[:-1] if step not in (None, "passthrough")]
     return [step for step in steps if hasattr(step, "transform")]
@@ -73,7 +73,7 @@ def transformers_of(pipeline: Any) -> list:
 def check_explainable(model: Any) -> None:
     """ShapelineError, which names what works, for an object whose answers are no probabilities and no predictions."""
     estimator = find_owner(model)
-    name, classes = type(estimator).__name__, classes_of(estimator)
+    name, classes = type(estimator).__name__, find_classes(estimator)
     kind = getattr(model, "__name__", "") if estimator is not model else ""
     module = type(estimator).__module__.partition(".")[0]
     if module == "xgboost" and name == "Booster":
@@ -132,7 +132,7 @@ def _convert_margins(model: Any, rows: Any) -> np.ndarray:
 
     last = model
     while hasattr(last, "steps"):
-        for step in transformers_of(last):
+        for step in list_transformers(last):
             rows = step.transform(rows)
         last = last[-1]
     margins = last.predict(rows, output_margin=True).astype(np.float64)

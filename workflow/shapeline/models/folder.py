@@ -13,7 +13,7 @@ from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError
 from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier
-from shapeline.models.text_network import TextNetwork, most_positions, task_of
+from shapeline.models.text_network import TextNetwork, find_task, limit_positions
 
 # What from_pretrained raises for files that are damaged, of another version, or need what is not here.
 UNREADABLE = (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, AttributeError, SafetensorError)
@@ -29,8 +29,8 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         )
     folders.check_model(source, kind)
     model = _read(source, kind)
-    if task_of(model) != "classification":
-        given = "several labels" if task_of(model) == "multilabel" else "a number"
+    if find_task(model) != "classification":
+        given = "several labels" if find_task(model) == "multilabel" else "a number"
         remedy = "explain it with shapeline.explain" if kind == "text" else "give another model"
         raise ShapelineError(
             f"models: {source} gives {given} per {kind}, and the dataset has one class per record; {remedy}"
@@ -74,7 +74,7 @@ def _classifier(source: str, model: Any, sizes: dict[str, Any], digest: str | No
 
 def _read_text_sizes(source: str, model: Any, card: dict[str, Any]) -> dict[str, Any]:
     """The sizes of a network of token ids; ShapelineError where the documents are not for it."""
-    known, length, most = model.get_input_embeddings().num_embeddings, card["input_shape"][0], most_positions(model)
+    known, length, most = model.get_input_embeddings().num_embeddings, card["input_shape"][0], limit_positions(model)
     if len(card["vocabulary"]) > known:
         raise ShapelineError(
             f"models: {source} knows {known} tokens and the tokenizer of '{card['name']}' has "

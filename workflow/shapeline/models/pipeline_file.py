@@ -8,7 +8,7 @@ import numpy as np
 
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, nearest
-from shapeline.models.estimators import classes_of, columns_of, fitted_columns, probabilities_of, width_of
+from shapeline.models.estimators import find_classes, find_columns, find_fitted_columns, find_probabilities, find_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,11 +50,11 @@ class Pipeline:
     def take(self, rows: np.ndarray) -> Any:
         """Rows (n, columns) as the estimator was given them when it was fitted."""
         of_array = self.table is not None and self.table.names is None
-        if columns_of(self.estimator) is None:
+        if find_columns(self.estimator) is None:
             return self.table.compose(rows) if of_array else np.asarray(rows, np.float64)
         no_frame = self.table is None or of_array
         composed = numbers_frame(rows, self.columns) if no_frame else self.table.compose(rows)
-        needed = fitted_columns(self.estimator, composed.columns)
+        needed = find_fitted_columns(self.estimator, composed.columns)
         return composed if needed == list(composed.columns) else composed[needed]
 
 
@@ -66,7 +66,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
         )
     estimator = load_estimator(source, content, known["trusted"])
     check_columns(source, estimator, [column["name"] for column in known["columns"]])
-    for column in known["columns"] if columns_of(estimator) is None else ():
+    for column in known["columns"] if find_columns(estimator) is None else ():
         if "values" in column:
             raise ShapelineError(
                 f"models: {source} was made from arrays and column '{column['name']}' holds categories; fit it on a "
@@ -110,9 +110,9 @@ def load_estimator(source: str, content: bytes, trusted: Sequence[str] = ()) -> 
 
 def check_columns(source: str, estimator: Any, names: list[str]) -> None:
     """ShapelineError where the dataset, of columns of these names, lacks some that the estimator takes."""
-    needed = fitted_columns(estimator, names)
+    needed = find_fitted_columns(estimator, names)
     if needed is None:
-        if (count := width_of(estimator)) not in (None, len(names)):
+        if (count := find_width(estimator)) not in (None, len(names)):
             raise ShapelineError(
                 f"models: {source} takes {count} columns and the dataset has {len(names)}; name its under 'columns'"
             )
@@ -125,14 +125,14 @@ def check_columns(source: str, estimator: Any, names: list[str]) -> None:
 
 
 def _predict(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
-    if classes_of(estimator) is not None or not hasattr(estimator, "predict"):
+    if find_classes(estimator) is not None or not hasattr(estimator, "predict"):
         raise ShapelineError(f"models: {source} is not a regressor; remove the dataset's task, or fit one")
     return estimator.predict
 
 
 def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
     """predict_proba with the columns in the order of the dataset's classes."""
-    if classes_of(estimator) is None:
+    if find_classes(estimator) is None:
         raise ShapelineError(f"models: {source} is not a classifier; set the dataset's task: regression, or fit one")
     if not hasattr(estimator, "predict_proba"):
         raise ShapelineError(
@@ -145,5 +145,5 @@ def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[
             "be the same"
         )
     order = [own.index(name) for name in classes]
-    ask = probabilities_of(estimator)
+    ask = find_probabilities(estimator)
     return lambda rows: ask(rows)[:, order]

@@ -13,7 +13,7 @@ from shapeline.datasets.loading import blocks
 from shapeline.datasets.sources import PARTS, expand
 from shapeline.errors import ShapelineError
 from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, r_squared, start_card
-from shapeline.models.registry import FRAMEWORKS, READERS, kind_of
+from shapeline.models.registry import FRAMEWORKS, READERS, find_kind
 from shapeline.versions import list_imported
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ UNTRAINED = "none: the model came ready, and which rows it was made from is not 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     """Return the classifier in the file that settings name, for a card's dataset. Raises ShapelineError."""
-    source, kind = settings["source"], kind_of(settings["source"], settings.get("framework"))
+    source, kind = settings["source"], find_kind(settings["source"], settings.get("framework"))
     if kind == "folder":
         return importlib.import_module(READERS[kind]).for_dataset(settings, card)
     function = kind == "function"
@@ -57,7 +57,7 @@ def _numbers(names: list[str]) -> list[dict]:
 
 def restored(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
     """The classifier of a file of weights that `arrays_of` filled."""
-    source, kind = metadata["architecture"], kind_of(metadata["architecture"], metadata["framework"])
+    source, kind = metadata["architecture"], find_kind(metadata["architecture"], metadata["framework"])
     if kind == "folder":
         return importlib.import_module(READERS[kind]).restored(metadata, arrays)
     classifier = _load(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
@@ -70,7 +70,7 @@ def restored(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classif
     return classifier
 
 
-def arrays_of(classifier: Classifier) -> dict[str, np.ndarray]:
+def collect_arrays(classifier: Classifier) -> dict[str, np.ndarray]:
     """The ready model's own file, or a folder's weights, as what a file of weights holds."""
     if classifier.framework == "torch":
         return backend("torch").state(classifier.module)

@@ -8,7 +8,7 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.models.architectures import build
 from shapeline.models.classifier import Classifier, backend
-from shapeline.models.registry import READERS, kind_of
+from shapeline.models.registry import READERS, find_kind
 
 BLOCK = re.compile(r"(.*?(?:\.\d+|embeddings))\.")  # of a transformer, in the names of its layers
 
@@ -20,7 +20,7 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
     ShapelineError.
     """
     made_by, name = backend(classifier.framework), classifier.architecture
-    layers_by_name = layers_of(classifier)
+    layers_by_name = list_layers(classifier)
     count = len(layers_by_name) if layers is None else layers
     if count > len(layers_by_name):
         raise ShapelineError(
@@ -41,7 +41,7 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
     return chosen[::-1]
 
 
-def layers_of(classifier: Classifier) -> dict[str, list[str]]:
+def list_layers(classifier: Classifier) -> dict[str, list[str]]:
     """Return the trained layers from the input on with their weights' names; normalisations and blocks are joined."""
     made_by = backend(classifier.framework)
     arrays = made_by.state(classifier.module)
@@ -60,4 +60,4 @@ def layers_of(classifier: Classifier) -> dict[str, list[str]]:
 
 
 def _is_folder_model(classifier: Classifier) -> bool:
-    return kind_of(classifier.architecture, classifier.framework) == "folder"
+    return find_kind(classifier.architecture, classifier.framework) == "folder"

@@ -81,7 +81,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-def suffix_of(source: str | None) -> str | None:
+def find_suffix(source: str | None) -> str | None:
     """The suffix of a model's source where it is a file of a ready model, "folder" where it is one, else None."""
     if names_folder(source):
         return "folder"
@@ -89,12 +89,12 @@ def suffix_of(source: str | None) -> str | None:
     return suffix if suffix in FRAMEWORKS else None
 
 
-def kind_of(source: str | None, framework: str | None) -> str | None:
+def find_kind(source: str | None, framework: str | None) -> str | None:
     """What a model is that comes ready: the suffix of its file, "folder" or "function"; None of one built here."""
-    return "function" if framework == "function" and source and names_function(source) else suffix_of(source)
+    return "function" if framework == "function" and source and names_function(source) else find_suffix(source)
 
 
-def not_installed(kind: str | None) -> str | None:
+def explain_missing(kind: str | None) -> str | None:
     """What to install where the package that reads a kind of model is not there; None where nothing is missing."""
     package = BOOSTED.get(kind)
     return None if package is None or is_installed(package) else f"it cannot be read: {describe_missing(package)}"

@@ -32,7 +32,7 @@ VERIFIED = 32  # rows
 @reported_extras("models.save")
 def save(classifier: Classifier, path: str | Path) -> None:
     """Write weights as safetensors with what it takes to build the model; ShapelineError for a wrapped model."""
-    is_ready = pretrained.kind_of(classifier.architecture, classifier.framework) is not None
+    is_ready = pretrained.find_kind(classifier.architecture, classifier.framework) is not None
     if not is_ready and (classifier.framework not in FRAMEWORKS or not is_named(classifier.architecture)):
         raise ShapelineError(f"models: '{classifier.architecture}' is a wrapped model; only built models can be saved")
     metadata = {
@@ -49,7 +49,9 @@ def save(classifier: Classifier, path: str | Path) -> None:
         metadata["order"] = order
     if classifier.vocabulary_digest is not None:
         metadata["vocabulary_digest"] = classifier.vocabulary_digest
-    arrays = pretrained.arrays_of(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
+    arrays = (
+        pretrained.collect_arrays(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
+    )
     write_weights(Path(path), arrays, metadata)
 
 
@@ -65,7 +67,7 @@ def save_graph(classifier: Classifier, path: str | Path, inputs: np.ndarray) -> 
 def load(path: str | Path, device: str = "cpu", framework: str | None = None) -> Classifier:
     """Read a classifier that `save` wrote, in its own framework or as its twin; nothing is unpickled."""
     metadata, arrays = read_weights(Path(path))
-    if pretrained.kind_of(metadata["architecture"], metadata["framework"]):
+    if pretrained.find_kind(metadata["architecture"], metadata["framework"]):
         return pretrained.restored(metadata, arrays).to(device)
     classifier = build(metadata["architecture"], framework or metadata["framework"], **metadata["sizes"])
     classifier.n_classes, classifier.task = metadata["classes"], metadata["task"]

@@ -33,7 +33,7 @@ class TextNetwork(nn.Module):
             raise ShapelineError(
                 f"models: a {self.__name__} reads the end of its padding too; give a model that does not"
             )
-        if task_of(model) != "regression" and getattr(config, "id2label", None):
+        if find_task(model) != "regression" and getattr(config, "id2label", None):
             self.classes_ = [str(config.id2label[number]) for number in sorted(config.id2label)]
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -130,7 +130,7 @@ def is_of_transformers(model: Any) -> bool:
     return isinstance(model, nn.Module) and hasattr(model, "get_input_embeddings") and hasattr(model, "config")
 
 
-def task_of(model: Any) -> str:
+def find_task(model: Any) -> str:
     """What a model of transformers was made for: "classification", "multilabel" or "regression"."""
     config = getattr(model, "config", None)
     if getattr(config, "num_labels", 2) == 1:
@@ -139,7 +139,7 @@ def task_of(model: Any) -> str:
     return "multilabel" if several else "classification"
 
 
-def most_positions(model: nn.Module) -> int | None:
+def limit_positions(model: nn.Module) -> int | None:
     """How many tokens a model of transformers has positions for; None where their number is not bounded."""
     limit = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     bounds = [limit] if isinstance(limit, int) and limit > 0 else []

@@ -150,7 +150,7 @@ def _ratio(row) -> str:
 
 def _pays(found: Accuracy, name: str, times: float) -> str:
     """From how many seconds an evaluation the estimator is ahead, in the median game."""
-    seconds = accuracy.pays_from(found.measured, name).xs(times, level="times")
+    seconds = accuracy.find_break_even(found.measured, name).xs(times, level="times")
     behind = int(seconds.isna().sum())
     less = f"; in {behind} of {len(seconds)} games its error is not smaller" if behind else ""
     middle = seconds.median()
@@ -202,7 +202,7 @@ def cost_section(found: Accuracy) -> HTML:
         index=["game", "d"], columns="estimator", values="seconds", sort=False
     )
     shown = (1e3 * seconds[TIMED]).map(lambda one: number(one, 2)).rename_axis(columns=None).reset_index()
-    pays = accuracy.pays_from(measured, LEARNS).xs(times, level="times").reindex(shown["game"])
+    pays = accuracy.find_break_even(measured, LEARNS).xs(times, level="times").reindex(shown["game"])
     column = f"break-even of {LEARNS}, µs per evaluation"
     shown[column] = ["–" if np.isnan(one) else number(1e6 * one, 2) for one in pays]
     return join_parts(

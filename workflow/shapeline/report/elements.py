@@ -104,7 +104,7 @@ def figure(
     """Return a figure inside the page: an SVG element, or pixels at twice the resolution; numbers: its CSV."""
     if drawing is None:
         return None
-    lay_out(drawing)
+    place_parts(drawing)
     for observe in observers:
         observe(drawing, alt, numbers)
     width, description = round(drawing.get_figwidth() * PIXELS_PER_INCH), html.escape(alt, quote=True)
@@ -166,7 +166,7 @@ def measure_width(text: str) -> float:
     return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] / 72
 
 
-def lay_out(drawing: Figure) -> None:
+def place_parts(drawing: Figure) -> None:
     """Fix the places of a figure's parts."""
     if (engine := drawing.get_layout_engine()) is not None:
         engine.execute(drawing)

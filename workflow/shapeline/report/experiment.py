@@ -262,7 +262,7 @@ def good(frame: pd.DataFrame) -> pd.DataFrame:
     return frame if fine.all() else frame[fine]
 
 
-def flagged_and_failed(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+def count_warnings_and_failures(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """How many rows of a score file the method flags as what, and how many failed by what."""
     return good(frame)["warning"].value_counts(), frame.loc[frame["status"] != "ok", "status"].value_counts()
 

@@ -46,7 +46,7 @@ def _health(results: experiment.Results, entry: str, frame: pd.DataFrame) -> dic
     fine = experiment.good(frame)
     values = [np.asarray(row, dtype=float)[None] for row in fine["scores"]]  # rows may differ in length
     values = [np.concatenate(values)] if len({row.shape for row in values}) == 1 else values
-    flagged, failed = experiment.flagged_and_failed(frame)
+    flagged, failed = experiment.count_warnings_and_failures(frame)
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
     sums = np.array([total for rows in values for total in rows.sum(1)]) + _sum_interactions(fine)
     gap = float(np.median(np.abs(sums - total))) if len(fine) else math.nan

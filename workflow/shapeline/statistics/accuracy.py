@@ -215,7 +215,7 @@ def average_over_games(measured: pd.DataFrame) -> pd.DataFrame:
     return ends.assign(games=result["n"]).reset_index()
 
 
-def pays_from(measured: pd.DataFrame, name: str) -> pd.Series:
+def find_break_even(measured: pd.DataFrame, name: str) -> pd.Series:
     """Seconds an evaluation must take before an estimator is ahead of kernel_shap at equal time, by game and times: its
     error at a budget is what kernel_shap has at 1 / ratio^2 times it; NaN where its ratio is not below 1."""
     own, base = (measured[measured["estimator"] == one].set_index(["game", "times"]) for one in (name, BASE))

@@ -113,7 +113,7 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
     each = moments(units(differences, block))
     low, high = each.ends(student((1 - LEVEL) / 2, each.units))
     compared = differences if block is None else _block_means(differences, block)
-    p, effect = _signed_ranks(sign * compared)
+    p, effect = _test_signed_ranks(sign * compared)
     size = len(differences) / max(len(compared), 1)  # instances a unit
     table = pd.DataFrame(
         {
@@ -170,7 +170,7 @@ def count_needed(differences: np.ndarray) -> float:
     return float(math.ceil(max(6.0, root**2)))
 
 
-def _signed_ranks(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _test_signed_ranks(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two-sided p of Wilcoxon's signed-rank test, and the rank-biserial correlation, of each column of paired gains
     (n, columns), as if it were tested alone; 1 and 0 where all gains are 0."""
     p, effect = np.ones(gains.shape[1]), np.zeros(gains.shape[1])

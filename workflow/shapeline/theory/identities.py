@@ -232,9 +232,9 @@ def expectations(seed: int = 0, d: int = 4) -> Expectations:
     return Expectations(
         gap(_conditional, _marginal, apart, curved),
         gap(_conditional, _marginal, joint, curved),
-        gap(_marginal, _plug_in, joint, linear),
-        gap(_marginal, _plug_in, joint, curved),
-        gap(_conditional, _plug_in, apart, linear),
+        gap(_marginal, _impute_mean, joint, linear),
+        gap(_marginal, _impute_mean, joint, curved),
+        gap(_conditional, _impute_mean, apart, linear),
     )
 
 
@@ -250,6 +250,6 @@ def _marginal(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
     return np.array([law @ model(np.where(coalition == 1, 1.0, points)) for coalition in points])
 
 
-def _plug_in(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
+def _impute_mean(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
     """f(x_S, E z), (2^d,)."""
     return model(np.where(points == 1, 1.0, law @ points))

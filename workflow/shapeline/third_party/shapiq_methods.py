@@ -43,7 +43,7 @@ def approximate(
         if reply["error"] == "failure":
             raise MethodFailure("no design", f"{approximator} of {budget} evaluations: {message}")
         if reply["error"] == "name":
-            release = shapiq_process.version_in(python) if python else version("shapiq")
+            release = shapiq_process.read_version(python) if python else version("shapiq")
             message = f"shapiq {release} has no approximator '{approximator}' of Shapley values; it has {message}"
         raise ShapelineError(f"peer_shapiq: {message}")
 
@@ -55,4 +55,4 @@ def names() -> list[str]:
     """The approximators of Shapley values that the installed release has."""
     from shapiq import approximator as installed
 
-    return shapiq_process.names_of(installed)
+    return shapiq_process.list_approximators(installed)

@@ -14,7 +14,7 @@ from shapeline.designs.design import MAX_D
 from shapeline.files import document, format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
-from shapeline.models.registry import ARCHITECTURES, kind_of
+from shapeline.models.registry import ARCHITECTURES, find_kind
 from shapeline.models.training import settings_for
 from shapeline.workflow import job_code, runs
 
@@ -135,7 +135,7 @@ def estimate_rate(config: Config, model: str, dataset: str | None = None) -> flo
 def estimate_training(config: Config, model: str) -> float:
     """Seconds of one core that a model's training takes; of one that is ready, the start of a job."""
     entry = config.models[model]
-    if kind_of(entry.source, entry.framework) or entry.training.epochs == 0:
+    if find_kind(entry.source, entry.framework) or entry.training.epochs == 0:
         return JOB_SECONDS[job_code.job_framework(config, model)]
     epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
     rate = estimate_rate(config, model) / getattr(ARCHITECTURES.get(entry.architecture), "windows", 1)

@@ -62,7 +62,7 @@ def read_model(path: Path) -> Ready:
         return _onnx(source, path.read_bytes())
     if not folders.names_folder(source):
         raise ShapelineError(f"{source}: a model's folder has no suffix in its name, and its path no colon; rename it")
-    kind = folders.kind_of(source)
+    kind = folders.find_kind(source)
     folders.check_model(source, kind)
     if kind == "text":
         folders.check_tokenizer(source)
@@ -94,7 +94,7 @@ def _onnx(source: str, content: bytes) -> Ready:
 
 def gradient_methods(source: str | None, path: bool = True) -> list[str]:
     """Return lines of gradient methods of a network, none of other models; path: whether the baseline is an input."""
-    if source is not None and registry.kind_of(source, None) not in (".keras", "folder"):
+    if source is not None and registry.find_kind(source, None) not in (".keras", "folder"):
         return []
     if not path:
         return ["gradient_x_input: {method: gradient_x_input}    # control: one gradient"]
@@ -192,7 +192,7 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     if longest is not None:
         if ready:
             ready.check("text", path, labels)
-        document_files.documents_of(path, longest, table[longest], False)
+        document_files.read_documents(path, longest, table[longest], False)
         file = [_path(path), *written]
         return _texts(_name(path), file, _target_line(target, guessed), table, longest, model, ready)
     if ready:
@@ -409,19 +409,19 @@ def _tree_methods(model: str | None, regression: bool, classes: int) -> tuple[li
 
 def _value_of_trees(source: str | None) -> str | None:
     """Return what the trees of a model's file sum to, probability, margin or prediction; None where unknown."""
-    kind = registry.kind_of(source, None)
+    kind = registry.find_kind(source, None)
     if kind in registry.BOOSTED:
         return "margin"
     if kind != ".skops" or not Path(source).is_file():
         return None
-    from shapeline.methods.tree_shap import value_of
+    from shapeline.methods.tree_shap import find_value
     from shapeline.models import pipeline_file
 
     try:
         last = pipeline_file.load_estimator(source, Path(source).read_bytes())
         while hasattr(last, "steps"):
             last = last.steps[-1][1]
-        return value_of(last)
+        return find_value(last)
     except ShapelineError:
         return None
 

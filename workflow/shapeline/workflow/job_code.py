@@ -24,22 +24,22 @@ from shapeline.workflow.runs import list_entries, split_entry
 def user_file(reference: str | None) -> list[str]:
     """Return a user's Python file with its imports from the same folder, or the file or folder of a ready model."""
     if folders.names_folder(reference):
-        return folders.files_of(reference, weights=True)
-    if registry.suffix_of(reference):
+        return folders.list_files(reference, weights=True)
+    if registry.find_suffix(reference):
         return [str(expand(reference))]
     return source_files(reference) if reference and names_function(reference) else []
 
 
 def cut_by(tokenizer: str | None) -> list[str]:
     """The user's own files that cut documents, as inputs."""
-    return folders.files_of(tokenizer, weights=False) if folders.names_folder(tokenizer) else user_file(tokenizer)
+    return folders.list_files(tokenizer, weights=False) if folders.names_folder(tokenizer) else user_file(tokenizer)
 
 
 def game_files(config: Config, experiment: str) -> list[str]:
     """The user's own files behind the values of an experiment's game or prompts, as inputs; none without these."""
     entry = config.experiments[experiment]
     if entry.prompts:
-        return [*folders.files_of(entry.prompts["model"], weights=True), str(expand(entry.prompts["path"]))]
+        return [*folders.list_files(entry.prompts["model"], weights=True), str(expand(entry.prompts["path"]))]
     return [*user_file(entry.game), *(str(expand(path)) for path in entry.game_files)]
 
 
@@ -58,7 +58,7 @@ def user_files(config: Config, experiment: str) -> list[str]:
 
 def reference_file(config: Config, experiment: str) -> list[str]:
     """The user's own array that fills masked features, as an input."""
-    file = references.file_of(canonical(config.experiments[experiment].reference))
+    file = references.find_file(canonical(config.experiments[experiment].reference))
     return as_inputs([str(file)]) if file else []
 
 
@@ -134,10 +134,10 @@ def job_framework(config: Config, model: str | None) -> str:
 def job_libraries(config: Config, model: str | None) -> str:
     """What those jobs import, by its name in fork_server/server.py."""
     entry = config.models[model] if model else None
-    if entry and registry.kind_of(entry.source, entry.framework) == "folder":
+    if entry and registry.find_kind(entry.source, entry.framework) == "folder":
         return "transformers"
     if entry and find_framework(entry) == "function":
-        return "skops" if registry.suffix_of(entry.source) == ".skops" else "base"
+        return "skops" if registry.find_suffix(entry.source) == ".skops" else "base"
     return job_framework(config, model)
 
 
@@ -155,7 +155,7 @@ def needs_values_only(config: Config, experiment: str, entry: str, metrics: Sequ
 def model_code(config: Config, model: str) -> list[str]:
     """Modules that a model is built or read by."""
     entry = config.models[model]
-    reader = registry.READERS.get(registry.kind_of(entry.source, entry.framework))
+    reader = registry.READERS.get(registry.find_kind(entry.source, entry.framework))
     return [MODEL_CODE[find_framework(entry)], *([reader] if reader else [])]
 
 
@@ -167,7 +167,7 @@ def framework_code(config: Config, experiment: str) -> list[str]:
 
 def value_code(architecture: str, framework: str) -> list[str]:
     """The files that decide the value of a coalition for a model, by which cached values are known."""
-    reader = registry.READERS.get(registry.kind_of(architecture, framework))
+    reader = registry.READERS.get(registry.find_kind(architecture, framework))
     named = [MODEL_CODE[framework], *ENGINE_CODE[framework], *([reader] if reader else [])]
     return sources("shapeline.attribution.context", *named)
 
@@ -188,7 +188,7 @@ def prepare_facts(config: Config, dataset: str) -> dict:
 def train_code(config: Config, model: str) -> list[str]:
     entry = config.models[model]
     named = model_code(config, model)
-    if not registry.kind_of(entry.source, entry.framework):
+    if not registry.find_kind(entry.source, entry.framework):
         named.append(TRAINING[find_framework(entry)])
     named += EXPORT.get(find_framework(entry), ())
     return [*sources(*script_modules("train_model"), *named), *user_file(entry.source)]

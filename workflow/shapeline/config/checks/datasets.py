@@ -11,7 +11,7 @@ from shapeline.datasets.registry import SOURCES
 from shapeline.datasets.sources import USER_FILE
 from shapeline.datasets.tokenizer import PAIR
 from shapeline.errors import ShapelineError, nearest
-from shapeline.methods.dispatch import own_arguments
+from shapeline.methods.dispatch import list_arguments
 from shapeline.models.registry import ARCHITECTURES
 
 
@@ -50,7 +50,7 @@ def dataset_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
         if folders.names_folder(dataset.tokenizer):
             folders.check_tokenizer(dataset.tokenizer)
             return
-        needed = [argument for argument, must in own_arguments(dataset.tokenizer).items() if must]
+        needed = [argument for argument, must in list_arguments(dataset.tokenizer).items() if must]
         if needed:
             yield (
                 f"{where}.tokenizer: {dataset.tokenizer} is called with nothing and needs {', '.join(needed)}; give it "

@@ -191,7 +191,7 @@ def check_reference(place: Place) -> Iterator[str]:
 def _check_patches(place: Place) -> Iterator[str]:
     """The model can leave the patches out that are absent, and the features are made of such patches."""
     where, model = f"{place.where}.reference", place.model
-    of_folder = model and registry.kind_of(model.source, model.framework) == "folder"
+    of_folder = model and registry.find_kind(model.source, model.framework) == "folder"
     if not model or model.architecture or derived.find_framework(model) != "torch":
         yield f"{where}: delete leaves out patches of a transformer, which this model is not; use zero or mean_value"
         return
@@ -221,7 +221,7 @@ def check_reference_file(place: Place) -> Iterator[str]:
         yield f"{place.where}.reference: a placeholder is of prompts; set another one"
         return
     try:
-        file = references.file_of(derived.canonical(place.experiment.reference))
+        file = references.find_file(derived.canonical(place.experiment.reference))
         if file is not None and not file.is_file():
             yield f"{place.where}.reference.path: there is no file {file}; paths start at the folder of the run"
     except ShapelineError as error:

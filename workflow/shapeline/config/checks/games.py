@@ -9,7 +9,7 @@ from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError
 from shapeline.generation import prompt_files
 from shapeline.generation.prompts import KINDS, REMOVALS
-from shapeline.methods.dispatch import own_arguments
+from shapeline.methods.dispatch import list_arguments
 from shapeline.methods.registry import METHODS, Method
 
 BUILD_TAKES = ("seed", "device")  # arguments that a function which builds a game may name
@@ -24,7 +24,7 @@ def file(place: Place) -> Iterator[str]:
     """The function that builds the game is there and needs nothing that it is not given; so are its files."""
     where, entry = place.where, place.experiment
     try:
-        needed = [name for name, must in own_arguments(entry.game).items() if must and name not in BUILD_TAKES]
+        needed = [name for name, must in list_arguments(entry.game).items() if must and name not in BUILD_TAKES]
         if needed:
             yield (
                 f"{where}.game: {entry.game} needs {', '.join(needed)}; it is called with {' and '.join(BUILD_TAKES)} "

@@ -14,10 +14,10 @@ from shapeline.designs.design import MAX_D, evaluations
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS
 from shapeline.methods import dispatch, registry, shapiq_process
-from shapeline.methods.dispatch import own_arguments
+from shapeline.methods.dispatch import list_arguments
 from shapeline.methods.parameters import CustomMethod, External, Partition, StoppingRule
 from shapeline.methods.registry import METHODS
-from shapeline.models.registry import BOOSTED, ESTIMATORS, kind_of
+from shapeline.models.registry import BOOSTED, ESTIMATORS, find_kind
 
 
 def find_shape(place: Place, settings: Any) -> tuple | str | None:
@@ -40,8 +40,8 @@ def find_shape(place: Place, settings: Any) -> tuple | str | None:
 def check_user_file(place: Place, settings: Any) -> str | None:
     """What is wrong with the user's own file behind an entry: a function, or scores made elsewhere."""
     if isinstance(settings, CustomMethod):
-        problem = registry.own_problem(settings)
-        if not problem and "graph" in own_arguments(settings.method):
+        problem = registry.find_problem(settings)
+        if not problem and "graph" in list_arguments(settings.method):
             kind = derived.find_features(place.experiment, settings).kind
             if kind in TABLE_KINDS:
                 return f"method: {settings.method} takes a graph and features of kind '{kind}' lack one; let it take d"
@@ -211,17 +211,17 @@ def check_network(entry: MethodPlace) -> Iterator[str]:
             yield f"{entry.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
     elif "estimator" in method.needs and list(check_kind_of_data(entry)):
         return  # reported there
-    elif "estimator" in method.needs and kind_of(model.source, model.framework) not in ESTIMATORS:
+    elif "estimator" in method.needs and find_kind(model.source, model.framework) not in ESTIMATORS:
         of, trees = f"models.{entry.place.experiment.model}", " or boosted trees" * (name == "tree_shap")
         yield f"{entry.where}: {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
-    elif name == "linear_shap" and kind_of(model.source, model.framework) in BOOSTED:
+    elif name == "linear_shap" and find_kind(model.source, model.framework) in BOOSTED:
         yield f"{entry.where}: linear_shap reads linear models, and {model.source} holds trees; use tree_shap"
     elif method.torch_only and derived.find_framework(model) != "torch":
         yield (
             f"{entry.where}: {name} needs a torch model and models.{entry.place.experiment.model} is of "
             f"{derived.find_framework(model)}; set its framework: torch, or remove the method"
         )
-    elif (model.architecture or kind_of(model.source, model.framework)) in method.refuses:
+    elif (model.architecture or find_kind(model.source, model.framework)) in method.refuses:
         yield (
             f"{entry.where}: {name} has no rule for what {model.architecture or 'a transformer'} does; "
             "use expected_gradients or integrated_gradients"
@@ -244,7 +244,7 @@ def check_network(entry: MethodPlace) -> Iterator[str]:
 def _has_no_grid(model: Model) -> bool:
     """Whether a folder holds a transformer whose last tokens are not those of its patches."""
     try:
-        return kind_of(model.source, model.framework) == "folder" and folders.changes_its_grid(model.source)
+        return find_kind(model.source, model.framework) == "folder" and folders.changes_its_grid(model.source)
     except ShapelineError:  # reported by the checks of models
         return False
 

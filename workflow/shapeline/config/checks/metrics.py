@@ -8,7 +8,7 @@ from shapeline.datasets.registry import SOURCES
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games import features, references
 from shapeline.games.features import TEXT_KINDS
-from shapeline.methods.dispatch import own_arguments
+from shapeline.methods.dispatch import list_arguments
 from shapeline.metrics.registry import OWN_TAKES, PAIRED, Metric
 from shapeline.models import registry
 
@@ -27,7 +27,7 @@ def _find_model_problems(place: Place, metric: Metric) -> Iterator[str]:
     model = place.model
     if metric.needs_model and place.has_no_model:
         yield "it needs a model, and there is none; remove the metric"
-    if metric.asks_randomised and model and registry.kind_of(model.source, model.framework) not in OWN_LAYERS:
+    if metric.asks_randomised and model and registry.find_kind(model.source, model.framework) not in OWN_LAYERS:
         yield f"the model in {model.source} cannot be randomised; remove the metric"
     if metric.asks_logit and place.function:
         yield f"it needs a logit, which {place.function} has not; remove the metric"
@@ -81,7 +81,7 @@ def check_custom_metric(place: Place) -> Iterator[str]:
     for name, reference in (own.functions if own else {}).items():
         where = f"{place.where}.metrics.own.functions.{name}"
         try:
-            takes = own_arguments(reference)
+            takes = list_arguments(reference)
         except ShapelineError as error:
             yield f"{where}: {error}"
             continue
@@ -126,7 +126,7 @@ def check_training_seeds(place: Place) -> Iterator[str]:
         return
     if place.has_no_model:
         yield f"{where}.training_seeds: without a model nothing is trained; remove the key"
-    elif model and (registry.kind_of(model.source, model.framework) or model.training.epochs == 0):
+    elif model and (registry.find_kind(model.source, model.framework) or model.training.epochs == 0):
         yield f"{where}.training_seeds: models.{experiment.model} is ready and not trained here; remove the key"
     truth = getattr(experiment.metrics.error, "reference", None)
     if truth in experiment.methods and experiment.methods[truth].method == "external":

@@ -8,7 +8,7 @@ from shapeline.config.types import Config, Model
 from shapeline.datasets import checks, folders, sources
 from shapeline.datasets.registry import WEIGHTS, Source
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
-from shapeline.methods.dispatch import own_arguments
+from shapeline.methods.dispatch import list_arguments
 from shapeline.models import registry
 from shapeline.models.registry import ARCHITECTURES
 
@@ -22,7 +22,7 @@ def check_kind(name: str, model: Model, config: Config) -> Iterator[str]:
     if source and known and known.kind != source.kind:
         yield f"{where}.architecture: {model.architecture} does not take kind {source.kind}; choose another"
     if source and source.task == "multilabel" and find_framework(model) != "torch":
-        remedy = "give a function that builds one" if registry.suffix_of(model.source) else "set framework: torch"
+        remedy = "give a function that builds one" if registry.find_suffix(model.source) else "set framework: torch"
         yield f"{where}: datasets.{model.dataset} has several labels per record, which needs torch; {remedy}"
 
 
@@ -65,8 +65,8 @@ def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
 
 def check_ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
     """The user's own file is there and of the kind stated; a model that is ready has no keys of training."""
-    where, suffix, function = f"models.{name}", registry.suffix_of(model.source), model.framework == "function"
-    if function and registry.kind_of(model.source, model.framework) != "function":
+    where, suffix, function = f"models.{name}", registry.find_suffix(model.source), model.framework == "function"
+    if function and registry.find_kind(model.source, model.framework) != "function":
         yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"
         return
     if suffix == "folder":
@@ -106,7 +106,7 @@ def _folder(where: str, model: Model, config: Config) -> Iterator[str]:
         yield f"{where}.source: a folder of transformers takes texts or images; give a dataset of that kind"
         return
     try:
-        kind = source.kind if source else folders.kind_of(model.source)
+        kind = source.kind if source else folders.find_kind(model.source)
         folders.check_model(model.source, kind)
     except ShapelineError as error:
         yield f"{where}.source: {error}"
@@ -144,8 +144,8 @@ def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
     """A pipeline takes tables, and a Keras file ids that are known here."""
     dataset = config.datasets.get(model.dataset)
     source: Source | None = find_source(dataset)
-    suffix = registry.suffix_of(model.source)
-    if problem := registry.not_installed(suffix):
+    suffix = registry.find_suffix(model.source)
+    if problem := registry.explain_missing(suffix):
         yield f"{where}.source: {problem}"
     elif source and suffix in registry.ESTIMATORS and source.kind != "table":
         what = "a pipeline takes" if suffix == ".skops" else "boosted trees take"
@@ -160,7 +160,7 @@ def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
 def not_of_rows(source: str) -> str | None:
     """What keeps a function that is a model from being called with rows alone; None where nothing does."""
     try:
-        needed = [argument for argument, must in own_arguments(source).items() if must]
+        needed = [argument for argument, must in list_arguments(source).items() if must]
     except ShapelineError as error:
         return str(error)
     if len(needed) == 1:

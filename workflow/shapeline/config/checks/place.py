@@ -57,7 +57,7 @@ class Place:
             return ""
         if self.model.framework:
             return "a function"
-        suffix = registry.suffix_of(self.model.source)
+        suffix = registry.find_suffix(self.model.source)
         return {".onnx": "an ONNX file", ".skops": "a pipeline"}.get(suffix, "a file of boosted trees")
 
     def metrics(self) -> Iterator[tuple[str, Metric]]:

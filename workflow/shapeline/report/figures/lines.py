@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import FAINT, INK, MIDDLE, PALE, QUIET
-from shapeline.report.elements import lay_out, mark_method
+from shapeline.report.elements import mark_method, place_parts
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.formatting import number
 from shapeline.report.styling import FEW, PLATE, WIDTH, Style, styled, wrap_name
@@ -120,7 +120,7 @@ def name_points(
     axes: Axes, across: np.ndarray, rows: pd.DataFrame, styles: Mapping[str, Style], spans: np.ndarray | None = None
 ) -> None:
     """Write each name beside its point where it covers no point, bar or name; spans: ends (n, 2) of bars."""
-    lay_out(axes.figure)  # so that places on the page are known
+    place_parts(axes.figure)  # so that places on the page are known
     axes.get_xlim(), axes.get_ylim()  # limits that wait to be found are found now
     low, middle, high = (
         axes.transData.transform(np.column_stack([across, rows[key]])) for key in ("low", "mean", "high")

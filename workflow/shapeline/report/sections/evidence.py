@@ -11,7 +11,7 @@ from shapeline.papers import claims
 from shapeline.report import styling
 from shapeline.report.criteria import ANY, LEGEND, PASSES, Evidence, name_budgets, name_verdict
 from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, part, table
-from shapeline.report.experiment import Results, flagged_and_failed, mean_seconds, scalars, warn_near_chance
+from shapeline.report.experiment import Results, count_warnings_and_failures, mean_seconds, scalars, warn_near_chance
 from shapeline.report.figures.dots import average_ranks, cost_plane, rank_diagram
 from shapeline.report.figures.lines import tabulate_costs
 from shapeline.report.formatting import (
@@ -144,7 +144,7 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
 def _warn(results: Results, entry: str | None) -> str:
     """Return the warnings and failures of a method; "" where there are none."""
     frame = results.scores.get(entry)
-    warnings = pd.concat(flagged_and_failed(frame)) if frame is not None else ()
+    warnings = pd.concat(count_warnings_and_failures(frame)) if frame is not None else ()
     if not len(warnings):
         return ""
     counts = format_lists(warnings.sort_values(ascending=False, kind="stable"), first=False)

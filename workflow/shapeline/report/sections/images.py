@@ -48,7 +48,7 @@ def masked_section(results: Results) -> HTML:
     """The shown instances with the top features of every method masked (Chen et al. 2018, figures 4 and 5)."""
     picked = results.shown
     return figure(
-        masked_grid(results, picked),
+        draw_masked(results, picked),
         "Images with the top features masked, two rows per instance, one column per method",
         f"The top {' and '.join(map(share, MASKED))} of the features by signed score are masked"
         f"{signless(results)}. "
@@ -76,7 +76,7 @@ def mistakes_section(results: Results) -> HTML:
     return join_parts(
         note(f"The model is wrong on {of_all}.{first} The scores explain {explained}."),
         figure(
-            masked_grid(results, shown, MASKED[-1:]),
+            draw_masked(results, shown, MASKED[-1:]),
             "Misclassified images with the top features masked, one column per method",
             f"{of_others}: the top {share(MASKED[-1])} of the features{signless(results)}. {_colours(results)}",
             vector=False,
@@ -84,7 +84,7 @@ def mistakes_section(results: Results) -> HTML:
     )
 
 
-def masked_grid(results: Results, instances: pd.DataFrame, shares: Sequence[float] = MASKED) -> Figure:
+def draw_masked(results: Results, instances: pd.DataFrame, shares: Sequence[float] = MASKED) -> Figure:
     """A row per instance and share of the features: the image, then what each method masks of it."""
     instances = instances.loc[instances.index.repeat(len(shares))]
     images = results.read_inputs(instances)

@@ -102,13 +102,13 @@ def _spans(text_words: Sequence[str], scores: np.ndarray, limit: float, unknown:
     spans = []
     for word, level, score, new in zip(text_words, levels, scores, strange, strict=True):
         kinds = [f"{'p' if level > 0 else 'n'}{abs(level)}"] * bool(level) + ["unknown"] * bool(new)
-        title = f' title="{_signed(score, limit)}"' if level else ""
+        title = f' title="{_format_signed(score, limit)}"' if level else ""
         text = html.escape(word)
         spans.append(f'<span class="{" ".join(kinds)}"{title}>{text}</span>' if kinds else text)
     return spans
 
 
-def _signed(score: float, limit: float) -> str:
+def _format_signed(score: float, limit: float) -> str:
     """A score with its sign, to three digits of the largest one, so that the scores of a row share their decimals."""
     if limit < 1e-3:
         return ("+" if score > 0 else "") + number(float(score), 2, whole=False)
@@ -172,7 +172,7 @@ def sentence_table(
 
 def _align_words(text_words: Sequence[str], scores: np.ndarray, limit: float) -> str:
     spans = _spans(text_words, scores, limit)
-    cells = (f"{span}<small>{_signed(score, limit)}</small>" for span, score in zip(spans, scores, strict=True))
+    cells = (f"{span}<small>{_format_signed(score, limit)}</small>" for span, score in zip(spans, scores, strict=True))
     return "".join(f'<td class="word">{cell}</td>' for cell in cells)
 
 
@@ -226,7 +226,7 @@ def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
 def _cut(row: Mapping, kept: int, unit: str) -> str:
     """What a reader must know of a document, a row of the instances, that is longer than the model's input."""
     own = "words_cut" in row  # by a custom tokenizer
-    whole = kept + row["words_cut"] if own else len(text.words_of(row["text"], unit, len(row["text"]) + 1))
+    whole = kept + row["words_cut"] if own else len(text.split_words(row["text"], unit, len(row["text"]) + 1))
     if whole == kept:
         return ""
     return f"cut to its {'last' if unit == 'word' and not own else 'first'} {number(kept)} of {number(whole)} words"
