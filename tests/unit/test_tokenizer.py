@@ -137,7 +137,7 @@ def test_texts_of_ones_own_and_the_words_that_a_report_shows(own, monkeypatch):
     assert first.cells.tolist() == [-1, 0, 0, 1, -1, -1] and second.d == 4
     assert _cut(chosen.iloc[1], 4, "word") == "cut to its first 4 of 5 words"
     card = {**data.card, "classes": ["no", "yes"]}
-    results = SimpleNamespace(dataset_card=card, scores={})
+    results = SimpleNamespace(dataset_card=card, scores={}, select_scores=lambda *_: {})
     shown = build_documents(results, chosen)
     assert shown[0].words == ["efgh", "ab"] and shown[0].unknown is None
 
