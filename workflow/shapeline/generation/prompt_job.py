@@ -41,29 +41,42 @@ MOST_TOKENS = 12  # prompts whose scores of answer tokens are stored; a page sho
 LARGEST = 20_000  # scores of parts by tokens that are stored of a prompt
 
 
+@dataclass(frozen=True)
+class PromptSettings:
+    """The prompts of an experiment, as `settle_prompts` has them; measures: whether a metric reads them."""
+
+    model: str
+    path: str
+    removal: str | Mapping[str, str]
+    features: str
+    max_tokens: int
+    count: int
+    measures: bool = False
+
+
 @dataclass
 class Reader:
-    """A language model on its device, and the prompts of an experiment. settings: of `prompts`."""
+    """A language model on its device, and the prompts of an experiment."""
 
-    settings: Mapping[str, Any]
+    settings: PromptSettings
     device: str
 
     @cached_property
     def opened_model(self) -> tuple[language_models.LanguageModel, Any]:
         """The model and its tokenizer, read when they are first needed."""
-        model, tokenizer = language_models.load(str(expand(self.settings["model"])))
+        model, tokenizer = language_models.load(str(expand(self.settings.model)))
         model.model.to(self.device)
         return model, tokenizer
 
     @cached_property
     def rows(self) -> list[PromptRow]:
         """The prompts of the file that are explained."""
-        return read_prompts(expand(self.settings["path"]))[: self.settings["count"]]
+        return read_prompts(expand(self.settings.path))[: self.settings.count]
 
     @property
     def removal(self) -> Removal:
         """How parts are removed."""
-        removal = self.settings["removal"]
+        removal = self.settings.removal
         return Removal(removal) if isinstance(removal, str) else Removal(removal["kind"], removal["text"])
 
     def play(self, row: PromptRow, own_ids: list[int] | None = None) -> tuple[PromptGame, Answer]:
@@ -71,7 +84,7 @@ class Reader:
         with rename_place(WHERE, row.where):
             model, tokenizer = self.opened_model
             chat = bool(getattr(tokenizer, "chat_template", None))
-            built = build_prompt(row.question, row.context, self.settings["features"], None, chat)
+            built = build_prompt(row.question, row.context, self.settings.features, None, chat)
             encoder = game.open_encoder(model, tokenizer, chat, built)
             answer = self._answer(encoder, built, row, own_ids)
             answers = [answer]
@@ -82,13 +95,13 @@ class Reader:
     def _answer(self, encoder: Encoder, built, row: PromptRow, own_ids: list[int] | None) -> Answer:
         if own_ids is not None:
             return encoder.answer_of(own_ids)
-        most = self.settings["max_tokens"]
+        most = self.settings.max_tokens
         return game.find_answer(self.opened_model[0], encoder, built, row.answer, self.removal, most)
 
 
 def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
     """Return a row per prompt: its question, parts, answer, ids, tokens, support, and the values of both ends."""
-    reader, rows = Reader(settings["prompts"], device), []
+    reader, rows = Reader(PromptSettings(**settings["prompts"]), device), []
     for number, prompt in enumerate(reader.rows):
         played, answer = reader.play(prompt)
         kept = Kept(reader, played, answer, store)
@@ -129,10 +142,10 @@ class Kept:
         self.stored |= set(new)
 
 
-def value_key(settings: Mapping[str, Any]) -> str:
+def value_key(settings: PromptSettings) -> str:
     """Return the key of the table of values: of the model's files and how parts are removed."""
-    files = folders.list_files(settings["model"], weights=True)
-    return digest_of([sorted(map(digest_file, files)), settings["removal"], list_versions("torch", ["transformers"])])
+    files = folders.list_files(settings.model, weights=True)
+    return digest_of([sorted(map(digest_file, files)), settings.removal, list_versions("torch", ["transformers"])])
 
 
 def _address(reader: Reader, played: PromptGame, answer: Answer) -> str:
@@ -151,9 +164,14 @@ class PromptJob:
     device: str
     store: str = ""
 
+    @cached_property
+    def prompts(self) -> PromptSettings:
+        """The settings of the prompts."""
+        return PromptSettings(**self.settings.rows["prompts"])
+
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable) -> Result:
         """Return the rows of the method on a share of the prompts; the arguments are as of an AttributionJob."""
-        reader = Reader(self.settings.rows["prompts"], self.device)
+        reader = Reader(self.prompts, self.device)
         share = shard(scores.read_table(self.files.instances), index, count)
         tell, frames = progress(len(share)), []
         for place, row in enumerate(share.to_dict("records"), 1):
@@ -205,7 +223,7 @@ class PromptJob:
     def _details(self, played: PromptGame, row: Mapping, found: estimates.Estimate) -> dict:
         """Return the measures of the scores, where they are asked for, and the scores of the answer's tokens."""
         details: dict[str, Any] = {}
-        if self.settings.rows["prompts"].get("measures"):
+        if self.prompts.measures:
             inputs = {"game": played, "totals": found.scores, "half_widths": None, "value": "sum"}
             inputs |= {"method": found.method, "evaluations": found.evaluations}
             support = [*map(int, row["support"])] if len(row["support"]) else None
