@@ -176,7 +176,7 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
 
 def _columns(path: Path, target: str | None, model: str | None, ready: Ready | None) -> str:
     """Of a table, or of texts where a column holds sentences."""
-    from shapeline.datasets import csv_file, document_files, table_file
+    from shapeline.datasets import csv_file, table_file, text_file
 
     form, styles = (PLAIN, []) if path.suffix.lower() == ".parquet" else csv_file.detect(path)
     table = table_file.frame(path, form)
@@ -192,7 +192,7 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
     if longest is not None:
         if ready:
             ready.check("text", path, labels)
-        document_files.read_documents(path, longest, table[longest], False)
+        text_file.read_documents(path, longest, table[longest], False)
         file = [_path(path), *written]
         return _texts(_name(path), file, _target_line(target, guessed), table, longest, model, ready)
     if ready:
