@@ -53,20 +53,20 @@ rule fetch:
             file
             for name in CONFIG.run
             for dataset in runs.list_datasets(CONFIG, name)
-            for file in runs.raw_files(CONFIG, dataset)
+            for file in runs.list_raw_files(CONFIG, dataset)
         ],
         weights=[
             file
             for name in CONFIG.run
             if CONFIG.experiments[name].model
-            for file in runs.weights_file(CONFIG, CONFIG.experiments[name].model)
+            for file in runs.find_weights_file(CONFIG, CONFIG.experiments[name].model)
         ],
 
 
 rule train:
     input:
         weights=[
-            runs.model_files(CONFIG, CONFIG.experiments[name].model)["weights"]
+            runs.name_model_files(CONFIG, CONFIG.experiments[name].model)["weights"]
             for name in CONFIG.run
             if CONFIG.experiments[name].model
         ],

@@ -30,7 +30,7 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     asked = jobs.attribute_settings(config, experiment, "exact")
     entry = config.experiments[experiment]
     context = load_context(
-        runs.model_files(config, entry.model)["weights"],
+        runs.name_model_files(config, entry.model)["weights"],
         runs.list_prepared_files(config.models[entry.model].dataset)["arrays"],
         game_of(asked),
         "cpu",

@@ -23,7 +23,7 @@ from shapeline.config.types import (
     Report,
     Training,
 )
-from shapeline.config.validation import schema
+from shapeline.config.validation import build_schema
 from shapeline.methods.parameters import CustomMethod, Sampled, StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
@@ -163,4 +163,4 @@ def members(annotation: Any) -> list[Any]:
 
 
 if __name__ == "__main__":  # > docs/configuration.md; with --schema > workflow/schemas/config.schema.json
-    print(json.dumps(schema(), indent=2) if "--schema" in sys.argv else page().removesuffix("\n"))
+    print(json.dumps(build_schema(), indent=2) if "--schema" in sys.argv else page().removesuffix("\n"))

@@ -60,11 +60,11 @@ def test_a_column_may_have_any_name(name, suffix, tmp_path, default, monkeypatch
     file = tmp_path / f"d.{suffix}"
     table.to_csv(file, index=False) if suffix == "csv" else table.to_parquet(file)
     for target in (None, name):
-        data = read_back(tmp_path, init_config.configuration(file, target), default, monkeypatch)
+        data = read_back(tmp_path, init_config.build_configuration(file, target), default, monkeypatch)
         assert data.card["classes"] == ["in", "out"] and data.card["feature_names"] == ["a", f"{name}2"]
     table.insert(0, f"{name}0", np.arange(40))  # counts the rows, so that the others are listed
     table.to_csv(file, index=False) if suffix == "csv" else table.to_parquet(file)
-    data = read_back(tmp_path, init_config.configuration(file), default, monkeypatch)
+    data = read_back(tmp_path, init_config.build_configuration(file), default, monkeypatch)
     assert data.card["classes"] == ["in", "out"] and data.card["feature_names"] == ["a", f"{name}2"]
 
 
@@ -75,7 +75,7 @@ def test_a_class_may_have_any_name(name, tmp_path, default, monkeypatch, root):
     table.to_csv(tmp_path / "texts.csv", index=False)
     table.drop(columns="note").to_csv(tmp_path / "table.csv", index=False)
     for file in ("texts.csv", "table.csv"):
-        data = read_back(tmp_path, init_config.configuration(tmp_path / file), default, monkeypatch)
+        data = read_back(tmp_path, init_config.build_configuration(tmp_path / file), default, monkeypatch)
         assert data.card["classes"] == sorted(["other", name])
 
 
@@ -84,7 +84,7 @@ def test_a_column_of_texts_may_have_any_name(name, tmp_path, default, monkeypatc
     monkeypatch.chdir(root)
     texts = [f"some {word} of a text" for word in ("words", "signs")] * 20
     pd.DataFrame({name: texts, "y": ["in", "out"] * 20}).to_csv(tmp_path / "d.csv", index=False)
-    text = init_config.configuration(tmp_path / "d.csv")
+    text = init_config.build_configuration(tmp_path / "d.csv")
     assert read_dataset(text)["text"] == name
     assert len(read_back(tmp_path, text, default, monkeypatch).inputs) == 40
 
@@ -95,7 +95,7 @@ def test_a_file_and_a_folder_may_have_any_name(name, tmp_path, default, monkeypa
     folder.mkdir()
     pd.DataFrame({"a": RNG.normal(size=40), "y": ["in", "out"] * 20}).to_csv(folder / f"{name}.csv", index=False)
     monkeypatch.chdir(folder)
-    text = init_config.configuration(type(tmp_path)(f"{name}.csv"))
+    text = init_config.build_configuration(type(tmp_path)(f"{name}.csv"))
     monkeypatch.chdir(root)
     assert len(read_back(tmp_path, text, default, monkeypatch).inputs) == 40
 
@@ -110,7 +110,7 @@ def test_a_folder_of_pictures_may_have_any_name(name, tmp_path, default, monkeyp
             picture.save(tmp_path / name / kind / f"{name}{number}.png")
     if name.startswith((".", "\u200b")) or name in ("...",):
         pytest.skip("a hidden folder is no class")
-    data = read_back(tmp_path, init_config.configuration(tmp_path / name), default, monkeypatch)
+    data = read_back(tmp_path, init_config.build_configuration(tmp_path / name), default, monkeypatch)
     assert data.card["classes"] == sorted([name, "other"])
 
 
@@ -158,7 +158,7 @@ def test_a_run_accepts_what_is_written_for_pictures(modes, color, tmp_path, defa
         file = tmp_path / "own" / "ab"[place % 2] / f"{place:02d}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         picture(modes[place // 2 % len(modes)]).save(file)
-    text = init_config.configuration(tmp_path / "own")
+    text = init_config.build_configuration(tmp_path / "own")
     assert read_dataset(text)["color"] == color
     data = read_back(tmp_path, text, default, monkeypatch)
     assert len(data.inputs) == 12 and data.card["input_shape"][0] == (1 if color == "grey" else 3)
@@ -173,7 +173,7 @@ def test_pictures_that_a_run_refuses_are_refused_at_once(mode, alpha, said, tmp_
         file.parent.mkdir(parents=True, exist_ok=True)
         picture(mode, alpha).save(file)
     with pytest.raises(ShapelineError, match=said):
-        init_config.configuration(tmp_path / "own")
+        init_config.build_configuration(tmp_path / "own")
 
 
 # ------------------------------------------------------------------------------------------ how a CSV file is written
@@ -201,7 +201,7 @@ def test_pictures_that_a_run_refuses_are_refused_at_once(mode, alpha, said, tmp_
 def test_how_a_file_is_written_is_detected(content, keys, tmp_path, default, monkeypatch, root):
     monkeypatch.chdir(root)
     (tmp_path / "d.csv").write_bytes(content.encode(keys.get("encoding", "utf-8")))
-    text = init_config.configuration(tmp_path / "d.csv")
+    text = init_config.build_configuration(tmp_path / "d.csv")
     entry = read_dataset(text)
     assert {key: entry[key] for key in entry if key not in ("source", "path", "target")} == keys
     data = read_back(tmp_path, text, default, monkeypatch)
@@ -212,14 +212,14 @@ def test_how_a_file_is_written_is_detected(content, keys, tmp_path, default, mon
 def test_a_nullable_column_does_not_count_the_rows(tmp_path):
     codes = pd.array([1, None] * 20, dtype="Int64")
     pd.DataFrame({"a": RNG.normal(size=40), "k": codes, "y": ["in", "out"] * 20}).to_parquet(tmp_path / "d.parquet")
-    assert "columns" not in read_dataset(init_config.configuration(tmp_path / "d.parquet"))
+    assert "columns" not in read_dataset(init_config.build_configuration(tmp_path / "d.parquet"))
 
 
 def test_words_that_are_kept_are_said(tmp_path, default, monkeypatch, root):
     monkeypatch.chdir(root)
     rows = "".join(f"{i},{['NA', 'mild', 'bad'][i % 3]},{['None', 'some'][i % 2]}\n" for i in range(3, 63))
     (tmp_path / "d.csv").write_text("a,kind,effect\n" + rows)
-    text = init_config.configuration(tmp_path / "d.csv", model="own.py:ask")
+    text = init_config.build_configuration(tmp_path / "d.csv", model="own.py:ask")
     assert '# na_values: ["NA"] makes missing cells of words in "kind"' in text
     data = read_back(tmp_path, text, default, monkeypatch)
     assert data.card["classes"] == ["None", "some"] and data.card["categories"] == {"kind": ["NA", "bad", "mild"]}

@@ -64,7 +64,7 @@ def test_a_configuration_is_made_by_looking_at_the_file(
     what, source, target, model, tmp_path, default, root, monkeypatch
 ):
     monkeypatch.chdir(root)
-    text = init_config.configuration(made(tmp_path, what))
+    text = init_config.build_configuration(made(tmp_path, what))
     given = yaml.safe_load(text)
     assert given["run"] == [what]
     assert given["datasets"][what]["source"] == source and given["datasets"][what].get("target") == target
@@ -90,7 +90,7 @@ def test_a_configuration_is_made_by_looking_at_the_file(
 def test_names_are_the_files_and_no_names_of_the_default_run(file, name, tmp_path, default, root, monkeypatch):
     monkeypatch.chdir(root)
     made(tmp_path, "classes").rename(tmp_path / file)
-    given = yaml.safe_load(init_config.configuration(tmp_path / file))
+    given = yaml.safe_load(init_config.build_configuration(tmp_path / file))
     assert given["run"] == list(given["datasets"]) == list(given["models"]) == list(given["experiments"]) == [name]
     assert validation.load(merged(default, given)).run == [name]
 
@@ -111,7 +111,7 @@ def test_tree_shap_is_written_for_trees_that_it_explains(
     table = pd.DataFrame({"a": RNG.random(60), "b": RNG.random(60), "label": classes * (60 // len(classes))})
     table.to_csv(tmp_path / "trees.csv", index=False)
     skops.io.dump(make_pipeline(estimator).fit(table[["a", "b"]], table["label"]), tmp_path / "model.skops")
-    given = yaml.safe_load(init_config.configuration(tmp_path / "trees.csv", model=str(tmp_path / "model.skops")))
+    given = yaml.safe_load(init_config.build_configuration(tmp_path / "trees.csv", model=str(tmp_path / "model.skops")))
     own = given["experiments"]["trees"]
     assert ("tree_shap" in own["methods"]) == (value != "no trees")
     assert own.get("value") == ("margin" if value == "margin" else None)
@@ -123,19 +123,19 @@ def test_a_target_has_no_missing_cells_and_texts_have_classes(tmp_path):
     table = pd.DataFrame({"income": [1.5, None] * 30, "age": range(60), "note": ["words about a customer"] * 60})
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
-    given = init_config.configuration(tmp_path / "customers.csv")
+    given = init_config.build_configuration(tmp_path / "customers.csv")
     assert 'target: "left" ' in given and 'text: "note"    # the other columns are not read' in given
-    given = init_config.configuration(tmp_path / "customers.csv", target="age")  # 60 numbers: no classes
+    given = init_config.build_configuration(tmp_path / "customers.csv", target="age")  # 60 numbers: no classes
     assert "source: table_file" in given and "task: regression" in given
 
 
 def test_a_last_column_of_few_words_is_more_likely_than_many_numbers(tmp_path):
     table = pd.DataFrame({"income": np.arange(60.0), "age": range(60), "bought": ["yes", "no"] * 30})
     table.to_csv(tmp_path / "customers.csv", index=False)
-    assert 'target: "bought"    # guessed' in init_config.configuration(tmp_path / "customers.csv")
-    assert 'target: "income"\n' in init_config.configuration(tmp_path / "customers.csv", target="income")
+    assert 'target: "bought"    # guessed' in init_config.build_configuration(tmp_path / "customers.csv")
+    assert 'target: "income"\n' in init_config.build_configuration(tmp_path / "customers.csv", target="income")
     table.assign(granted=table["income"] > 20).to_csv(tmp_path / "loans.csv", index=False)
-    assert 'target: "granted"    # guessed' in init_config.configuration(
+    assert 'target: "granted"    # guessed' in init_config.build_configuration(
         tmp_path / "loans.csv"
     )  # not the column income
 
@@ -144,14 +144,14 @@ def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
     table = pd.DataFrame({"id": range(1, 61), "age": np.arange(60) % 40, "year": range(1960, 2020)})
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
-    given = init_config.configuration(tmp_path / "customers.csv")
+    given = init_config.build_configuration(tmp_path / "customers.csv")
     assert 'columns: ["age", "year"]    # features; ["id"] numbers the rows' in given
     assert yaml.safe_load(given)["datasets"]["customers"]["columns"] == ["age", "year"]
-    assert "columns:" not in init_config.configuration(
+    assert "columns:" not in init_config.build_configuration(
         tmp_path / "customers.csv", model="mine.skops"
     )  # it has had them
     table[["id", "left"]].to_csv(tmp_path / "alone.csv", index=False)
-    assert "columns:" not in init_config.configuration(tmp_path / "alone.csv")
+    assert "columns:" not in init_config.build_configuration(tmp_path / "alone.csv")
 
 
 def test_who_reads_no_further_has_the_file_all_the_same(tmp_path):
@@ -201,7 +201,7 @@ def test_a_pipeline_that_exists_stays(tmp_path, monkeypatch, capsys):
     assert command.main(["init", "mixed.csv"]) == 0
     assert Path("pipeline.skops").read_bytes() == b"mine"
     assert "Wrote shapeline.yaml; check it" in capsys.readouterr().out
-    assert 'source: "mine.skops"' in init_config.configuration(tmp_path / "mixed.csv", model="mine.skops")
+    assert 'source: "mine.skops"' in init_config.build_configuration(tmp_path / "mixed.csv", model="mine.skops")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_pipeline_that_exists_stays(tmp_path, monkeypatch, capsys):
 def test_what_it_cannot_read_is_one_line(path, target, words, tmp_path):
     made(tmp_path, "classes")
     with pytest.raises(ShapelineError, match=words) as failure:
-        init_config.configuration(tmp_path / path, target)
+        init_config.build_configuration(tmp_path / path, target)
     assert "\n" not in str(failure.value)
 
 
@@ -251,7 +251,7 @@ def test_outside_a_clone_the_installed_workflow_runs_where_one_is(root, tmp_path
     installed = tmp_path / "share/shapeline"
     installed.mkdir(parents=True)
     (installed / "Snakefile").touch()
-    assert dependencies.workflow_root() == tmp_path / "share/shapeline"
+    assert dependencies.find_root() == tmp_path / "share/shapeline"
     assert command.main(["open"]) == 1 and "create it by: shapeline run" in capsys.readouterr().err
 
 
@@ -309,8 +309,8 @@ def with_transformers(monkeypatch):
 @pytest.mark.parametrize(("what", "kind"), [("texts", "text"), ("pictures", "image")])
 def test_a_model_folder_is_asked_and_finds_its_data(what, kind, tmp_path, default, root, with_transformers):
     data, model = made(tmp_path, what), model_folder(tmp_path / "model", kind)
-    text = init_config.configuration(model)
-    assert text == init_config.configuration(data, model=str(model))
+    text = init_config.build_configuration(model)
+    assert text == init_config.build_configuration(data, model=str(model))
     given = yaml.safe_load(text)
     assert given["models"][what] == {"dataset": what, "source": str(model)}
     assert given["datasets"][what]["path"] == str(data)
@@ -328,7 +328,7 @@ def test_what_a_model_folder_does_not_fit_is_one_line(tmp_path, with_transformer
 
     def refused(words, *given):
         with pytest.raises(ShapelineError, match=words) as failure:
-            init_config.configuration(*given)
+            init_config.build_configuration(*given)
         assert "\n" not in str(failure.value)
 
     refused("model of texts, with no data beside it; say which", model)
@@ -362,9 +362,9 @@ def test_an_onnx_file_is_asked_for_its_rows(shape, whole, what, told, tmp_path, 
     monkeypatch.setattr(onnx_file, "takes", lambda source, content: (shape, whole))
     if isinstance(told, str):
         with pytest.raises(ShapelineError, match=told):
-            init_config.configuration(data, model=str(model))
+            init_config.build_configuration(data, model=str(model))
         return
-    given = yaml.safe_load(init_config.configuration(model))
+    given = yaml.safe_load(init_config.build_configuration(model))
     assert given["models"][what]["source"] == str(model)
     assert given["datasets"][what].items() >= {**told, "path": str(data)}.items()
     assert validation.load(merged(default, given)).experiments[what].model == what

@@ -392,7 +392,7 @@ def test_no_job_of_an_experiment_without_a_model_names_one(raw, root, monkeypatc
         assert settings["dataset"] == "digits38" and not {"reference", "value", "budget"} & set(settings)
     outputs = dict(_expected(loaded))
     assert "results/faces/scores/mim/1-of-2.parquet" in outputs
-    assert job_code.environment(loaded, None) == "../../envs/torch.yaml"
+    assert job_code.choose_environment(loaded, None) == "../../envs/torch.yaml"
 
 
 def names(files: list[str]) -> set[str]:

@@ -22,7 +22,7 @@ def place(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "requirements.txt").write_text((root / "requirements.txt").read_text())
-    monkeypatch.setattr(doctor, "workflow_root", lambda: tmp_path)
+    monkeypatch.setattr(doctor, "find_root", lambda: tmp_path)
     return tmp_path
 
 
@@ -88,7 +88,7 @@ def test_a_file_that_is_not_the_official_one_is_a_problem(place, paper):
 
 
 def test_what_a_damaged_file_hides_is_a_problem_and_the_rest_is_told(place, default):
-    file = Path(runs.score_files(validation.load(default), "digits", "exact")[0])
+    file = Path(runs.list_score_files(validation.load(default), "digits", "exact")[0])
     file.parent.mkdir(parents=True)
     file.touch()
     text, problems = told(default)
@@ -188,7 +188,7 @@ def test_rates_are_those_of_score_files_where_there_are_some(place, default, mon
     assert doctor.measure_rate(loaded, "digits") is None
     from shapeline import scores
 
-    file = Path(runs.score_files(loaded, "cancer", "exact")[0])
+    file = Path(runs.list_score_files(loaded, "cancer", "exact")[0])
     file.parent.mkdir(parents=True)
     file.touch()
     monkeypatch.setattr(scores, "read_table", lambda path: pd.DataFrame({"evaluations": [100, 300], "seconds": [1, 3]}))
@@ -225,28 +225,33 @@ def test_the_cost_of_every_experiment_of_the_papers_is_told(paper):
 
 def test_prepared_data_tell_their_own_size(place, default):
     loaded = validation.load(default)
-    assert estimates.records(loaded, "digits38") == 1797 * 2 // 10
+    assert estimates.count_rows(loaded, "digits38") == 1797 * 2 // 10
     folder = place / "data/prepared/digits38"
     folder.mkdir(parents=True)
     counts = {"train": {"3": 100, "8": 90}, "validation": {"3": 5, "8": 5}, "test": {"3": 50, "8": 50}}
     (folder / "card.json").write_text(json.dumps({"counts": counts, "input_shape": [1, 8, 8]}))
-    assert estimates.records(loaded, "digits38") == 300
+    assert estimates.count_rows(loaded, "digits38") == 300
     (folder / "arrays.npz").write_bytes(bytes(2_000_000))
     assert "digits38: prepared, 2 MB" in doctor.report(loaded)[0]
 
 
 def test_times_and_counts_read_well():
-    assert [estimates.core_time(seconds) for seconds in (1, 90, 5400, 360_000)] == [
+    assert [estimates.format_time(seconds) for seconds in (1, 90, 5400, 360_000)] == [
         *("0.1 core minutes", "1.5 core minutes", "1.5 core hours", "100 core hours")
     ]
-    assert [estimates.amount(n) for n in (12, 3456, 7.89e6, 1.2e10)] == ["12", "3,456", "7.9 million", "12.0 billion"]
+    assert [estimates.format_amount(n) for n in (12, 3456, 7.89e6, 1.2e10)] == [
+        "12",
+        "3,456",
+        "7.9 million",
+        "12.0 billion",
+    ]
 
 
 def test_the_memory_of_a_large_design_is_told_before(default, monkeypatch):
     loaded = validation.load({**default, "run": ["digits"]})
-    assert estimates.memory_lines(loaded) == []
-    needed = estimates.design_bytes(loaded, "digits", "kernel_shap")
-    assert needed == pytest.approx(2.3 * 8 * 64 * 16) and estimates.design_bytes(loaded, "digits", "lime") == 0
+    assert estimates.list_memory_warnings(loaded) == []
+    needed = estimates.estimate_design_bytes(loaded, "digits", "kernel_shap")
+    assert needed == pytest.approx(2.3 * 8 * 64 * 16) and estimates.estimate_design_bytes(loaded, "digits", "lime") == 0
     monkeypatch.setattr(estimates, "MUCH_MEMORY", needed - 1)
-    line, *_ = [line for line in estimates.memory_lines(loaded) if "each job of kernel_shap takes" in line]
+    line, *_ = [line for line in estimates.list_memory_warnings(loaded) if "each job of kernel_shap takes" in line]
     assert line.startswith("digits: each job of kernel_shap takes about 18.8 kB of memory for its design alone")

@@ -14,7 +14,7 @@ from shapeline.errors import ShapelineError
 from shapeline.report import experiment
 from shapeline.report.explorer import Entry, ExplorerData, Instance, explorer_html
 from shapeline.report.sections import explorer as sections
-from shapeline.workflow.job_code import page_sources
+from shapeline.workflow.job_code import list_page_sources
 from tests.fixtures.result_folder import build
 
 AWKWARD = [
@@ -141,7 +141,7 @@ def test_methods_with_explanations_of_other_instances_are_refused():
 def test_an_edit_of_the_script_is_an_edit_of_the_pages_with_an_explorer(root, monkeypatch):
     monkeypatch.chdir(root)
     script = "workflow/shapeline/report/explorer.js"
-    assert script in page_sources("shapeline.report.explorer") and script not in page_sources(
+    assert script in list_page_sources("shapeline.report.explorer") and script not in list_page_sources(
         "shapeline.report.elements"
     )
 

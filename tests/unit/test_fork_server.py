@@ -209,7 +209,7 @@ def test_a_training_moves_to_the_server_of_its_libraries(monkeypatch, root, entr
 
     monkeypatch.setattr(job_environment, "start", start)
     config = SimpleNamespace(models={"one": Model(dataset="own", **entry)})
-    resources = SimpleNamespace(framework=job_code.job_libraries(config, "one"))
+    resources = SimpleNamespace(framework=job_code.list_libraries(config, "one"))
     job = SimpleNamespace(params=SimpleNamespace(settings=entry), resources=resources)
     with pytest.raises(StopIteration):
         runpy.run_path(str(root / "workflow/scripts/train_model.py"), {"snakemake": job})
@@ -283,7 +283,7 @@ def test_a_folder_of_transformers_has_its_libraries_and_no_network(server):
             "graph": Model(dataset="texts", source="own.onnx"),
         }
     )
-    kinds = [job_code.job_libraries(config, name) for name in (*config.models, None)]
+    kinds = [job_code.list_libraries(config, name) for name in (*config.models, None)]
     assert kinds == ["transformers", "torch", "tensorflow", "skops", "base", "torch"]
     assert {*kinds} <= {*fork_server.LIBRARIES}
     # What is imported there was told so before: huggingface_hub reads it once.

@@ -143,8 +143,8 @@ def test_files_of_some_rows_are_inputs_of_the_job(tmp_path, default):
     for name, path in (("cifar10", tmp_path), ("agnews", tmp_path / "some.csv.gz")):
         default["datasets"][name] = {"source": name, "path": str(path)}
     loaded = validation.load(default)
-    assert {*runs.raw_files(loaded, "agnews")} == {str(tmp_path / name) for name in ("some.csv.gz", "test.csv")}
-    assert runs.raw_files(loaded, "cifar10") == [str(tmp_path)]
+    assert {*runs.list_raw_files(loaded, "agnews")} == {str(tmp_path / name) for name in ("some.csv.gz", "test.csv")}
+    assert runs.list_raw_files(loaded, "cifar10") == [str(tmp_path)]
 
 
 def test_the_official_files_have_no_subset(tmp_path):
@@ -560,10 +560,10 @@ def test_the_configuration_knows_the_shape_from_size(folder):
     raw = experiment(path)
     raw["experiments"]["pets"]["budget"] = 4
     loaded = validation.load(raw)
-    assert derived.feature_shape(loaded, loaded.experiments["pets"]) is None
+    assert derived.find_feature_shape(loaded, loaded.experiments["pets"]) is None
     raw["datasets"]["pets"]["size"] = [16, 24]
     loaded = validation.load(raw)
-    assert derived.feature_shape(loaded, loaded.experiments["pets"]) == (4, 6)
+    assert derived.find_feature_shape(loaded, loaded.experiments["pets"]) == (4, 6)
     assert prepare_settings(loaded, "pets")["size"] == [16, 24]
     own = registry.SOURCES["image_folder"]
     assert checks.input_shape(own, {"size": [16, 24], "color": "grey"}) == (1, 16, 24)
@@ -586,7 +586,7 @@ def test_a_picture_more_or_less_shows_in_the_inputs_of_the_job(folder):
     raw = experiment(path, size=[16, 24])
     raw["experiments"]["pets"]["budget"] = 4
     loaded = validation.load(raw)
-    listed = runs.raw_files(loaded, "pets")
+    listed = runs.list_raw_files(loaded, "pets")
     assert listed == [str(path / name) for name in ("", "test", "test/deer", "test/horse", "train", "train/deer")] + [
         str(path / "train/horse")
     ]

@@ -485,13 +485,13 @@ def test_impossible_models_are_told_before_any_job(model, words):
 
 def test_the_files_that_training_starts_from(tmp_path):
     plain = validation.load(entry())
-    assert runs.weights_file(plain, "net") == [] == runs.start_file(plain, "net")
+    assert runs.find_weights_file(plain, "net") == [] == runs.start_file(plain, "net")
     imagenet = validation.load(entry(weights="imagenet"))
-    assert runs.weights_file(imagenet, "net") == ["data/raw/weights/resnet18-f37072fd.pth"]
+    assert runs.find_weights_file(imagenet, "net") == ["data/raw/weights/resnet18-f37072fd.pth"]
     assert runs.start_file(imagenet, "net") == ["results/models/net/start.safetensors"]
     assert fetch_settings("weights", "resnet18-f37072fd.pth")["checksum"].startswith("f37072fd")
     assert registry.WEIGHTS["imagenet"].urls == ("https://download.pytorch.org/models/resnet18-f37072fd.pth",)
     (tmp_path / "own.pth").touch()
     own = validation.load(entry(weights=str(tmp_path / "own.pth")))
-    assert runs.weights_file(own, "net") == [str(tmp_path / "own.pth")]
+    assert runs.find_weights_file(own, "net") == [str(tmp_path / "own.pth")]
     assert train_settings(plain, "net") == {"architecture": "resnet18", "dataset": "digits38", "seed": 0}

@@ -34,7 +34,7 @@ FILES = ["parts/__init__.py", "parts/inner.py", "parts/other.py", "rule_deeper.p
 
 def test_what_a_users_file_imports_from_beside_it_is_an_input_too(rule, default):
     names = ["own/rule.py", *(f"own/{name}" for name in FILES)]
-    assert job_code.user_file("own/rule.py:f") == names
+    assert job_code.list_user_code("own/rule.py:f") == names
     default["models"]["rule"] = {"dataset": "digits38", "source": "own/rule.py:f", "framework": "function"}
     default["experiments"]["ruled"] = {
         "model": "rule",
@@ -45,24 +45,24 @@ def test_what_a_users_file_imports_from_beside_it_is_an_input_too(rule, default)
         "methods": {"mine": {"method": "own/rule.py:f"}},
     }
     loaded = validation.load(default)
-    assert job_code.user_files(loaded, "ruled") == names
+    assert job_code.list_user_files(loaded, "ruled") == names
     assert set(names) < set(job_code.train_code(loaded, "rule"))
     assert set(names) < set(job_code.attribute_code(loaded, "ruled", "mine"))
 
 
 def test_an_import_that_is_added_is_seen(rule):
-    before = job_code.user_file("own/rule.py:f")
+    before = job_code.list_user_code("own/rule.py:f")
     (rule / "more.py").write_text("")
     (rule / "parts/other.py").write_text("import more\nK = 2\n")
     os.utime(rule / "parts/other.py", (1, 1))
-    assert job_code.user_file("own/rule.py:f") == sorted(
+    assert job_code.list_user_code("own/rule.py:f") == sorted(
         [*before, "own/more.py"], key=lambda name: (name != before[0], name)
     )
 
 
 def test_a_broken_or_missing_file_has_no_imports(rule):
-    assert job_code.user_file("own/unused.py:f") == ["own/unused.py"]
-    assert job_code.user_file("own/none.py:f") == ["own/none.py"]
+    assert job_code.list_user_code("own/unused.py:f") == ["own/unused.py"]
+    assert job_code.list_user_code("own/none.py:f") == ["own/none.py"]
 
 
 def test_a_users_file_can_import_what_lies_beside_it(rule, tmp_path):

@@ -674,9 +674,9 @@ def changed(path: str, value: object) -> dict:
 def test_several_labels_are_configured_by_one_key_and_counted():
     found = validation.load(SLIDES)
     assert derived.find_source(found.datasets["slides"]).classes == ("trophozoite", "ring")
-    assert estimates.explanations(found, "slides") == 10
+    assert estimates.count_explanations(found, "slides") == 10
     one = validation.load(changed("experiments.slides.instances.label", "ring"))
-    assert estimates.explanations(one, "slides") == 5
+    assert estimates.count_explanations(one, "slides") == 5
 
 
 @pytest.mark.parametrize(

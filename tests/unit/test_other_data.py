@@ -16,7 +16,7 @@ from shapeline.errors import ShapelineError
 from shapeline.models import architectures, storage
 from shapeline.report import experiment, tables
 from shapeline.workflow import runs
-from shapeline.workflow.jobs import attribute_settings, outputs, report_settings, select_settings
+from shapeline.workflow.jobs import attribute_settings, list_outputs, report_settings, select_settings
 from tests.fixtures import builders
 from tests.unit.test_config import lines
 
@@ -59,7 +59,7 @@ def test_settings_and_files_name_the_other_data(raw):
     assert runs.list_datasets(other, "digits") == ["digits_later", "digits38"]
     assert runs.list_training_cards(other, "digits") == ["data/prepared/digits38/card.json"]
     cards = {f"data/prepared/{name}/card.json" for name in ("digits_later", "digits38")}
-    assert cards <= outputs(other)
+    assert cards <= list_outputs(other)
     influence = attribute_settings(own, "cancer_influence", "mim")
     assert influence["dataset"] == "breast_cancer" and "reference" not in influence
 

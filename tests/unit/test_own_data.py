@@ -450,21 +450,21 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
     assert job_code.train_code(loaded, "network")[-1] == "examples/own/network.keras"
     assert (
         job_code.train_code(loaded, "rule")[-1] == "examples/own/rule.py"
-        and job_code.job_framework(loaded, "rule") == "torch"
+        and job_code.find_job_framework(loaded, "rule") == "torch"
     )
     assert any(file.endswith("models/function_file.py") for file in job_code.attribute_code(loaded, "rule", "exact"))
-    assert job_code.user_files(loaded, "rule") == ["examples/own/rule.py"]
+    assert job_code.list_user_files(loaded, "rule") == ["examples/own/rule.py"]
     assert job_code.attribute_code(loaded, "loans", "halves")[-1] == "examples/own/halves.py"
     assert job_code.attribute_code(loaded, "loans", "elsewhere")[-1] == "examples/own/scores.parquet"
     assert job_code.measure_code(loaded, "loans", "own")[-1] == "examples/own/spread.py"
     for label in ("exact", "kernel_shap"):
         assert not any(file.startswith("examples") for file in job_code.attribute_code(loaded, "loans", label))
     assert (
-        job_code.job_framework(loaded, "granting") == "torch"
-        and job_code.job_framework(loaded, "network") == "tensorflow"
+        job_code.find_job_framework(loaded, "granting") == "torch"
+        and job_code.find_job_framework(loaded, "network") == "tensorflow"
     )
     assert attribute_settings(loaded, "loans", "halves")["budget"] == 8
-    assert derived.feature_shape(loaded, loaded.experiments["loans"]) == (6,)
+    assert derived.find_feature_shape(loaded, loaded.experiments["loans"]) == (6,)
     assert runs.list_entries(loaded, "loans")[-2:] == ["halves", "random"]  # controls are last
 
 

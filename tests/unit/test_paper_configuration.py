@@ -40,9 +40,9 @@ def write_costs(text: str, config) -> str:
     def describe(line: re.Match) -> str:
         name = line[1]
         cost, model = estimates.estimate_experiment(config, name), config.experiments[name].model
-        told = f"{estimates.amount(cost.evaluations)} evaluations, {estimates.core_time(cost.seconds)}"
+        told = f"{estimates.format_amount(cost.evaluations)} evaluations, {estimates.format_time(cost.seconds)}"
         if model:
-            told += f"; training {model}: {estimates.core_time(estimates.estimate_training(config, model))}"
+            told += f"; training {model}: {estimates.format_time(estimates.estimate_training(config, model))}"
         return f"  {name}:  # {told}\n"
 
     return start + re.sub(r"^  (\w+):(?:  #.*)?\n", describe, experiments, flags=re.M)

@@ -302,7 +302,7 @@ def test_impossible_entries_are_told(entries, monkeypatch):
         "steps": {"method": "peer_shap_permutation", "intermediate_budgets": [2.0]},
         "few": {"method": "peer_shap_kernel", "budget": 1.0},
     }
-    d = int(np.prod(derived.feature_shape(validation.load(entries_of(raw, name)), entry_of(raw, name))))
+    d = int(np.prod(derived.find_feature_shape(validation.load(entries_of(raw, name)), entry_of(raw, name))))
     where = f"experiments.{name}.methods"
     assert refused(raw) == [
         f"{where}.text: peer_lime_text explains data of kind text, not of kind image; remove it",

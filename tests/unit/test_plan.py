@@ -56,7 +56,7 @@ def test_shards_come_from_counts(default):
     default["experiments"]["digits"]["instances"]["count"] = 501
     loaded = validation.load(default)
     assert runs.shards(loaded, "digits") == 3
-    assert runs.score_files(loaded, "digits", "exact")[2] == "results/digits/scores/exact/2-of-3.parquet"
+    assert runs.list_score_files(loaded, "digits", "exact")[2] == "results/digits/scores/exact/2-of-3.parquet"
     default["experiments"]["digits"]["shards"] = 4
     assert runs.shards(validation.load(default), "digits") == 4
 
@@ -72,14 +72,16 @@ def test_the_shards_of_one_experiment_touch_no_other(default):
 
 
 def test_an_experiments_digest_changes_with_its_settings_alone(default):
-    before = jobs.digests(validation.load(default))
+    before = jobs.compute_digests(validation.load(default))
     assert list(before) == default["run"]
-    assert jobs.digests(validation.load({**shuffled(default), "run": default["run"], "device": "cpu"})) == before
+    assert (
+        jobs.compute_digests(validation.load({**shuffled(default), "run": default["run"], "device": "cpu"})) == before
+    )
     default["experiments"]["digits"]["shards"] = 3
-    assert jobs.digests(validation.load(default)) == before
+    assert jobs.compute_digests(validation.load(default)) == before
     for section, key, value in (("metrics", "error", {"reference": "exact", "top": 0.5}), ("report", "title", "other")):
         default["experiments"]["digits"].setdefault(section, {})[key] = value
-        after = jobs.digests(validation.load(default))
+        after = jobs.compute_digests(validation.load(default))
         assert {name for name in before if before[name] != after[name]} == {"digits"}
         before = after
 
@@ -121,17 +123,17 @@ def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, t
 
 def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, monkeypatch):
     monkeypatch.chdir(root)
-    kernel = dependencies.sources("shapeline.designs.sampled")
+    kernel = dependencies.list_sources("shapeline.designs.sampled")
     assert "workflow/shapeline/designs/sampled.py" in kernel
     assert "workflow/shapeline/designs/design.py" in kernel
     assert "workflow/shapeline/designs/connected.py" not in kernel
-    rows = dependencies.sources("shapeline.attribution.rows")
+    rows = dependencies.list_sources("shapeline.attribution.rows")
     assert "workflow/shapeline/games/game.py" in rows
     plumbing = (
         r"shapeline/(config|workflow|report|api|papers)/|registry|errors|/files\.py|__init__|designs/sampled|gradients/"
     )
     assert not re.search(plumbing, " ".join(rows))
-    assert "workflow/shapeline/games/game.py" not in dependencies.sources(
+    assert "workflow/shapeline/games/game.py" not in dependencies.list_sources(
         "shapeline.attribution.rows", without=["shapeline.games.game"]
     )
 
@@ -147,7 +149,7 @@ def test_a_file_counts_by_its_room_and_not_by_its_stem(tmp_path, monkeypatch, re
         (copy / f"games/{name}.py").write_text("")
         with open(copy / "metrics/error.py", "a") as file:
             file.write(f"\nfrom shapeline.games import {name}\n")
-    files = dependencies.sources("shapeline.metrics.error")
+    files = dependencies.list_sources("shapeline.metrics.error")
     assert {f"workflow/shapeline/games/{name}.py" for name in names} <= set(files)
     assert "workflow/shapeline/errors.py" not in files
 
@@ -155,14 +157,14 @@ def test_a_file_counts_by_its_room_and_not_by_its_stem(tmp_path, monkeypatch, re
 def forget() -> None:
     """What is kept of the package's files, of which a test reads others."""
     for kept in (
-        dependencies._sources,
-        dependencies._imports,
-        dependencies._code_digest,
-        dependencies._package,
+        dependencies._list_sources,
+        dependencies._list_imports,
+        dependencies._compute_digest,
+        dependencies._find_prefix,
         dependencies._is_untracked,
     ):
         kept.cache_clear()
-    job_code.script_modules.cache_clear()
+    job_code.list_script_modules.cache_clear()
 
 
 def test_no_job_tracks_what_decides_no_number_of_its_own(root, monkeypatch, default):
@@ -173,7 +175,7 @@ def test_no_job_tracks_what_decides_no_number_of_its_own(root, monkeypatch, defa
     for name in loaded.experiments:
         makers.append(job_code.select_code(loaded, name))
         makers += [job_code.attribute_code(loaded, name, entry) for entry in runs.list_entries(loaded, name)]
-        makers += [job_code.measure_code(loaded, name, metric) for metric in runs.metric_names(loaded, name)]
+        makers += [job_code.measure_code(loaded, name, metric) for metric in runs.list_metrics(loaded, name)]
     for files in makers:
         assert len(files) == len(set(files)) and not any(file.endswith("__init__.py") for file in files)
         assert not any(
@@ -242,9 +244,9 @@ def test_every_import_within_the_package_is_seen():
             elif isinstance(node, ast.ImportFrom):
                 assert not node.level, f"{file} has a relative import"
                 modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        known = {dependencies.module_file(one) for one in modules if one.startswith("shapeline.")}
+        known = {dependencies.find_module_file(one) for one in modules if one.startswith("shapeline.")}
         counted = {one for one in known if one.is_file() and not dependencies._is_untracked(one)}
-        assert set(dependencies._imports(file)) == counted, file
+        assert set(dependencies._list_imports(file)) == counted, file
 
 
 def test_each_family_is_tracked_alone(root, monkeypatch, default):
@@ -302,7 +304,7 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
             path: job.get("code") or {name: one["code"] for name, one in job.items()} for path, job in every.items()
         }
 
-    before, pages = codes(), jobs.digests(loaded)
+    before, pages = codes(), jobs.compute_digests(loaded)
     os.utime(copy / "games/game.py")
     assert codes() == before
     with open(copy / "designs/sampled.py", "a") as file:
@@ -314,7 +316,7 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
         for entry in runs.list_all_entries(loaded, "digits")
         if loaded.experiments["digits"].methods[entry.partition("@")[0]].method in ("kernel_shap", "sample_shapley")
     }
-    assert jobs.digests(loaded) == pages  # of the settings, which are the same
+    assert jobs.compute_digests(loaded) == pages  # of the settings, which are the same
     assert dependencies.list_user_modules(job_code.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
 
 
@@ -382,8 +384,8 @@ def test_a_run_of_own_data_has_no_pages_of_the_papers(default, tmp_path):
     methods = {"kernel": {"method": "kernel_shap"}, "random": {"method": "random"}}
     own = {"model": "own", "features": {"kind": "column"}, "reference": "mean", "instances": {"count": 1}}
     default["experiments"]["own"] = own | {"methods": methods, "metrics": {"cost": {}}}
-    assert runs.pages(validation.load({**default, "run": ["own", "digits"]})) == ["theory", "accuracy"]
-    assert runs.pages(validation.load({**default, "run": ["own"]})) == []
+    assert runs.list_pages(validation.load({**default, "run": ["own", "digits"]})) == ["theory", "accuracy"]
+    assert runs.list_pages(validation.load({**default, "run": ["own"]})) == []
 
 
 def test_a_rival_on_words_tracks_the_method_that_sets_its_budget(root, monkeypatch, default):

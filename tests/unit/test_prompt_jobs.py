@@ -226,11 +226,11 @@ def test_entries_of_models_and_prompts_are_checked(folder, file, section, entry,
 def test_init_writes_a_configuration_that_is_valid(folder, file):
     from shapeline.workflow import init_config
 
-    text = init_config.configuration(file, None, str(folder))
+    text = init_config.build_configuration(file, None, str(folder))
     raw = yaml.safe_load(text)
     config = load(raw)
     entry = config.experiments[config.run[0]]
     assert entry.prompts["features"] == "sentence" and entry.report.notebook == "generation"
     assert raw["experiments"][config.run[0]]["metrics"]["error"] == {"reference": "exact"}
     with pytest.raises(ShapelineError, match="holds prompts; add --model path/to/folder of a language model"):
-        init_config.configuration(file)
+        init_config.build_configuration(file)

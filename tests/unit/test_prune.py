@@ -20,7 +20,7 @@ def write(*paths: str) -> None:
 
 def write_outputs(config, rows: str = "a") -> None:
     """Every file that a configuration names; those of scores and measurements say which rows they hold."""
-    for path in jobs.outputs(config):
+    for path in jobs.list_outputs(config):
         if re.search("/scores/|/metrics/measured", path):
             scores.write_measured(path, pd.DataFrame(columns=scores.MEASURED.names), {"rows": [rows * 32]})
         else:
@@ -45,8 +45,8 @@ def everything() -> set[str]:
 
 
 def test_what_the_configuration_names_stays(made):
-    assert prune.stale(made) == []
-    assert prune.listing(made) == "In results the configuration no longer names 0 file(s), 0 B"
+    assert prune.find_stale(made) == []
+    assert prune.describe_removal(made) == "In results the configuration no longer names 0 file(s), 0 B"
 
 
 STALE = [
@@ -71,11 +71,11 @@ STALE = [
 def test_the_rest_is_listed_and_removed_with_the_folders_it_leaves_empty(made):
     before = everything()
     write(*STALE)
-    assert prune.stale(made) == sorted(STALE)
-    told = prune.listing(made)
+    assert prune.find_stale(made) == sorted(STALE)
+    told = prune.describe_removal(made)
     assert "names 15 file(s), 180 B" in told
     assert "  results/digits/scores/exact: 2 file(s), 24 B" in told
-    assert prune.remove(prune.stale(made), "results") == 180
+    assert prune.remove(prune.find_stale(made), "results") == 180
     assert everything() == before
     assert not Path("results/gone").exists()
     assert not Path("results/digits/scores/gone").exists()
@@ -86,9 +86,9 @@ def test_at_smoke_scale_its_own_folder_is_pruned_and_the_folder_around_it_is_not
     write_outputs(small)
     write("results/smoke/scores/exact/0-of-1.parquet", "results/digits/scores/gone/0-of-1.parquet")
     stale = ["results/smoke/digits/scores/any/0-of-1.parquet", "results/smoke/reports/any.html"]
-    assert prune.stale(small) == stale
+    assert prune.find_stale(small) == stale
     prune.remove(stale, "results/smoke")
-    assert prune.stale(small) == []
+    assert prune.find_stale(small) == []
     assert Path("results/digits/scores/gone/0-of-1.parquet").exists()
 
 
@@ -98,9 +98,9 @@ def test_nothing_outside_the_results_is_touched(made):
     Path("results/digits/scores/linked").symlink_to(Path("elsewhere/scores/gone").resolve())
     Path("results/digits/scores/gone").mkdir()
     Path("results/digits/scores/gone/0-of-1.parquet").symlink_to(Path("elsewhere/kept.parquet").resolve())
-    assert prune.stale(made) == ["results/digits/scores/gone/0-of-1.parquet"]
+    assert prune.find_stale(made) == ["results/digits/scores/gone/0-of-1.parquet"]
     # Also where a list of files says otherwise.
-    prune.remove([*prune.stale(made), "results/linked/kept.parquet", "elsewhere/kept.parquet"], "results")
+    prune.remove([*prune.find_stale(made), "results/linked/kept.parquet", "elsewhere/kept.parquet"], "results")
     assert {"elsewhere/kept.parquet", "elsewhere/scores/gone/0-of-1.parquet"} <= everything()
     assert not os.path.lexists("results/digits/scores/gone")
 
@@ -109,6 +109,6 @@ def test_rows_go_when_no_file_of_the_configuration_was_made_of_them(made):
     old, used = (f"results/.rows/scores/{letter * 32}/1f.parquet" for letter in "ba")
     partial = f"results/.rows/scores/{'a' * 32}/.1f.parquet.123.tmp"  # of a killed job
     write(old, used, partial, "results/.rows/notes/mine.txt")
-    assert prune.stale(made) == [partial, old]
+    assert prune.find_stale(made) == [partial, old]
     os.remove("results/digits/scores/exact/0-of-1.parquet")
-    assert prune.stale(made) == [partial]  # a run that was stopped goes on with them
+    assert prune.find_stale(made) == [partial]  # a run that was stopped goes on with them

@@ -179,7 +179,7 @@ def test_the_metric_derives_models_and_scores_and_changes_no_other_settings(defa
     assert runs.list_explained_files(loaded, "digits", "lime@randomised")["weights"] == [
         f"results/models/digits_cnn@{one}/weights.safetensors" for one in ("top1", "full")
     ]
-    assert runs.score_files(loaded, "digits", "lime") == ["results/digits/scores/lime/0-of-1.parquet"]
+    assert runs.list_score_files(loaded, "digits", "lime") == ["results/digits/scores/lime/0-of-1.parquet"]
 
 
 @pytest.mark.parametrize(

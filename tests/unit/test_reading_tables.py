@@ -506,7 +506,7 @@ def test_the_line_about_an_encoding_names_the_right_one(prepared, encoding):
 def test_a_file_of_tabs_and_capitals_in_its_ending(tmp_path, suffix):
     file = tmp_path / f"own{suffix}"
     file.write_text("x\ty\n" + "1.5\ta\n2.5\tb\n" * 15)
-    assert 'separator: "tab"' in init_config.configuration(file)
+    assert 'separator: "tab"' in init_config.build_configuration(file)
     settings = {"source": "table_file", "path": str(file), "target": "y"}
     with pytest.raises(ShapelineError, match="set separator: 'tab'"):
         preparation.prepare("table_file", settings, [], tmp_path / "data")
@@ -527,7 +527,9 @@ def test_the_index_of_a_parquet_file_is_named_where_it_is_not_read(tmp_path, ind
     assert any(
         note.startswith(f"not read, as it is the index of the file: {', '.join(index)}") for note in card["notes"]
     )
-    assert f"# not read, as it is the index of the file: {index!r}".replace("'", '"') in init_config.configuration(file)
+    assert f"# not read, as it is the index of the file: {index!r}".replace(
+        "'", '"'
+    ) in init_config.build_configuration(file)
     with pytest.raises(
         ShapelineError, match=f"'{index[0]}' is the index of the data frame in .*; write .* reset_index"
     ):
@@ -537,13 +539,13 @@ def test_the_index_of_a_parquet_file_is_named_where_it_is_not_read(tmp_path, ind
 def test_init_names_the_other_reading_of_numbers_and_refuses_a_missing_text(tmp_path):
     file = tmp_path / "own.csv"
     file.write_text("x;y\n" + "1,234;a\n2,345;b\n" * 20)
-    text = init_config.configuration(file)
+    text = init_config.build_configuration(file)
     assert 'decimal: ","\n' in text and "# numbers such as 1,234 are guessed; or write thousands: ','" in text
     file.write_text("x;y\n" + "1,2;a\n2,34;b\n" * 20)
-    assert "are guessed; or write" not in init_config.configuration(file)
+    assert "are guessed; or write" not in init_config.build_configuration(file)
     file.write_text("text,y\n" + "a text of some words,a\n,b\n" * 20)
     with pytest.raises(ShapelineError, match=r"'text' is empty in 20 row\(s\), first in row 1"):
-        init_config.configuration(file)
+        init_config.build_configuration(file)
 
 
 def test_lists_and_structures_of_a_parquet_file_reach_a_function(tmp_path):

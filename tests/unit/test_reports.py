@@ -19,7 +19,7 @@ from shapeline import seeds
 from shapeline.errors import ShapelineError
 from shapeline.papers import claims
 from shapeline.report import elements, experiment, index, rendering
-from shapeline.workflow.job_code import page_code
+from shapeline.workflow.job_code import list_page_code
 from tests.fixtures.result_folder import METHODS, build
 
 REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
@@ -159,7 +159,7 @@ def test_the_style_is_complete_and_of_one_colour_scheme_in_print():
 @pytest.mark.parametrize("notebook", ["report", "influence", "localization", "theory"])
 def test_the_style_sheet_is_among_the_sources_of_a_page(notebook, root, monkeypatch):
     monkeypatch.chdir(root)
-    assert "workflow/shapeline/report/page.css" in page_code("render_report", notebook)
+    assert "workflow/shapeline/report/page.css" in list_page_code("render_report", notebook)
 
 
 def test_every_figure_is_written_beside_the_page_with_its_numbers(tmp_path):

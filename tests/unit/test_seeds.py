@@ -47,7 +47,7 @@ def test_trainings_cost_what_they_cost(raw):
     )
     more = estimates.estimate_run(three)[1] - estimates.estimate_run(one)[1]
     assert more > 2 * estimates.estimate_training(one, "cnn")
-    assert estimates.result_bytes(three, "tiny") > estimates.result_bytes(one, "tiny")
+    assert estimates.size_results(three, "tiny") > estimates.size_results(one, "tiny")
     assert validation.load({**raw, "scale": "smoke"}).experiments["tiny"].training_seeds == 2
 
 

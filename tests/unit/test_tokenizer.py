@@ -278,14 +278,18 @@ def test_the_example_is_valid_and_tracks_the_tokenizer(example):
     assert "examples/own/subwords.py" in job_code.prepare_code(loaded, "pieces")
     assert "tokenizer" in prepare_settings(loaded, "pieces")
     file = ["examples/own/subwords.py"]
-    assert job_code.select_code(loaded, "pieces")[-1:] == file and job_code.tokenizer_file(loaded, "pieces") == file
+    assert (
+        job_code.select_code(loaded, "pieces")[-1:] == file and job_code.find_tokenizer_file(loaded, "pieces") == file
+    )
     raw = copy.deepcopy(example)
     raw["models"]["bag"]["source"] = "examples/own/halves.py:network"
     raw["experiments"]["pieces"]["instances"] = {"texts": ["so good"]}
     halves = ["examples/own/halves.py"]
-    assert job_code.user_files(validation.load(raw), "pieces") == halves + file  # its tokens are not among the arrays
+    assert (
+        job_code.list_user_files(validation.load(raw), "pieces") == halves + file
+    )  # its tokens are not among the arrays
     raw["experiments"]["pieces"]["instances"] = {}
-    assert job_code.user_files(validation.load(raw), "pieces") == halves
+    assert job_code.list_user_files(validation.load(raw), "pieces") == halves
     assert validation.load({**copy.deepcopy(example), "scale": "smoke"}).models["bag"].training.epochs == 0
 
 

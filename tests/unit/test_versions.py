@@ -42,12 +42,12 @@ def test_a_run_begins_with_what_has_other_versions(default, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     default["run"] = ["digits"]
     loaded = validation.load(default)
-    assert messages.version_lines(loaded) == []
+    assert messages.list_version_lines(loaded) == []
     here = versions.version("numpy")
     for label, number in (("exact", here), ("kernel_shap", "1.0"), ("lime", "1.0")):
-        (path,) = runs.score_files(loaded, "digits", label)
+        (path,) = runs.list_score_files(loaded, "digits", label)
         scores.write(path, pd.DataFrame({"instance": [1]}), {"versions": {"numpy": number}})
-    (line,) = messages.version_lines(loaded)
+    (line,) = messages.list_version_lines(loaded)
     assert line.startswith(f"digits: scores of kernel_shap, lime were made with numpy 1.0 and {here} is installed")
     assert "versions: strict" in line
 
@@ -57,9 +57,9 @@ def test_a_run_begins_with_what_was_computed_from_encoded_rows(default, tmp_path
     default["run"] = ["digits"]
     loaded = validation.load(default)
     for label, more in (("exact", {}), ("kernel_shap", {"row_types": provenance.OWN_TYPES})):
-        (path,) = runs.score_files(loaded, "digits", label)
+        (path,) = runs.list_score_files(loaded, "digits", label)
         scores.write(path, pd.DataFrame({"instance": [1]}), {"framework": "function", "rows": ["a key"], **more})
-    (line,) = messages.version_lines(loaded)
+    (line,) = messages.list_version_lines(loaded)
     assert line.startswith("digits: scores of exact were computed from rows encoded as float32")
 
 

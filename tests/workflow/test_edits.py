@@ -343,9 +343,9 @@ def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
         "train_model": lambda given: job_code.train_code(config, given["model"]),
         "select_instances": lambda given: job_code.select_code(config, given["experiment"]),
         "attribute": lambda given: job_code.attribute_code(config, given["experiment"], given["method"]),
-        "measure": lambda given: measured_by(runs.model_metrics, given["experiment"]),
-        "measure_scores": lambda given: measured_by(runs.score_metrics, given["experiment"]),
-        "compare": lambda given: dependencies.sources(*job_code.script_modules("compare")),
+        "measure": lambda given: measured_by(runs.list_model_metrics, given["experiment"]),
+        "measure_scores": lambda given: measured_by(runs.list_score_metrics, given["experiment"]),
+        "compare": lambda given: dependencies.list_sources(*job_code.list_script_modules("compare")),
     }
     # What the plumbing imports of itself, and what reads the kinds of data that this job has none of.
     plumbing = ("shapeline.workflow.job_code", "shapeline.workflow.job_environment")
@@ -358,7 +358,7 @@ def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
             continue
         seen.add(rule)
         files = {os.path.abspath(name) for name in tracked_of[rule](job["wildcards"])}
-        imported = {name: dependencies.module_file(name) for name in job["modules"] if name not in unused}
+        imported = {name: dependencies.find_module_file(name) for name in job["modules"] if name not in unused}
         counted = {name for name, file in imported.items() if not dependencies._is_untracked(file)}
         lacking |= {(rule, name): job for name in counted if str(imported[name]) not in files}
     assert not lacking

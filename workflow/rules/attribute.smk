@@ -15,10 +15,12 @@ rule select_instances:
         f"{RESULTS}/benchmarks/select_instances/{{experiment}}.tsv"
     priority: 1
     conda:
-        lambda w: job_code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: job_code.choose_environment(
+            CONFIG, CONFIG.experiments[w.experiment].model
+        )
     threads: 1
     resources:
-        framework=lambda w: job_code.job_libraries(
+        framework=lambda w: job_code.list_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         gpu=lambda w: GPU if CONFIG.experiments[w.experiment].has_no_data else 0,
@@ -37,7 +39,9 @@ rule select_instances:
 rule evaluate_game:
     input:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        earlier=lambda w: runs.value_files(CONFIG, w.experiment, w.method, int(w.round)),
+        earlier=lambda w: runs.list_value_files(
+            CONFIG, w.experiment, w.method, int(w.round)
+        ),
         own=lambda w: dependencies.list_user_modules(
             job_code.attribute_code(CONFIG, w.experiment, w.method)
         ),
@@ -70,7 +74,7 @@ rule attribute:
     input:
         unpack(lambda w: model_inputs(w.experiment, w.method)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
-        values=lambda w: runs.value_files(CONFIG, w.experiment, w.method),
+        values=lambda w: runs.list_value_files(CONFIG, w.experiment, w.method),
         own=lambda w: dependencies.list_user_modules(
             job_code.attribute_code(CONFIG, w.experiment, w.method)
         ),
@@ -83,13 +87,15 @@ rule attribute:
         f"{RESULTS}/benchmarks/attribute/{{experiment}}/{{method}}/{{shard}}-of-{{shards}}.tsv"
     priority: 1
     conda:
-        lambda w: job_code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: job_code.choose_environment(
+            CONFIG, CONFIG.experiments[w.experiment].model
+        )
     threads: 1
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: job_code.job_libraries(
+        framework=lambda w: job_code.list_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         values_alone=lambda w: int(

@@ -109,7 +109,7 @@ def all_scores(experiment):
     return [
         file
         for entry in runs.list_entries(CONFIG, experiment)
-        for file in runs.score_files(CONFIG, experiment, entry)
+        for file in runs.list_score_files(CONFIG, experiment, entry)
     ]
 
 
@@ -145,10 +145,10 @@ def model_inputs(experiment, entry=None):
         **(
             runs.list_explained_files(CONFIG, experiment, entry)
             if entry
-            else runs.model_files(CONFIG, model)
+            else runs.name_model_files(CONFIG, model)
         ),
-        "user": job_code.user_files(CONFIG, experiment),
-        "reference": job_code.reference_file(CONFIG, experiment),
+        "user": job_code.list_user_files(CONFIG, experiment),
+        "reference": job_code.find_reference_file(CONFIG, experiment),
     }
 
 
@@ -164,7 +164,7 @@ def training_inputs(model, training_seed):
 
 def model_card(experiment):
     model = CONFIG.experiments[experiment].model
-    return runs.model_files(CONFIG, model)["card"] if model else []
+    return runs.name_model_files(CONFIG, model)["card"] if model else []
 
 
 def metric_files(experiment, metrics):
@@ -181,7 +181,8 @@ def metric_files(experiment, metrics):
 def data_inputs(experiment):
     """The data and the instances, where a metric that evaluates no model reads them."""
     if not any(
-        METRICS[metric].asks_data for metric in runs.score_metrics(CONFIG, experiment)
+        METRICS[metric].asks_data
+        for metric in runs.list_score_metrics(CONFIG, experiment)
     ):
         return {}
     return {
@@ -195,5 +196,5 @@ def randomised_scores(experiment):
         file
         for entry in runs.list_all_entries(CONFIG, experiment)
         if runs.split_entry(entry)[1]
-        for file in runs.score_files(CONFIG, experiment, entry)
+        for file in runs.list_score_files(CONFIG, experiment, entry)
     ]

@@ -19,7 +19,7 @@ rule fetch_source:
 
 rule prepare_dataset:
     input:
-        raw=lambda w: runs.raw_files(CONFIG, w.dataset),
+        raw=lambda w: runs.list_raw_files(CONFIG, w.dataset),
         own=lambda w: dependencies.list_user_modules(
             job_code.prepare_code(CONFIG, w.dataset)
         ),

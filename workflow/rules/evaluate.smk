@@ -2,10 +2,10 @@
 rule measure:
     input:
         unpack(lambda w: model_inputs(w.experiment, w.method)),
-        scores=lambda w: runs.score_files(CONFIG, w.experiment, w.method),
+        scores=lambda w: runs.list_score_files(CONFIG, w.experiment, w.method),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         own=lambda w: metric_files(
-            w.experiment, runs.model_metrics(CONFIG, w.experiment)
+            w.experiment, runs.list_model_metrics(CONFIG, w.experiment)
         ),
         script=script_file("measure"),
     output:
@@ -16,13 +16,15 @@ rule measure:
         f"{RESULTS}/benchmarks/measure/{{experiment}}/{{method}}.tsv"
     priority: 2
     conda:
-        lambda w: job_code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: job_code.choose_environment(
+            CONFIG, CONFIG.experiments[w.experiment].model
+        )
     threads: 1
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: job_code.job_libraries(
+        framework=lambda w: job_code.list_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
         values_alone=lambda w: int(
@@ -30,14 +32,14 @@ rule measure:
                 CONFIG,
                 w.experiment,
                 w.method,
-                runs.model_metrics(CONFIG, w.experiment),
+                runs.list_model_metrics(CONFIG, w.experiment),
             )
         ),
         store=STORE,
         asked=lambda w: jobs.format_digests(CONFIG, w.experiment, [w.method]),
     params:
         settings=lambda w: jobs.measure_jobs(
-            CONFIG, w.experiment, runs.model_metrics(CONFIG, w.experiment)
+            CONFIG, w.experiment, runs.list_model_metrics(CONFIG, w.experiment)
         ),
     script:
         "../scripts/measure.py"
@@ -50,7 +52,7 @@ rule measure_scores:
         scores=lambda w: all_scores(w.experiment),
         randomised=lambda w: randomised_scores(w.experiment),
         own=lambda w: metric_files(
-            w.experiment, runs.score_metrics(CONFIG, w.experiment)
+            w.experiment, runs.list_score_metrics(CONFIG, w.experiment)
         ),
         script=script_file("measure_scores"),
     output:
@@ -61,7 +63,9 @@ rule measure_scores:
         f"{RESULTS}/benchmarks/measure_scores/{{experiment}}.tsv"
     priority: 2
     conda:
-        lambda w: job_code.environment(CONFIG, CONFIG.experiments[w.experiment].model)
+        lambda w: job_code.choose_environment(
+            CONFIG, CONFIG.experiments[w.experiment].model
+        )
     threads: 1
     resources:
         device="cpu",
@@ -71,7 +75,7 @@ rule measure_scores:
         ),
     params:
         settings=lambda w: jobs.measure_jobs(
-            CONFIG, w.experiment, runs.score_metrics(CONFIG, w.experiment)
+            CONFIG, w.experiment, runs.list_score_metrics(CONFIG, w.experiment)
         ),
     script:
         "../scripts/measure_scores.py"

@@ -111,7 +111,7 @@ rule render_accuracy:
 
 rule render_index:
     input:
-        pages=[f"{RESULTS}/reports/{name}.html" for name in runs.pages(CONFIG)],
+        pages=[f"{RESULTS}/reports/{name}.html" for name in runs.list_pages(CONFIG)],
         notebooks=[f"{RESULTS}/reports/{name}.ipynb" for name in CONFIG.run],
         script=script_file("render_index"),
     output:

@@ -1,7 +1,7 @@
 rule convert_weights:
     input:
-        raw=lambda w: runs.weights_file(CONFIG, w.model),
-        code=dependencies.sources("shapeline.models.torch_training"),
+        raw=lambda w: runs.find_weights_file(CONFIG, w.model),
+        code=dependencies.list_sources("shapeline.models.torch_training"),
         script=script_file("convert_weights"),
     output:
         start=f"{RESULTS}/models/{{model}}/start.safetensors",
@@ -31,13 +31,13 @@ rule train_model:
         model=rf"({'|'.join(CONFIG.models)})(@seed\d+)?",
     priority: 1
     conda:
-        lambda w: job_code.environment(CONFIG, runs.split_training(w.model)[0])
+        lambda w: job_code.choose_environment(CONFIG, runs.split_training(w.model)[0])
     threads: 1  # more would give other weights in a run on more cores
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
-        framework=lambda w: job_code.job_libraries(
+        framework=lambda w: job_code.list_libraries(
             CONFIG, runs.split_training(w.model)[0]
         ),
     params:
@@ -64,7 +64,7 @@ rule randomise_model:
     benchmark:
         f"{RESULTS}/benchmarks/randomise_model/{{model}}@{{variant}}.tsv"
     conda:
-        lambda w: job_code.environment(CONFIG, w.model)
+        lambda w: job_code.choose_environment(CONFIG, w.model)
     threads: 1
     params:
         settings=lambda w: jobs.randomise_job(CONFIG, w.model, w.variant),

@@ -19,7 +19,7 @@ if settings.get("game") or settings.get("prompts"):  # by name, so that an edit 
     module = "attribution.game_job:GameJob" if settings.get("game") else "generation.prompt_job:PromptJob"
     job = dispatch.resolve(f"shapeline.{module}").function(*given, options.store)
 else:
-    job = AttributionJob(*given, by_graph, options.store, job_code.value_code if options.values else None)
+    job = AttributionJob(*given, by_graph, options.store, job_code.list_value_code if options.values else None)
 found = job.explain_shard(int(wildcards.shard), int(wildcards.shards), options.on_error, job_environment.progress)
 shard_of = f"{wildcards.shard} of {wildcards.shards}"
 place = {"experiment": wildcards.experiment, "label": wildcards.method, "shard": shard_of, "rows": found.keys}

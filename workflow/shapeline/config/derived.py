@@ -84,7 +84,7 @@ def find_features(experiment: Experiment, settings: Any) -> Any:
     return getattr(settings, "features", None) or experiment.features
 
 
-def feature_shape(config: Config, experiment: Experiment, settings: Any = None) -> tuple[int, ...] | None:
+def find_feature_shape(config: Config, experiment: Experiment, settings: Any = None) -> tuple[int, ...] | None:
     """The shape of the features of the experiment, or of one of its entries; None where only the data tell."""
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
@@ -101,7 +101,7 @@ def find_budget(config: Config, name: str, entry: str) -> float:
     own = experiment.methods[entry]
     if own.match_budget_of is None:
         return float(own.most or experiment.budget)
-    shape = feature_shape(config, experiment)
+    shape = find_feature_shape(config, experiment)
     settings = json.dumps(canonical(experiment.methods[own.match_budget_of]))
     return count_fixed_cost(settings, shape) / math.prod(shape)
 

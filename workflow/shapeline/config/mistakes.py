@@ -50,17 +50,17 @@ def name_errors(raw: dict) -> Iterator[str]:
     for section in SECTIONS:
         entries = raw.get(section)
         for name, entry in entries.items() if isinstance(entries, dict) else ():
-            yield from _bad_name(section, name)
+            yield from _check_name(section, name)
             if section == "experiments" and name in (*TARGETS, *RULES, *TAKEN):
                 yield f"experiments.{name}: the name is taken by a target, rule or folder; choose another"
             elif name in SMOKE[section]:
                 yield f"{section}.{name}: the name is kept for the built-in smoke test; choose another"
             methods = entry.get("methods") if isinstance(entry, dict) else None
             for method in methods if isinstance(methods, dict) else ():
-                yield from _bad_name(f"experiments.{name}.methods", method)
+                yield from _check_name(f"experiments.{name}.methods", method)
 
 
-def _bad_name(where: str, name: object) -> Iterator[str]:
+def _check_name(where: str, name: object) -> Iterator[str]:
     if not NAME.fullmatch(str(name)):
         yield f"{where}.{name}: not a valid name; write a letter, then letters, digits and underscores"
 
@@ -72,7 +72,7 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     if kind == "missing":
         return "is missing; add it"
     if kind == "extra_forbidden":
-        near, elsewhere = nearest(path[-1], _list_keys(path[:-1], raw)), _stands_elsewhere(path)
+        near, elsewhere = nearest(path[-1], _list_keys(path[:-1], raw)), _find_elsewhere(path)
         return f"unknown key.{near if 'Did you mean' in near or not elsewhere else ''}{elsewhere}"
     if kind == "union_tag_not_found":
         key = error["ctx"]["discriminator"].strip("'()")
@@ -110,9 +110,9 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     )
 
 
-def _stands_elsewhere(path: tuple) -> str:
+def _find_elsewhere(path: tuple) -> str:
     """Where a key of this very name belongs, as a hint; "" where that is nowhere else."""
-    places = dict.fromkeys(_places().get(path[-1], ()))
+    places = dict.fromkeys(_list_places().get(path[-1], ()))
     here = [place for place in places if _is_at(path[:-1], place)]
     if here or not 0 < len(places) <= FEW_PLACES:
         return ""
@@ -125,7 +125,7 @@ def _is_at(path: tuple, place: str) -> bool:
 
 
 @cache
-def _places() -> dict[str, list[str]]:
+def _list_places() -> dict[str, list[str]]:
     """The sections in which each key of the configuration stands; of a name in it "<name>"."""
     result = defaultdict(list)
 
@@ -154,17 +154,17 @@ def _list_keys(path: tuple, raw: dict) -> list[str]:
             kind = kind.model_fields[part].annotation
         elif get_origin(kind) is dict:
             kind = get_args(kind)[1]
-        kind = _member(kind, get_value(raw, path[: depth + 1]))
+        kind = _find_member(kind, get_value(raw, path[: depth + 1]))
     return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
 
 
-def _member(kind: Any, value: Any) -> Any:
+def _find_member(kind: Any, value: Any) -> Any:
     """The member of a union that the value means: by its `method` or `kind`, else the first that has keys."""
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) not in (Union, UnionType):
         return kind
-    members = [part for m in get_args(kind) for part in _parts(m)]
+    members = [part for m in get_args(kind) for part in _split_type(m)]
     models = [m for m in members if isinstance(m, type) and issubclass(m, BaseModel)]
     tag = value.get("method", value.get("kind")) if isinstance(value, dict) else None
     if CustomMethod in models and re.match(USER_FILE, str(tag)):
@@ -179,10 +179,10 @@ def _member(kind: Any, value: Any) -> Any:
     return models[0] if models else kind
 
 
-def _parts(kind: Any) -> list[Any]:
+def _split_type(kind: Any) -> list[Any]:
     """A type without what is annotated to it, or the members of a union."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    return [part for member in get_args(kind) for part in _parts(member)] if get_origin(kind) is Union else [kind]
+    return [part for member in get_args(kind) for part in _split_type(member)] if get_origin(kind) is Union else [kind]
 
 
 def shorten_value(value: Any) -> str:

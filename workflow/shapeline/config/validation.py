@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from shapeline.config.checks.experiment import problems
+from shapeline.config.checks.experiment import find_problems
 from shapeline.config.checks.models import find_missing_frameworks
 from shapeline.config.derived import SCALES, SMOKE, settle_prompts
 from shapeline.config.mistakes import SECTIONS, explain_failure, find_extremes, get_value, name_errors
@@ -96,12 +96,14 @@ MERGE_TAG = "tag:yaml.org,2002:merge"  # of `<<`, which may stand twice
 
 def check_files(paths: Iterable[str | Path]) -> None:
     """Raise a ShapelineError with a line per file that is not YAML and per repeated key, which YAML would ignore."""
-    problems = [f"{path}: {problem}" for path in paths if Path(path).is_file() for problem in _problems(Path(path))]
+    problems = [
+        f"{path}: {problem}" for path in paths if Path(path).is_file() for problem in _list_problems(Path(path))
+    ]
     if problems:
         raise ShapelineError("\n".join(problems))
 
 
-def _problems(path: Path) -> Iterator[str]:
+def _list_problems(path: Path) -> Iterator[str]:
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=Loader)
     except UnicodeDecodeError as error:
@@ -159,7 +161,7 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     config, mistakes = _parse(raw)
     lines += [f"{'.'.join(map(str, path))}: {text}" for path, text in mistakes.items() if text]
     if config is not None:
-        lines += problems(config, names, {path[:2] for path in mistakes})
+        lines += find_problems(config, names, {path[:2] for path in mistakes})
     if lines:
         raise ShapelineError("\n".join(_limit_lines([*dict.fromkeys(lines)])))
     return settle_prompts(SCALES[config.scale](config))
@@ -177,7 +179,7 @@ def check_frameworks(config: Config, experiments: Iterable[str]) -> None:
         raise ShapelineError("\n".join(lines))
 
 
-def schema() -> dict:
+def build_schema() -> dict:
     """The JSON schema that editors read (workflow/schemas/config.schema.json)."""
     return Config.model_json_schema()
 

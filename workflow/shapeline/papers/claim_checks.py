@@ -68,8 +68,7 @@ def parameters(claimed: int) -> Callable[[Results], Finding]:
 def beats(
     first: str, *others: str, metric: str = "log_odds", statistic: str = "deletion_auc", better: str = "lower"
 ) -> Callable[[Results], Finding]:
-    """Whether a method is better than others on the same instances: holds where it is ahead of each, fails where it
-    is behind one, by 95 % intervals of the paired differences that hold together."""
+    """Check that a method beats others on the same instances, by simultaneous 95 % intervals of the differences."""
 
     def check(results: Results) -> Finding:
         if metric not in results.measured:
@@ -89,8 +88,7 @@ def beats(
 
 
 def level(entry: str, within: float, metric: str, statistic: str) -> Callable[[Results, Results], Finding]:
-    """Whether a method's means on the instances of two experiments are no more than so far apart: holds where the 95 %
-    interval of the difference (Welch's) lies inside, fails where it lies outside."""
+    """Check by Welch's 95 % interval that a method's means in two experiments differ by at most `within`."""
 
     def check(first: Results, second: Results) -> Finding:
         values = []

@@ -171,8 +171,7 @@ def count_needed(differences: np.ndarray) -> float:
 
 
 def _test_signed_ranks(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two-sided p of Wilcoxon's signed-rank test, and the rank-biserial correlation, of each column of paired gains
-    (n, columns), as if it were tested alone; 1 and 0 where all gains are 0."""
+    """Return two-sided p of Wilcoxon's test and the rank-biserial correlation per column; 1 and 0 where all are 0."""
     p, effect = np.ones(gains.shape[1]), np.zeros(gains.shape[1])
     for places, rows in alike(gains.T):
         p[places], signed = signed_rank_test(rows)

@@ -18,23 +18,23 @@ from shapeline.config.validation import check_files
 from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
 from shapeline.workflow import init_config
-from shapeline.workflow.dependencies import workflow_root
+from shapeline.workflow.dependencies import find_root
 
 CONFIG = "shapeline.yaml"  # what init writes, and run and doctor read where it is there
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status. A mistake is one line."""
-    asked = _parser().parse_args(arguments)
+    asked = _build_parser().parse_args(arguments)
     try:
-        actions = {"init": _init, "run": _run, "doctor": _doctor, "prune": _prune, "open": _open, "export": _export}
+        actions = {"init": _init, "run": _run, "doctor": _run_doctor, "prune": _prune, "open": _open, "export": _export}
         return actions[asked.action](asked)
     except ShapelineError as error:
         print(f"shapeline: {error}", file=sys.stderr)
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shapeline",
         description="Explain predictions by several attribution methods at a matched budget, and recommend one.",
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def clone() -> Path | None:
+def find_clone() -> Path | None:
     """The folder of a workflow at or above this one, if there is one: a clone, or what snakedeploy has laid."""
     here = Path.cwd()
     for folder in (here, *here.parents):
@@ -94,7 +94,7 @@ def _init(asked: argparse.Namespace) -> int:
     file = Path(CONFIG)
     if file.exists():
         raise ShapelineError(f"{file}: the file exists; remove or rename it first")
-    text = init_config.configuration(asked.path, asked.target, asked.model)
+    text = init_config.build_configuration(asked.path, asked.target, asked.model)
     written = str(file)
     if init_config.TREES in text and not Path(init_config.PIPELINE).exists():
         Path(init_config.PIPELINE).write_bytes(init_config.fit_pipeline(text))
@@ -116,10 +116,10 @@ def _find_configfiles(asked: argparse.Namespace) -> list[Path]:
 
 def _run(asked: argparse.Namespace) -> int:
     """Run Snakemake, which loads the profile in profiles/default beside the Snakefile itself."""
-    folder, named = clone(), _find_configfiles(asked)
+    folder, named = find_clone(), _find_configfiles(asked)
     words = ["snakemake", *asked.targets, "--cores", asked.cores]
     if folder is None:  # the installed workflow makes its results here
-        folder, installed = Path.cwd(), workflow_root()
+        folder, installed = Path.cwd(), find_root()
         words += ["--snakefile", str(installed / "Snakefile")]
         named = [installed / "config.yaml", *named]
     words += ["--dry-run"] if asked.dry_run else []
@@ -135,17 +135,17 @@ def _load(asked: argparse.Namespace) -> Config:
     from shapeline.config.validation import load
     from shapeline.workflow.runs import add_available_experiments
 
-    named, folder = _find_configfiles(asked), clone()
+    named, folder = _find_configfiles(asked), find_clone()
     os.chdir(folder or Path.cwd())
     raw: dict = {}
-    for file in [(folder or workflow_root()) / "config.yaml", *named]:
+    for file in [(folder or find_root()) / "config.yaml", *named]:
         if not file.is_file():
             raise ShapelineError(f"{file}: there is no such file; give the path of a configuration")
         update_config(raw, yaml.safe_load(file.read_text(encoding="utf-8")) or {})
     return add_available_experiments(load(raw))
 
 
-def _doctor(asked: argparse.Namespace) -> int:
+def _run_doctor(asked: argparse.Namespace) -> int:
     from shapeline.workflow import doctor
 
     report, problems = doctor.report(_load(asked))
@@ -161,14 +161,14 @@ def _prune(asked: argparse.Namespace) -> int:
     from shapeline.workflow import prune
 
     config = _load(asked)
-    print(prune.listing(config))
+    print(prune.describe_removal(config))
     if asked.dry_run:
         return 0
     if any(Path(".snakemake/locks").glob("*")):
         raise ShapelineError(
             "prune: a run works in this folder, or one was killed; wait for its end, or run: snakemake --unlock"
         )
-    files = prune.stale(config)
+    files = prune.find_stale(config)
     freed = prune.remove(files, config.results)
     print(f"removed {len(files)} file(s), {format_bytes(freed)}")
     return 0
@@ -179,13 +179,13 @@ def _export(asked: argparse.Namespace) -> int:
     folder = (asked.folder or Path(f"{asked.experiment}_export")).resolve()
     results = _load(asked).results  # in whose working directory the notebook runs
     executed = exporting.read_executed_notebook(results, asked.experiment)
-    written = exporting.export_report(executed, folder, workflow_root() / "notebooks")
+    written = exporting.export_report(executed, folder, find_root() / "notebooks")
     print(f"Wrote {len(written)} files to {folder}")
     return 0
 
 
 def _open(asked: argparse.Namespace) -> int:
-    page = (clone() or Path.cwd()) / "results" / "reports" / "index.html"
+    page = (find_clone() or Path.cwd()) / "results" / "reports" / "index.html"
     if not page.is_file():
         raise ShapelineError(f"{page}: there is no such file; create it by: shapeline run")
     print(page)

@@ -30,7 +30,7 @@ IMPORT = re.compile(
 )
 
 
-def workflow_root() -> Path:
+def find_root() -> Path:
     """The folder of the Snakefile, one of PLACES. Raises ShapelineError where it is in none of these."""
     root = next((place for place in PLACES if (place / "Snakefile").is_file()), None)
     if root is None:
@@ -42,70 +42,70 @@ def workflow_root() -> Path:
     return root
 
 
-def sources(*modules: str, without: Iterable[str] = ()) -> list[str]:
+def list_sources(*modules: str, without: Iterable[str] = ()) -> list[str]:
     """Return sorted paths of modules and their imports within the package; without: with what they alone import."""
-    return list(_sources(modules, frozenset(without), os.getcwd()))
+    return list(_list_sources(modules, frozenset(without), os.getcwd()))
 
 
 @cache
-def _sources(modules: tuple[str, ...], without: frozenset[str], folder: str) -> tuple[str, ...]:
+def _list_sources(modules: tuple[str, ...], without: frozenset[str], folder: str) -> tuple[str, ...]:
     """The paths relative to a folder; thousands of jobs ask for the same few."""
-    left_out = {module_file(module) for module in without}
+    left_out = {find_module_file(module) for module in without}
     seen: set[Path] = set()
-    waiting = [module_file(module) for module in modules]
+    waiting = [find_module_file(module) for module in modules]
     while waiting:
         file = waiting.pop()
         if file not in seen and file not in left_out:
             seen.add(file)
-            waiting += _imports(file)
+            waiting += _list_imports(file)
     return tuple(sorted(os.path.relpath(file, folder) for file in seen))
 
 
 def list_user_modules(files: list[str]) -> list[str]:
     """The user's own among the files behind a result; they stand in a rule's input, however large they are."""
-    package = _package(os.getcwd())
+    package = _find_prefix(os.getcwd())
     return as_inputs(file for file in files if not file.startswith(package))
 
 
 def add_code_digest(settings: dict, files: list[str], facts: dict | None = None) -> dict:
     """Return a job's settings with a digest of its package files and of `facts` of the registries."""
     folder = os.getcwd()
-    package = _package(folder)
-    code = _code_digest(tuple(sorted({file for file in files if file.startswith(package)})), folder)
+    package = _find_prefix(folder)
+    code = _compute_digest(tuple(sorted({file for file in files if file.startswith(package)})), folder)
     return settings | {"code": digest({"code": code, "facts": facts}) if facts else code}
 
 
 @cache
-def _code_digest(files: tuple[str, ...], folder: str) -> str:
+def _compute_digest(files: tuple[str, ...], folder: str) -> str:
     """Of the files' names and contents; thousands of jobs ask for the same few."""
     return digest({file: file_digest(Path(folder, file), "sha256") for file in files})
 
 
 @cache
-def _package(folder: str) -> str:
+def _find_prefix(folder: str) -> str:
     """How the paths of the package's files begin, relative to a folder."""
     return os.path.relpath(PACKAGE, folder) + os.sep
 
 
 def list_tracked_modules(text: str) -> list[str]:
     """Modules of the package that a text imports and whose files count, sorted."""
-    files = {module: module_file(module) for module in _modules(text)}
+    files = {module: find_module_file(module) for module in _list_modules(text)}
     return sorted(module for module, file in files.items() if file.is_file() and not _is_untracked(file))
 
 
-def module_file(module: str) -> Path:
+def find_module_file(module: str) -> Path:
     """The file of a module of the package, or where it would be."""
     path = PACKAGE.joinpath(*module.split(".")[1:])
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 @cache
-def _imports(file: Path) -> list[Path]:
+def _list_imports(file: Path) -> list[Path]:
     """Files of the package that a file imports, anywhere in it."""
-    return [module_file(module) for module in list_tracked_modules(file.read_text(encoding="utf-8"))]
+    return [find_module_file(module) for module in list_tracked_modules(file.read_text(encoding="utf-8"))]
 
 
-def _modules(text: str) -> set[str]:
+def _list_modules(text: str) -> set[str]:
     """What a text imports of the package: modules, and names that may be modules."""
     modules: set[str] = set()
     for package, names, plain in IMPORT.findall(text):
@@ -119,7 +119,7 @@ def _is_untracked(file: Path) -> bool:
     path = file.relative_to(PACKAGE)
     if not UNTRACKED.isdisjoint((path.as_posix(), path.parts[0])):
         return True
-    return file.name == "__init__.py" and _modules(file.read_text(encoding="utf-8")) <= {
+    return file.name == "__init__.py" and _list_modules(file.read_text(encoding="utf-8")) <= {
         "shapeline.lazy",
         "shapeline.lazy.names_from",
     }

@@ -21,9 +21,9 @@ from shapeline.files import format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.threads import processors
 from shapeline.workflow import estimates, job_code, runs
-from shapeline.workflow.dependencies import workflow_root
+from shapeline.workflow.dependencies import find_root
 from shapeline.workflow.devices import visible_devices
-from shapeline.workflow.estimates import amount, core_time
+from shapeline.workflow.estimates import format_amount, format_time
 
 OLDEST_PYTHON = (3, 11)
 PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.M)
@@ -39,11 +39,11 @@ def report(config: Config) -> tuple[str, list[str]]:
     """The report of a configuration, from the folder of the run, and what keeps the run from working, a line each."""
     lines, problems = [], []
     parts = {
-        "Versions": versions((workflow_root() / "requirements.txt").read_text(encoding="utf-8")),
-        "Devices": devices(config),
-        "Data": data(config),
-        "Disk and memory": space(config),
-        f"Run ({', '.join(config.run)})": work(config),
+        "Versions": report_versions((find_root() / "requirements.txt").read_text(encoding="utf-8")),
+        "Devices": report_devices(config),
+        "Data": report_data(config),
+        "Disk and memory": report_space(config),
+        f"Run ({', '.join(config.run)})": report_work(config),
     }
     for heading, part in parts.items():
         lines += ["", heading]
@@ -56,7 +56,7 @@ def report(config: Config) -> tuple[str, list[str]]:
     return "\n".join(lines[1:]), list(dict.fromkeys(problems))
 
 
-def versions(requirements: str) -> Iterator[tuple[str, str]]:
+def report_versions(requirements: str) -> Iterator[tuple[str, str]]:
     """Python and the packages against the pins of requirements.txt."""
     python = f"Python {platform.python_version()}"
     old = sys.version_info < OLDEST_PYTHON
@@ -86,7 +86,7 @@ def versions(requirements: str) -> Iterator[tuple[str, str]]:
         yield f"not installed, needed only by methods peer_*: {', '.join(absent)}", ""
 
 
-def devices(config: Config) -> Iterator[tuple[str, str]]:
+def report_devices(config: Config) -> Iterator[tuple[str, str]]:
     """Processors, GPUs as a job sees them, and whether the frameworks of the run can use these."""
     yield f"{processors()} cores, {format_bytes(psutil.virtual_memory().total)} memory", ""
     if shutil.which("nvidia-smi"):
@@ -103,14 +103,14 @@ def devices(config: Config) -> Iterator[tuple[str, str]]:
         yield "no GPU is visible to a job", "device: cuda, but no GPU is visible to a job" if required else ""
         return
     yield f"visible to a job: {', '.join(visible)}", ""
-    used = {job_code.job_framework(config, config.experiments[name].model) for name in config.run}
+    used = {job_code.find_job_framework(config, config.experiments[name].model) for name in config.run}
     for framework in sorted(used):
         sees = subprocess.run([sys.executable, "-c", SEES[framework]], capture_output=True, text=True).stdout.strip()
         problem = f"device: cuda, but this build of {framework} sees no GPU" if required and sees in ("", "0") else ""
         yield f"{framework} sees {sees or 'no'} GPU(s)", problem
 
 
-def data(config: Config) -> Iterator[tuple[str, str]]:
+def report_data(config: Config) -> Iterator[tuple[str, str]]:
     """Every dataset of the run: prepared, read from a path, or which files are there and which are not."""
     seen, mirror = set(), config.data.mirror
     if mirror and not sources.is_address(mirror) and not sources.expand(mirror).is_dir():
@@ -119,15 +119,15 @@ def data(config: Config) -> Iterator[tuple[str, str]]:
     for name in config.run:
         for dataset in runs.list_datasets(config, name):
             if dataset not in seen:
-                yield _whole(config, dataset), ""
-        for source, file, place in estimates.downloads(config, name):
+                yield _describe_dataset(config, dataset), ""
+        for source, file, place in estimates.list_downloads(config, name):
             if place not in seen:
-                yield _file(config, source, file, Path(place))
-        seen |= {*runs.list_datasets(config, name), *(place for _, _, place in estimates.downloads(config, name))}
+                yield _describe_file(config, source, file, Path(place))
+        seen |= {*runs.list_datasets(config, name), *(place for _, _, place in estimates.list_downloads(config, name))}
     yield from ((line, "") for line in runs.list_unavailable(config))
 
 
-def _whole(config: Config, dataset: str) -> str:
+def _describe_dataset(config: Config, dataset: str) -> str:
     arrays = Path(runs.list_prepared_files(dataset)["arrays"])
     entry = config.datasets[dataset]
     if arrays.exists():
@@ -141,11 +141,11 @@ def _whole(config: Config, dataset: str) -> str:
     return f"{dataset}: {state}"
 
 
-def _file(config: Config, source: str, file: RemoteFile, place: Path) -> tuple[str, str]:
+def _describe_file(config: Config, source: str, file: RemoteFile, place: Path) -> tuple[str, str]:
     size = format_bytes(file.size or file.about)
     line = f"  {place}: "
     if place.exists():
-        problem = _unlike(file, place)
+        problem = _find_difference(file, place)
         problem = problem and f"{place} is not the official file ({problem}); delete it, or put the official one there"
         return f"{line}there, {format_bytes(place.stat().st_size)}", problem
     mirror = config.data.mirror
@@ -164,7 +164,7 @@ def _file(config: Config, source: str, file: RemoteFile, place: Path) -> tuple[s
     return f"{line}not downloaded, {size}, from {file.urls[0]}", ""
 
 
-def _unlike(file: RemoteFile, place: Path) -> str:
+def _find_difference(file: RemoteFile, place: Path) -> str:
     """Return what is wrong with an official file, "" if nothing: its size, or where that is unknown its checksum."""
     if not place.is_file():
         return "it is no file"
@@ -174,11 +174,11 @@ def _unlike(file: RemoteFile, place: Path) -> str:
     return "" if size == file.size else f"{size:,} of {file.size:,} bytes"
 
 
-def space(config: Config) -> Iterator[tuple[str, str]]:
+def report_space(config: Config) -> Iterator[tuple[str, str]]:
     """Free disk against what the run is going to write, for each disk, and memory against the largest dataset."""
     wanted: dict[int, list] = {}
     for folder, needed in _count_missing_bytes(config).items():
-        there = _existing(Path(folder))
+        there = _find_existing(Path(folder))
         disk = wanted.setdefault(os.stat(there).st_dev, [there, [], 0.0])
         disk[1].append(folder)
         disk[2] += needed
@@ -201,18 +201,18 @@ def _count_missing_bytes(config: Config) -> dict[str, float]:
     """Bytes that are still to come, by folder."""
     names = {dataset for name in config.run for dataset in runs.list_datasets(config, name)}
     lacking = [name for name in names if not os.path.exists(runs.list_prepared_files(name)["arrays"])]
-    files = {file[2]: file for name in config.run for file in estimates.downloads(config, name)}
+    files = {file[2]: file for name in config.run for file in estimates.list_downloads(config, name)}
     models = {config.experiments[name].model for name in config.run} - {None}
-    trained = sum(not os.path.exists(runs.model_files(config, model)["weights"]) for model in models)
+    trained = sum(not os.path.exists(runs.name_model_files(config, model)["weights"]) for model in models)
     pages = [name for name in config.run if not os.path.exists(f"{config.results}/reports/{name}.html")]
     return {
         "data/raw": sum(file.size or file.about for _, file, place in files.values() if not os.path.exists(place)),
         "data/prepared": sum(estimates.estimate_prepared_bytes(config, name) for name in lacking),
-        config.results: sum(estimates.result_bytes(config, name) for name in pages) + trained * estimates.MODEL_BYTES,
+        config.results: sum(estimates.size_results(config, name) for name in pages) + trained * estimates.MODEL_BYTES,
     }
 
 
-def _existing(folder: Path) -> Path:
+def _find_existing(folder: Path) -> Path:
     """The folder, or the nearest one above it that exists."""
     while not folder.exists():
         folder = folder.parent
@@ -221,12 +221,12 @@ def _existing(folder: Path) -> Path:
 
 def _estimate_memory(config: Config, dataset: str) -> float:
     """Bytes of the inputs as jobs hold them: one a value of images, four of others."""
-    shape = estimates.input_shape(config, dataset)
+    shape = estimates.find_input_shape(config, dataset)
     each = 1 if shape and len(shape) == 3 else 4
-    return float(each * math.prod(shape or (0,)) * estimates.records(config, dataset))
+    return float(each * math.prod(shape or (0,)) * estimates.count_rows(config, dataset))
 
 
-def work(config: Config) -> Iterator[tuple[str, str]]:
+def report_work(config: Config) -> Iterator[tuple[str, str]]:
     """Evaluations and core hours of each experiment, by rates measured in its own score files where there are some."""
     for name in config.run:
         rate = measure_rate(config, name)
@@ -239,11 +239,14 @@ def work(config: Config) -> Iterator[tuple[str, str]]:
                 f"experiments.{name}.time_limit: {limit:g} s per instance is below the estimate for "
                 f"'{cost.slowest}', {cost.slowest_seconds:.2g} s"
             )
-        yield f"{name}: {amount(cost.evaluations)} evaluations, roughly {core_time(cost.seconds)} {origin}", problem
+        yield (
+            f"{name}: {format_amount(cost.evaluations)} evaluations, roughly {format_time(cost.seconds)} {origin}",
+            problem,
+        )
     for model in sorted({config.experiments[name].model for name in config.run} - {None}):
-        yield f"training {model}: roughly {core_time(estimates.estimate_training(config, model))}", ""
+        yield f"training {model}: roughly {format_time(estimates.estimate_training(config, model))}", ""
     evaluations, seconds = estimates.estimate_run(config)
-    total = f"{amount(evaluations)} evaluations, roughly {core_time(seconds)} at typical rates"
+    total = f"{format_amount(evaluations)} evaluations, roughly {format_time(seconds)} at typical rates"
     yield f"all, without stored results: {total}", ""
 
 
@@ -255,7 +258,7 @@ def measure_rate(config: Config, name: str) -> float | None:
     for entry in runs.list_entries(config, name):
         if not METHODS[config.experiments[name].methods[entry].method].is_design:
             continue
-        for file in filter(os.path.exists, runs.score_files(config, name, entry)):
+        for file in filter(os.path.exists, runs.list_score_files(config, name, entry)):
             rows = scores.read_table(file)
             evaluations += rows["evaluations"].sum()
             seconds += rows["seconds"].sum()

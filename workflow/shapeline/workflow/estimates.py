@@ -42,17 +42,17 @@ class Cost:
 def estimate_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
     """Return the cost of an experiment's scores, metrics and report, by the table or a measured rate (rows/s)."""
     experiment = config.experiments[name]
-    count = explanations(config, name)
+    count = count_explanations(config, name)
     model = config.models.get(experiment.model)
-    start = JOB_SECONDS[job_code.job_framework(config, experiment.model)]
+    start = JOB_SECONDS[job_code.find_job_framework(config, experiment.model)]
     speed = rate or (estimate_rate(config, experiment.model, experiment.dataset) if model else 1.0)
     asked, spent = 0.0, REPORT_SECONDS + start  # select_instances
     slowest, slowest_seconds = "", 0.0
-    again = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.metric_names(config, name))
-    shares, jobs_per_shard = count_models(config, name), 2 if runs.variants(config, name) else 1
+    again = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.list_metrics(config, name))
+    shares, jobs_per_shard = count_models(config, name), 2 if runs.list_variants(config, name) else 1
     for entry in runs.list_entries(config, name):
         evaluations, passes = estimate_instance(config, name, entry)
-        seconds = passes / speed + _points(config, name, entry)
+        seconds = passes / speed + _estimate_points(config, name, entry)
         if seconds > slowest_seconds:
             slowest, slowest_seconds = entry, seconds
         sampled = METHODS[experiment.methods[entry].method].sampled
@@ -65,7 +65,7 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
     return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
 
 
-def explanations(config: Config, name: str) -> int:
+def count_explanations(config: Config, name: str) -> int:
     """Return the explanations of an entry per repeat: of instances, or of each label of multi-label ones."""
     chosen, dataset = config.experiments[name].instances, runs.find_dataset(config, name)
     if dataset is None:  # only a game itself tells its outputs
@@ -78,7 +78,7 @@ def explanations(config: Config, name: str) -> int:
 
 def count_models(config: Config, name: str) -> float:
     """Return how many trained and randomised models are explained; one on fewer instances counts as their share."""
-    return len(runs.variants(config, name)) + count_trainings(config.experiments[name])
+    return len(runs.list_variants(config, name)) + count_trainings(config.experiments[name])
 
 
 def count_trainings(experiment: Experiment) -> float:
@@ -116,7 +116,7 @@ def estimate_metrics(config: Config, name: str) -> float:
     experiment = config.experiments[name]
     rows = sum(
         getattr(experiment.metrics, metric).rows() * (count_trainings(experiment) if METRICS[metric].paired else 1)
-        for metric in runs.metric_names(config, name)
+        for metric in runs.list_metrics(config, name)
     )
     return float(rows) * getattr(experiment.reference, "rows", 1)
 
@@ -128,7 +128,7 @@ def estimate_rate(config: Config, model: str, dataset: str | None = None) -> flo
         return OWN_RATE
     known = ARCHITECTURES[entry.architecture]
     rate = known.rate * known.windows
-    shape = input_shape(config, dataset or entry.dataset)
+    shape = find_input_shape(config, dataset or entry.dataset)
     return rate * known.cells / math.prod(shape[-2:]) if shape else rate
 
 
@@ -136,10 +136,12 @@ def estimate_training(config: Config, model: str) -> float:
     """Seconds of one core that a model's training takes; of one that is ready, the start of a job."""
     entry = config.models[model]
     if find_kind(entry.source, entry.framework) or entry.training.epochs == 0:
-        return JOB_SECONDS[job_code.job_framework(config, model)]
+        return JOB_SECONDS[job_code.find_job_framework(config, model)]
     epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
     rate = estimate_rate(config, model) / getattr(ARCHITECTURES.get(entry.architecture), "windows", 1)
-    return 0.7 * records(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[derived.find_framework(entry)]
+    return (
+        0.7 * count_rows(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[derived.find_framework(entry)]
+    )
 
 
 def estimate_run(config: Config) -> tuple[float, float]:
@@ -155,18 +157,18 @@ def estimate_run(config: Config) -> tuple[float, float]:
     return sum(cost.evaluations for cost in costs), seconds
 
 
-def memory_lines(config: Config) -> list[str]:
+def list_memory_warnings(config: Config) -> list[str]:
     """A line for each entry under `run` whose design takes much memory in each of its jobs."""
     return [
         f"{name}: each job of {entry} takes about {format_bytes(needed)} of memory for its design alone; run few jobs "
         "at a time, or choose coarser features, a smaller budget or sample_shapley"
         for name in config.run
         for entry in runs.list_entries(config, name)
-        if (needed := design_bytes(config, name, entry)) > MUCH_MEMORY
+        if (needed := estimate_design_bytes(config, name, entry)) > MUCH_MEMORY
     ]
 
 
-def design_bytes(config: Config, name: str, entry: str) -> float:
+def estimate_design_bytes(config: Config, name: str, entry: str) -> float:
     """Bytes that a job holds at most while it makes and reads a dense design of as many rows as features; else 0."""
     settings = config.experiments[name].methods[entry]
     if settings.method != "kernel_shap":
@@ -176,14 +178,14 @@ def design_bytes(config: Config, name: str, entry: str) -> float:
     return DENSE * 8 * min(budget * d, 2.0 ** min(d, 60)) * d
 
 
-def core_time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """Time of one core in words."""
     if seconds < 3600:
         return f"{max(seconds / 60, 0.1):.2g} core minutes"
     return f"{seconds / 3600:,.{0 if seconds > 36_000 else 1}f} core hours"
 
 
-def amount(number: float) -> str:
+def format_amount(number: float) -> str:
     """A count in words: 1,234, 5.6 million, 7.8 billion."""
     for size, word in ((1e9, "billion"), (1e6, "million")):
         if number >= size:
@@ -191,7 +193,7 @@ def amount(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def records(config: Config, dataset: str) -> int:
+def count_rows(config: Config, dataset: str) -> int:
     """Records of a dataset: of its card where it is prepared, else as published; 0 where only its files tell."""
     if card := read_card(dataset):
         counts = card.get("rows") or card["counts"]
@@ -205,7 +207,7 @@ def records(config: Config, dataset: str) -> int:
     return number * len(entry.classes) // len(source.classes) if some else number
 
 
-def input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
+def find_input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
     """The shape of one input; None where only the data tell and they are not prepared."""
     entry = config.datasets[dataset]
     source = SOURCES.get(entry.source)
@@ -221,7 +223,7 @@ def read_card(dataset: str) -> dict:
     return document(file) if os.path.exists(file) else {}
 
 
-def downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile, str]]:
+def list_downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile, str]]:
     """Source, official file and its place, of what an experiment's data and model's weights are read from."""
     experiment = config.experiments[name]
     for entry in (config.datasets[dataset] for dataset in runs.list_datasets(config, name)):
@@ -236,19 +238,19 @@ def downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile, str]
 
 def estimate_prepared_bytes(config: Config, dataset: str) -> float:
     """Bytes of a dataset's prepared arrays; 0 where only its files tell."""
-    shape = input_shape(config, dataset)
+    shape = find_input_shape(config, dataset)
     source = SOURCES.get(config.datasets[dataset].source)
     if shape is None or source is None:
         return 0.0
     cells = math.prod(shape) * (1 if source.kind == "image" else 4)
     masks = math.prod(shape[-2:]) if source.truth == "masks" else 0
-    return records(config, dataset) * (cells + masks + (500 if source.kind == "text" else 0))
+    return count_rows(config, dataset) * (cells + masks + (500 if source.kind == "text" else 0))
 
 
-def result_bytes(config: Config, name: str) -> float:
+def size_results(config: Config, name: str) -> float:
     """Bytes of an experiment's scores, metrics, cached values and pages."""
     experiment = config.experiments[name]
-    count, shares, total = explanations(config, name), count_models(config, name), REPORT_BYTES
+    count, shares, total = count_explanations(config, name), count_models(config, name), REPORT_BYTES
     _, d = _count_features(config, name, None)
     for entry, settings in experiment.methods.items():
         sampled = METHODS[settings.method].sampled
@@ -260,7 +262,7 @@ def result_bytes(config: Config, name: str) -> float:
 
 def _count_features(config: Config, name: str, settings) -> tuple[tuple[int, ...] | None, float]:
     """Return the shape of the features and their number, on average where instances differ and the shape is None."""
-    shape = derived.feature_shape(config, config.experiments[name], settings)
+    shape = derived.find_feature_shape(config, config.experiments[name], settings)
     return shape, math.prod(shape) if shape else _average_features(config, name, settings)
 
 
@@ -276,7 +278,7 @@ def _average_features(config: Config, name: str, settings) -> float:
     dataset = runs.find_dataset(config, name)
     if dataset is None:
         return UNKNOWN
-    shape = input_shape(config, dataset)
+    shape = find_input_shape(config, dataset)
     if chosen.kind in ("word", "character_run"):
         source = SOURCES.get(config.datasets[dataset].source)
         words = (source and source.words) or UNKNOWN
@@ -293,10 +295,10 @@ def _estimate_fixed(own, shape: tuple[int, ...] | None, d: float) -> float:
     return derived.count_fixed_cost(settings, (on_chain,)) * d / on_chain
 
 
-def _points(config: Config, name: str, entry: str) -> float:
+def _estimate_points(config: Config, name: str, entry: str) -> float:
     """Seconds that a method of labelled points takes for an instance."""
     if "labelled points" not in METHODS[config.experiments[name].methods[entry].method].needs:
         return 0.0
     dataset = runs.find_dataset(config, name)
-    shape = input_shape(config, dataset)
-    return records(config, dataset) * math.prod(shape or (UNKNOWN,)) / POINTS
+    shape = find_input_shape(config, dataset)
+    return count_rows(config, dataset) * math.prod(shape or (UNKNOWN,)) / POINTS

@@ -20,7 +20,7 @@ from shapeline.errors import ShapelineError
 from shapeline.generation.prompt_files import PromptRow, check_parts, read_prompts
 from shapeline.generation.prompts import build_prompt
 from shapeline.models import registry
-from shapeline.workflow.dependencies import workflow_root
+from shapeline.workflow.dependencies import find_root
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 UNNAMED = re.compile(r"label_\d+")
@@ -59,7 +59,7 @@ def read_model(path: Path) -> Ready:
         raise ShapelineError(f"{path}: file not found; check the path")
     source = str(path.resolve())
     if path.suffix == ".onnx":
-        return _onnx(source, path.read_bytes())
+        return _read_onnx(source, path.read_bytes())
     if not folders.names_folder(source):
         raise ShapelineError(f"{source}: a model's folder has no suffix in its name, and its path no colon; rename it")
     kind = folders.find_kind(source)
@@ -75,7 +75,7 @@ def read_model(path: Path) -> Ready:
     return Ready(source, kind, labels, folders.picture_shape(source), patch if isinstance(patch, int) else None)
 
 
-def _onnx(source: str, content: bytes) -> Ready:
+def _read_onnx(source: str, content: bytes) -> Ready:
     from shapeline.models import onnx_file
 
     shape, whole = onnx_file.takes(source, content)
@@ -92,7 +92,7 @@ def _onnx(source: str, content: bytes) -> Ready:
     )
 
 
-def gradient_methods(source: str | None, path: bool = True) -> list[str]:
+def list_gradient_methods(source: str | None, path: bool = True) -> list[str]:
     """Return lines of gradient methods of a network, none of other models; path: whether the baseline is an input."""
     if source is not None and registry.find_kind(source, None) not in (".keras", "folder"):
         return []
@@ -147,7 +147,7 @@ LARGEST = 64  # pixels a side that images are shrunk to
 EXACT = "exact: {method: shapley}    # exact Shapley values, from all 2^d coalitions"
 
 
-def configuration(path: Path, target: str | None = None, model: str | None = None) -> str:
+def build_configuration(path: Path, target: str | None = None, model: str | None = None) -> str:
     """Return a configuration for a table, texts, a folder of images, or a model with one of these."""
     ready = None
     if is_prompts(path, model):
@@ -161,9 +161,9 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
         path = find_data(path, ready.kind)
     elif model and is_model(Path(model)):
         ready = read_model(Path(model))
-    model = ready.source if ready else model and _absolute(model)
+    model = ready.source if ready else model and _make_absolute(model)
     if path.is_dir():
-        return _pictures(path, model, ready)
+        return _configure_images(path, model, ready)
     if path.suffix.lower() not in SUFFIXES:
         raise ShapelineError(
             f"{path}: it is no {', '.join(SUFFIXES)}, .jsonl or .onnx file and no folder of images or of a model; "
@@ -171,30 +171,30 @@ def configuration(path: Path, target: str | None = None, model: str | None = Non
         )
     if not path.is_file():
         raise ShapelineError(f"{path}: file not found; check the path")
-    return _columns(path, target, model, ready)
+    return _configure_columns(path, target, model, ready)
 
 
-def _columns(path: Path, target: str | None, model: str | None, ready: Ready | None) -> str:
+def _configure_columns(path: Path, target: str | None, model: str | None, ready: Ready | None) -> str:
     """Of a table, or of texts where a column holds sentences."""
     from shapeline.datasets import csv_file, table_file, text_file
 
     form, styles = (PLAIN, []) if path.suffix.lower() == ".parquet" else csv_file.detect(path)
     table = table_file.frame(path, form)
-    names, written = list(table), _form(form)
+    names, written = list(table), _format_form(form)
     if len(styles) > 1:
         written.append(f"# numbers such as 1,234 are guessed; or write {csv_file.describe_style(styles[1])}")
     guessed = target is None
-    target = _target(table) if guessed else target
+    target = _find_target(table) if guessed else target
     table_file.check_column(path, names, "target", target)
     regression = table[target].dtype.kind in "iuf" and table[target].nunique() > FEW
     labels = {str(value).casefold() for value in table[target].dropna().unique()}
-    longest = None if regression else _documents(table, target)
+    longest = None if regression else _find_documents(table, target)
     if longest is not None:
         if ready:
             ready.check("text", path, labels)
         text_file.read_documents(path, longest, table[longest], False)
-        file = [_path(path), *written]
-        return _texts(_name(path), file, _target_line(target, guessed), table, longest, model, ready)
+        file = [_format_path(path), *written]
+        return _configure_texts(_name(path), file, _format_target(target, guessed), table, longest, model, ready)
     if ready:
         ready.check("table", path, labels)
         if ready.sides and ready.sides != (len(names) - 1,):
@@ -203,28 +203,31 @@ def _columns(path: Path, target: str | None, model: str | None, ready: Ready | N
                 "--target names another, or leave columns out of the file"
             )
     # A ready model was fitted on its columns.
-    counted = [] if model else [name for name in names if name != target and _counts_rows(table[name])]
+    counted = [] if model else [name for name in names if name != target and _is_counter(table[name])]
     counted = counted if len(counted) < len(names) - 1 else []
     features = table.drop(columns=[target, *counted])
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
     how = (
-        f"source: {_yaml(model)}"
+        f"source: {_quote(model)}"
         if model
         else "architecture: mlp"
         if plain
-        else f"source: {_yaml(str(Path(PIPELINE).resolve()))}"
+        else f"source: {_quote(str(Path(PIPELINE).resolve()))}"
     )
     exact = features.shape[1] <= (MAX_EXACT_OF_MODEL if model else MAX_EXACT)
-    trees, value = _tree_methods(model, regression, len(labels))
-    gradients = gradient_methods(model) if model or plain else []
+    trees, value = _list_tree_methods(model, regression, len(labels))
+    gradients = list_gradient_methods(model) if model or plain else []
     index = table_file.index_names(path)
     words = {name: kept for name, kept in table.attrs.get("words", {}).items() if name in features}
-    return _text(
+    return _format_experiment(
         _name(path),
-        ["source: table_file", _path(path), *written, _target_line(target, guessed)]
-        + [f"# not read, as it is the index of the file: {_yaml(index)}"] * bool(index)
-        + [f"columns: {_yaml(list(features))}    # features; {_yaml(counted)} numbers the rows"] * bool(counted)
-        + [f"# na_values: {_yaml(kept)} makes missing cells of words in {_yaml(name)}" for name, kept in words.items()]
+        ["source: table_file", _format_path(path), *written, _format_target(target, guessed)]
+        + [f"# not read, as it is the index of the file: {_quote(index)}"] * bool(index)
+        + [f"columns: {_quote(list(features))}    # features; {_quote(counted)} numbers the rows"] * bool(counted)
+        + [
+            f"# na_values: {_quote(kept)} makes missing cells of words in {_quote(name)}"
+            for name, kept in words.items()
+        ]
         + ["task: regression"] * regression,
         [TREES] * (not plain and not model),
         how,
@@ -260,7 +263,7 @@ def fit_pipeline(configured: str) -> bytes:
     return skops.io.dumps(pipeline.fit(rows.iloc[train], target[train]))
 
 
-def _documents(table, target: str) -> str | None:
+def _find_documents(table, target: str) -> str | None:
     """The column of the longest texts, where these are documents and no categories."""
     texts = {
         name: float(table[name].dropna().str.split().str.len().mean())
@@ -271,35 +274,37 @@ def _documents(table, target: str) -> str | None:
     return longest if longest is not None and texts[longest] >= LONG else None
 
 
-def _texts(name: str, file: list[str], target: str, table, column: str, model: str | None, ready: Ready | None) -> str:
+def _configure_texts(
+    name: str, file: list[str], target: str, table, column: str, model: str | None, ready: Ready | None
+) -> str:
     length = int(min(400, max(8, table[column].dropna().str.split().str.len().quantile(0.95))))
-    return _text(
+    return _format_experiment(
         name,
         [
             "source: text_file",
             *file,
-            f"text: {_yaml(column)}" + "    # the other columns are not read" * (table.shape[1] > 2),
+            f"text: {_quote(column)}" + "    # the other columns are not read" * (table.shape[1] > 2),
             target,
             *(
-                [f"tokenizer: {_yaml(model)}    # of the model, which limits the length of a text"]
+                [f"tokenizer: {_quote(model)}    # of the model, which limits the length of a text"]
                 if ready
                 else [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
             ),
         ],
         [],
-        f"source: {_yaml(model)}" if model else "architecture: word_cnn",
+        f"source: {_quote(model)}" if model else "architecture: word_cnn",
         [
             "features: {kind: word}",
             "reference: delete    # baseline: masked words are deleted"
             if ready
             else "reference: pad    # baseline: masked words become padding",
         ],
-        gradient_methods(model, path=not ready),
+        list_gradient_methods(model, path=not ready),
         ["log_odds: {}"],
     )
 
 
-def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
+def _configure_images(path: Path, model: str | None, ready: Ready | None) -> str:
     from PIL import Image
 
     from shapeline.datasets import images
@@ -325,26 +330,26 @@ def _pictures(path: Path, model: str | None, ready: Ready | None) -> str:
             images.decode(str(file), file.read_bytes(), color="grey" if grey else "rgb")
     patch = choose_patch(min(size), ready.patch if ready else None)
     built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
-    return _text(
+    return _format_experiment(
         _name(path),
         [
             "source: image_folder",
-            _path(path),
+            _format_path(path),
             f"size: {size}    # images are resized to this side",
             f"color: {'grey' if grey else 'rgb'}",
         ],
         [],
-        f"source: {_yaml(model)}" if model else f"architecture: {built}",
+        f"source: {_quote(model)}" if model else f"architecture: {built}",
         [
             f"features: {{kind: patch, size: {patch}}}    # side of a patch in pixels",
             "reference: mean    # baseline: the mean image of the training part",
         ],
-        gradient_methods(model),
+        list_gradient_methods(model),
         ["log_odds: {}"],
     )
 
 
-def _text(
+def _format_experiment(
     name: str,
     dataset: list[str],
     about_model: list[str],
@@ -390,15 +395,15 @@ def _name(path: Path) -> str:
     plain = unicodedata.normalize("NFKD", path.resolve().stem).encode("ascii", "ignore").decode()
     name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
     name = name if name[0].isalpha() else f"data_{name}"
-    defaults = yaml.safe_load((workflow_root() / "config.yaml").read_text(encoding="utf-8"))
+    defaults = yaml.safe_load((find_root() / "config.yaml").read_text(encoding="utf-8"))
     taken = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.TAKEN}
     taken |= {one for section in ("datasets", "models", "experiments") for one in defaults.get(section) or ()}
     return f"my_{name}" if name in taken or yaml.safe_load(name) != name else name
 
 
-def _tree_methods(model: str | None, regression: bool, classes: int) -> tuple[list[str], list[str]]:
+def _list_tree_methods(model: str | None, regression: bool, classes: int) -> tuple[list[str], list[str]]:
     """Return the lines of tree_shap, where a model has trees that it explains, and of the value to which they sum."""
-    value = _value_of_trees(model)
+    value = _find_tree_value(model)
     margin = value == "margin" and not regression
     own = ["value: prediction"] * regression
     if value is None or (margin and classes != 2):
@@ -407,7 +412,7 @@ def _tree_methods(model: str | None, regression: bool, classes: int) -> tuple[li
     return ["tree_shap: {method: tree_shap}    # exact Shapley values, read from the trees"], own
 
 
-def _value_of_trees(source: str | None) -> str | None:
+def _find_tree_value(source: str | None) -> str | None:
     """Return what the trees of a model's file sum to, probability, margin or prediction; None where unknown."""
     kind = registry.find_kind(source, None)
     if kind in registry.BOOSTED:
@@ -426,9 +431,8 @@ def _value_of_trees(source: str | None) -> str | None:
         return None
 
 
-def _target(table) -> str:
-    """The column that is called like a target, else the last, of those without missing cells where there are any; the
-    last where it has a few words or booleans and the other many numbers."""
+def _find_target(table) -> str:
+    """Return the column named like a target, else the last (where complete, or of few words beside numbers)."""
     whole = [name for name in table if not table[name].isna().any()] or list(table)
     by_name = {name.strip().lower(): name for name in whole}
     named = next((by_name[word] for word in TARGETS if word in by_name), whole[-1])
@@ -437,23 +441,25 @@ def _target(table) -> str:
     return whole[-1] if words and table[named].nunique() > FEW else named
 
 
-def _target_line(target: str, guessed: bool) -> str:
-    return f"target: {_yaml(target)}" + "    # guessed; shapeline init --target names another" * guessed
+def _format_target(target: str, guessed: bool) -> str:
+    return f"target: {_quote(target)}" + "    # guessed; shapeline init --target names another" * guessed
 
 
-def _form(form: CsvFormat) -> list[str]:
+def _format_form(form: CsvFormat) -> list[str]:
     """Return the keys of a CSV file that is written in another way than usual."""
     values = {key: getattr(form, key) for key in KEYS if getattr(form, key) != getattr(PLAIN, key)}
-    return [f"{key}: {_yaml(value) if isinstance(value, str) else str(value).lower()}" for key, value in values.items()]
+    return [
+        f"{key}: {_quote(value) if isinstance(value, str) else str(value).lower()}" for key, value in values.items()
+    ]
 
 
-def _yaml(value: str | list[str]) -> str:
+def _quote(value: str | list[str]) -> str:
     """Return texts in quotes, as YAML reads them back whatever they hold."""
     written = yaml.safe_dump(value, default_style='"', default_flow_style=True, allow_unicode=True, width=math.inf)
     return written.removesuffix("\n")
 
 
-def _counts_rows(values) -> bool:
+def _is_counter(values) -> bool:
     """Whether a column is 0, 1, 2, ... or 1, 2, 3, ...: it says of a row where it stands."""
     if len(values) <= FEW or values.dtype.kind not in "iu" or values.isna().any() or values.iloc[0] not in (0, 1):
         return False
@@ -466,17 +472,17 @@ def _is_text(values) -> bool:
     return pd.api.types.infer_dtype(values, skipna=True) == "string"
 
 
-def _absolute(model: str) -> str:
+def _make_absolute(model: str) -> str:
     """Return the path of a model's file from the root; a function or a missing file as it is given."""
     return str(Path(model).resolve()) if Path(model).is_file() else model
 
 
-def _path(path: Path) -> str:
+def _format_path(path: Path) -> str:
     """Whole, since paths of a configuration start at the root of the workflow."""
     whole = str(path.resolve())
     if not whole.isprintable() and whole.encode(errors="replace").decode() != whole:
         raise ShapelineError(f"{whole!a}: its name is not written in UTF-8; rename it")
-    return f"path: {_yaml(whole)}"
+    return f"path: {_quote(whole)}"
 
 
 MAX_EXACT_PARTS = 8  # parts of a prompt up to which exact values are affordable
@@ -486,10 +492,10 @@ MIN_PARTS = 2  # parts of a prompt, with fewer it is cut into words
 def is_prompts(path: Path, model: str | None) -> bool:
     """Whether a file holds prompts: it is .jsonl, or a CSV beside a folder of a language model."""
     suffix = path.suffix.lower()
-    return suffix == ".jsonl" or (suffix == ".csv" and model is not None and _generates(model))
+    return suffix == ".jsonl" or (suffix == ".csv" and model is not None and _can_generate(model))
 
 
-def _generates(model: str) -> bool:
+def _can_generate(model: str) -> bool:
     try:
         folders.check_generator(model)
     except (ShapelineError, OSError):
@@ -504,7 +510,7 @@ def write_prompts(path: Path, model: str | None, name: str) -> str:
         raise ShapelineError(f"{path}: holds prompts; add --model path/to/folder of a language model")
     folder = str(Path(model).resolve())
     folders.check_generator(folder)
-    kind = _kind(rows)
+    kind = _find_kind(rows)
     check_parts(rows, kind)
     counts = np.array([build_prompt(row.question, row.context, kind, None, True).d for row in rows])
     exact = bool((counts <= MAX_EXACT_PARTS).mean() >= 0.5)
@@ -539,7 +545,7 @@ def write_prompts(path: Path, model: str | None, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _kind(rows: list[PromptRow]) -> str:
+def _find_kind(rows: list[PromptRow]) -> str:
     """Return the coarsest parts of which each prompt has two or more."""
     for kind in ("sentence", "word"):
         if all(build_prompt(row.question, row.context, kind, None, True).d >= MIN_PARTS for row in rows):

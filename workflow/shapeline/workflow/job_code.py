@@ -17,11 +17,11 @@ from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import registry
-from shapeline.workflow.dependencies import PACKAGE, as_inputs, list_tracked_modules, sources, workflow_root
+from shapeline.workflow.dependencies import PACKAGE, as_inputs, find_root, list_sources, list_tracked_modules
 from shapeline.workflow.runs import list_entries, split_entry
 
 
-def user_file(reference: str | None) -> list[str]:
+def list_user_code(reference: str | None) -> list[str]:
     """Return a user's Python file with its imports from the same folder, or the file or folder of a ready model."""
     if folders.names_folder(reference):
         return folders.list_files(reference, weights=True)
@@ -32,31 +32,33 @@ def user_file(reference: str | None) -> list[str]:
 
 def cut_by(tokenizer: str | None) -> list[str]:
     """The user's own files that cut documents, as inputs."""
-    return folders.list_files(tokenizer, weights=False) if folders.names_folder(tokenizer) else user_file(tokenizer)
+    return (
+        folders.list_files(tokenizer, weights=False) if folders.names_folder(tokenizer) else list_user_code(tokenizer)
+    )
 
 
-def game_files(config: Config, experiment: str) -> list[str]:
+def list_game_files(config: Config, experiment: str) -> list[str]:
     """The user's own files behind the values of an experiment's game or prompts, as inputs; none without these."""
     entry = config.experiments[experiment]
     if entry.prompts:
         return [*folders.list_files(entry.prompts["model"], weights=True), str(expand(entry.prompts["path"]))]
-    return [*user_file(entry.game), *(str(expand(path)) for path in entry.game_files)]
+    return [*list_user_code(entry.game), *(str(expand(path)) for path in entry.game_files)]
 
 
-def tokenizer_file(config: Config, experiment: str) -> list[str]:
+def find_tokenizer_file(config: Config, experiment: str) -> list[str]:
     """The user's own file that cuts the documents of the experiment's dataset, as an input."""
     dataset = find_dataset(config, config.experiments[experiment])
     return cut_by(config.datasets[dataset].tokenizer) if dataset else []
 
 
-def user_files(config: Config, experiment: str) -> list[str]:
+def list_user_files(config: Config, experiment: str) -> list[str]:
     """The user's own files behind the values of an experiment's model: its own, and what cuts custom texts."""
     entry = config.experiments[experiment]
-    cutting = tokenizer_file(config, experiment) if entry.instances.texts else []
-    return as_inputs(dict.fromkeys([*user_file(config.models[entry.model].source), *cutting]))
+    cutting = find_tokenizer_file(config, experiment) if entry.instances.texts else []
+    return as_inputs(dict.fromkeys([*list_user_code(config.models[entry.model].source), *cutting]))
 
 
-def reference_file(config: Config, experiment: str) -> list[str]:
+def find_reference_file(config: Config, experiment: str) -> list[str]:
     """The user's own array that fills masked features, as an input."""
     file = references.find_file(canonical(config.experiments[experiment].reference))
     return as_inputs([str(file)]) if file else []
@@ -100,7 +102,7 @@ TOLD = frozenset(
 SHOWN = frozenset("control exact pairs efficient unsigned unit one_sided gradients category statistics".split())
 
 
-def facts(entry: object, *left_out: set[str]) -> dict:
+def list_facts(entry: object, *left_out: set[str]) -> dict:
     """What a registry's entry says that may decide a number, as builtin types."""
     values = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
     return canonical(
@@ -113,32 +115,30 @@ def facts(entry: object, *left_out: set[str]) -> dict:
 
 
 @cache
-def script_modules(name: str) -> tuple[str, ...]:
+def list_script_modules(name: str) -> tuple[str, ...]:
     """Modules of the package behind the result of a script, as the script imports them."""
-    return tuple(
-        list_tracked_modules((workflow_root() / "workflow/scripts" / f"{name}.py").read_text(encoding="utf-8"))
-    )
+    return tuple(list_tracked_modules((find_root() / "workflow/scripts" / f"{name}.py").read_text(encoding="utf-8")))
 
 
-def environment(config: Config, model: str | None) -> str:
+def choose_environment(config: Config, model: str | None) -> str:
     """The conda environment of the jobs that ask a model, or labelled points in its place."""
-    return f"../../envs/{job_framework(config, model)}.yaml"
+    return f"../../envs/{find_job_framework(config, model)}.yaml"
 
 
-def job_framework(config: Config, model: str | None) -> str:
+def find_job_framework(config: Config, model: str | None) -> str:
     """The framework of the jobs that ask a model, or labelled points in its place."""
     framework = find_framework(config.models[model]) if model else "torch"
     return "torch" if framework == "function" else framework  # which has the packages of pipelines
 
 
-def job_libraries(config: Config, model: str | None) -> str:
+def list_libraries(config: Config, model: str | None) -> str:
     """What those jobs import, by its name in fork_server/server.py."""
     entry = config.models[model] if model else None
     if entry and registry.find_kind(entry.source, entry.framework) == "folder":
         return "transformers"
     if entry and find_framework(entry) == "function":
         return "skops" if registry.find_suffix(entry.source) == ".skops" else "base"
-    return job_framework(config, model)
+    return find_job_framework(config, model)
 
 
 def needs_values_only(config: Config, experiment: str, entry: str, metrics: Sequence[str] = ()) -> bool:
@@ -152,92 +152,92 @@ def needs_values_only(config: Config, experiment: str, entry: str, metrics: Sequ
     return of_values and definition.precision == "float32" and not definition.compile
 
 
-def model_code(config: Config, model: str) -> list[str]:
+def list_model_code(config: Config, model: str) -> list[str]:
     """Modules that a model is built or read by."""
     entry = config.models[model]
     reader = registry.READERS.get(registry.find_kind(entry.source, entry.framework))
     return [MODEL_CODE[find_framework(entry)], *([reader] if reader else [])]
 
 
-def framework_code(config: Config, experiment: str) -> list[str]:
+def list_framework_code(config: Config, experiment: str) -> list[str]:
     """Modules of the framework of an experiment's model, and of the engine on it; none without a model."""
     model = config.experiments[experiment].model
-    return [*model_code(config, model), *ENGINE_CODE[find_framework(config.models[model])]] if model else []
+    return [*list_model_code(config, model), *ENGINE_CODE[find_framework(config.models[model])]] if model else []
 
 
-def value_code(architecture: str, framework: str) -> list[str]:
+def list_value_code(architecture: str, framework: str) -> list[str]:
     """The files that decide the value of a coalition for a model, by which cached values are known."""
     reader = registry.READERS.get(registry.find_kind(architecture, framework))
     named = [MODEL_CODE[framework], *ENGINE_CODE[framework], *([reader] if reader else [])]
-    return sources("shapeline.attribution.context", *named)
+    return list_sources("shapeline.attribution.context", *named)
 
 
 def prepare_code(config: Config, dataset: str) -> list[str]:
     entry = config.datasets[dataset]
-    code = sources(*script_modules("prepare_dataset"), without=_list_other_kinds(config, dataset))
-    reader = sources(SOURCES[entry.source].module) if entry.source in SOURCES else user_file(entry.source)
+    code = list_sources(*list_script_modules("prepare_dataset"), without=_list_other_kinds(config, dataset))
+    reader = list_sources(SOURCES[entry.source].module) if entry.source in SOURCES else list_user_code(entry.source)
     return [*dict.fromkeys([*code, *reader]), *cut_by(entry.tokenizer)]
 
 
 def prepare_facts(config: Config, dataset: str) -> dict:
     """What the table of sources says of a dataset, beside what it tells people; none of a user's own function."""
     entry = config.datasets[dataset]
-    return facts(adapt_to_task(SOURCES[entry.source], canonical(entry))) if entry.source in SOURCES else {}
+    return list_facts(adapt_to_task(SOURCES[entry.source], canonical(entry))) if entry.source in SOURCES else {}
 
 
 def train_code(config: Config, model: str) -> list[str]:
     entry = config.models[model]
-    named = model_code(config, model)
+    named = list_model_code(config, model)
     if not registry.find_kind(entry.source, entry.framework):
         named.append(TRAINING[find_framework(entry)])
     named += EXPORT.get(find_framework(entry), ())
-    return [*sources(*script_modules("train_model"), *named), *user_file(entry.source)]
+    return [*list_sources(*list_script_modules("train_model"), *named), *list_user_code(entry.source)]
 
 
 def randomise_code(config: Config, model: str) -> list[str]:
     exported = EXPORT.get(find_framework(config.models[model]), ())
-    code = sources(*script_modules("randomise_model"), *model_code(config, model), *exported)
-    return [*code, *user_file(config.models[model].source)]
+    code = list_sources(*list_script_modules("randomise_model"), *list_model_code(config, model), *exported)
+    return [*code, *list_user_code(config.models[model].source)]
 
 
 def select_code(config: Config, experiment: str) -> list[str]:
-    code = sources(
-        *script_modules("select_instances"),
-        *framework_code(config, experiment),
-        *_game_code(config, experiment),
+    code = list_sources(
+        *list_script_modules("select_instances"),
+        *list_framework_code(config, experiment),
+        *_list_game_code(config, experiment),
         without=_list_unused_readers(config, experiment),
     )
     # The tokenizer's words stand beside an instance.
-    return [*code, *game_files(config, experiment), *tokenizer_file(config, experiment)]
+    return [*code, *list_game_files(config, experiment), *find_tokenizer_file(config, experiment)]
 
 
 def attribute_code(config: Config, experiment: str, entry: str) -> list[str]:
     settings = config.experiments[experiment].methods[split_entry(entry)[0]]
-    functions = _functions(config, experiment, entry)
+    functions = _list_functions(config, experiment, entry)
     modules = [function.split(":")[0] for function in functions if not names_function(function)]
     if getattr(settings, "n_features", None):
         modules.append("shapeline.designs.lasso")
     model = config.experiments[experiment].model
     if METHODS[settings.method].family == "hierarchical" and model:
         modules += filter(None, [DEVICE_CODE.get(find_framework(config.models[model]))])
-    code = sources(
-        *script_modules("attribute"),
+    code = list_sources(
+        *list_script_modules("attribute"),
         *modules,
-        *framework_code(config, experiment),
-        *_game_code(config, experiment),
+        *list_framework_code(config, experiment),
+        *_list_game_code(config, experiment),
         without=_list_unused_readers(config, experiment),
     )
-    own = [file for function in functions for file in user_file(function)] + game_files(config, experiment)
+    own = [file for function in functions for file in list_user_code(function)] + list_game_files(config, experiment)
     return [*code, *own, *([str(expand(settings.path))] if settings.method == "external" else [])]
 
 
 def attribute_facts(config: Config, experiment: str, entry: str) -> dict:
     """What the registry says of an entry's method, and the functions that it and its rival are by name."""
     method = METHODS[config.experiments[experiment].methods[split_entry(entry)[0]].method]
-    return {**facts(method, SHOWN), "functions": _functions(config, experiment, entry)}
+    return {**list_facts(method, SHOWN), "functions": _list_functions(config, experiment, entry)}
 
 
-def _functions(config: Config, experiment: str, entry: str) -> list[str]:
+def _list_functions(config: Config, experiment: str, entry: str) -> list[str]:
     """An entry's functions, "module:function" each; of a rival also the method whose count is its budget."""
     methods, model = config.experiments[experiment].methods, config.experiments[experiment].model
     settings = methods[split_entry(entry)[0]]
@@ -255,47 +255,49 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     """What measures by a metric; what loads data and models only for those that read more than scores."""
     entry = METRICS[metric]
     unused = () if entry.asks_data else ("shapeline.metrics.loaders",)
-    code = sources(
-        *script_modules("measure" if entry.asks_model else "measure_scores"),
+    code = list_sources(
+        *list_script_modules("measure" if entry.asks_model else "measure_scores"),
         entry.function.split(":")[0],
-        *(framework_code(config, experiment) if entry.asks_model else ()),
+        *(list_framework_code(config, experiment) if entry.asks_model else ()),
         without=(*_list_unused_readers(config, experiment), *unused),
     )
     parameters = getattr(config.experiments[experiment].metrics, metric)
-    own = [file for function in getattr(parameters, "functions", {}).values() for file in user_file(function)]
+    own = [file for function in getattr(parameters, "functions", {}).values() for file in list_user_code(function)]
     return [*code, *own]
 
 
 def measure_facts(metric: str) -> dict:
-    return facts(METRICS[metric], SHOWN)
+    return list_facts(METRICS[metric], SHOWN)
 
 
 def report_code(config: Config, experiment: str) -> list[str]:
-    return page_code("render_report", config.experiments[experiment].report.notebook)
+    return list_page_code("render_report", config.experiments[experiment].report.notebook)
 
 
 def report_facts(config: Config, experiment: str) -> dict:
     """What the registries say of an experiment's methods, and of metrics, by name."""
     methods = {config.experiments[experiment].methods[entry].method for entry in list_entries(config, experiment)}
     return {
-        "methods": {name: facts(METHODS[name]) for name in sorted(methods)},
-        "metrics": {name: facts(METRICS[name]) for name in sorted(METRICS)},
+        "methods": {name: list_facts(METHODS[name]) for name in sorted(methods)},
+        "metrics": {name: list_facts(METRICS[name]) for name in sorted(METRICS)},
     }
 
 
-def page_code(script: str, notebook: str) -> list[str]:
+def list_page_code(script: str, notebook: str) -> list[str]:
     """What renders a page, its style sheet, and what its notebook imports."""
-    return page_sources(*script_modules(script), *notebook_modules(workflow_root() / "notebooks" / f"{notebook}.ipynb"))
+    return list_page_sources(
+        *list_script_modules(script), *list_cell_modules(find_root() / "notebooks" / f"{notebook}.ipynb")
+    )
 
 
-def page_sources(*modules: str) -> list[str]:
+def list_page_sources(*modules: str) -> list[str]:
     """The files of a page's modules, the style sheet of all pages, and the scripts and styles beside these modules."""
-    code = sources(*modules)
-    return [*code, *(file for module, file in _page_assets(os.getcwd()) if module is None or module in code)]
+    code = list_sources(*modules)
+    return [*code, *(file for module, file in _list_assets(os.getcwd()) if module is None or module in code)]
 
 
 @cache
-def _page_assets(folder: str) -> list[tuple[str | None, str]]:
+def _list_assets(folder: str) -> list[tuple[str | None, str]]:
     """Return scripts and style sheets with the module that adds them to a page, None where every page has them."""
     files = sorted(file for kind in ("css", "js") for file in (PACKAGE / "report").glob(f"*.{kind}"))
     modules = [None if file.stem == "page" else os.path.relpath(file.with_suffix(".py"), folder) for file in files]
@@ -303,7 +305,7 @@ def _page_assets(folder: str) -> list[tuple[str | None, str]]:
 
 
 @cache
-def notebook_modules(notebook: Path) -> tuple[str, ...]:
+def list_cell_modules(notebook: Path) -> tuple[str, ...]:
     """Modules of the package that the cells of a notebook import."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     return tuple(
@@ -311,7 +313,7 @@ def notebook_modules(notebook: Path) -> tuple[str, ...]:
     )
 
 
-def _game_code(config: Config, experiment: str) -> list[str]:
+def _list_game_code(config: Config, experiment: str) -> list[str]:
     """Modules of jobs on a game, or on prompts; none without these."""
     entry = config.experiments[experiment]
     return [PROMPT_CODE] if entry.prompts else [GAME_CODE] if entry.game else []

@@ -93,8 +93,7 @@ def describe_cause(error: BaseException) -> str:
 
 
 def uses_graph(snakemake) -> bool:
-    """Whether the job's model is run by the graph beside its weights, so that the job starts without the framework: it
-    asks values alone, on the CPU, and the form calibrated there is "onnx"."""
+    """Return whether the job needs values only, on the CPU, and runs the ONNX graph without the framework."""
     asked, instances, weights = snakemake.resources, *map(snakemake.input.get, ("instances", "weights"))
     if not (asked.get("values_alone") and instances and weights):
         return False
@@ -110,17 +109,17 @@ def uses_graph(snakemake) -> bool:
 def are_inputs_unchanged(paths: Iterable[str]) -> Callable[[], None]:
     """Return a check that no input file has changed since now: outputs newer than an unread edit would never re-run."""
 
-    def stamp(path: str) -> tuple[int, int] | None:
+    def read_stamp(path: str) -> tuple[int, int] | None:
         with contextlib.suppress(OSError):
             status = os.stat(path)
             return status.st_mtime_ns, status.st_size
         return None
 
-    stamps = {path: stamp(path) for path in map(str, paths) if not os.path.isdir(path)}
+    stamps = {path: read_stamp(path) for path in map(str, paths) if not os.path.isdir(path)}
 
     def check() -> None:
         for path, before in stamps.items():
-            if stamp(path) != before:
+            if read_stamp(path) != before:
                 raise ShapelineError(f"{path}: was changed while this job ran; run the same command again")
 
     return check
@@ -155,7 +154,7 @@ def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
     owners.mkdir(parents=True, exist_ok=True)
     for note in owners.iterdir():
         if not is_gone(note):
-            others += note.name != owner()
+            others += note.name != name_owner()
         elif _is_here(note):
             dead.append(note)
         else:
@@ -164,11 +163,11 @@ def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
     locks = list((folder / "locks").glob("*")) if dead else []
     for file in [*locks, *dead]:
         file.unlink(missing_ok=True)
-    (owners / owner()).touch()
+    (owners / name_owner()).touch()
     return bool(locks)
 
 
-def owner() -> str:
+def name_owner() -> str:
     """A name for this process that no other has had."""
     return f"{socket.gethostname()}@{os.getpid()}@{psutil.Process().create_time():.2f}"
 
@@ -177,7 +176,7 @@ def is_gone(note: Path) -> bool:
     """Whether the process that a note names has ended; of another machine's, whether that is a week old."""
     _, pid, born = note.name.rsplit("@", 2)
     if _is_here(note):
-        return not _lives(int(pid), float(born))
+        return not _is_alive(int(pid), float(born))
     return time.time() - note.stat().st_mtime > 7 * 86400  # cannot be asked; few runs last a week
 
 
@@ -185,7 +184,7 @@ def _is_here(note: Path) -> bool:
     return note.name.rsplit("@", 2)[0] == socket.gethostname()
 
 
-def _lives(pid: int, born: float) -> bool:
+def _is_alive(pid: int, born: float) -> bool:
     try:
         process = psutil.Process(pid)
         return abs(process.create_time() - born) < 1 and process.status() != psutil.STATUS_ZOMBIE

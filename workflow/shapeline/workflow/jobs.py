@@ -6,7 +6,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
-from shapeline.config.derived import canonical, feature_shape, find_budget, find_framework
+from shapeline.config.derived import canonical, find_budget, find_feature_shape, find_framework
 from shapeline.config.types import Config, Experiment
 from shapeline.datasets.registry import remote_files
 from shapeline.errors import ShapelineError
@@ -17,7 +17,7 @@ from shapeline.metrics.registry import METRICS
 from shapeline.seeds import digest
 from shapeline.versions import list_versions
 from shapeline.workflow import job_code, runs
-from shapeline.workflow.dependencies import PACKAGE, add_code_digest, sources
+from shapeline.workflow.dependencies import PACKAGE, add_code_digest, list_sources
 
 READERS = ("pandas", "pillow", "scikit-learn")  # of tables, images and the sets that come with a package
 
@@ -74,7 +74,7 @@ def _add_versions(config: Config, job: dict, model: str | None, *packages: str |
 
 
 def compare_job(config: Config, experiment: str) -> dict:
-    files = sources(*job_code.script_modules("compare"))
+    files = list_sources(*job_code.list_script_modules("compare"))
     return add_code_digest(compare_settings(config, experiment), files)
 
 
@@ -84,33 +84,33 @@ def report_job(config: Config, experiment: str) -> dict:
 
 
 def theory_job(config: Config) -> dict:
-    return add_code_digest({"seed": config.seed}, job_code.page_code("render_standalone", "theory"))
+    return add_code_digest({"seed": config.seed}, job_code.list_page_code("render_standalone", "theory"))
 
 
 def known_games_job(config: Config) -> dict:
     files = [
-        *sources(*job_code.script_modules("measure_accuracy")),
+        *list_sources(*job_code.list_script_modules("measure_accuracy")),
         os.path.relpath(PACKAGE / "statistics/games.parquet"),
     ]
     return add_code_digest({"seed": config.seed, "repeats": config.estimator_benchmark}, files)
 
 
 def accuracy_job() -> dict:
-    return add_code_digest({}, job_code.page_code("render_standalone", "accuracy"))
+    return add_code_digest({}, job_code.list_page_code("render_standalone", "accuracy"))
 
 
 def index_job(config: Config) -> dict:
     return add_code_digest(
-        {"digests": digests(config)}, job_code.page_sources(*job_code.script_modules("render_index"))
+        {"digests": compute_digests(config)}, job_code.list_page_sources(*job_code.list_script_modules("render_index"))
     )
 
 
-def outputs(config: Config) -> set[str]:
+def list_outputs(config: Config) -> set[str]:
     """Return the paths of the outputs of all jobs: a file per job, its card or notebook where it makes several."""
     return {path for path, _ in list_expected_outputs(config)}
 
 
-def digests(config: Config) -> dict[str, str]:
+def compute_digests(config: Config) -> dict[str, str]:
     """A digest of the settings of all jobs of each experiment under `run`: which configuration made its page."""
 
     def strip_code(job: dict) -> dict:
@@ -129,9 +129,9 @@ def digests(config: Config) -> dict[str, str]:
 
 def list_expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
     """What every job makes, the pages without an experiment first, and what the job is given."""
-    if "theory" in runs.pages(config):
+    if "theory" in runs.list_pages(config):
         yield f"{config.results}/reports/theory.ipynb", theory_job(config)
-    if "accuracy" in runs.pages(config):
+    if "accuracy" in runs.list_pages(config):
         yield f"{config.results}/accuracy/errors.parquet", known_games_job(config)
         yield f"{config.results}/reports/accuracy.ipynb", accuracy_job()
     for experiment in config.experiments:
@@ -143,11 +143,11 @@ def _list_experiment_jobs(config: Config, experiment: str) -> Iterator[tuple[str
     yield from _list_model_jobs(config, experiment)
     for entry in runs.list_all_entries(config, experiment):
         job = attribute_job(config, experiment, entry)
-        yield from ((path, job) for path in runs.value_files(config, experiment, entry))
-        yield from ((path, job) for path in runs.score_files(config, experiment, entry))
+        yield from ((path, job) for path in runs.list_value_files(config, experiment, entry))
+        yield from ((path, job) for path in runs.list_score_files(config, experiment, entry))
     by_model, by_scores = (
         measure_jobs(config, experiment, metrics(config, experiment))
-        for metrics in (runs.model_metrics, runs.score_metrics)
+        for metrics in (runs.list_model_metrics, runs.list_score_metrics)
     )
     if by_model:
         yield from (
@@ -168,12 +168,12 @@ def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dic
     for dataset in runs.list_datasets(config, experiment):
         yield runs.list_prepared_files(dataset)["card"], prepare_job(config, dataset)
     if model:
-        yield runs.model_files(config, model)["card"], train_job(config, model)
+        yield runs.name_model_files(config, model)["card"], train_job(config, model)
     yield f"{config.results}/{experiment}/instances.parquet", select_job(config, experiment)
-    for variant in runs.variants(config, experiment):
-        yield runs.model_files(config, f"{model}@{variant}")["card"], randomise_job(config, model, variant)
+    for variant in runs.list_variants(config, experiment):
+        yield runs.name_model_files(config, f"{model}@{variant}")["card"], randomise_job(config, model, variant)
     for number in range(1, definition.training_seeds):
-        yield runs.model_files(config, runs.name_training(model, number))["card"], train_job(config, model, number)
+        yield runs.name_model_files(config, runs.name_training(model, number))["card"], train_job(config, model, number)
 
 
 def fetch_settings(source: str, file: str) -> dict:
@@ -206,7 +206,7 @@ def select_settings(config: Config, experiment: str) -> dict:
             "target": None if definition.target == "predicted" else definition.target,
             **({"reference": definition.reference} if definition.model else {}),
             "dataset": definition.dataset,  # without a model, or where the data are not its model's
-            **_game_settings(definition),
+            **_select_game(definition),
             "features": definition.features,
             "seed": config.seed,
         }
@@ -224,10 +224,10 @@ def attribute_settings(config: Config, experiment: str, entry: str) -> dict:
         "seed": config.seed,
         **({"reference": definition.reference, "value": definition.value} if definition.model else {}),
         "dataset": definition.dataset,
-        **_game_settings(definition),
+        **_select_game(definition),
     }
     if randomised:
-        settings["randomised"] = runs.variants(config, experiment)
+        settings["randomised"] = runs.list_variants(config, experiment)
     elif (number := runs.count_trainings(config, experiment, entry)) > 1:
         settings |= {"training_seeds": number, "training_instances": definition.instances_per_training_seed}
     if definition.timing != "batch":
@@ -240,21 +240,21 @@ def attribute_settings(config: Config, experiment: str, entry: str) -> dict:
         settings["time_limit"] = definition.time_limit
     if METHODS[method.method].sampled:
         settings |= {"repeats": None if definition.repeats == 1 else definition.repeats}
-        if method.match_budget_of and feature_shape(config, definition) is None:  # known when the instance is seen
+        if method.match_budget_of and find_feature_shape(config, definition) is None:  # known when the instance is seen
             settings["method"] = {**canonical(method), "rival": canonical(definition.methods[method.match_budget_of])}
         else:
-            settings["budget"] = _budget(config, experiment, entry)
+            settings["budget"] = _read_budget(config, experiment, entry)
     return canonical(settings)
 
 
-def _game_settings(definition: Experiment) -> dict:
+def _select_game(definition: Experiment) -> dict:
     """The game of an experiment and the files that it reads, or the prompts that it explains."""
     if definition.prompts:
         return {"prompts": definition.prompts}
     return {"game": definition.game, "game_files": definition.game_files or None} if definition.game else {}
 
 
-def _budget(config: Config, experiment: str, entry: str) -> float | dict:
+def _read_budget(config: Config, experiment: str, entry: str) -> float | dict:
     """A multiple of d; or what has to hold before an instance is left, with the most that it may take."""
     budget = config.experiments[experiment].methods[entry].budget
     if isinstance(budget, StoppingRule):
@@ -267,7 +267,7 @@ def measure_settings(config: Config, experiment: str, metric: str) -> dict:
 
 
 def compare_settings(config: Config, experiment: str) -> dict:
-    return canonical({"metrics": runs.metric_names(config, experiment), "seed": config.seed})
+    return canonical({"metrics": runs.list_metrics(config, experiment), "seed": config.seed})
 
 
 def report_settings(config: Config, experiment: str) -> dict:
@@ -292,7 +292,7 @@ def report_settings(config: Config, experiment: str) -> dict:
                 else {}
             ),
             "dataset": definition.dataset,
-            **({**_game_settings(definition), "budget": float(definition.budget)} if definition.has_no_data else {}),
+            **({**_select_game(definition), "budget": float(definition.budget)} if definition.has_no_data else {}),
             **({"value": "log_probability"} if definition.prompts else {}),
             "target": None if definition.target == "predicted" else definition.target,
             "features": definition.features,
@@ -300,7 +300,7 @@ def report_settings(config: Config, experiment: str) -> dict:
             "repeats": definition.repeats,
             "training_seeds": None if definition.training_seeds == 1 else definition.training_seeds,
             "exact": getattr(definition.metrics.error, "reference", None),
-            "metrics": runs.metric_names(config, experiment),
+            "metrics": runs.list_metrics(config, experiment),
             "entries": described,
             "order": runs.list_entries(config, experiment),
         }
@@ -314,7 +314,7 @@ def format_digests(config: Config, experiment: str, entries: list[str]) -> str:
 
 def format_measured_digests(config: Config, experiment: str) -> str:
     """Return the digests of the settings of both kinds of measurements, in the same form."""
-    kinds = {"model": runs.model_metrics, "scores": runs.score_metrics}
+    kinds = {"model": runs.list_model_metrics, "scores": runs.list_score_metrics}
     names = {kind: metrics(config, experiment) for kind, metrics in kinds.items()}
     return ",".join(f"{kind}:{digest(measure_jobs(config, experiment, each))}" for kind, each in names.items())
 

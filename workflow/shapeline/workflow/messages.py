@@ -24,7 +24,7 @@ def show(lines: Iterable[str]) -> None:
 def show_start(config: Config, gpus_requested: bool) -> None:
     """Show what a user should know before the jobs run."""
     cpu = ["No GPU is visible on this machine: running on the CPU."] if gpus_requested else []
-    show([*runs.list_unavailable(config), *estimates.memory_lines(config), *version_lines(config), *cpu])
+    show([*runs.list_unavailable(config), *estimates.list_memory_warnings(config), *list_version_lines(config), *cpu])
 
 
 def show_success(config: Config, index: str, outputs: Collection[str], experiments: Collection[str | None]) -> None:
@@ -33,7 +33,7 @@ def show_success(config: Config, index: str, outputs: Collection[str], experimen
     show([f"open {index}"] if index in outputs else [])
 
 
-def version_lines(config: Config) -> list[str]:
+def list_version_lines(config: Config) -> list[str]:
     """Return a line per experiment and package whose score files were made with other versions than are here."""
     from shapeline import scores  # pandas: only where a run starts
 
@@ -42,7 +42,7 @@ def version_lines(config: Config) -> list[str]:
         files = {
             path: entry
             for entry in runs.list_all_entries(config, experiment)
-            for path in runs.score_files(config, experiment, entry)
+            for path in runs.list_score_files(config, experiment, entry)
         }
         versions, rows_of = {}, {}
         for path in filter(os.path.exists, files):
@@ -78,7 +78,7 @@ def list_warnings(config: Config, asked: Collection[str | None]) -> list[str]:
         for entry in runs.list_entries(config, experiment):
             rows = [
                 row
-                for path in filter(os.path.exists, runs.score_files(config, experiment, entry))
+                for path in filter(os.path.exists, runs.list_score_files(config, experiment, entry))
                 for row in parquet.read_table(path, columns=["status", "warning"]).to_pylist()
             ]
             failed = sum(row["status"] != "ok" for row in rows)

@@ -22,12 +22,12 @@ ROWS = re.compile(r"\.rows/\w+/([0-9a-f]{32})/[\w.-]+")
 PARTIAL = re.compile(r"\.(.+)\.\d+\.tmp")  # files.atomic: what a killed job left; Snakemake's lock says that none runs
 
 
-def stale(config: Config) -> list[str]:
+def find_stale(config: Config) -> list[str]:
     """Paths of score shards, metric files, models, reports and stored rows that no job of the configuration makes."""
     root = Path(config.results)
-    named = {os.path.relpath(path, root) for path in jobs.outputs(config)} | {"reports/index.ipynb"}
+    named = {os.path.relpath(path, root) for path in jobs.list_outputs(config)} | {"reports/index.ipynb"}
     named |= {f"models/{model}/card.json" for model in config.models}
-    keys = _keys(config)
+    keys = _list_keys(config)
     stale_files = []
     for folder, _, files in os.walk(root):  # links to folders are not followed
         for file in files:
@@ -37,15 +37,15 @@ def stale(config: Config) -> list[str]:
             if row := ROWS.fullmatch(name):
                 is_stale = keys is not None and row[1] not in keys
             else:
-                is_stale = bool(MADE.fullmatch(name)) and _origin(name) not in named
+                is_stale = bool(MADE.fullmatch(name)) and _find_origin(name) not in named
             if is_stale or (partial and (row or MADE.fullmatch(name))):
                 stale_files.append(str(path))
     return sorted(stale_files)
 
 
-def listing(config: Config) -> str:
+def describe_removal(config: Config) -> str:
     """What `remove` would remove: a line a folder with its number of files and bytes, and the sum."""
-    files = stale(config)
+    files = find_stale(config)
     folders = defaultdict(list)
     for file in files:
         folders[os.path.dirname(file)].append(os.lstat(file).st_size)
@@ -72,7 +72,7 @@ def remove(files: Iterable[str], results: str) -> int:
 def trim_rows(folder: str | Path, max_bytes: float) -> int:
     """Remove the tables that no job used for the longest time until the rest fits; return the bytes removed."""
     tables = sorted((path.stat().st_mtime, path) for path in Path(folder).glob("*/*") if path.is_dir())
-    sizes = {path: _size(path) for _, path in tables}
+    sizes = {path: _measure_size(path) for _, path in tables}
     excess, freed = sum(sizes.values()) - max_bytes, 0
     for _, path in tables:
         if freed >= excess:
@@ -82,11 +82,11 @@ def trim_rows(folder: str | Path, max_bytes: float) -> int:
     return freed
 
 
-def _size(folder: Path) -> int:
+def _measure_size(folder: Path) -> int:
     return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
 
 
-def _origin(name: str) -> str:
+def _find_origin(name: str) -> str:
     """The file that stands for this one among the outputs: the card for a model's, the notebook for a page."""
     if name.startswith("models/"):
         return f"{os.path.dirname(name)}/card.json"
@@ -95,9 +95,9 @@ def _origin(name: str) -> str:
     return str(Path(name).with_suffix(".ipynb")) if name.startswith("reports/") else name
 
 
-def _keys(config: Config) -> set[str] | None:
+def _list_keys(config: Config) -> set[str] | None:
     """Return keys of row tables that the configuration's files name; None while some files are missing."""
-    files = [path for path in jobs.outputs(config) if re.search(r"/scores/|/metrics/measured", path)]
+    files = [path for path in jobs.list_outputs(config) if re.search(r"/scores/|/metrics/measured", path)]
     run = tuple(f"{config.results}/{name}/" for name in config.run)
     if not all(os.path.exists(file) for file in files if file.startswith(run)):
         return None

@@ -29,7 +29,7 @@ def list_entries(config: Config, experiment: str) -> list[str]:
     return sorted(methods, key=rank)
 
 
-def variants(config: Config, experiment: str) -> list[str]:
+def list_variants(config: Config, experiment: str) -> list[str]:
     """The randomised models of an experiment, by what stands after the @ of their names: full, or top and a number."""
     asked = config.experiments[experiment].metrics.randomisation
     return [layers if layers == "full" else f"top{layers}" for layers in asked.layers] if asked else []
@@ -55,7 +55,7 @@ def split_training(name: str) -> tuple[str, int]:
 
 def list_all_entries(config: Config, experiment: str) -> list[str]:
     """Every entry, each followed by its scores of the randomised models where there are some."""
-    ends = ["", RANDOMISED] if variants(config, experiment) else [""]
+    ends = ["", RANDOMISED] if list_variants(config, experiment) else [""]
     return [f"{entry}{end}" for entry in list_entries(config, experiment) for end in ends]
 
 
@@ -68,22 +68,22 @@ def list_explained_models(config: Config, experiment: str, entry: str) -> list[s
     """Return the names of the models that one job explains by an entry."""
     model, (own, randomised) = config.experiments[experiment].model, split_entry(entry)
     if randomised:
-        return [f"{model}@{variant}" for variant in variants(config, experiment)]
+        return [f"{model}@{variant}" for variant in list_variants(config, experiment)]
     return [name_training(model, number) for number in range(count_trainings(config, experiment, own))]
 
 
-def metric_names(config: Config, experiment: str) -> list[str]:
+def list_metrics(config: Config, experiment: str) -> list[str]:
     return [name for name in METRICS if getattr(config.experiments[experiment].metrics, name) is not None]
 
 
-def model_metrics(config: Config, experiment: str) -> list[str]:
+def list_model_metrics(config: Config, experiment: str) -> list[str]:
     """Return the metrics that evaluate the model; one job measures a method by all of them."""
-    return [name for name in metric_names(config, experiment) if METRICS[name].asks_model]
+    return [name for name in list_metrics(config, experiment) if METRICS[name].asks_model]
 
 
-def score_metrics(config: Config, experiment: str) -> list[str]:
+def list_score_metrics(config: Config, experiment: str) -> list[str]:
     """Return the metrics that evaluate no model; one job measures all methods by all of them."""
-    return [name for name in metric_names(config, experiment) if not METRICS[name].asks_model]
+    return [name for name in list_metrics(config, experiment) if not METRICS[name].asks_model]
 
 
 def shards(config: Config, experiment: str) -> int:
@@ -91,7 +91,7 @@ def shards(config: Config, experiment: str) -> int:
     return count_shards(config, config.experiments[experiment])
 
 
-def evaluation_rounds(config: Config, experiment: str, entry: str) -> int:
+def count_rounds(config: Config, experiment: str, entry: str) -> int:
     """Return the rounds of jobs that share the evaluations of a game by an entry, 0 where one job makes all of them."""
     definition, method = config.experiments[experiment], config.experiments[experiment].methods[entry]
     if count_evaluation_shards(config, definition) == 1 or METHODS[method.method].control:
@@ -99,7 +99,7 @@ def evaluation_rounds(config: Config, experiment: str, entry: str) -> int:
     return definition.game_rounds if isinstance(getattr(method, "budget", None), StoppingRule) else 1
 
 
-def pages(config: Config) -> list[str]:
+def list_pages(config: Config) -> list[str]:
     """The pages of a run that are of no experiment, beside the index: none where all data and games are the user's."""
     names = {dataset_name(config, config.experiments[experiment]) for experiment in config.run}
     if not any(is_published(config.datasets[name].source) for name in names - {None}):
@@ -111,7 +111,7 @@ def list_prepared_files(dataset: str) -> dict[str, str]:
     return {name: f"data/prepared/{dataset}/{file}" for name, file in (("arrays", "arrays.npz"), ("card", "card.json"))}
 
 
-def raw_files(config: Config, dataset: str) -> list[str]:
+def list_raw_files(config: Config, dataset: str) -> list[str]:
     """The files that the dataset is read from: local ones where its `path` names them, else fetched ones."""
     entry = config.datasets[dataset]
     source = SOURCES.get(entry.source)
@@ -124,19 +124,19 @@ def raw_files(config: Config, dataset: str) -> list[str]:
     return as_inputs(map(str, records.local_files(source, path).values()) if in_folder else [str(path)])
 
 
-def score_files(config: Config, experiment: str, entry: str) -> list[str]:
+def list_score_files(config: Config, experiment: str, entry: str) -> list[str]:
     n = shards(config, experiment)
     return [f"{config.results}/{experiment}/scores/{entry}/{i}-of-{n}.parquet" for i in range(n)]
 
 
-def value_files(config: Config, experiment: str, entry: str, rounds: int | None = None) -> list[str]:
+def list_value_files(config: Config, experiment: str, entry: str, rounds: int | None = None) -> list[str]:
     """Return the files of a game's values that other jobs evaluate for an entry; of the first rounds, or of all."""
     entry, randomised = split_entry(entry)
     definition = config.experiments[experiment]
     if not definition.game or randomised:
         return []
     n = count_evaluation_shards(config, definition)
-    every = range(evaluation_rounds(config, experiment, entry) if rounds is None else rounds)
+    every = range(count_rounds(config, experiment, entry) if rounds is None else rounds)
     folder = f"{config.results}/{experiment}/values/{entry}"
     return [f"{folder}/{number}.{i}-of-{n}.parquet" for number in every for i in range(n)]
 
@@ -148,28 +148,30 @@ def name_measured_file(config: Config, experiment: str, entry: str) -> str:
 
 def list_measured_files(config: Config, experiment: str) -> list[str]:
     """Return the paths of all measurements of an experiment."""
-    by_model = list_entries(config, experiment) if model_metrics(config, experiment) else []
-    by_scores = [f"{config.results}/{experiment}/metrics/measured.parquet"] * bool(score_metrics(config, experiment))
+    by_model = list_entries(config, experiment) if list_model_metrics(config, experiment) else []
+    by_scores = [f"{config.results}/{experiment}/metrics/measured.parquet"] * bool(
+        list_score_metrics(config, experiment)
+    )
     return [*(name_measured_file(config, experiment, entry) for entry in by_model), *by_scores]
 
 
 def list_compared_files(config: Config, experiment: str) -> list[str]:
     """Return the path of the means and intervals of all entries; none where nothing is measured."""
-    return [f"{config.results}/{experiment}/metrics/compared.parquet"] * bool(metric_names(config, experiment))
+    return [f"{config.results}/{experiment}/metrics/compared.parquet"] * bool(list_metrics(config, experiment))
 
 
-def model_files(config: Config, model: str) -> dict[str, str]:
+def name_model_files(config: Config, model: str) -> dict[str, str]:
     folder = f"{config.results}/models/{model}"
     return {"weights": f"{folder}/weights.safetensors", "card": f"{folder}/card.json"}
 
 
 def list_explained_files(config: Config, experiment: str, entry: str) -> dict[str, list[str]]:
     """Return the weights and the cards of the models that one job explains by an entry, or measures it on."""
-    files = [model_files(config, name) for name in list_explained_models(config, experiment, entry)]
+    files = [name_model_files(config, name) for name in list_explained_models(config, experiment, entry)]
     return {"weights": [each["weights"] for each in files], "cards": [each["card"] for each in files]}
 
 
-def weights_file(config: Config, model: str) -> list[str]:
+def find_weights_file(config: Config, model: str) -> list[str]:
     """Return the file of weights that training starts from, fetched or the user's own; none for random weights."""
     named = config.models[model].weights
     if named in WEIGHTS:
@@ -216,7 +218,7 @@ def _find_missing(config: Config, experiment: str) -> str:
     folder = expand(mirror) if mirror and not is_address(mirror) else None
     for dataset in list_datasets(config, experiment):
         fetched = folder if config.datasets[dataset].path is None else None
-        for file in map(Path, raw_files(config, dataset)):
+        for file in map(Path, list_raw_files(config, dataset)):
             if not (file.exists() or (fetched and (fetched / file.parent.name / file.name).exists())):
                 return f"{file} is missing"
     return ""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from shapeline.config.checks.place import Place, absent, catch, refuse
+from shapeline.config.checks.place import Place, catch, describe_absence, refuse
 from shapeline.config.derived import canonical, find_source
 from shapeline.config.types import Config, Dataset, Experiment
 from shapeline.datasets import checks, compatibility, folders, records, sources
@@ -15,20 +15,20 @@ from shapeline.methods.dispatch import list_arguments
 from shapeline.models.registry import ARCHITECTURES
 
 
-def dataset_source(where: str, dataset: Dataset) -> Iterator[str]:
+def check_source(where: str, dataset: Dataset) -> Iterator[str]:
     """The source is known or the user's own, and takes the keys of the entry."""
     if dataset.source not in SOURCES and not re.match(USER_FILE, dataset.source):
         hint = f".{nearest(dataset.source, SOURCES)}"
         if dataset.source.endswith(("csv", "parquet")):
             hint = "; name a custom file by path, with source: table_file, or text_file for documents."
         yield f"{where}.source: unknown source '{dataset.source}'{hint}"
-    elif problem := dataset.source not in SOURCES and absent(dataset.source.rpartition(":")[0]):
+    elif problem := dataset.source not in SOURCES and describe_absence(dataset.source.rpartition(":")[0]):
         yield f"{where}.source: {problem}"
     else:
         yield from catch(where, checks.check, dataset.source, canonical(dataset))
 
 
-def dataset_path(where: str, dataset: Dataset) -> Iterator[str]:
+def check_path(where: str, dataset: Dataset) -> Iterator[str]:
     """The local copy is there, with the files of its source."""
     if not dataset.path:
         return
@@ -42,7 +42,7 @@ def dataset_path(where: str, dataset: Dataset) -> Iterator[str]:
         yield f"{where}: {error}"
 
 
-def dataset_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
+def check_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
     """The folder of a tokenizer can be read; the function that makes one is there, and needs nothing."""
     if not dataset.tokenizer:
         return
@@ -60,7 +60,7 @@ def dataset_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
         yield f"{where}.tokenizer: {error}"
 
 
-RULES = (dataset_source, dataset_path, dataset_tokenizer)
+RULES = (check_source, check_path, check_tokenizer)
 
 
 def check_other_data(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
@@ -126,7 +126,7 @@ def check_near(place: Place) -> Iterator[str]:
                 yield f"{where}.near: there is no column '{column}'.{nearest(column, source.feature_names)}"
 
 
-def predictions(place: Place) -> Iterator[str]:
+def check_predictions(place: Place) -> Iterator[str]:
     """There is a model where instances are chosen by what it predicts."""
     if place.experiment.instances.correct and place.has_no_model:
         yield f"{place.where}.instances.correct: without a model nothing is predicted; remove the key"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shapeline.config import derived
 from shapeline.config.checks import datasets, games, methods, metrics, models
-from shapeline.config.checks.methods import budget_in_reach, check_budget, check_size, check_stopping
+from shapeline.config.checks.methods import check_budget, check_reach, check_size, check_stopping
 from shapeline.config.checks.place import MethodPlace, Place, Rule, catch, refuse
 from shapeline.config.mistakes import describe_long_name
 from shapeline.config.types import ROOT, Config, Experiment, Placeholder
@@ -22,17 +22,17 @@ from shapeline.models import registry
 MOST_SHARDS = 10_000  # score files per method, for Snakemake looks at each
 
 
-def problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Iterator[str]:
+def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Iterator[str]:
     """Yield combinations that no single key shows to be wrong; mistaken: (section, name) that another line is about."""
     yield from _check_run(config, names)
     for name, dataset in config.datasets.items():
         if dataset.source == games.PROMPTS:
-            yield from games.dataset_problems(name, config)
+            yield from games.check_dataset(name, config)
             continue
         for rule in datasets.RULES:
             yield from rule(f"datasets.{name}", dataset)
     for name, model in config.models.items():
-        yield from games.model_problems(name, config)
+        yield from games.check_model(name, config)
         if model.task:
             continue
         if model.dataset is None:
@@ -96,7 +96,7 @@ def _place(config: Config, name: str, experiment: Experiment) -> Place:
     if place.source is None or any(line for rule in (check_texts_model, check_features_fit) for line in rule(place)):
         return place
     try:
-        return replace(place, shape=derived.feature_shape(config, experiment))
+        return replace(place, shape=derived.find_feature_shape(config, experiment))
     except ShapelineError:  # reported by features_can_be_cut
         return place
 
@@ -239,7 +239,7 @@ def check_torch_keys(place: Place) -> Iterator[str]:
 def check_features_cut(place: Place) -> Iterator[str]:
     """An input can be cut into the features."""
     if place.source and place.shape is None:
-        yield from catch(f"{place.where}.features", derived.feature_shape, place.config, place.experiment)
+        yield from catch(f"{place.where}.features", derived.find_feature_shape, place.config, place.experiment)
 
 
 def check_several_features(place: Place) -> Iterator[str]:
@@ -291,12 +291,12 @@ RULES: tuple[Rule, ...] = (
     check_reference_file,
     datasets.check_texts,
     datasets.check_near,
-    datasets.predictions,
+    datasets.check_predictions,
     datasets.check_classes,
     datasets.check_target,
     check_torch_keys,
     check_features_cut,
-    budget_in_reach,
+    check_reach,
     check_several_features,
     check_seconds,
     check_methods,
@@ -305,5 +305,5 @@ RULES: tuple[Rule, ...] = (
     games.check_others,
 )
 PROMPT_RULES: tuple[Rule, ...] = (*games.PROMPT_RULES, check_stopping_rules)
-GAME_RULES: tuple[Rule, ...] = (*games.RULES, check_shards, budget_in_reach, check_methods, metrics.check_exact_entry)
-ENDS: tuple[Rule, ...] = (check_texts_model, check_features_fit, budget_in_reach, check_several_features)
+GAME_RULES: tuple[Rule, ...] = (*games.RULES, check_shards, check_reach, check_methods, metrics.check_exact_entry)
+ENDS: tuple[Rule, ...] = (check_texts_model, check_features_fit, check_reach, check_several_features)

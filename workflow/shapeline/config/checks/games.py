@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from shapeline.config.checks.place import MethodPlace, Place, absent, catch, refuse
+from shapeline.config.checks.place import MethodPlace, Place, catch, describe_absence, refuse
 from shapeline.config.types import Config
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
@@ -20,7 +20,7 @@ OF_MODELS = (
 OF_GAMES = ("game_files", "game_rounds")
 
 
-def file(place: Place) -> Iterator[str]:
+def check_file(place: Place) -> Iterator[str]:
     """The function that builds the game is there and needs nothing that it is not given; so are its files."""
     where, entry = place.where, place.experiment
     try:
@@ -33,11 +33,11 @@ def file(place: Place) -> Iterator[str]:
     except ShapelineError as error:
         yield f"{where}.game: {error}"
     for path in entry.game_files:
-        if problem := absent(path):
+        if problem := describe_absence(path):
             yield f"{where}.game_files: {problem}"
 
 
-def keys(place: Place) -> Iterator[str]:
+def check_keys(place: Place) -> Iterator[str]:
     """No key stands beside the game that is of models and their data."""
     yield from refuse(place.where, place.experiment, OF_MODELS, "an experiment with a game has no {key}")
     if place.kind != "player":
@@ -53,7 +53,7 @@ def check_metrics(place: Place) -> Iterator[str]:
             yield f"{place.where}.metrics.{name}: it measures a model on data; a game has error, efficiency and cost"
 
 
-def explains_games(method: Method) -> bool:
+def can_explain_games(method: Method) -> bool:
     """Whether a method needs the values of coalitions alone."""
     if method.family == "coalitions":
         return method.is_design or method.control
@@ -62,8 +62,8 @@ def explains_games(method: Method) -> bool:
 
 def check_game_method(entry: MethodPlace) -> Iterator[str]:
     """The method explains any function of coalitions."""
-    if not explains_games(entry.method):
-        able = ", ".join(name for name, one in METHODS.items() if explains_games(one))
+    if not can_explain_games(entry.method):
+        able = ", ".join(name for name, one in METHODS.items() if can_explain_games(one))
         yield f"{entry.where}: {entry.settings.method} needs a model and its inputs; for a game use one of {able}"
 
 
@@ -76,7 +76,7 @@ def check_game_keys(place: Place) -> Iterator[str]:
         yield f"{place.where}.report.notebook: the page game is of an experiment with a game; remove the key"
 
 
-RULES = (file, keys, check_metrics)
+RULES = (check_file, check_keys, check_metrics)
 
 
 PROMPTS = "prompts"
@@ -88,7 +88,7 @@ OF_OTHERS = (
 METRICS = ("error", "efficiency", "cost", "prompts")
 
 
-def model_problems(name: str, config: Config) -> Iterator[str]:
+def check_model(name: str, config: Config) -> Iterator[str]:
     """Yield what is wrong with the entry of a language model, or of another model with keys of one."""
     where, model = f"models.{name}", config.models[name]
     if model.task is None:
@@ -103,7 +103,7 @@ def model_problems(name: str, config: Config) -> Iterator[str]:
         yield from catch(f"{where}.source", folders.check_generator, model.source)
 
 
-def dataset_problems(name: str, config: Config) -> Iterator[str]:
+def check_dataset(name: str, config: Config) -> Iterator[str]:
     """Yield what is wrong with the entry of a file of prompts."""
     where, dataset = f"datasets.{name}", config.datasets[name]
     yield from refuse(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shapeline.config import derived
-from shapeline.config.checks.place import MethodPlace, MethodRule, Place, absent, catch, refuse
+from shapeline.config.checks.place import MethodPlace, MethodRule, Place, catch, describe_absence, refuse
 from shapeline.config.mistakes import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
 from shapeline.config.types import Model
 from shapeline.datasets import folders
@@ -31,7 +31,7 @@ def find_shape(place: Place, settings: Any) -> tuple | str | None:
     if place.source is None:
         return None
     try:
-        own = derived.feature_shape(place.config, place.experiment, settings)
+        own = derived.find_feature_shape(place.config, place.experiment, settings)
     except ShapelineError as error:
         return str(error)
     return "there is a single feature (d = 1); make the features smaller" if own and math.prod(own) == 1 else own
@@ -53,7 +53,7 @@ def check_user_file(place: Place, settings: Any) -> str | None:
             return f"method: scores made elsewhere are of one model; remove metrics.{name}, or the method"
         if metric.moves_inputs:
             return f"method: scores computed elsewhere cannot be re-computed for moved inputs; remove metrics.{name}"
-    problem = absent(settings.path)
+    problem = describe_absence(settings.path)
     return problem and f"path: {problem}"
 
 
@@ -83,23 +83,23 @@ def check_pairs(entry: MethodPlace) -> Iterator[str]:
 def check_neighbours(entry: MethodPlace) -> Iterator[str]:
     """Features lie on the graph or the grid that the method walks on."""
     settings, needs_grid = entry.settings, "grid" in entry.method.needs
-    if (needs_grid and not _reads_grid(entry)) or (
-        getattr(settings, "graph", None) == "features" and not _reads_graph(entry)
+    if (needs_grid and not _has_grid(entry)) or (
+        getattr(settings, "graph", None) == "features" and not _has_graph(entry)
     ):
         remedy = "use a sampled method" if needs_grid else "set graph: chain or graph: complete"
-        needed = "grid" if needs_grid and _reads_graph(entry) else "graph"
+        needed = "grid" if needs_grid and _has_graph(entry) else "graph"
         yield (
             f"{entry.where}: {settings.method} needs features on a {needed} and features of kind '{entry.kind}' lack "
             f"one; {remedy}"
         )
 
 
-def _reads_graph(entry: MethodPlace) -> bool:
+def _has_graph(entry: MethodPlace) -> bool:
     return entry.kind not in (*TABLE_KINDS, "player")
 
 
-def _reads_grid(entry: MethodPlace) -> bool:
-    return _reads_graph(entry) and entry.kind != "superpixel"  # words and runs of characters are a row
+def _has_grid(entry: MethodPlace) -> bool:
+    return _has_graph(entry) and entry.kind != "superpixel"  # words and runs of characters are a row
 
 
 def check_kept_features(entry: MethodPlace) -> Iterator[str]:
@@ -115,7 +115,7 @@ def check_fixed_design(entry: MethodPlace) -> Iterator[str]:
     method, settings = entry.method, entry.settings
     if not method.is_fixed_cost or method.exact or not entry.d:
         return
-    if _reads_grid(entry) or getattr(settings, "graph", "") != "features":
+    if _has_grid(entry) or getattr(settings, "graph", "") != "features":
         yield from catch(entry.where, derived.count_fixed_cost, json.dumps(derived.canonical(settings)), entry.shape)
 
 
@@ -289,7 +289,7 @@ RULES: tuple[MethodRule, ...] = (
 LARGE, FEW = 1000, 50  # features, for what can be said of instances before they are seen: at least, and at most
 
 
-def budget_in_reach(place: Place) -> Iterator[str]:
+def check_reach(place: Place) -> Iterator[str]:
     """The experiment's budget is one that a run can make."""
     if (multiple := place.experiment.budget) > MAX_BUDGET:
         yield f"{place.where}.budget: {_format_excess(multiple)}"
@@ -310,7 +310,7 @@ def check_size(entry: MethodPlace) -> Iterator[str]:
         if (needed := estimate_bytes(method, multiple, d)) > MAX_DESIGN_BYTES:
             yield (
                 f"{where}: {multiple:g} x d evaluations by {method} would take {format_bytes(needed)} of memory at "
-                f"{features}; the most is {format_bytes(MAX_DESIGN_BYTES)}: set {largest(method, d):g} or less"
+                f"{features}; the most is {format_bytes(MAX_DESIGN_BYTES)}: set {find_largest(method, d):g} or less"
             )
             return
         if multiple > MAX_BUDGET:
@@ -339,16 +339,16 @@ def estimate_bytes(method: str, multiple: float, d: int) -> float:
     rows = multiple * d
     if registry.METHODS[method].holds == "coalitions" and d <= LARGE:  # 2^d of more is above every budget
         rows = min(rows, 2.0**d)
-    return rows * _row(method, d)
+    return rows * _estimate_row(method, d)
 
 
-def largest(method: str, d: int) -> float:
+def find_largest(method: str, d: int) -> float:
     """The largest round budget, as a multiple of d, whose design may be held."""
-    most = MAX_DESIGN_BYTES / (d * _row(method, d))
+    most = MAX_DESIGN_BYTES / (d * _estimate_row(method, d))
     return min(MAX_BUDGET, float(f"{most * 0.99:.1g}") if most < 1 else float(10 ** math.floor(math.log10(most))))
 
 
-def _row(method: str, d: int) -> float:
+def _estimate_row(method: str, d: int) -> float:
     """Bytes of an evaluation: its mask, and its share of permutations or of a dense readout."""
     return 2.0 * d + 64 if registry.METHODS[method].holds == "permutations" else 9.0 * d
 

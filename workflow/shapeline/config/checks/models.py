@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from shapeline.config.checks.place import absent, refuse
+from shapeline.config.checks.place import describe_absence, refuse
 from shapeline.config.derived import canonical, find_framework, find_source
 from shapeline.config.types import Config, Model
 from shapeline.datasets import checks, folders, sources
@@ -70,10 +70,10 @@ def check_ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
         yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"
         return
     if suffix == "folder":
-        yield from _folder(where, model, config)
-    elif model.source and (problem := absent(model.source if suffix else model.source.rpartition(":")[0])):
+        yield from _check_folder(where, model, config)
+    elif model.source and (problem := describe_absence(model.source if suffix else model.source.rpartition(":")[0])):
         yield f"{where}.source: {problem}"
-    elif function and (problem := not_of_rows(model.source)):
+    elif function and (problem := find_rows_problem(model.source)):
         yield f"{where}.source: {problem}"
     if model.trusted_types and suffix != ".skops":
         yield f"{where}.trusted_types: only the types of a .skops file are checked; remove the key"
@@ -98,7 +98,7 @@ def _check_no_training(where: str, model: Model) -> Iterator[str]:
         )
 
 
-def _folder(where: str, model: Model, config: Config) -> Iterator[str]:
+def _check_folder(where: str, model: Model, config: Config) -> Iterator[str]:
     """The folder holds a classifier of the dataset's texts, cut by its own tokenizer, or of its images."""
     dataset = config.datasets.get(model.dataset)
     source = find_source(dataset)
@@ -157,7 +157,7 @@ def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
         )
 
 
-def not_of_rows(source: str) -> str | None:
+def find_rows_problem(source: str) -> str | None:
     """What keeps a function that is a model from being called with rows alone; None where nothing does."""
     try:
         needed = [argument for argument, must in list_arguments(source).items() if must]

@@ -112,7 +112,7 @@ def catch(where: str, check: Callable, *given: Any) -> Iterator[str]:
         yield f"{where}: {error}"
 
 
-def absent(path: str) -> str | None:
+def describe_absence(path: str) -> str | None:
     """What is wrong with the path of a user's own file; None where the file is there."""
     try:
         file = sources.expand(path)
