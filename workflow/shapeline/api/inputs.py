@@ -299,9 +299,9 @@ def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.Data
     """The columns that are wanted, in that order; what: the argument."""
     for name in wanted if wanted is not None else ():
         if name not in table:
-            hint = nearest(str(name), [other for other in table if other not in wanted])
-            ending = f".{hint}" if hint.startswith(" Did") else "; add it"
-            raise ShapelineError(f"explain: {what}: column '{name}' is missing{ending}")
+            near = nearest(str(name), [other for other in table if other not in wanted])
+            hint = f".{near}" if near.startswith(" Did") else "; add it"
+            raise ShapelineError(f"explain: {what}: column '{name}' is missing{hint}")
     return table if wanted is None else table[list(wanted)]
 
 

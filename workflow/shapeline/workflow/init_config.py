@@ -224,10 +224,7 @@ def _configure_columns(path: Path, target: str | None, model: str | None, ready:
         ["source: table_file", _format_path(path), *written, _format_target(target, guessed)]
         + [f"# not read, as it is the index of the file: {_quote(index)}"] * bool(index)
         + [f"columns: {_quote(list(features))}    # features; {_quote(counted)} numbers the rows"] * bool(counted)
-        + [
-            f"# na_values: {_quote(kept)} makes missing cells of words in {_quote(name)}"
-            for name, kept in words.items()
-        ]
+        + [f"# na_values: {_quote(one)} makes missing cells of words in {_quote(name)}" for name, one in words.items()]
         + ["task: regression"] * regression,
         [TREES] * (not plain and not model),
         how,
