@@ -68,8 +68,7 @@ def as_type(cells: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """How the rows of a table are kept by column; names: None of an array; index: a label that composed rows have;
-    like: an empty frame."""
+    """How the rows of a table are stored by column. names: None of an array; like: an empty frame."""
 
     columns: tuple[Column, ...]
     names: pd.Index | None = None

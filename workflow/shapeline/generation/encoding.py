@@ -40,8 +40,7 @@ class Encoder:
         return [self._complete(list(ids), text) for ids, text in zip(encoded, texts, strict=True)]
 
     def owners(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
-        """Return the ids of the whole prompt and the player of each token (FIXED where it stays): the one that holds
-        its first character that is no white space."""
+        """Return the ids of the prompt and the player of each token (FIXED where none): that of its first character."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise ShapelineError(f"{WHERE}: removal='mask' needs a fast tokenizer; choose removal='delete'.")
         rendered = prompt.render(np.ones(prompt.d, bool))

@@ -97,10 +97,7 @@ def moments(rows: np.ndarray) -> Moments:
 
 
 def stretch_quantile(quantile: np.ndarray | float, skew: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Return how many standard errors above the mean an interval ends: Hall's (1992) cubic transformation of t, solved.
-
-    Never less than the quantile nor more than 1.5 times it, where the cubic means little.
-    """
+    """Return the standard errors from the mean to an interval's end: Hall's (1992) cubic transformation of t."""
     count, skew = np.maximum(count, 2), np.maximum(skew, 1e-9)
     inner = 1 - skew * (quantile / np.sqrt(count) + skew / (6 * count))
     return np.clip(3 * np.sqrt(count) / skew * (1 - np.cbrt(inner)), quantile, MOST * np.asarray(quantile))

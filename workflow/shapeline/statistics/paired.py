@@ -28,10 +28,7 @@ def alike(gains: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def signed_rank_test(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two-sided p (k,) of gains (k, n) without zeros, and their signed ranks (k, n).
-
-    Exact up to 50 units without ties, by all signs up to 13, else normal (scipy.stats.wilcoxon's "auto").
-    """
+    """Return two-sided p (k,) and signed ranks of gains (k, n) without zeros, as scipy.stats.wilcoxon "auto"."""
     from scipy.special import ndtr
 
     ranks = pd.DataFrame(np.abs(gains)).rank(axis=1).to_numpy()

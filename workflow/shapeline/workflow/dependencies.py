@@ -129,10 +129,7 @@ LINKS = Path(".snakemake/links")
 
 
 def as_inputs(files: Iterable[str]) -> list[str]:
-    """Return paths that Snakemake takes as they are.
-
-    It reads braces as wildcards and has no escape: a path with braces becomes relative, or a symbolic link.
-    """
+    """Return paths that Snakemake takes: relative, or a symbolic link, where braces would be read as wildcards."""
     return [_link(os.path.relpath(file)) if "{" in file else file for file in files]
 
 

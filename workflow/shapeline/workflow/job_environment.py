@@ -256,10 +256,7 @@ LINK = Path(".snakemake/environment")
 
 
 def make_interpreter_path_plain() -> None:
-    """Give this process a path of its interpreter that a shell reads as one word.
-
-    Snakemake writes it into commands without quotes (issue 2645): a relative path, or a link in `.snakemake`.
-    """
+    """Give the interpreter a path without spaces: Snakemake writes it into commands unquoted (issue 2645)."""
     if _is_plain(sys.executable):
         return
     path = os.path.relpath(sys.executable)

@@ -21,10 +21,7 @@ CONTROLS = "Controls are grey with hollow markers; the dotted line is the best o
 
 
 def agreements(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> pd.DataFrame:
-    """Return rank correlation and cosine of pairs of methods: method, other, statistic, mean, low, high, n.
-
-    scores_by_entry: method -> one array (d,) an instance, None for a failure; n counts instances where both vary.
-    """
+    """Return rank correlation and cosine per pair of methods; scores_by_entry: method -> arrays (d,) or None."""
     entries = list(scores_by_entry)
     first, second = np.triu_indices(len(entries), 1)
     by_quantity: dict[str, list[np.ndarray]] = {"rank correlation": [], "cosine": []}
