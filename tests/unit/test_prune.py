@@ -46,7 +46,7 @@ def everything() -> set[str]:
 
 def test_what_the_configuration_names_stays(made):
     assert prune.find_stale(made) == []
-    assert prune.describe_removal(made) == "In results the configuration no longer names 0 file(s), 0 B"
+    assert prune.describe_removal(made) == "results has 0 file(s), 0 B that the configuration does not name"
 
 
 STALE = [
@@ -73,7 +73,7 @@ def test_the_rest_is_listed_and_removed_with_the_folders_it_leaves_empty(made):
     write(*STALE)
     assert prune.find_stale(made) == sorted(STALE)
     told = prune.describe_removal(made)
-    assert "names 15 file(s), 180 B" in told
+    assert "results has 15 file(s), 180 B that" in told
     assert "  results/digits/scores/exact: 2 file(s), 24 B" in told
     assert prune.remove(prune.find_stale(made), "results") == 180
     assert everything() == before

@@ -437,7 +437,7 @@ def test_without_a_gpu_the_run_says_that_it_uses_the_cpu(tiny):
 def test_prune_lists_and_removes_what_the_configuration_no_longer_names(tiny, tmp_path):
     shutil.copytree(tiny.path, tmp_path, symlinks=True, dirs_exist_ok=True)
     checkout = Checkout(tmp_path)
-    assert "In results the configuration no longer names 0 file(s), 0 B" in checkout.shapeline("prune", "-n").stdout
+    assert "results has 0 file(s), 0 B that the configuration does not name" in checkout.shapeline("prune", "-n").stdout
     raw = copy.deepcopy(TINY)
     del raw["experiments"]["tiny"]["methods"]["occlusion"]
     checkout.configure(raw)
@@ -447,7 +447,7 @@ def test_prune_lists_and_removes_what_the_configuration_no_longer_names(tiny, tm
     files |= set(checkout.path.glob(f"results/.rows/scores/{key}/*.parquet"))
     assert len(files) == 3
     listed = checkout.shapeline("prune", "-n").stdout
-    assert "In results the configuration no longer names 3 file(s)" in listed
+    assert "results has 3 file(s)" in listed
     assert "results/tiny/scores/occlusion: 1 file(s)" in listed
     assert all(map(os.path.exists, files))
     before = {file for file in checkout.path.glob("results/**/*") if file.is_file()}

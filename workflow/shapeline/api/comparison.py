@@ -68,7 +68,7 @@ class Comparison:
     def list_findings(self) -> list[str]:
         """Return the recommendation and the notes, a sentence each."""
         units = {"error": "", "deletion": "nats"}
-        finding = "No recommendation: no method that could be recommended was measured."
+        finding = "No recommendation: no criterion was measured for a method that can be recommended."
         if self.advice is not None:
             entry = self.advice.entry
             cost = "" if entry is None else f"{self.table['evaluations'][entry]:,.6g} evaluations per instance"
@@ -217,7 +217,8 @@ def _exact(case: Case, notes: list[str]) -> Explanation | None:
     asked = 1 if reference.own else len(reference.rows)
     cost = sum(2.0**own.d * len(places) for own, places in case.buckets) * asked
     if cost > AFFORDABLE:
-        notes.append(f"The exact values would cost {cost:,.3g} model rows, so no error is measured.")
+        limit = "reduce instances or background rows" if cost < 10 * AFFORDABLE else f"the limit is {AFFORDABLE:,}"
+        notes.append(f"The exact values would cost {cost:,.3g} model rows, so no error is measured; {limit}.")
         return None
     return case.explain_all({"method": "shapley"}, 1.0)
 
@@ -238,7 +239,8 @@ def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explan
                 curves = log_odds.measure(own, game, case.inputs, case.buckets, case.seed)
                 parts.append(curves[curves["x"].isna()].assign(method=entry))
         except ShapelineError as failure:  # for probabilities of 0 or 1
-            notes.append(f"Deletion and insertion AUC are not measured: {failure}")
+            reason = str(failure).removeprefix("engine: ").partition(";")[0]  # its fix is the value, which is not used
+            notes.append(f"Deletion and insertion AUC are not measured: {reason}.")
             parts = [part for part in parts if "deletion_auc" not in set(part["statistic"])]
     empty = pd.DataFrame(columns=["instance", "repeat", "statistic", "x", "value", "method"])
     return pd.concat(parts, ignore_index=True) if parts else empty

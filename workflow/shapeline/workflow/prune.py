@@ -44,14 +44,14 @@ def find_stale(config: Config) -> list[str]:
 
 
 def describe_removal(config: Config) -> str:
-    """What `remove` would remove: a line a folder with its number of files and bytes, and the sum."""
+    """Return what `remove` would remove: a line per folder with its number of files and bytes, after the sum."""
     files = find_stale(config)
     folders = defaultdict(list)
     for file in files:
         folders[os.path.dirname(file)].append(os.lstat(file).st_size)
     total = f"{len(files)} file(s), {format_bytes(sum(map(sum, folders.values())))}"
     lines = [f"  {folder}: {len(sizes)} file(s), {format_bytes(sum(sizes))}" for folder, sizes in folders.items()]
-    return "\n".join([f"In {config.results} the configuration no longer names {total}", *lines])
+    return "\n".join([f"{config.results} has {total} that the configuration does not name", *lines])
 
 
 def remove(files: Iterable[str], results: str) -> int:
