@@ -76,8 +76,8 @@ if sys.argv[1]:
     from shapeline.fork_server import server as fork_server
     fork_server.move(sys.argv[1])
 own = [sys.modules[name].__file__ for name in {modules!r} if name in sys.modules]
-from shapeline.versions import imported
-print(json.dumps([own, [*imported()]]))
+from shapeline.versions import list_imported
+print(json.dumps([own, [*list_imported()]]))
 """
     without, served = (program(code, kind, PYTHONPATH=root, **more) for more in ({}, {fork_server.SOCKETS: own_server}))
     own, libraries = json.loads(served.stdout)
