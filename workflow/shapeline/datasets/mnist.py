@@ -86,7 +86,7 @@ def read_small(paths: dict[str, Path]) -> dict:
     with Image.open(SHEET) as image:
         sheet = np.asarray(image)
     digits = sheet.reshape(-1, SIDE, ACROSS, SIDE).swapaxes(1, 2).reshape(-1, 1, SIDE, SIDE)
-    runs = [(part, label, count) for part, count in PARTS for label in range(len(SHOWN))]  # as sheet_of puts them
+    runs = [(part, label, count) for part, count in PARTS for label in range(len(SHOWN))]  # as build_sheet puts them
     parts, labels, counts = zip(*runs, strict=True)
     return {
         "inputs": digits,
