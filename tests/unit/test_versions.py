@@ -63,6 +63,17 @@ def test_a_run_begins_with_what_was_computed_from_encoded_rows(default, tmp_path
     assert line.startswith("digits: scores of exact were computed from rows encoded as float32")
 
 
+def test_a_run_ends_with_failures_and_warnings_per_method(default, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    default["run"] = ["digits"]
+    loaded = validation.load(default)
+    (path,) = runs.list_score_files(loaded, "digits", "lime")
+    rows = pd.DataFrame({"status": ["ok", "ok", "no design", "ok"], "warning": ["a gap", None, None, "a gap"]})
+    scores.write(path, rows.assign(instance=range(4)), {})
+    (line,) = messages.list_warnings(loaded, ["digits"])
+    assert line == "digits: lime: 1 of 4 explanations failed, a gap in 2 of 4 explanations"
+
+
 def test_strict_versions_are_settings_of_jobs_and_the_default_is_none(default, monkeypatch):
     before = dict(jobs.list_expected_outputs(validation.load(default)))
     assert dict(jobs.list_expected_outputs(validation.load({**default, "versions": "tell"}))) == before

@@ -83,7 +83,8 @@ def list_warnings(config: Config, asked: Collection[str | None]) -> list[str]:
             ]
             failed = sum(row["status"] != "ok" for row in rows)
             named = Counter(row["warning"] for row in rows if row["status"] == "ok" and row["warning"])
-            what = [f"{failed} failed"] * bool(failed) + [f"{count} {flag}" for flag, count in named.items()]
+            what = [f"{failed} of {len(rows)} explanations failed"] * bool(failed)
+            what += [f"{flag} in {count} of {len(rows)} explanations" for flag, count in named.items()]
             if what:
-                lines.append(f"{experiment}: {entry}: of {len(rows)} explanations {', '.join(what)}")
+                lines.append(f"{experiment}: {entry}: {', '.join(what)}")
     return lines
