@@ -156,7 +156,7 @@ def test_its_own_file_says_what_the_model_said(package, named, prepared, table, 
     scores, _ = tree_shap.tree_shap(game, data.inputs[:4], BINARY[:4], data)
     (exact,) = attribute(game, data.inputs[:4], BINARY[:4], parse({"method": "shapley"}), Options())
     np.testing.assert_allclose(scores, exact.scores, atol=1e-5)
-    again = pretrained.restored(
+    again = pretrained.restore(
         {**classifier.start_card(read), "task": read.task, "vocabulary_digest": None}, pretrained.collect_arrays(read)
     )
     np.testing.assert_array_equal(again.log_probs(data.inputs), read.log_probs(data.inputs))

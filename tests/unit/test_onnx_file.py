@@ -81,7 +81,7 @@ def test_pictures_may_have_their_channels_last(file):
 
 def test_a_weights_file_holds_it_whole(file):
     classifier = opened(file())
-    again = pretrained.restored(
+    again = pretrained.restore(
         {
             **{name: getattr(classifier, name) for name in ("architecture", "framework", "sizes", "task")},
             "vocabulary_digest": None,

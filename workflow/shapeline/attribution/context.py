@@ -47,7 +47,9 @@ class ExplanationContext:
         """Groups of the inputs of selected instances that share their features: (features, positions)."""
         if self.features is not None:
             return [(self.features, np.arange(len(inputs)))]
-        owners = None if self.dataset.owners is None else self._of(selected, self.dataset.owners, document_files.owners)
+        owners = (
+            None if self.dataset.owners is None else self._read(selected, self.dataset.owners, document_files.owners)
+        )
         return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs, owners)
 
     def change_features(self, settings: dict) -> "ExplanationContext":
@@ -80,9 +82,9 @@ class ExplanationContext:
 
     def inputs(self, selected: pd.DataFrame) -> np.ndarray:
         """Inputs (n, *input_shape) of selected instances; a custom text, at row -1, becomes its tokens."""
-        return self._of(selected, self.dataset.inputs, document_files.encode)
+        return self._read(selected, self.dataset.inputs, document_files.encode)
 
-    def _of(self, selected: pd.DataFrame, stored: np.ndarray, made: Callable[[list[str], dict], np.ndarray]):
+    def _read(self, selected: pd.DataFrame, stored: np.ndarray, made: Callable[[list[str], dict], np.ndarray]):
         rows = selected["row"].to_numpy()
         picked = stored[rows]
         own = rows < 0

@@ -174,7 +174,7 @@ class GameJob:
             wanted = self._find_missing(game, earlier)
             mine[game.number] = wanted[(index - done) % count :: count]
             done += len(wanted)
-        result = [self._evaluated(game, mine[game.number], on_error) for game in games]
+        result = [self._tabulate(game, mine[game.number], on_error) for game in games]
         numbers = [game.number for game, rows in zip(games, result, strict=True) for _ in range(len(rows))]
         game_values.write_file(path, numbers, pd.concat(result, ignore_index=True), metadata)
 
@@ -190,7 +190,7 @@ class GameJob:
         every = np.concatenate(masks)
         return every[pd.Series(hash_masks(every), dtype=object).drop_duplicates().index]
 
-    def _evaluated(self, game: NamedGame, masks: np.ndarray, on_error: str) -> pd.DataFrame:
+    def _tabulate(self, game: NamedGame, masks: np.ndarray, on_error: str) -> pd.DataFrame:
         """Return the values of coalitions, as rows of a table; without those that fail and are to be recorded."""
         values = _values(game, self._source, self.store, Evaluation(on_error=on_error, seconds=LONG))
         with rename_place(WHERE, self._source.function):

@@ -118,7 +118,7 @@ def _check_columns(entry: Source, settings: dict) -> None:
             refuse_classes(entry.name, settings)
     elif entry.kind == "text":
         keys = [key for key in ("text", "text_pair", "target") if key != "text_pair" or settings.get(key) is not None]
-        importlib.import_module(SOURCES["table_file"].module).checked_names(settings, keys)
+        importlib.import_module(SOURCES["table_file"].module).check_names(settings, keys)
         if "text_pair" in keys and not folders.names_folder(settings.get("tokenizer")):
             raise ShapelineError(
                 "dataset key 'text_pair': pairs are cut by the tokenizer of a folder; set tokenizer: path/to/folder."

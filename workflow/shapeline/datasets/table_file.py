@@ -286,7 +286,7 @@ def _unreadable(path: Path, error: Exception) -> ShapelineError:
     )
 
 
-def checked_names(settings: dict, keys: Iterable[str]) -> None:
+def check_names(settings: dict, keys: Iterable[str]) -> None:
     """ShapelineError unless the columns that the keys of a dataset entry name are in its file, if there is one."""
     from shapeline.datasets.sources import expand
 

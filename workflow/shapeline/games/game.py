@@ -133,7 +133,7 @@ def _evaluate_windows(
         model, inputs, rows, masks, game.features
     ):
         of_block = targets[start:stop], None if full is None else full[start:stop]
-        block = result[start:stop, first:last] = over_targets(score, np.stack)(logits, *of_block, game.value)
+        block = result[start:stop, first:last] = map_targets(score, np.stack)(logits, *of_block, game.value)
         check_finite(game, block, start, first)
         evaluations += (stop - start) * (last - first)
         if progress:
@@ -141,7 +141,7 @@ def _evaluate_windows(
     return result
 
 
-def over_targets(score: Callable, stack: Callable) -> Callable:
+def map_targets(score: Callable, stack: Callable) -> Callable:
     """Return `score` for targets (a,), or (a, T) with values (a, b, T); stack: of the framework, along an axis."""
 
     def scored(outputs, targets, *more):

@@ -19,7 +19,7 @@ from shapeline.games.game import (
     as_array,
     as_cells,
     check_finite,
-    over_targets,
+    map_targets,
     score,
     select_rows,
     share_reference,
@@ -134,7 +134,7 @@ def _evaluate_tiles(
     asked: _Asked, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple, buffer: np.ndarray
 ) -> np.ndarray:
     game, rows, scored, outputs = asked.game, asked.inputs[instances], [], []
-    absent, by_column, score_targets = asked.absent, takes_columns(game), over_targets(values_of, np.stack)
+    absent, by_column, score_targets = asked.absent, takes_columns(game), map_targets(values_of, np.stack)
     if game.reference.own is not None:
         own = as_array(game.reference.own(rows), rows.dtype)
         absent = _bits(own.reshape(-1, *rows.shape[1:])).reshape(len(rows), 1, len(absent), -1)
@@ -171,7 +171,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
     """The fastest batch of a function, or of the graph of a network, which has that difference to it; inputs and
     reference rows as the model takes them."""
     began, name = time.perf_counter(), model.runtime or "plain"
-    most, step_of_batch = tried(model, inputs, reference)
+    most, step_of_batch = try_candidate(model, inputs, reference)
     step = step_of_batch(1)
     step()  # threads start
     single = calibration_search.fastest(step, 1, MEASURED)
@@ -191,7 +191,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
     return calibration_search.search((name,), lambda _: candidate, plan, began)
 
 
-def tried(
+def try_candidate(
     model: Classifier, inputs: np.ndarray, reference: Reference
 ) -> tuple[Callable[[], int], Callable[[int], Callable[[], float]]]:
     """Return the most rows of a call of a candidate backend, and the step; each thread of a graph makes a call."""

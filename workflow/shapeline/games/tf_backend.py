@@ -18,7 +18,7 @@ from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.games import calibration_search, windows
 from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, limit_trial_rows, mask_rows
 from shapeline.games.features import Features
-from shapeline.games.game import Game, as_array, check_finite, over_targets, score, select_rows, share_reference
+from shapeline.games.game import Game, as_array, check_finite, map_targets, score, select_rows, share_reference
 from shapeline.games.references import Reference
 from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
@@ -83,7 +83,7 @@ def values(
             outputs = runner.outputs(given, (instance, coalition, background))
             outputs = outputs.reshape(stop - start, last - first, M, -1)
             of_block = targets[start:stop], None if full is None else full[start:stop]
-            block = result[start:stop, first:last] = over_targets(score, np.stack)(outputs, *of_block, value)
+            block = result[start:stop, first:last] = map_targets(score, np.stack)(outputs, *of_block, value)
             check_finite(game, block, start, first)
             evaluations += (stop - start) * (last - first)
             if progress:

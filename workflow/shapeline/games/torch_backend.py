@@ -12,7 +12,7 @@ import torch
 from shapeline.errors import MethodFailure
 from shapeline.games import calibration_search, execution, numpy_backend, windows
 from shapeline.games.features import Features
-from shapeline.games.game import Game, as_array, check_finite, over_targets, select_rows, share_reference
+from shapeline.games.game import Game, as_array, check_finite, map_targets, select_rows, share_reference
 from shapeline.games.references import Reference
 from shapeline.games.torch_execution import TRIED, prepare
 from shapeline.games.torch_rows import Runner, build_runner, evaluating, filler, score_on_device
@@ -54,7 +54,7 @@ def _evaluate_module(
         targets = full.argmax(1) if targets is None else torch.from_numpy(targets).to(runner.device)
         result = np.empty((n, K, *targets.shape[1:]))
         score = functools.partial(score_on_device, value=value, framework=model.framework, task=model.task)
-        score = over_targets(score, torch.stack)
+        score = map_targets(score, torch.stack)
         full = full.exp() if value == "expected_log_probability" else None
         absent = runner.flat(reference.rows).to(runner.device)
         cells = runner.cells(game.features)
@@ -146,7 +146,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
             difference = 0.0 if name == "plain" else _difference(runner, rows, expected)
             if name == "onnx":
                 graph = _graph_of(model, traced)
-                most, step = numpy_backend.tried(graph, inputs, reference)
+                most, step = numpy_backend.try_candidate(graph, inputs, reference)
                 return calibration_search.Candidate(difference, lambda: max(smallest, most()), step)
             return calibration_search.Candidate(
                 difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference, *made_up(batch))

@@ -83,13 +83,13 @@ class Neighbours:
     def squared(self, chunk: slice, width: float | None = None) -> Distances:
         """Distances of the points of a chunk; good for weights exp(-r^2 / (2 width^2)) too where `width` is given."""
         if self.dtype == "float32":
-            distances = self._squared(chunk, "float32", NEAR["float32"], width)
+            distances = self._measure(chunk, "float32", NEAR["float32"], width)
             if distances:
                 return distances
             self.dtype = "float64"  # the other chunks lie among the same data
-        return self._squared(chunk, "float64", NEAR["float64" if self.exact else "mixed"], None)
+        return self._measure(chunk, "float64", NEAR["float64" if self.exact else "mixed"], None)
 
-    def _squared(self, chunk: slice, dtype: str, near: float, width: float | None) -> Distances | None:
+    def _measure(self, chunk: slice, dtype: str, near: float, width: float | None) -> Distances | None:
         """None where float32 cannot serve."""
         xp, pairs = self.space.xp, (chunk.stop - chunk.start) * len(self.X)
         x = self._recode(self.points[chunk], dtype)
@@ -140,10 +140,10 @@ class Neighbours:
         return xp.minimum(here[0], closest[0]), xp.where(here[0] < closest[0], here[1], closest[1])
 
     def _exact(self, chunk: slice, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        parts = [np.einsum("ij,ij->i", *[self.differences(chunk, *pair)] * 2) for pair in self._few(rows, columns)]
+        parts = [np.einsum("ij,ij->i", *[self.differences(chunk, *pair)] * 2) for pair in self._split(rows, columns)]
         return np.concatenate([*parts, np.zeros(0)])
 
-    def _few(self, rows: np.ndarray, columns: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _split(self, rows: np.ndarray, columns: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         step = max(1, BLOCK // self.X.shape[1])
         return ((rows[a : a + step], columns[a : a + step]) for a in range(0, len(rows), step))
 
@@ -173,7 +173,7 @@ class Neighbours:
             own = np.take_along_axis(total, self.own[chunk], axis=1) * np.sqrt(2)
             total, numeric = np.zeros((len(total), self.X.shape[1])), total
             total[:, self.numeric], total[:, self.categorical] = numeric[:, : len(self.numeric)], own
-        for row, column in self._few(rows, columns):
+        for row, column in self._split(rows, columns):
             weighted = self.differences(chunk, row, column) * near[: len(row), None]
             near = near[len(row) :]
             starts = np.flatnonzero(np.diff(row, prepend=-1))  # pairs are sorted by point

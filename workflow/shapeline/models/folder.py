@@ -43,7 +43,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     return _classifier(source, model, sizes, card.get("vocabulary_digest"))
 
 
-def restored(metadata: dict[str, Any], arrays: dict) -> Classifier:
+def restore(metadata: dict[str, Any], arrays: dict) -> Classifier:
     """The classifier of a file of weights, which holds the configuration too: the folder is not read again."""
     classifier = build_random(metadata["architecture"], metadata["sizes"], metadata["vocabulary_digest"])
     torch_models.set_state(classifier.module, arrays)

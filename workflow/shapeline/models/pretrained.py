@@ -55,11 +55,11 @@ def _numbers(names: list[str]) -> list[dict]:
     return [{"name": name, "type": "number"} for name in names]
 
 
-def restored(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
+def restore(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
     """The classifier of a file of weights that `arrays_of` filled."""
     source, kind = metadata["architecture"], find_kind(metadata["architecture"], metadata["framework"])
     if kind == "folder":
-        return importlib.import_module(READERS[kind]).restored(metadata, arrays)
+        return importlib.import_module(READERS[kind]).restore(metadata, arrays)
     classifier = _load(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
     classifier.vocabulary_digest = metadata["vocabulary_digest"]
     if classifier.framework != "function":

@@ -68,7 +68,7 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
     """Read a classifier that `save` wrote, in its own framework or as its twin; nothing is unpickled."""
     metadata, arrays = read_weights(Path(path))
     if pretrained.find_kind(metadata["architecture"], metadata["framework"]):
-        return pretrained.restored(metadata, arrays).to(device)
+        return pretrained.restore(metadata, arrays).to(device)
     classifier = build(metadata["architecture"], framework or metadata["framework"], **metadata["sizes"])
     classifier.n_classes, classifier.task = metadata["classes"], metadata["task"]
     classifier.vocabulary_digest = metadata["vocabulary_digest"]

@@ -134,28 +134,28 @@ class Evidence:
         spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)  # unknown: of scores made elsewhere
         affordable = tuple(name for name in self.candidates if spent[name] <= most)
         if affordable and affordable not in self._recommendations:
-            self._recommendations[affordable] = self._recommended(list(affordable), spent)
+            self._recommendations[affordable] = self._recommend(list(affordable), spent)
         return self._recommendations.get(affordable)
 
     @functools.cached_property
     def recommend_by_time(self) -> Recommendation:
         """Return the recommendation at equal time; smaller budgets have none of their own."""
-        quicker = self._below_truth(self.seconds)
-        return self._recommended([*self.values, self.truth] if quicker is None else quicker, self.seconds)
+        quicker = self._list_cheaper(self.seconds)
+        return self._recommend([*self.values, self.truth] if quicker is None else quicker, self.seconds)
 
     @property
     def quicker(self) -> str:
         """What `by_seconds` is about, where the truth is quicker than some methods, which it leaves out."""
-        below = self._below_truth(self.seconds)
+        below = self._list_cheaper(self.seconds)
         return f"faster than {self.truth}" if below is not None and len(below) < self.values.shape[1] else ""
 
-    def _below_truth(self, costs: pd.Series) -> list[str] | None:
+    def _list_cheaper(self, costs: pd.Series) -> list[str] | None:
         """Return the methods that cost less than the truth of errors; None where that is at most one."""
         most = np.inf if self.truth is None else costs.get(self.truth, np.inf)
         below = [entry for entry in self.values if not costs.get(entry, np.nan) >= most]
         return below if len(below) > 1 or self.truth is None else None
 
-    def _recommended(self, names: list[str], costs: pd.Series) -> Recommendation:
+    def _recommend(self, names: list[str], costs: pd.Series) -> Recommendation:
         return recommend(
             self.candidates[[name for name in names if name in self.candidates]],
             costs,
@@ -185,7 +185,7 @@ class Evidence:
 
     @property
     def _limited(self) -> bool:
-        return self.truth is not None and self._below_truth(self.evaluations) is not None
+        return self.truth is not None and self._list_cheaper(self.evaluations) is not None
 
     @property
     def limit(self) -> str:
