@@ -294,6 +294,12 @@ def test_the_architecture_page_knows_the_house():
         assert path == "shapeline.explain" or any(place.exists() for place in places), path
 
 
+def test_the_functions_that_the_page_of_statistics_names_exist():
+    package = "".join(file.read_text() for file in (ROOT / "workflow/shapeline").glob("*/*.py"))
+    named = re.findall(r"\(`([a-z_]+)`\)", (ROOT / "docs/statistics.md").read_text())
+    assert len(named) > 6 and not [name for name in named if f"def {name}(" not in package]
+
+
 def test_links_lead_somewhere():
     for page in PAGES:
         text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
