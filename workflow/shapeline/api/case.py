@@ -176,7 +176,7 @@ def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) 
         classifier.settle_outputs(mask_rows(given.inputs, reference, PROBES))
     except ShapelineError:
         raise
-    except Exception:  # noqa: BLE001 (`answers_of` says why the model takes no such rows)
+    except Exception:  # noqa: BLE001 (`query_outputs` says why the model takes no such rows)
         return
 
 

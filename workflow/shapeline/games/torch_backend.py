@@ -113,14 +113,14 @@ def _evaluate_graph(
 
 
 def _graph_of(model: Classifier, rows: np.ndarray) -> Classifier:
-    """The classifier by the graph of its module; rows: as backends.traced_rows."""
+    """The classifier by the graph of its module; rows: as execution.select_traced_rows."""
     return dataclasses.replace(
         model, module=prepare(model, execution.ExecutionBackend("onnx"), rows).graph, runtime="onnx"
     )
 
 
 def _build_filler(runner: Runner, game: Game, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
-    """The filler of a tile whose masked features hang on the present ones; arguments as of `given_rows`."""
+    """The filler of a tile whose masked features hang on the present ones; arguments as of `select_rows`."""
     rows = select_rows(game, inputs, masks, start)
     absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*rows.shape[:3], -1)
     return filler(absent, runner.flat(inputs).to(runner.device)[:, None, None])

@@ -190,7 +190,7 @@ class Runner:
 
 
 def build_runner(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Runner:
-    """The runner of a model in a backend; rows: as backends.traced_rows."""
+    """The runner of a model in a backend; rows: as execution.select_traced_rows."""
     device = torch.device(model.device)
     shape = rows.shape[1:]
     limit = rows_a_call(backend.batch, math.prod(shape), model.most_rows, device.type)

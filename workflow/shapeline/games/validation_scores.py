@@ -77,7 +77,7 @@ def find_empty_value(
     where: str, scorers: dict[str, Callable], empty: float | Sequence[float] | None, fitted: tuple, test: tuple
 ) -> np.ndarray | float:
     """Return the value of no player: one number for all scores, one for each, or None for the scores on `test` of a
-    prediction without features, which `baseline_of` makes of `fitted`. Raises ShapelineError."""
+    prediction without features, which `fit_baseline` makes of `fitted`. Raises ShapelineError."""
     if empty is None:
         try:
             empty = compute_scores(scorers, fit_baseline(*fitted), *test)

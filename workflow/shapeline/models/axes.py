@@ -135,7 +135,7 @@ def find_layout(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray |
 
 
 def _find_image_layout(model: object, inputs: np.ndarray, keras: bool) -> Layout:
-    """As `layout_of`, of four axes."""
+    """As `find_layout`, of four axes."""
     classifier = adapters.wrap(model)
     likely = [inputs.shape[axis] in (1, 3) for axis in (1, -1)]  # of two small sides
     first, last = likely if any(likely) else [inputs.shape[axis] in CHANNELS for axis in (1, -1)]

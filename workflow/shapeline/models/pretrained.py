@@ -56,7 +56,7 @@ def _numbers(names: list[str]) -> list[dict]:
 
 
 def restore(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
-    """The classifier of a file of weights that `arrays_of` filled."""
+    """The classifier of a file of weights that `collect_arrays` filled."""
     source, kind = metadata["architecture"], find_kind(metadata["architecture"], metadata["framework"])
     if kind == "folder":
         return importlib.import_module(READERS[kind]).restore(metadata, arrays)

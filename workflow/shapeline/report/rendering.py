@@ -54,7 +54,7 @@ IMAGE = (
 
 @functools.cache
 def style_sheet() -> str:
-    """The rules of every page, which stand in it; `plan.code.page_code` counts them among its sources."""
+    """The rules of every page, which stand in it; `job_code.list_page_code` counts them among its sources."""
     return colours.style_sheet() + _read_packaged("page.css")
 
 

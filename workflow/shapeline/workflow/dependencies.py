@@ -68,7 +68,7 @@ def list_user_modules(files: list[str]) -> list[str]:
 
 
 def add_code_digest(settings: dict, files: list[str], facts: dict | None = None) -> dict:
-    """Return a job's settings with a digest of its package files and of `facts` of the registries."""
+    """Return a job's settings with a digest of its package files and of `list_facts` of the registries."""
     folder = os.getcwd()
     package = _find_prefix(folder)
     code = _compute_digest(tuple(sorted({file for file in files if file.startswith(package)})), folder)

@@ -97,7 +97,7 @@ def _place(config: Config, name: str, experiment: Experiment) -> Place:
         return place
     try:
         return replace(place, shape=derived.find_feature_shape(config, experiment))
-    except ShapelineError:  # reported by features_can_be_cut
+    except ShapelineError:  # reported by check_features_cut
         return place
 
 
