@@ -55,7 +55,11 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             ["models.digits_cnn.dataset: there is no dataset 'digits'", "'digits38'"],
         ),
         ("models.digits_cnn.architecture", "digit_cnn", ["unknown value 'digit_cnn'", "'digits_cnn'"]),
-        ("models.digits_cnn.training.learning_rate", "1e-3", ["learning_rate", "text to YAML", "0.001"]),
+        (
+            "models.digits_cnn.training.learning_rate",
+            "1e-3",
+            ["learning_rate", "text to YAML; write 1.0e-3, with a point and a sign"],
+        ),
         ("models.digits_cnn.training.epochs", -1, ["epochs", "greater than or equal to 0"]),
         (
             "models.digits_cnn",
@@ -72,7 +76,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.digits.budget", float("inf"), ["experiments.digits.budget", "finite number"]),
         ("experiments.digits.methods", {"exact": {"method": "shapley"}}, ["'exact' is the only method"]),
         ("experiments.digits.model", "cnn", ["experiments.digits.model: there is no model 'cnn'"]),
-        ("experiments.digits.budget", "4", ["experiments.digits.budget", "text to YAML"]),
+        ("experiments.digits.budget", "4", ["experiments.digits.budget", "write 4 without quotes"]),
         ("experiments.digits.methods", None, ["experiments.digits.methods: the section is empty"]),
         ("experiments.digits.methods.k", {"method": "kernel_shp"}, ["methods.k: unknown method", "'kernel_shap'"]),
         ("experiments.digits.methods.k", {"budget": 4}, ["methods.k: the key 'method' is missing"]),

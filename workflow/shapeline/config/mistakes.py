@@ -93,9 +93,10 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
         and NUMBER.fullmatch(value)
         and any(e["type"] in ("float_type", "int_type") for e in errors)
     ):
-        return f"'{value}' is text to YAML; write the number {float(value)!r}" + (
-            " as 1.0e-3 is written (with a point and a sign)" if "e" in value.lower() else " without quotes"
-        )
+        factor, _, power = value.lower().partition("e")
+        if not power:
+            return f"'{value}' is text to YAML; write {value} without quotes"
+        return f"'{value}' is text to YAML; write {float(factor)}e{int(power):+d}, with a point and a sign"
     words = [
         word for e in errors if e["type"] == "literal_error" for word in re.findall(r"'([^']+)'", e["ctx"]["expected"])
     ]
