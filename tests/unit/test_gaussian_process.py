@@ -110,7 +110,7 @@ def test_correlations_take_two_matrices_of_memory():
 
 
 def test_the_posterior_is_that_of_the_joint_normal():
-    d, rest = 6, np.array([[0.02, 1.3, 0.4]])
+    d, rest = 6, np.array([[0.02, 1.3, 0.4, 0.7]])
     relevance = np.random.default_rng(0).uniform(0.1, 0.6, size=(1, d))
     masks = draw_pairs(d, 30, 4)
     pairs = find_pairs(masks[None])
@@ -124,7 +124,9 @@ def test_the_posterior_is_that_of_the_joint_normal():
         0.02 * np.exp(1.3 * np.abs(one.rows[0].sum(axis=1)) / d) + 0.4 * np.eye(len(one.rows[0]))[0]
         for one in (pairs, every)
     )
-    covariance = (at * weight) @ at.T / top + np.diag(own + fit.JITTER)
+    size = pairs.rows[0].sum(axis=1) * (np.arange(len(at)) > 0)
+    shared = (np.abs(size)[:, None] == np.abs(size)) * np.sign(np.outer(size, size))  # no Shapley value sees it
+    covariance = (at * weight) @ at.T / top + np.diag(own + fit.JITTER) + 0.7 * shared
     cross = (at * weight) @ score / top + own[:, None] * seen
     prior = score.T @ (score * weight[:, None]) / top + all_rest.T @ (every_own[:, None] * all_rest)
     odd, noise = pairs.odd(games.look_up(games.table(d), masks)[None])
@@ -153,11 +155,11 @@ def test_the_variance_of_the_ends_is_the_one_of_highest_likelihood(jump):
     base = moments.correlation(pairs.rows, np.full((1, d), 0.15))
 
     def value(ends):
-        matrix = fit.add_rest(base, data, np.array([[1e-3, 0.0, ends]]))[0]
+        matrix = fit.add_rest(base, data, np.array([[1e-3, 0.0, ends, 0.0]]))[0]
         form = odd[0] @ np.linalg.solve(matrix, odd[0])
         return len(matrix) * np.log(form / len(matrix)) + np.linalg.slogdet(matrix)[1]
 
-    least, ends = fit.criterion(fit.add_rest(base, data, np.array([[1e-3, 0.0, 0.0]])), odd)
+    least, ends = fit.criterion(fit.add_rest(base, data, np.array([[1e-3, 0.0, 0.0, 0.0]])), odd)
     assert (ends[0] > 0) == (jump > 0)
     assert least[0] == pytest.approx(value(ends[0]), abs=1e-6)
     tried = [value(one) for one in np.geomspace(1e-3, 1e4, 200)]
@@ -169,17 +171,18 @@ def test_the_gradient_is_the_slope_of_the_criterion():
     pairs = find_pairs(draw_pairs(d, 20, 1)[None])
     odd, noise = pairs.odd(games.look_up(games.table(d), draw_pairs(d, 20, 1))[None])
     data = fit.Data.of(pairs.rows, odd, noise)
-    place = np.r_[np.log(np.r_[np.random.default_rng(0).uniform(0.05, 0.5, size=d), 0.05]), 0.7]
+    place = np.r_[np.log(np.r_[np.random.default_rng(0).uniform(0.05, 0.5, size=d), 0.05]), 0.7, -2.0]
 
     def value(at):
-        relevance, rest = np.exp(at[None, :d]), np.array([[np.exp(at[d]), at[d + 1], 0.0]])
+        relevance, rest = np.exp(at[None, :d]), np.array([[np.exp(at[d]), at[d + 1], 0.0, np.exp(at[d + 2])]])
         return fit.criterion(fit.add_rest(moments.correlation(pairs.rows, relevance), data, rest), data.odd)
 
     step = 1e-5
     for jump in (0.0, 40.0):
         data.odd[:, 0] += jump
-        slope = [(value(place + step * e)[0] - value(place - step * e)[0])[0] / (2 * step) for e in np.eye(d + 2)]
-        found, ends = fit.gradient(data, np.exp(place[None, :d]), np.exp(place[d : d + 1]), place[d + 1 :])
+        slope = [(value(place + step * e)[0] - value(place - step * e)[0])[0] / (2 * step) for e in np.eye(d + 3)]
+        level, lean, sizes = np.exp(place[[d]]), place[[d + 1]], np.exp(place[[d + 2]])
+        found, ends = fit.gradient(data, np.exp(place[None, :d]), level, lean, sizes)
         np.testing.assert_allclose(found[0], slope, rtol=1e-5, atol=1e-5)
         assert ends == pytest.approx(value(place)[1], rel=1e-6) and (ends > 0) == (jump > 0)
 
@@ -206,7 +209,7 @@ def test_terms_find_the_triple_that_the_prior_holds_too_small():
     pairs = find_pairs(masks[None])
     odd, noise = pairs.odd(games.look_up(game, masks)[None])
     data = fit.Data.of(pairs.rows, odd / 5, noise)
-    chosen = extras.terms(data, np.full((1, d), 0.2), np.array([[1e-3, 0.0, 0.0]]))
+    chosen = extras.terms(data, np.full((1, d), 0.2), np.array([[1e-3, 0.0, 0.0, 0.0]]))
     found = [tuple(np.flatnonzero(score)) for score in chosen.scores[0]]
     assert (1, 4, 8) in found
     found = read_out(masks, games.look_up(game, masks)[None])
@@ -422,7 +425,7 @@ def test_the_cheap_form_is_the_posterior_mean_at_its_relevances():
     pairs = find_pairs(design.masks[None])
     odd, noise = pairs.odd(games.look_up(game, design.masks)[None])
     data = fit.Data.of(pairs.rows, odd, noise)
-    found = fit.fits(data, np.full((1, d), 0.1), [np.array([[1e-2, 0.0, 0.0]])], [None])[0].scores
+    found = fit.fits(data, np.full((1, d), 0.1), [np.array([[1e-2, 0.0, 0.0, 0.0]])], [None])[0].scores
     found += (2 * odd[:, :1] - found.sum(axis=1, keepdims=True)) / d
     np.testing.assert_allclose(games.scores(design, game), found[0], atol=1e-6)
 
@@ -454,7 +457,7 @@ def test_held_out_errors_are_those_of_the_conditional_normal():
     pairs = find_pairs(masks)
     odd, noise = pairs.odd(values)
     data = fit.Data.of(pairs.rows, odd, noise)
-    relevance, rest = np.full((1, d), 0.2), np.array([[0.01, 0.5, 0.1]])
+    relevance, rest = np.full((1, d), 0.2), np.array([[0.01, 0.5, 0.1, 0.2]])
     bent = extras.curve(data, np.linspace(-0.4, 0.6, d)[None])
     prior = moments.correlation(pairs.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2)
     matrix = fit.add_rest(prior, data, rest)[0]
@@ -478,11 +481,11 @@ def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted(
     pairs = find_pairs(masks)
     odd, noise = pairs.odd(np.array([games.look_up(row, mask) for row, mask in zip(rows, masks, strict=True)]))
     data = fit.Data.of(pairs.rows, odd / np.abs(odd).max(axis=1, keepdims=True), noise)
-    relevance, rest = np.full((2, d), 0.1), np.array([[1e-6, 0.0, 0.0]] * 2)
-    found = gaussian_held.held_out(data, relevance, rest)
+    relevance, rest = np.full((2, d), 0.1), np.array([[1e-6, 0.0, 0.0, 0.0]] * 2)
+    found = gaussian_held.held_out(data, relevance, rest, np.ones((2, d)))
     assert found[0] < gaussian_held.WIDER < 2 < found[1]
     turned = data.ordered(np.r_[0, 1 + rng.permutation(pairs.rows.shape[1] - 1)][None].repeat(2, axis=0))
-    np.testing.assert_allclose(gaussian_held.held_out(turned, relevance, rest), found, rtol=1e-5)
+    np.testing.assert_allclose(gaussian_held.held_out(turned, relevance, rest, np.ones((2, d))), found, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "times"), [("diabetes", 24), ("digits", 8)])
@@ -511,6 +514,54 @@ def test_a_value_of_the_empty_coalition_by_convention_spoils_no_other_score():
     assert np.sqrt((error**2).mean()) < 0.2 * np.sqrt(((plain - exact - jump / d) ** 2).mean())
     assert np.sqrt((found.standard_error**2).mean() / (error**2).mean()) < 1.8
     assert (np.abs(error) <= 1.96 * found.standard_error).mean() > 0.88
+
+
+def test_what_depends_on_the_size_alone_spoils_no_score(monkeypatch):
+    d = 9
+    size = games.linear(np.ones(d)).astype(int)
+    tables = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        tables.append(games.linear(rng.normal(size=d)) + 3 * rng.normal(size=d + 1)[size])
+    exact = np.array([games.shapley(game) for game in tables])
+    found = read_out(*drawn(tables, 72))
+    monkeypatch.setattr(fit, "SIZES_GAIN", np.inf)
+    without = read_out(*drawn(tables, 72))
+    rmse = np.sqrt(((found.scores - exact) ** 2).mean())
+    assert rmse < 0.2 * np.sqrt(((without.scores - exact) ** 2).mean())
+    assert np.sqrt((found.standard_error**2).mean()) < 0.4 * np.sqrt((without.standard_error**2).mean())
+
+
+@pytest.mark.parametrize(("times", "least"), [(4, 0.85), (12, 0.92)])
+def test_intervals_hold_on_votes(times, least):
+    d, tables = 11, []
+    for seed in range(24):
+        weights = np.random.default_rng(seed).integers(1, 10, size=d)
+        tables.append((games.linear(weights) >= weights.sum() / 2).astype(float))
+    found = read_out(*drawn(tables, times * d))
+    error = found.scores - np.array([games.shapley(game) for game in tables])
+    assert (np.abs(error) <= 1.96 * found.standard_error).mean() > least
+    assert 0.8 < np.sqrt((found.standard_error**2).mean() / (error**2).mean()) < 1.5
+
+
+@pytest.mark.parametrize("d", [6, 7])
+def test_the_variance_by_errors_of_pairs_is_that_of_slopes_in_each_size(d):
+    rng, square, expected = np.random.default_rng(0), 0.3, 0.0
+    every = find_pairs(draw_pairs(d, 2**d)[None]).rows[0, 1:]
+    lean = np.abs(every.sum(axis=1))
+    kept = [np.flatnonzero(lean == d - 2)]  # every feature alone
+    for one in np.unique(lean[lean < d - 2]):
+        at = np.flatnonzero(lean == one)
+        kept.append(rng.permutation(at)[: len(at) // 2])
+        centred = every[at] - every[at].sum(axis=1, keepdims=True) / d
+        share = (moments.rest_weights(every[at]) * centred).sum() / d  # of a slope in the score
+        expected += share**2 * square / (len(kept[-1]) * (centred**2).mean()) * (1 - len(kept[-1]) / len(at))
+    kept = np.concatenate(kept)
+    rows = np.concatenate([np.ones((1, d)), every[kept]])
+    data = fit.Data.of(rows[None], np.zeros((1, len(rows))), np.zeros((1, len(rows))))
+    squares = square * np.r_[0, lean[kept] < d - 2][None]
+    found = gaussian_held.steps_variance(data, squares)
+    np.testing.assert_allclose(found, expected * (1 - d / len(rows)) ** 2.5)
 
 
 @pytest.mark.parametrize(("pairs_per_feature", "freed"), [(1.2, False), (3.0, True)])

@@ -28,6 +28,8 @@ SLOPE = 8.0  # largest logarithm of the ratio of the rest at the ends and at hal
 SLOPE_SPREAD = 2.0  # its prior standard deviation
 ENDS_GAIN = 2.0  # criterion that a variance of the ends has to earn
 MOST_ENDS = 1e4  # its largest value, relative to a coalition's
+SIZES = (1e-3, 1e-2, 1e-1)  # variance of what coalitions of a size share
+SIZES_GAIN = 10.0  # criterion that it has to earn
 JITTER = 1e-10
 FEW = 1.4  # pairs a feature: below it likelihoods are too flat to choose by
 LINEAR_SHARE = 0.6  # of the linear fit in the scores, there
@@ -71,6 +73,14 @@ class Data:
         return np.abs(self.rows.sum(axis=2)) / self.rows.shape[2]
 
     @property
+    def same_size(self) -> np.ndarray:
+        """Correlations (n, m, m) of what all pairs of one size share, the ends apart; no Shapley value sees it."""
+        size = self.rows.sum(axis=2)
+        size = np.where(np.abs(size) < self.rows.shape[2], size, 0.0)
+        alike = np.abs(size)[:, :, None] == np.abs(size)[:, None, :]
+        return alike * np.sign(size)[:, :, None] * np.sign(size)[:, None, :]
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """(instances, pairs, features)."""
         return self.rows.shape
@@ -112,10 +122,11 @@ class Fit:
 
 
 def compute_pair_variance(data: Data, rest: np.ndarray) -> np.ndarray:
-    """Return the variances (n, m) that the prior leaves out of each pair, from rest (n, 3).
+    """Return the variances (n, m) that the prior leaves out of each pair, from rest (n, 4).
 
-    rest: the variance at half of the features, the logarithm of its ratio at the ends, and one of the pair of the
-    ends alone, since many games value the empty coalition by convention.
+    rest: the variance at half of the features, the logarithm of its ratio at the ends, one of the pair of the ends
+    alone, since many games value the empty coalition by convention, and one that all pairs of a size share, since many
+    games grow with the size in a way that no single feature explains.
     """
     variance = rest[:, :1] * np.exp(rest[:, 1:2] * data.lean)
     variance[:, 0] += rest[:, 2]
@@ -130,8 +141,8 @@ def compute_score_variance(d: int, rest: np.ndarray) -> np.ndarray:
 
 
 def add_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
-    """A copy of the correlations with the rest and the noise on their diagonal."""
-    matrix = matrix.copy()
+    """A copy of the correlations with the rest and, on their diagonal, the noise."""
+    matrix = matrix + rest[:, 3, None, None] * data.same_size if rest[:, 3].any() else matrix.copy()
     each = np.arange(matrix.shape[1])
     matrix[:, each, each] += compute_pair_variance(data, rest) + data.noise + JITTER
     return matrix
@@ -166,7 +177,7 @@ def criterion(matrix: np.ndarray, odd: np.ndarray, gain: float = ENDS_GAIN) -> t
 
 
 def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras: Iterable[Extra | None]) -> list[Fit]:
-    """Posteriors for one relevance (n, d), each of the rests (n, 3) and each of the extras."""
+    """Posteriors for one relevance (n, d), each of the rests (n, 4) and each of the extras."""
     base, cross = correlation(data.rows, relevance), score_covariance(data.rows, relevance)
     prior = score_variance(relevance)
     fitted = []
@@ -250,14 +261,14 @@ def relevance_of(scores: np.ndarray, reach: np.ndarray) -> np.ndarray:
 
 
 def fit_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each reach: the relevances `make(reach)`, the rest (n, 3) of highest likelihood and its criterion (n,)."""
+    """For each reach: the relevances `make(reach)`, the rest (n, 4) of highest likelihood and its criterion (n,)."""
     _, m, d = data.shape
     gain = ENDS_GAIN if m > FEW * d else np.inf  # few pairs cannot spare what the ends tell
     fitted = []
     for reach in REACH:
         relevance = make(reach)
         base = correlation(data.rows, relevance)
-        rests = np.zeros((len(REST), len(base), 3))
+        rests = np.zeros((len(REST), len(base), 4))
         rests[:, :, 0] = np.array(REST)[:, None]
         value = np.empty(rests.shape[:2])
         for own, rest in zip(value, rests, strict=True):
@@ -267,41 +278,60 @@ def fit_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def best_of(fitted: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The relevances (n, d) and the rest (n, 3) of the reach of highest likelihood, for each instance."""
+    """The relevances (n, d) and the rest (n, 4) of the reach of highest likelihood, for each instance."""
     best = np.argmin([value for _, _, value in fitted], axis=0)
     each = np.arange(len(best))
     return tuple(np.array([part[number] for part in fitted])[best, each] for number in (0, 1))
 
 
+def free_sizes(data: Data, relevance: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same relevances, and the rest with the variance of the sizes of highest likelihood, if it earns it."""
+    base, gain = correlation(data.rows, relevance), np.array([0.0] + [SIZES_GAIN] * len(SIZES))
+    rests = np.repeat(rest[None], 1 + len(SIZES), axis=0)
+    rests[1:, :, 3] = np.array(SIZES)[:, None]
+    value = np.empty(rests.shape[:2])
+    for own, one in zip(value, rests, strict=True):
+        own[:], one[:, 2] = criterion(add_rest(base, data, one * [1, 1, 0, 1]), data.odd)
+    return relevance, rests[(value + gain[:, None]).argmin(axis=0), np.arange(len(rest))]
+
+
 def ascend(data: Data, relevance: np.ndarray, rest: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Return relevances and rest after `steps` of Adam (Kingma & Ba 2015), with priors on their logarithms."""
     d = relevance.shape[1]
-    place = np.column_stack([np.log(relevance), np.log(np.maximum(rest[:, 0], 1e-5)), rest[:, 1]])
+    freed = rest[:, 3] > 0
+    sizes = np.log(np.where(freed, rest[:, 3], 1e-3))
+    place = np.column_stack([np.log(relevance), np.log(np.maximum(rest[:, 0], 1e-5)), rest[:, 1], sizes])
     first, second = np.zeros_like(place), np.zeros_like(place)
-    low = np.r_[np.full(d, np.log(LEAST)), np.log(1e-8), -SLOPE]
-    high = np.r_[np.full(d, np.log(MOST)), np.log(MOST_REST), SLOPE]
+    low = np.r_[np.full(d, np.log(LEAST)), np.log(1e-8), -SLOPE, np.log(1e-8)]
+    high = np.r_[np.full(d, np.log(MOST)), np.log(MOST_REST), SLOPE, np.log(MOST_REST)]
     for step in range(1, steps + 1):
-        slope, ends = gradient(data, np.exp(place[:, :d]), np.exp(place[:, d]), place[:, d + 1])
+        sizes = freed * np.exp(place[:, d + 2])
+        slope, ends = gradient(data, np.exp(place[:, :d]), np.exp(place[:, d]), place[:, d + 1], sizes)
         slope[:, :d] += 2 * (place[:, :d] - place[:, :d].mean(axis=1, keepdims=True))
-        slope[:, d] += 2 * (place[:, d] - np.log(1e-3)) / 9
+        slope[:, [d, d + 2]] += 2 * (place[:, [d, d + 2]] - np.log(1e-3)) / 9
         slope[:, d + 1] += 2 * place[:, d + 1] / SLOPE_SPREAD**2
         first = 0.8 * first + 0.2 * slope
         second = 0.9 * second + 0.1 * slope**2
         move = first / (1 - 0.8**step) / np.sqrt(second / (1 - 0.9**step) + 1e-6)
         place = np.clip(place - RATE * move, low, high)
-    return np.exp(place[:, :d]), np.column_stack([np.exp(place[:, d]), place[:, d + 1], ends])
+    sizes = freed * np.exp(place[:, d + 2])
+    return np.exp(place[:, :d]), np.column_stack([np.exp(place[:, d]), place[:, d + 1], ends, sizes])
 
 
-def gradient(data: Data, relevance: np.ndarray, level: np.ndarray, lean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the criterion's slope (n, d + 2) in log relevance, log level and lean, before scaling to variance 1, and
-    the third."""
+def gradient(
+    data: Data, relevance: np.ndarray, level: np.ndarray, lean: np.ndarray, sizes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the criterion's slope (n, d + 3) in log relevance, log level, lean and log sizes, before scaling to
+    variance 1, and the variance of the ends."""
     m = data.shape[1]
     odd, even = hyperbolic(data.rows, relevance)
     top_even = even[:, 0, 0].copy()  # N with itself, where odd is 1
-    own = compute_pair_variance(data, np.column_stack([level, lean, np.zeros(len(level))]))
+    own = compute_pair_variance(data, np.column_stack([level, lean, 0 * level]))
     off = own + data.noise + JITTER
     matrix = odd.copy()
     matrix[:, np.arange(m), np.arange(m)] += off
+    shared = sizes[:, None, None] * data.same_size if sizes.any() else np.zeros((1, 1, 1))
+    matrix += shared
     inverse = inverses(matrix)
     weight = (inverse @ data.odd[..., None])[..., 0]
     column, pull = inverse[:, 0].copy(), weight[:, 0].copy()
@@ -321,6 +351,7 @@ def gradient(data: Data, relevance: np.ndarray, level: np.ndarray, lean: np.ndar
     paired = (data.rows * (even @ data.rows)).sum(axis=1)
     of_top = ratio * (top_even[:, None] - relevance)
     slope = ratio * (paired - relevance * alone[:, None])
-    slope += (off * diagonal).sum(axis=1)[:, None] * of_top
+    of_sizes = np.einsum("nij,nij->n", *np.broadcast_arrays(shared, pull))
+    slope += ((off * diagonal).sum(axis=1) + of_sizes)[:, None] * of_top
     of_rest = own * diagonal
-    return -np.column_stack([slope, of_rest.sum(axis=1), (of_rest * data.lean).sum(axis=1)]), ends
+    return -np.column_stack([slope, of_rest.sum(axis=1), (of_rest * data.lean).sum(axis=1), of_sizes]), ends

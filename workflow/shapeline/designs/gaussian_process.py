@@ -21,6 +21,7 @@ from shapeline.designs.gaussian_fit import (
     even_relevance,
     fit_reaches,
     fits,
+    free_sizes,
     mixture,
     relevance_of,
 )
@@ -164,21 +165,22 @@ def explain(data: Data) -> Fit:
     """Posterior of the scores: equal relevances, then in proportion to scores, then, with pairs enough, learned."""
     n, m, d = data.shape
     few = m <= FEW * d
-    even = fit_reaches(data, lambda reach: np.full((n, d), even_relevance(d, reach)))
-    fitted = _fit_reaches(data, even, few)
+    even = _choose(data, fit_reaches(data, lambda reach: np.full((n, d), even_relevance(d, reach))), few)
+    fitted = [fit for relevance, rest in even for fit in fits(data, relevance, [rest], [None])]
     scores = mixture(fitted).scores
-    sized = fit_reaches(data, lambda reach: relevance_of(scores, reach))
-    fitted += [fit.penalised(LEARNED * d) for fit in _fit_reaches(data, sized, few)]
+    sized = _choose(data, fit_reaches(data, lambda reach: relevance_of(scores, reach)), few)
+    more = [fit for relevance, rest in sized for fit in fits(data, relevance, [rest], [None])]
+    fitted += [fit.penalised(LEARNED * d) for fit in more]
     if few:
         return mixture(fitted)
-    found = mixture(fitted + learn(data, *best_of(sized), fitted[-1].scores)).widened(held_out(data, *best_of(even)))
+    found = mixture(fitted + learn(data, *sized[0], fitted[-1].scores))
+    found = found.widened(held_out(data, *even[0], found.variance))
     return found.widened(temper_by_linear_fit(data, found.variance))
 
 
-def _fit_reaches(data: Data, reaches: list, few: bool) -> list[Fit]:
-    """Fits of every reach where the pairs are few, else of the best."""
-    tried = [(relevance, rest) for relevance, rest, _ in reaches] if few else [best_of(reaches)]
-    return [fit for relevance, rest in tried for fit in fits(data, relevance, [rest], [None])]
+def _choose(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Relevances and rest of every reach where the pairs are few, else of the best, with what sizes share."""
+    return [(relevance, rest) for relevance, rest, _ in reaches] if few else [free_sizes(data, *best_of(reaches))]
 
 
 def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
@@ -187,7 +189,7 @@ def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarra
     extras = [extra for extra in (terms(data, relevance, rest), curve(data, scores)) if extra is not None]
     fitted = []
     for more in sorted({more for more, _ in NEARBY}):
-        rests = [rest * np.array([factor, 1.0, 1.0]) for near, factor in NEARBY if near == more]
+        rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for near, factor in NEARBY if near == more]
         fitted += fits(data, np.clip(relevance * more, LEAST, MOST), rests, [None, *extras])
     return [fit.penalised(LEARNED * data.shape[2]) for fit in fitted]
 
