@@ -74,7 +74,7 @@ def shapley_values(
         Parquet file that receives each value as soon as it is known. The same call resumes from it.
     identity : str, optional
         What the game is, kept in the cache, which refuses another one; that of `game.identity` by default. Without one
-        the cache is refused where the empty or the full coalition has another value than it holds.
+        five held coalitions or more, also both ends, are evaluated again, and the cache is refused if one differs.
     retries : int
         How often an evaluation that raises, or gives no finite number, is tried again.
     on_error : {"fail", "record"}

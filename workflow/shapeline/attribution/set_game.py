@@ -22,6 +22,8 @@ from shapeline.methods.settings import MethodSettings
 SECONDS = 1.0  # that one call of a game may take before it is given no more coalitions than that
 MOST_AT_ONCE = 2**14  # coalitions of one call
 ROUND = 8  # calls of each process between two looks at how long they take
+PROBES = 3  # held coalitions that are evaluated again beside both ends, and so many more as take
+PROBED = 0.1  # seconds together
 NAMED = 6  # players of a coalition that a message names
 FAILED = "evaluation failed"
 
@@ -58,7 +60,7 @@ class Values:
             self._known, self._table = self.file.read()
         self._before = self._known
         if how.cache and how.identity is None:
-            self._check_ends()
+            self._check_held()
 
     @property
     def evaluations(self) -> int:
@@ -139,20 +141,26 @@ class Values:
                 f"{WHERE}: the game gave {held} values a coalition before and {given} now; give as many"
             )
 
-    def _check_ends(self) -> None:
-        """Refuse a cache of another game where no identity tells: its empty and full coalition have other values."""
-        ends = np.repeat([[False], [True]], len(self.players), axis=1)
-        for mask in ends[pd.Index(hash_masks(ends), dtype=object).isin(self._known)]:
-            _, values, failure = _call(self.game, mask[None], self.how.retries)
+    def _check_held(self) -> None:
+        """Refuse a cache of another game where no identity tells: some of its coalitions have other values."""
+        digits = np.array(self._known, dtype=f"S{len(self.players)}").view(np.uint8).reshape(-1, len(self.players))
+        masks = digits == ord("1")
+        order = np.random.default_rng(0).permutation(len(masks))
+        order = order[np.argsort(masks[order].any(axis=1) & ~masks[order].all(axis=1), kind="stable")]
+        began, least = time.monotonic(), 2 + PROBES
+        for number, place in enumerate(order):
+            if number >= least and time.monotonic() - began > PROBED:
+                return
+            _, values, failure = _call(self.game, masks[[place]], self.how.retries)
             if failure:
                 continue
             self._check_outputs(values)
-            held = self._table[self._known.get_indexer(hash_masks(mask[None]))]
+            held = self._table[[place]]
             if not np.allclose(values, held, rtol=1e-5, atol=1e-9 * np.abs(self._table).max()):
                 raise ShapelineError(
-                    f"{WHERE}: cache: {self.how.cache} holds {held[0].tolist()} for the coalition {self._name(mask)} "
-                    f"and the game gives {values[0].tolist()}; name another file, or say by identity= that the game is "
-                    "the same"
+                    f"{WHERE}: cache: {self.how.cache} holds {held[0].tolist()} for the coalition "
+                    f"{self._name(masks[place])} and the game gives {values[0].tolist()}; name another file, or say by "
+                    "identity= that the game is the same"
                 )
 
     def _name(self, mask: np.ndarray) -> str:
