@@ -28,8 +28,8 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     """Factor (n,) on the variances (n, d): squares of the errors at pairs that were held out, over what was predicted.
 
     relevance (n, d), rest (n, 4): where a fit begins. The relevances and the curve are learned anew without each third
-    of the pairs; only pairs that were drawn count, since of features alone all are there. A game of two values, as of
-    labels or votes, is no Gaussian process, and chance fits it too well: there these errors say more than what was predicted.
+    of the pairs; only pairs that were drawn count, since of features alone all are there. Chance fits a game of two
+    values, as of labels or votes, too well: there these errors say more than the posterior variance.
     """
     n, m, d = data.shape
     lean = np.abs(data.rows.sum(axis=2))
