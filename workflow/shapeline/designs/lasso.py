@@ -39,8 +39,27 @@ def sparse(
     return SparseFit(design.masks, lime_weights(design.masks, kernel, kernel_width), n_features, ridge, selection)
 
 
+class FeatureFit:
+    """A fit of single features to the values of coalitions `masks` (K, d), in place of a `Design`."""
+
+    masks: np.ndarray
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return self.masks.shape[1]
+
+    @property
+    def evaluations(self) -> int:
+        """Number K of coalitions, each evaluated once an instance."""
+        return self.masks.shape[0]
+
+    def attribute_pairs(self, values: np.ndarray) -> None:
+        """A fit of single features says nothing of pairs."""
+
+
 @dataclass(frozen=True, eq=False)
-class SparseFit:
+class SparseFit(FeatureFit):
     """Coalitions and a fit of at most `n_features` features to their values, where a `Design` would stand; as `fit`."""
 
     masks: np.ndarray
@@ -62,25 +81,12 @@ class SparseFit:
         if not 0 <= self.ridge < np.inf:
             raise ShapelineError(f"lasso: ridge is {self.ridge!r}; give a finite number of at least 0.")
 
-    @property
-    def d(self) -> int:
-        """Number of features."""
-        return self.masks.shape[1]
-
-    @property
-    def evaluations(self) -> int:
-        """Number K of coalitions, each evaluated once an instance."""
-        return self.masks.shape[0]
-
     @cached_property
     def _products(self) -> tuple[np.ndarray, np.ndarray]:
         """Weighted columns (K, d) and their products (d, d), centred: the intercept is free and drops out."""
         rows = self.masks - self.weights @ self.masks / self.weights.sum()
         weighted = rows * self.weights[:, None]
         return weighted, weighted.T @ rows
-
-    def attribute_pairs(self, values: np.ndarray) -> None:
-        """A fit of single features says nothing of pairs."""
 
     def attribute(self, values: np.ndarray) -> np.ndarray:
         """Scores (..., d) from the values (..., K) of the coalitions, in the order of the masks."""
@@ -216,25 +222,12 @@ def context_cite(d: int, budget: int, seed: int = 0, keep_probability: float = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Ablations:
+class Ablations(FeatureFit):
     """Distinct coalitions (K, d) bool with their counts (K,), and a lasso on their values; replaces a `Design`."""
 
     masks: np.ndarray
     counts: np.ndarray
     alpha: float
-
-    @property
-    def d(self) -> int:
-        """Number of features."""
-        return self.masks.shape[1]
-
-    @property
-    def evaluations(self) -> int:
-        """Number K of coalitions, each evaluated once an instance."""
-        return self.masks.shape[0]
-
-    def attribute_pairs(self, values: np.ndarray) -> None:
-        """A fit of single features says nothing of pairs."""
 
     def attribute(self, values: np.ndarray) -> np.ndarray:
         """Scores (..., d) from the values (..., K) of the coalitions, in the order of the masks."""
