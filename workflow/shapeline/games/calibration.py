@@ -128,8 +128,7 @@ def _try_windows(game: Game, document: np.ndarray) -> execution.ExecutionBackend
 
 
 def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -> tuple[Classifier, Reference]:
-    """Return the model and a reference that fits its columns of whole numbers: a mean, or one rounded where they are
-    codes."""
+    """Return the model and a reference that fits its columns of whole numbers: a mean, rounded where they are codes."""
     table = getattr(model.module, "table", None)
     if model.framework != "function" or table is None or table.names is None or reference.rows is None:
         return model, reference

@@ -19,8 +19,7 @@ NEARLY = 1.02  # within this ratio of the fastest, the smaller batch is better: 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backend: its largest difference to the plain model, most rows of a call, and from rows to a call's seconds per
-    row."""
+    """A backend: its largest difference to the plain model, most rows of a call, and its seconds per row."""
 
     difference: float
     most_rows: Callable[[], int]
@@ -66,8 +65,7 @@ class _Tried:
 
 
 def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search, began: float) -> ExecutionBackend:
-    """Return the fastest backend that does not differ from the plain one, the first; offer: from a name to its
-    candidate."""
+    """Return the fastest backend that does not differ from the plain one, the first; offer: candidates by name."""
     tried = _Tried({}, {}, {})
     for name, share in zip(names, plan.shares, strict=True):
         end = began + share * CALIBRATION_SECONDS
@@ -124,8 +122,7 @@ def _choose(names: Sequence[str], tried: _Tried, plan: Search) -> ExecutionBacke
 
 
 def fastest(step: Callable[[], float], batch: int, least: float) -> float:
-    """Return seconds per row: the best of repetitions after a warm-up, for others use the machine; least: in
-    seconds."""
+    """Return seconds per row: the best of repetitions after a warm-up; least: in seconds."""
     started, best = time.perf_counter(), math.inf
     for _ in range(20):
         best = min(best, step())
@@ -135,7 +132,6 @@ def fastest(step: Callable[[], float], batch: int, least: float) -> float:
 
 
 def difference(actual: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference of log-probabilities, relative below -1: float32 logits of size 30 differ by 1e-5 from
-    rounding alone."""
+    """Largest difference of log-probabilities, relative below -1: float32 logits of 30 differ by 1e-5 from rounding."""
     with np.errstate(invalid="ignore"):  # of two logarithms of 0
         return float((np.abs(actual - expected) / np.abs(expected).clip(min=1)).max())

@@ -63,8 +63,7 @@ class Gaussian:
     samples: np.ndarray
 
     def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """As `build` says: a sample of the whole is moved by what the kept cells differ from it (Matheron's rule),
-        which is a sample given these."""
+        """Return rows as `build` says: samples of the whole, moved by what the kept cells differ (Matheron's rule)."""
         given = (np.asarray(inputs, np.float64) - self.mean) / self.scale
         result = np.empty((len(inputs), kept.shape[1], *self.samples.shape))
         step = max(1, CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.samples.size))

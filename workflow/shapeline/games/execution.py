@@ -22,8 +22,7 @@ CALIBRATION_SECONDS = 3.0  # after which no other candidate is tried; a small mo
 
 @dataclass(frozen=True)
 class ExecutionBackend:
-    """How a model is run: name, rows a call, measured rows/s (0: not measured), largest difference to plain in log
-    p."""
+    """How a model is run: name, rows a call, measured rows/s or 0, largest difference to plain in log p."""
 
     name: str = "plain"
     batch: int = 256
@@ -81,8 +80,7 @@ def import_backend(model: Classifier) -> ModuleType:
 
 
 def mask_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndarray:
-    """Return rows to verify a backend on: the reference, a full input, and masked inputs, sparse to dense, by a fixed
-    seed."""
+    """Return rows to verify a backend on: the reference, a full input, and masked inputs, sparse to dense."""
     random = np.random.default_rng(0)
     density = random.permutation(np.linspace(0, 1, count))
     density[:2] = 0, 1

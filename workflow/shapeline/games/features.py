@@ -1,5 +1,4 @@
-"""What a feature is: a pixel, patch, superpixel, column, group of columns, word, or run of characters. `varies` tells
-whether it depends on the instance."""
+"""What a feature is: a pixel, patch, superpixel, column, group of columns, word, or run of characters."""
 
 import logging
 import math
@@ -194,8 +193,7 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
 def buckets(
     settings: dict | str, card: dict, inputs: np.ndarray, owners: np.ndarray | None = None
 ) -> list[tuple[Features, np.ndarray]]:
-    """Return inputs in groups that share one map: (features, ascending positions), by growing d. Raises
-    ShapelineError."""
+    """Return inputs in groups that share one map: (features, ascending positions), by growing d."""
     if not varies(settings):
         return [(build(settings, card), np.arange(len(inputs)))]
     groups: dict[bytes, tuple[Features, list[int]]] = {}
@@ -216,8 +214,7 @@ def spread(scores: np.ndarray, features: Features, cells: Features) -> np.ndarra
 
 
 def graph(features: Features) -> "networkx.Graph":
-    """Return the features' graph on nodes 0..d-1: a grid, a chain, or neighbouring superpixels; ShapelineError for
-    columns."""
+    """Return the features' graph on nodes 0..d-1: a grid, a chain, or neighbouring superpixels; not of columns."""
     from shapeline import graphs
 
     if features.kind in IMAGE_KINDS:
@@ -247,8 +244,7 @@ def shape_of(
     groups: dict[str, tuple[str, ...]] | None = None,
     data: str | None = None,
 ) -> tuple[int, ...] | None:
-    """Return the shape of the feature grid before data is read, None where it depends on the instance. Raises
-    ShapelineError."""
+    """Return the shape of the feature grid before data is read, None where it depends on the instance."""
     settings = _parse(settings)
     kind = settings["kind"]
     possible = [data] if data else ["image"] if len(input_shape) == 3 else ["table", "text"]

@@ -155,8 +155,7 @@ def map_targets(score: Callable, stack: Callable) -> Callable:
 def score(
     outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, logits: bool = True
 ) -> np.ndarray:
-    """Logits (a, b, M, classes) of a block, or log-probabilities, to values (a, b); `full` (a, classes): probabilities
-    on the input."""
+    """Return values (a, b) of logits or log-probabilities (a, b, M, classes); `full` (a, classes): on the input."""
     from scipy.special import log_softmax, logsumexp  # torch's jobs do without
 
     index = targets.reshape(-1, 1, 1, 1)
@@ -282,8 +281,7 @@ def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarra
 
 
 def check_finite(game, block: np.ndarray, start: int, first: int) -> None:
-    """Raise at the first NaN or infinite value of a block (instances, coalitions), naming model, instance and
-    coalition."""
+    """Raise at the first NaN or infinite value of a block, naming model, instance and coalition."""
     if np.isfinite(block).all():
         return
     place = np.argwhere(~np.isfinite(block))[0]

@@ -108,8 +108,7 @@ def _device(model: Classifier) -> str:
 
 
 def _threads(game: Game) -> int:
-    """Threads that fill and ask rows of their own: those of a graph; a function, and what fills in by the instance or
-    by the coalition, may be made for one."""
+    """Return how many threads fill and evaluate rows: those of a graph; one of a function or of its own filler."""
     reference = game.reference
     return 1 if reference.own is not None or reference.given is not None else _calls(game.model)
 
@@ -168,8 +167,7 @@ def _evaluate_tiles(
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, difference: float = 0.0) -> ExecutionBackend:
-    """The fastest batch of a function, or of the graph of a network, which has that difference to it; inputs and
-    reference rows as the model takes them."""
+    """Return the fastest batch of a function, or of a network's graph with that difference to it."""
     began, name = time.perf_counter(), model.runtime or "plain"
     most, step_of_batch = try_candidate(model, inputs, reference)
     step = step_of_batch(1)
@@ -253,8 +251,7 @@ def _columns(features: Features) -> np.ndarray | None:
 
 
 def _present(masks: np.ndarray, columns: np.ndarray | None, width: np.dtype) -> np.ndarray:
-    """Masks (a, b, d) bool to the bits of cells, (a, b, cells) of integers of that width: 0 absent, -1 (all bits set)
-    present."""
+    """Masks (a, b, d) bool to the bits of cells, (a, b, cells) of integers of that width: 0 absent, -1 present."""
     present = np.negative(masks, dtype=width, casting="unsafe")
     if columns is None:
         return present
@@ -263,15 +260,13 @@ def _present(masks: np.ndarray, columns: np.ndarray | None, width: np.dtype) -> 
 
 
 def fill(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndarray) -> None:
-    """Write `rows` where present, else `absent`, to `out`, all bits of one width: exact, and seven times as fast as
-    np.where."""
+    """Write `rows` where present, else `absent`, to `out`, by bits: exact, seven times as fast as np.where."""
     np.bitwise_and(present, rows ^ absent, out=out)
     np.bitwise_xor(out, absent, out=out)
 
 
 def fill_columns(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndarray) -> None:
-    """Write the same column by column: out (cells x instances x coalitions, M), in runs of M cells, seven times as
-    fast."""
+    """Write the same by columns: out (cells x instances x coalitions, M), in runs of M cells, seven times as fast."""
     (count, cells), most = rows.shape, len(absent)
     mask, own, other = present.transpose(2, 0, 1), rows.T, absent.T
     if most < RUN:
@@ -284,8 +279,7 @@ def fill_columns(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out:
 
 
 def _forward(model: Classifier, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """From rows to the network's outputs, or a function's probabilities or predictions, (n, outputs); asked by so many
-    threads at the same time."""
+    """From rows to a network's outputs, or a function's probabilities or predictions, (n, outputs), by threads."""
     if model.framework != "function":
         return model.module if threads == 1 else model.module.run_once
     function = function_predictions if model.task == "regression" else function_probabilities

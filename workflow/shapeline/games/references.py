@@ -1,5 +1,4 @@
-"""What fills a masked feature: zero, padding, a mask, nothing, means, background rows, the input's own blur, or a
-user's array."""
+"""What fills a masked feature: zero, padding, a mask, nothing, means, background rows, a blur, or a user's array."""
 
 import os
 import zipfile

@@ -15,8 +15,7 @@ TINY = 1e-12  # the least probability whose logarithm is taken
 
 
 class _Removal:
-    """A game on rows (n_rows, n_columns) that are filled from each row of a background; columns that belong to no
-    player are never filled."""
+    """A game on rows (n_rows, n_columns) whose players' columns are filled from each row of a background."""
 
     def __init__(self, where: str, rows: Any, background: Any, groups: Mapping[str, Sequence] | None):
         self.player_names, self.columns = group_columns(where, rows, groups)

@@ -101,8 +101,7 @@ def _block(runner: "_Runner", masks: np.ndarray, n: int, M: int, own: bool, clas
 
 
 def _columns(cells: np.ndarray, d: int, dtype: np.dtype) -> tf.Tensor:
-    """Return the mask column of each cell, d where it is never removed; empty where cells are features, but of
-    texts."""
+    """Return the mask column of each cell, d where it is never removed; empty where cells are features."""
     cells = cells.reshape(-1)
     if dtype != np.int32 and d == len(cells) and (cells == np.arange(d)).all():
         cells = cells[:0]

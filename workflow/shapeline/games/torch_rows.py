@@ -166,8 +166,7 @@ class Runner:
         return outputs
 
     def _own(self, rows: torch.Tensor) -> torch.Tensor:
-        """Outputs in memory of their own: a model may give a part of its rows, or one buffer of its own at each call,
-        and the next call writes to both."""
+        """Return outputs in memory of their own: the next call may write to what a model gave."""
         return self.forward(self.inputs(rows)).clone()
 
     def log_probs(self, inputs: np.ndarray) -> torch.Tensor:

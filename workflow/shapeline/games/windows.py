@@ -92,8 +92,7 @@ def plan(masks: np.ndarray, cells: np.ndarray, width: int) -> Plan:
 
 
 def _rank_codes(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return distinct codes of rows (rows, K) in 0..size-1: ascending row * size + code, ranks (rows, K), counts a
-    row."""
+    """Return distinct codes of rows (rows, K) in 0..size-1: ascending row * size + code, ranks (rows, K), counts."""
     rows = np.arange(len(codes))[:, None]
     keys = codes + rows * size
     if size <= 16 * codes.shape[1] + 1024:

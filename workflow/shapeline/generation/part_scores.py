@@ -16,8 +16,7 @@ ROUNDING = 1e-6  # of the range of values: equal coalitions of a float32 model d
 
 
 def border_levels(prompt: Prompt) -> np.ndarray:
-    """Return the level (d - 1,) of the border behind each part but the last: 0 inside a sentence, 1 between sentences,
-    2 between passages, 3 between messages."""
+    """Return the level (d - 1,) of the border behind each part but the last: 0 inside a sentence, then by LEVELS."""
     units = [_units(prompt, number) for number in range(len(prompt.contents))]
     order = np.concatenate(units)
     if len(order) < prompt.d:  # messages that are parts themselves

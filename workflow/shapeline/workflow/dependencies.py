@@ -1,5 +1,4 @@
-"""Which files of the package are the code of a result, and their digest: what its script imports, and what is loaded by
-name."""
+"""Which files of the package are the code of a result, and their digest: what a script imports or loads by name."""
 
 import os
 import re
