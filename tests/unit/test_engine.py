@@ -406,7 +406,7 @@ def test_without_onnx_runtime_the_other_forms_are_tried(monkeypatch, caplog):
 
 def test_a_large_network_is_not_held_three_times(monkeypatch):
     model, inputs, reference = cnn(), images(2), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    monkeypatch.setattr(onnx_graph, "LARGEST", 1 << 4)
+    monkeypatch.setattr(onnx_graph, "MAX_BYTES", 1 << 4)
     with pytest.raises(ShapelineError, match="an export holds them three times"):
         torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference))
 

@@ -611,7 +611,7 @@ def test_a_bar_only_where_a_person_looks_on(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
     told = []
     monkeypatch.setattr(formatting, "is_watched", lambda: True)
-    monkeypatch.setattr(formatting, "AFTER", 0.0)
+    monkeypatch.setattr(formatting, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(formatting.tqdm, "update", lambda self, n: told.append(n))
     shapeline.explain(opinion, ["great film", "bad"], "occlusion")
     assert sum(told) >= 2 and "occlusion" in capsys.readouterr().err

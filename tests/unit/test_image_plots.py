@@ -101,9 +101,9 @@ def test_mean_maps_are_the_means_of_the_maps(results):
 
 
 def test_only_a_page_that_leaves_classes_out_says_so(results, monkeypatch):
-    monkeypatch.setattr(images, "MOST", 2)  # as many as there are
+    monkeypatch.setattr(images, "MAX_CLASSES", 2)  # as many as there are
     assert "classes are shown" not in images.mean_section(results).data
-    monkeypatch.setattr(images, "MOST", 1)
+    monkeypatch.setattr(images, "MAX_CLASSES", 1)
     assert "The first 1 classes are shown." in images.mean_section(results).data
 
 

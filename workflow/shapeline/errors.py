@@ -6,8 +6,8 @@ import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-MOST = 100  # names that a hint lists
-LONGEST = 200  # characters of one
+MAX_NAMES = 100  # names that a hint lists
+MAX_CHARACTERS = 200  # characters of one
 PREFACES = ("in user code:", "Exception encountered when calling")  # of Keras's messages
 # What deep_lift flags of scores that do not add up, which is never recommended.
 NO_RULE = "scores do not sum to the prediction minus the base value: an operation of the network has no rule"
@@ -118,15 +118,15 @@ def rename_place(old: str, new: str) -> Iterator[None]:
 
 def nearest(name: object, choices: Iterable[str]) -> str:
     """The closest valid name as a hint (" Did you mean 'x'?"), in any case, or the whole list when none is close."""
-    names, given = sorted(str(choice) for choice in choices), str(name)[:LONGEST]
+    names, given = sorted(str(choice) for choice in choices), str(name)[:MAX_CHARACTERS]
     plain = {_plain(one): one for one in reversed(names)}
     close = [known for known in (ELSEWHERE.get(_plain(given).removesuffix("explainer")),) if known in names]
     close = close or difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     close = close or [plain[one] for one in difflib.get_close_matches(_plain(given), plain, n=1, cutoff=0.6)]
     if close:
         return f" Did you mean '{shorten_name(close[0])}'?"
-    more = f", and {len(names) - MOST:,} more" if len(names) > MOST else ""
-    return f" Allowed: {', '.join(map(shorten_name, names[:MOST]))}{more}."
+    more = f", and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return f" Allowed: {', '.join(map(shorten_name, names[:MAX_NAMES]))}{more}."
 
 
 def _plain(name: str) -> str:
@@ -136,7 +136,7 @@ def _plain(name: str) -> str:
 def shorten_name(name: object) -> str:
     """A name as a message shows it, in which a file may hold line breaks and pages of text."""
     text = str(name)
-    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    text = text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 

@@ -33,8 +33,8 @@ from shapeline.models import adapters
 from shapeline.models.classifier import OUTPUTS, PROBES, Classifier, function_predictions, function_probabilities
 from shapeline.seeds import seed_of
 
-MOST_ROWS = 100  # of a background that is taken as it is
-MOST_PIXELS = 1024  # of images that are explained pixel by pixel; larger ones by patches,
+MAX_ROWS = 100  # of a background that is taken as it is
+MAX_PIXELS = 1024  # of images that are explained pixel by pixel; larger ones by patches,
 PATCHES = 16  # so many along the longer side
 _BACKENDS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
@@ -220,9 +220,7 @@ def _default_features(given: Inputs) -> str | dict:
         return {"text": "word"}.get(given.kind, "column")
     _, height, width = given.inputs.shape[1:]
     size = -(-max(height, width) // PATCHES)
-    return (
-        "pixel" if height * width <= MOST_PIXELS else {"kind": "patch", "size": [min(size, height), min(size, width)]}
-    )
+    return "pixel" if height * width <= MAX_PIXELS else {"kind": "patch", "size": [min(size, height), min(size, width)]}
 
 
 def _buckets(kind: str | dict, given: Inputs) -> list[tuple[Features, np.ndarray]]:
@@ -298,7 +296,7 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
         whole, rows = "the background", given.background
     described = reference
     if reference is None and given.background is not None:
-        count = min(len(rows), MOST_ROWS)
+        count = min(len(rows), MAX_ROWS)
         reference = {"kind": "background", "rows": count}
         described = _format_counts(count, "background row")
         if count < len(rows):

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from shapeline.methods.registry import METHODS
 
-MOST = 12  # features or instances listed
+MAX_ROWS = 12  # features or instances listed
 TOP = 4  # features per instance where instances have different features
 WIDE = 24  # characters of a feature's value
 GAME, ONE = "game", "value"  # the value of a set function, and the name of its only output
@@ -23,7 +23,7 @@ VALUES = {
     "prediction": "the model's prediction",
     GAME: "value of the coalition",
 }
-AFTER = 2.0  # seconds; shorter calls show none
+MIN_SECONDS = 2.0  # seconds; shorter calls show none
 
 
 def format_explanation(explanation) -> str:
@@ -34,14 +34,18 @@ def format_explanation(explanation) -> str:
         lines += ["", *_format_one(explanation)]
     elif n and explanation._shares_names():
         table = explanation.summary()
-        shown = table[:MOST]
+        shown = table[:MAX_ROWS]
         wide = max(map(len, shown.index))
         lines += ["", f"  {'':<{wide}}  mean |score|  mean score"]
         for name, (size, mean) in zip(shown.index, round_noise(shown.to_numpy()), strict=True):
             lines.append(f"  {name:<{wide}}  {size:>12.4g}  {mean:>+10.4g}")
         lines += _note_more(len(table) - len(shown), "feature")
     else:
-        lines += ["", *(_short(explanation, place) for place in range(min(n, MOST))), *_note_more(n - MOST, "instance")]
+        lines += [
+            "",
+            *(_short(explanation, place) for place in range(min(n, MAX_ROWS))),
+            *_note_more(n - MAX_ROWS, "instance"),
+        ]
     return "\n".join(lines)
 
 
@@ -166,7 +170,7 @@ def _format_one(explanation) -> list[str]:
     _, scores, half = explanation.of(0)
     scores = round_noise(scores)
     names = label_features(explanation, 0)
-    order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MOST]
+    order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MAX_ROWS]
     wide = max((len(names[place]) for place in order), default=0)
     lines = [f"  {format_title(explanation, 0)}"]
     for place in order:
@@ -204,7 +208,7 @@ def bar(label: str, count: int) -> Iterator[Callable[[int], Callable[[int, int],
 
         return report
 
-    with tqdm(total=count, desc=label, unit="", delay=AFTER, leave=False) as shown:
+    with tqdm(total=count, desc=label, unit="", delay=MIN_SECONDS, leave=False) as shown:
         yield tell
 
 

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from shapeline.api import choice
 from shapeline.api.explanation import Explanation, Metadata
-from shapeline.api.formatting import AFTER, GAME, ONE, is_watched
+from shapeline.api.formatting import GAME, MIN_SECONDS, ONE, is_watched
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
@@ -215,7 +215,7 @@ def _report_progress(progress: object, label: str) -> Iterator[Callable[[int, in
     if callable(progress) or not (is_watched() if progress is None else progress):
         yield progress if callable(progress) else None
         return
-    with tqdm(total=0, desc=label, unit=" evaluations", delay=0 if progress else AFTER, leave=False) as shown:
+    with tqdm(total=0, desc=label, unit=" evaluations", delay=0 if progress else MIN_SECONDS, leave=False) as shown:
 
         def tell(done: int, left: int) -> None:
             shown.total = done + left

@@ -115,7 +115,7 @@ def compare_generation(
     first = [first] if isinstance(first, PromptExplanation) else first
     support = _check_support(support, first)
     result, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
-    least = min(exact_parts, measures.MOST_EXACT)
+    least = min(exact_parts, measures.MAX_EXACT)
     exact = [
         _estimate(one, parse({"method": "shapley"}), 2 ** len(one), 0) if len(one) <= least else None for one in first
     ]

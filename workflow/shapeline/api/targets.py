@@ -15,7 +15,7 @@ from shapeline.models.classifier import Classifier, ModelFailure
 from shapeline.models.estimators import find_classes, find_owner
 
 ASKED_AGAIN = 4  # rows that a model is asked of twice: it must say the same
-MOST_ROWS = 200  # that are looked at one by one for the one that a model fails on
+MAX_ROWS = 200  # that are looked at one by one for the one that a model fails on
 WORDS = ("predicted", "true", "each")
 
 
@@ -144,7 +144,7 @@ def build_function(classifier: Classifier) -> Callable[[np.ndarray], np.ndarray]
 def _find_failing_row(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> int | None:
     """The first of a few rows that the model fails on, where it does not on all of them."""
     failed = []
-    for row in range(min(len(inputs), MOST_ROWS)):
+    for row in range(min(len(inputs), MAX_ROWS)):
         try:
             ask(inputs[row : row + 1])
         except ShapelineError:

@@ -24,7 +24,7 @@ MOST_AT_ONCE = 2**14  # coalitions of one call
 ROUND = 8  # calls of each process between two looks at how long they take
 PROBES = 3  # held coalitions that are evaluated again beside both ends, and so many more as take
 PROBED = 0.1  # seconds together
-NAMED = 6  # players of a coalition that a message names
+MAX_NAMED = 6  # players of a coalition that a message names
 FAILED = "evaluation failed"
 
 
@@ -168,8 +168,8 @@ class Values:
         there = np.flatnonzero(mask)
         if len(there) in (0, len(mask)):
             return "of all players" if len(there) else "of no players"
-        shown = ", ".join(self.players[place] for place in there[:NAMED])
-        return f"{{{shown}{', ...' if len(there) > NAMED else ''}}}"
+        shown = ", ".join(self.players[place] for place in there[:MAX_NAMED])
+        return f"{{{shown}{', ...' if len(there) > MAX_NAMED else ''}}}"
 
 
 @dataclass(frozen=True, eq=False)

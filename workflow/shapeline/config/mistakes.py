@@ -25,7 +25,7 @@ RULES = (
     "measure measure_scores compare render_report measure_accuracy render_theory render_accuracy render_index"
 ).split()
 # Folders and pages beside the experiments' own.
-TAKEN = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "accuracy", "index")
+RESERVED = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "accuracy", "index")
 FEW_PLACES = 2  # in which a key may stand: more say nothing
 SECTIONS = ("datasets", "models", "experiments")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -51,7 +51,7 @@ def name_errors(raw: dict) -> Iterator[str]:
         entries = raw.get(section)
         for name, entry in entries.items() if isinstance(entries, dict) else ():
             yield from _check_name(section, name)
-            if section == "experiments" and name in (*TARGETS, *RULES, *TAKEN):
+            if section == "experiments" and name in (*TARGETS, *RULES, *RESERVED):
                 yield f"experiments.{name}: the name is taken by a target, rule or folder; choose another"
             elif name in SMOKE[section]:
                 yield f"{section}.{name}: the name is kept for the built-in smoke test; choose another"

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, create_model
 
-from shapeline.datasets.archive import MOST_PIXELS
+from shapeline.datasets.archive import MAX_PIXELS
 from shapeline.datasets.registry import SOURCES
 from shapeline.datasets.sources import FOLDER, USER_FILE
 from shapeline.methods.parameters import CustomMethod, Patch, Positive, Superpixel
@@ -49,10 +49,7 @@ class Limits(Strict):
         "size if that is more.",
     )
     pixels: float | None = Field(
-        None,
-        gt=0,
-        le=MOST_PIXELS,
-        description="Largest number of pixels of a stored image, in millions; 50 by default.",
+        None, gt=0, le=MAX_PIXELS, description="Largest number of pixels of a stored image, in millions; 50 by default."
     )
 
 

@@ -16,7 +16,7 @@ from shapeline.errors import ShapelineError
 log = logging.getLogger(__name__)
 
 MISSING, UNREADABLE, CROPPED = "left_out_missing", "left_out_unreadable", "boxes_cropped_away"
-NAMED = 10  # of the images left out, in the card
+MAX_NAMED = 10  # of the images left out, in the card
 FARTHEST = 2**31  # pixels: what no image has, and what integers of 64 bits hold
 
 
@@ -104,8 +104,8 @@ def _warn_left_out(path: Path, what: str, names: list[str]) -> list[str]:
     if not names:
         return []
     log.warning("%s: %d image(s) left out: %s", path, len(names), what)
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return [f"{what} and left out: {', '.join(names[:NAMED])}{more}"]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return [f"{what} and left out: {', '.join(names[:MAX_NAMED])}{more}"]
 
 
 def fit_boxes(boxes: list, sides: tuple[int, int], size: list[int], resize: str) -> tuple[np.ndarray, Counter]:

@@ -19,7 +19,7 @@ from shapeline.errors import ShapelineError, nearest, shorten_name
 MEGA = 1e6
 MEMBER, PIXELS = 128.0, 50.0  # megabytes, megapixels
 FLOOR, RATIO = 500.0, 50  # megabytes in all, or so many times the archive where that is more
-MOST_PIXELS = 178.0  # that Pillow decodes
+MAX_PIXELS = 178.0  # that Pillow decodes
 ZIP = b"PK\x03\x04", b"PK\x05\x06"  # a tar may begin with PK, the name of its first member
 GZIP, XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 END = 1024  # zero bytes, with which a tar ends
@@ -75,7 +75,7 @@ USUAL = Limits()
 def _key(name: str, needed: float) -> str:
     """The key that mends it; pixels have a highest limit of their own."""
     enough = math.ceil(needed / MEGA)
-    return f"limits: {{{name}: {min(enough, MOST_PIXELS) if name == 'pixels' else enough:g}}}"
+    return f"limits: {{{name}: {min(enough, MAX_PIXELS) if name == 'pixels' else enough:g}}}"
 
 
 def of(given: dict | None, **usual: float) -> Limits:
@@ -88,8 +88,8 @@ def of(given: dict | None, **usual: float) -> Limits:
             raise ShapelineError(f"dataset key 'limits': '{name}' is unknown.{nearest(name, known)}")
         if limit is not None and (type(limit) not in (int, float) or not 0 < limit < math.inf):
             raise ShapelineError(f"dataset key 'limits': {name} is {limit!r}; give a number above 0, in millions.")
-    if ((given or {}).get("pixels") or 0) > MOST_PIXELS:
-        raise ShapelineError(f"dataset key 'limits': pixels is {given['pixels']:g}; the most is {MOST_PIXELS:g}.")
+    if ((given or {}).get("pixels") or 0) > MAX_PIXELS:
+        raise ShapelineError(f"dataset key 'limits': pixels is {given['pixels']:g}; the most is {MAX_PIXELS:g}.")
     return Limits(**usual | {name: limit for name, limit in (given or {}).items() if limit is not None})
 
 

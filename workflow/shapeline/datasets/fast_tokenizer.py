@@ -9,7 +9,7 @@ import numpy as np
 
 from shapeline.datasets import folders, tokenizer
 from shapeline.datasets.sources import expand
-from shapeline.datasets.tokenizer import PAIR, SHOWN, Tokenizer, list_tokens
+from shapeline.datasets.tokenizer import MAX_SHOWN, PAIR, Tokenizer, list_tokens
 from shapeline.errors import ShapelineError
 
 # A word with an apostrophe in it, which tokenizers cut into three: it is one, as for the workflow's own texts.
@@ -76,7 +76,7 @@ def _check_types(where: str, first: str, encoding: Any, separator: int | None) -
     is_separator = np.array(encoding.ids) == separator
     if separator is not None and ((np.cumsum(is_separator) - is_separator > 0) != encoding.type_ids).any():
         raise ShapelineError(
-            f"{where}: pair {first[:SHOWN]!r}...: its sentences are not parted by the first separator; remove "
+            f"{where}: pair {first[:MAX_SHOWN]!r}...: its sentences are not parted by the first separator; remove "
             "what looks "
             "like one from the first sentence"
         )

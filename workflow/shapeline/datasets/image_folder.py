@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 SPLITS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 LAYOUT = "<class>/<image>, or train|validation|test/<class>/<image>, all at one depth"
 UNREADABLE = "left_out_unreadable"
-NAMED = 10  # of the images left out, in the card
+MAX_NAMED = 10  # of the images left out, in the card
 
 
 def read(
@@ -56,8 +56,8 @@ def read(
         log.warning("%s: %d file(s) that are not images are ignored", path, len(others))
         notes.append(f"{len(others)} file(s) that are not images ignored")
     if unreadable:
-        more = f" and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
-        notes.append(f"cannot be decoded and left out: {', '.join(sorted(unreadable)[:NAMED])}{more}")
+        more = f" and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
+        notes.append(f"cannot be decoded and left out: {', '.join(sorted(unreadable)[:MAX_NAMED])}{more}")
     order = sorted(kept, key=lambda file: (SPLITS[parts[file]] if parts else 0, file.parts[-2:], file))
     return {
         "inputs": np.stack([kept[file] for file in order]),

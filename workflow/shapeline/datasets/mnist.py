@@ -14,7 +14,7 @@ from shapeline.errors import ShapelineError
 # IDX: two zero bytes, the type (8 is unsigned byte), the number of dimensions; then each size, 4 bytes, big-endian.
 IMAGES, LABELS = 0x00000803, 0x00000801
 SIDE, N_CLASSES = 28, 10
-LARGEST = 200_000_000  # bytes, unpacked
+MAX_BYTES = 200_000_000  # bytes, unpacked
 
 # 400 of the digits (CC BY-SA 3.0, data/README.md), twenty a row: the first 150 threes and 150 eights for training, then
 # 50 and 50 for the test.
@@ -57,11 +57,11 @@ def read_idx(path: Path, magic: int) -> np.ndarray:
     if content[:2] == b"\x1f\x8b":
         try:
             with gzip.open(io.BytesIO(content)) as stream:
-                content = stream.read(LARGEST + 1)
+                content = stream.read(MAX_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise ShapelineError(f"{path}: the gzip file is truncated or damaged ({error}); get it again.") from error
-    if len(content) > LARGEST:
-        raise ShapelineError(f"{path}: more than {LARGEST:,} bytes, the official file has 47 million; get it again.")
+    if len(content) > MAX_BYTES:
+        raise ShapelineError(f"{path}: more than {MAX_BYTES:,} bytes, the official file has 47 million; get it again.")
     n_dimensions = magic & 0xFF
     header = 4 + 4 * n_dimensions
     number = int.from_bytes(content[:4], "big")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".tsv", ".parquet")
 UNNAMED_INDEX = r"__index_level_\d+__"  # as pandas calls it in a file
 TYPES = {"string": "text", "floating": "number", "categorical": "category"}  # of pandas, as the card calls them
-FEW = 20  # values of a column of whole numbers that look like classes
+MAX_CLASSES = 20  # values of a column of whole numbers that look like classes
 
 
 def read(
@@ -191,7 +191,7 @@ def read_classes(path: Path, target: str, values: "pd.Series", form: CsvFormat =
         raise ShapelineError(
             f"{path}: the target '{target}' has one class, '{names[0]}'; a classifier needs two or more."
         )
-    if kind in "iuf" and len(names) > max(FEW, len(values) // 2):
+    if kind in "iuf" and len(names) > max(MAX_CLASSES, len(values) // 2):
         raise ShapelineError(
             f"{path}: the target '{target}' has {len(names)} different numbers in {len(values)} rows; "
             "set task: regression."

@@ -20,7 +20,7 @@ PADS = ("[PAD]", "<pad>")  # what usual tokenizers call it
 SPECIAL = -1  # the word of a token that is never removed
 DELETED = -1  # the id of a token that is left out of a document, which then is shorter
 PAIR = "\x1e"  # stands between the two sentences of a document that is a pair
-SHOWN = 30  # characters of a document that an error names
+MAX_SHOWN = 30  # characters of a document that an error names
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ def padded(documents: Documents, rows: np.ndarray | None = None) -> tuple[np.nda
 def _encode(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, list[str], int | None]:
     """Ids, words by number in the order of their numbers, the words themselves, and the second sentence's first."""
     encoded = tokenizer.encode(text)
-    start = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    start = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
     where = f"tokenizer '{tokenizer.source}', document {start!r}"
     words = offsets = second = None
     if isinstance(encoded, tuple) and len(encoded) in (2, 3, 4):

@@ -9,7 +9,7 @@ import numpy as np
 from shapeline.errors import ShapelineError
 
 RIDGE = 1e-6  # on the diagonal of the correlations: columns that say the same are no trouble then
-MOST_RECORDS = 2000  # among which neighbours are looked for
+MAX_RECORDS = 2000  # among which neighbours are looked for
 CELLS = 1 << 24  # of distances, or of matrices, that are held at a time
 FORMS = ("gaussian", "neighbours")
 
@@ -32,7 +32,7 @@ def build(form: str, rows: int, records: np.ndarray, rng: np.random.Generator) -
             "; use another form, or more training data."
         )
     if form == "neighbours":
-        records = records[rng.permutation(len(records))[: max(MOST_RECORDS, rows)]]
+        records = records[rng.permutation(len(records))[: max(MAX_RECORDS, rows)]]
         return records[:rows], Neighbours(records, _scale(records), rows).fill
     mean, scale = records.mean(axis=0), _scale(records)
     correlation = ((records - mean) / scale).T @ ((records - mean) / scale) / len(records)

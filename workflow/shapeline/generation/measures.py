@@ -11,7 +11,7 @@ from shapeline.errors import ShapelineError
 from shapeline.generation.game import PromptGame
 from shapeline.metrics.error import correlation, match_scale
 
-MOST_EXACT = 12  # parts
+MAX_EXACT = 12  # parts
 TIES = 1e-12
 ROUNDING = 1e-6  # of the largest score: what single precision may hide
 WITHOUT_UNIT = ("h_shap", "attention_rollout", "attn_lrp")  # methods whose scores are not in nats

@@ -37,8 +37,8 @@ from shapeline.versions import list_versions
 
 log = logging.getLogger("shapeline")
 STORED = pa.schema([("coalition", pa.string()), *game_values.SCHEMA])
-MOST_TOKENS = 12  # prompts whose scores of answer tokens are stored; a page shows no more
-LARGEST = 20_000  # scores of parts by tokens that are stored of a prompt
+MAX_PROMPTS = 12  # prompts whose scores of answer tokens are stored; a page shows no more
+MAX_SCORES = 20_000  # scores of parts by tokens that are stored of a prompt
 
 
 @dataclass(frozen=True)
@@ -230,6 +230,6 @@ class PromptJob:
             measured = measures.measure(SimpleNamespace(**inputs), None, support, self.settings.game.seed)
             details[MEASURES_KEY] = {name: value for name, value in measured.items() if np.isfinite(value)}
         tokens = found.tokens
-        if row["row"] < MOST_TOKENS and tokens is not None and tokens.size <= LARGEST:
+        if row["row"] < MAX_PROMPTS and tokens is not None and tokens.size <= MAX_SCORES:
             details["tokens"] = np.round(tokens, 5).tolist()
         return details

@@ -7,6 +7,6 @@ __getattr__, __dir__ = names_from(
     {
         "exploration": "MODES LEAF_SCORES TOLERANCE NOTHING MASK_BYTES Evaluate Split HShap Exploration explore h_shap "
         "gather check_shifts halve explore_trees Tally inside sides_of_picture call_game",
-        "forests": "MOST_CHILDREN Forest forest superpixel_tree explore_forest h_shap_tree Owen partition",
+        "forests": "MAX_CHILDREN Forest forest superpixel_tree explore_forest h_shap_tree Owen partition",
     },
 )

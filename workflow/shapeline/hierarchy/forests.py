@@ -22,7 +22,7 @@ from shapeline.hierarchy.exploration import (
     sides_of_picture,
 )
 
-MOST_CHILDREN = 10  # of a node defined by the user tree: a node costs 2^children evaluations
+MAX_CHILDREN = 10  # of a node defined by the user tree: a node costs 2^children evaluations
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,8 @@ def forest(trees: Sequence) -> Forest:
         nodes.append(None)
         children.append(None)
         if isinstance(tree, Sequence) and not isinstance(tree, str):
-            if not 2 <= len(tree) <= MOST_CHILDREN:
-                raise ShapelineError(f"h_shap: a node of the tree has {len(tree)} part(s); give 2 to {MOST_CHILDREN}.")
+            if not 2 <= len(tree) <= MAX_CHILDREN:
+                raise ShapelineError(f"h_shap: a node of the tree has {len(tree)} part(s); give 2 to {MAX_CHILDREN}.")
             children[number] = [grow(part, order) for part in tree]
         else:
             order.append(whole("h_shap", "a label of the tree", tree, 0))

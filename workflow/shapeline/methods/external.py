@@ -21,7 +21,7 @@ def random(d: int, instances: Sequence[int], seed: int) -> tuple[np.ndarray, int
 
 
 TOLD = ("instance", "target", "scores", "evaluations", "seconds")
-MOST = 2.0**62  # evaluations
+MAX_EVALUATIONS = 2.0**62  # evaluations
 UNKNOWN = "evaluations unknown"
 
 
@@ -119,8 +119,8 @@ def _table(path: str, changed: int) -> pd.DataFrame:
     if others:
         raise ShapelineError(f"{path}: column '{others[0]}' holds no numbers; remove it, or give scores as a list.")
     spent = table.get("evaluations", pd.Series(dtype=float)).fillna(0).to_numpy(np.float64)
-    if not ((spent >= 0) & (spent < MOST)).all():
+    if not ((spent >= 0) & (spent < MAX_EVALUATIONS)).all():
         raise ShapelineError(
-            f"{path}: column 'evaluations' holds {spent[~((spent >= 0) & (spent < MOST))][0]:g}; count them."
+            f"{path}: column 'evaluations' holds {spent[~((spent >= 0) & (spent < MAX_EVALUATIONS))][0]:g}; count them."
         )
     return table.set_index(keys)

@@ -9,7 +9,7 @@ from shapeline.errors import ShapelineError, first_line
 from shapeline.threads import run_tasks
 
 FILE = "model.onnx"
-LARGEST = 1 << 29  # bytes of weights: an export holds them three times, and a file of 2 GiB is its format's end
+MAX_BYTES = 1 << 29  # bytes of weights: an export holds them three times, and a file of 2 GiB is its format's end
 SMALL = 1 << 26  # bytes of a graph that each thread runs by itself; of a larger one a row is enough for them all
 TOLERANCE = 1e-5  # by which it may differ from the network in log-probability, as any form of the engine
 
@@ -63,7 +63,7 @@ def load_graph(content: bytes, threads: int) -> Graph:
 
 def check_size(weights: int) -> None:
     """Raises Refused where there are too many bytes of weights."""
-    if weights > LARGEST:
+    if weights > MAX_BYTES:
         raise Refused(f"its weights take {weights >> 20} MiB, and an export holds them three times")
 
 

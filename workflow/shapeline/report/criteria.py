@@ -14,7 +14,7 @@ from shapeline.report.formatting import format_count, number
 from shapeline.statistics import paired
 from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
 
-ENOUGH = 6  # instances: with fewer no signed-rank test can be significant
+MIN_INSTANCES = 6  # instances: with fewer no signed-rank test can be significant
 ANY = "at any cost"
 PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a backward pass of about twice its work
 
@@ -220,7 +220,7 @@ def evidence(results: Results) -> list[Evidence]:
         also, spent, truth = _add_reference_points(criterion, measured, results)
         values = paired.pivot_by_method(pd.concat([measured, *also]), criterion.statistic)
         kept = [entry for entry in values if entry in entries]
-        if len(kept) < 2 or len(values) < ENOUGH:
+        if len(kept) < 2 or len(values) < MIN_INSTANCES:
             continue
         random = [entry for entry in kept if results.entries[entry]["method"] == "random"]
         answers.append(
@@ -312,7 +312,7 @@ def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, 
         if statistic.startswith(start):
             values = paired.pivot_by_method(measured, statistic)
             kept = [entry for entry in answer.values if entry in values]
-            if len(kept) > 1 and len(values) >= ENOUGH:
+            if len(kept) > 1 and len(values) >= MIN_INSTANCES:
                 result[statistic.removeprefix(start)] = replace(answer, values=values[kept])
     return result
 

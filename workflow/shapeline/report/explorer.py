@@ -21,7 +21,7 @@ from shapeline.report import colours
 
 KINDS = ("table", "image", "text")
 DIGITS = 4  # significant ones of a number
-MANY = 256  # from so many scores on, an explanation is stored as 16-bit integers
+MIN_PACKED = 256  # from so many scores on, an explanation is stored as 16-bit integers
 TOP = 5  # scores of an instance that has a summary only
 CHOSEN = 2  # methods shown at first
 STEPS = np.iinfo(np.int16).max
@@ -141,7 +141,7 @@ def count_shown(entries: Sequence[Entry], max_bytes: int) -> int:
     """Return the number of instances whose scores by all methods fit into some bytes of a page."""
     lengths = [next((np.size(one) for one in entry.scores if one is not None), 0) for entry in entries]
     columns = [length * (1 if entry.half is None else 2) for length, entry in zip(lengths, entries, strict=True)]
-    bytes_per_score = 2.7 if max(lengths, default=0) >= MANY else 8
+    bytes_per_score = 2.7 if max(lengths, default=0) >= MIN_PACKED else 8
     return int(max_bytes / max(bytes_per_score * sum(columns), 1))
 
 
@@ -253,7 +253,7 @@ def _numbers(values: np.ndarray | None) -> list | dict | None:
     if values is None:
         return None
     flat = np.ravel(np.asarray(values, float))
-    if len(flat) < MANY:
+    if len(flat) < MIN_PACKED:
         return [_round(value) for value in flat.tolist()]
     fine = np.isfinite(flat)
     largest = float(np.abs(flat[fine]).max(initial=0.0))

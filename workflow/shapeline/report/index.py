@@ -116,7 +116,7 @@ def _row(entry: str, row: pd.Series, columns: Sequence[Column]) -> str:
     return f"<tr><td>{html.escape(str(entry)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"
 
 
-LEAST = 3  # methods that are ranked
+MIN_METHODS = 3  # methods that are ranked
 
 
 def pooled_section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML | None:
@@ -145,7 +145,7 @@ def _rank_group(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     [_, first] = members[0]
     entries = _list_shared_entries(members)
     pairs = [_pair(result) for result, _ in members]
-    if len(entries) < LEAST or len(set(pairs)) < 2:
+    if len(entries) < MIN_METHODS or len(set(pairs)) < 2:
         return None
     cells = [_means(answer, result, entries) for result, answer in members]
     cluster = [pair for pair, means in zip(pairs, cells, strict=True) for _ in range(len(means))]
@@ -305,7 +305,7 @@ COMMON = (
     "occlusion",
     "random",
 )
-ENOUGH = 10  # least instances of a curve in the figure of all experiments
+MIN_INSTANCES = 10  # least instances of a curve in the figure of all experiments
 
 
 def write_index(
@@ -379,7 +379,7 @@ def papers_section(results: Sequence[Results], pages: Mapping[str, str]) -> HTML
     styles = styling.styles(
         {entry: settings for result in results for entry, settings in result.entries.items() if entry in COMMON}
     )
-    drawn = [result for result in results if "log_odds" in result.metrics and len(result.instances) >= ENOUGH]
+    drawn = [result for result in results if "log_odds" in result.metrics and len(result.instances) >= MIN_INSTANCES]
     frames = {result.experiment: result.metrics["log_odds"] for result in drawn}
     judged = claims.table([result for result in results if result.dataset_card])  # and not of a game
     tested = judged["verdict"] != UNTESTABLE

@@ -87,7 +87,7 @@ def shorten(name: object, most: int = LONGEST_NAME) -> str:
 
 # Of scores from -1 to 1; an odd number of colours, so that 0 is white.
 SIGNS = LinearSegmentedColormap.from_list("signs", [AGAINST, AGAINST_TINT, PAPER, FOR_TINT, FOR], 257)
-FEW = 6  # more curves than this hide each other under their bands
+MAX_BANDS = 6  # more curves than this hide each other under their bands
 DARK_INK = ("digits", "mnist")  # sources whose images store ink as bright
 CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
 # A name stays legible where a line runs behind it. An outline of its letters would be a path each, 20 kB a name.

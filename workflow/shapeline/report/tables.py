@@ -15,7 +15,7 @@ from shapeline.statistics.bounds import intervals
 from shapeline.versions import find_differences
 
 CEILING = "best order"  # no method has a space in its name
-FEW = 3  # columns of a group whose values are listed; larger groups show their number of columns
+MAX_LISTED = 3  # columns of a group whose values are listed; larger groups show their number of columns
 AUC = {"deletion": "deletion AUC", "insertion": "insertion AUC"}
 CUT = 0.2  # share of top features that the diagnostics check for ties
 
@@ -187,7 +187,9 @@ def record_values(row: np.ndarray, features: Features, card: Mapping) -> list[st
         if len(cells) > 1 and sorted(values) == [0.0] * (len(cells) - 1) + [1.0]:  # a one-hot code
             texts.append(names[int(values.argmax())])
         elif len(cells) > 1:
-            texts.append("; ".join(_cell(value) for value in values) if len(cells) <= FEW else f"{len(cells)} columns")
+            texts.append(
+                "; ".join(_cell(value) for value in values) if len(cells) <= MAX_LISTED else f"{len(cells)} columns"
+            )
         elif names[0] in categories:
             texts.append("missing" if np.isnan(values[0]) else str(categories[names[0]][int(values[0])]))
         else:

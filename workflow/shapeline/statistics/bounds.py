@@ -13,9 +13,9 @@ import pandas as pd
 from shapeline.errors import ShapelineError
 
 LEVEL = 0.95
-LEAST_UNITS = 2  # for an interval
+MIN_UNITS = 2  # for an interval
 LEAST_INSTANCES, LEAST_BLOCKS = 6, 12  # for a verdict
-MOST = 1.5  # times the quantile of t, which an end is drawn out to at most
+MAX_STRETCH = 1.5  # times the quantile of t, which an end is drawn out to at most
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"  # verdicts on a claim, by its interval
 TRIALS = 10_000  # for the quantile of the largest of several t statistics
 
@@ -76,7 +76,7 @@ def intervals(
     quantile = largest(rows[np.isfinite(rows).all(1)], tail, both=True) if together else student(tail, each.units)
     low, high = each.ends(quantile)
     there = np.isfinite(array).any(1).sum(0) if array.ndim == 3 else np.isfinite(array).sum(0)
-    kept = each.units >= LEAST_UNITS
+    kept = each.units >= MIN_UNITS
     low, high = (np.where(kept, end, np.nan) for end in (low, high))
     return pd.DataFrame({"mean": each.mean, "low": low, "high": high, "n": there, "units": each.units}, index=names)
 
@@ -100,7 +100,7 @@ def stretch_quantile(quantile: np.ndarray | float, skew: np.ndarray, count: np.n
     """Return the standard errors from the mean to an interval's end: Hall's (1992) cubic transformation of t."""
     count, skew = np.maximum(count, 2), np.maximum(skew, 1e-9)
     inner = 1 - skew * (quantile / np.sqrt(count) + skew / (6 * count))
-    return np.clip(3 * np.sqrt(count) / skew * (1 - np.cbrt(inner)), quantile, MOST * np.asarray(quantile))
+    return np.clip(3 * np.sqrt(count) / skew * (1 - np.cbrt(inner)), quantile, MAX_STRETCH * np.asarray(quantile))
 
 
 def student(tail: float | np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -114,7 +114,7 @@ def student(tail: float | np.ndarray, count: np.ndarray) -> np.ndarray:
 def largest(rows: np.ndarray, tail: float, both: bool = False) -> float:
     """Return the upper quantile of the largest t (both: |t|) of correlated columns (units, c); NaN below two units."""
     count = len(rows)
-    if count < LEAST_UNITS:
+    if count < MIN_UNITS:
         return np.nan
     scaled = rows - rows.mean(0)
     length = np.sqrt((scaled**2).sum(0))

@@ -10,7 +10,9 @@ import pandas as pd
 from shapeline import scores
 from shapeline.statistics.bounds import intervals
 
-FEW = 4  # methods at a time: no number of one depends on another's, and all of many instances would fill the memory
+MAX_METHODS = (
+    4  # methods at a time: no number of one depends on another's, and all of many instances would fill the memory
+)
 # Least and greatest value of a statistic, by its name: an interval of its mean ends there.
 BOUNDS = {
     r"f1|f1_best|f1_equal_area|auprc|iou|iou_equal_area|pointing|ceiling_.*|top_k_overlap|coverage|precision|recall|"
@@ -30,8 +32,8 @@ def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.Dat
         measured = measured[measured["training_seed"] == 0]
         for metric, rows in measured.groupby("metric", sort=False):
             entries = [*dict.fromkeys(rows["method"])]
-            for start in range(0, len(entries), FEW):
-                some = rows[rows["method"].isin(entries[start : start + FEW])]
+            for start in range(0, len(entries), MAX_METHODS):
+                some = rows[rows["method"].isin(entries[start : start + MAX_METHODS])]
                 parts.append(compare(some).assign(metric=metric))
     order = {metric: place for place, metric in enumerate(metrics)}
     compared = pd.concat(parts, ignore_index=True)[["metric", "method", "statistic", "x", "mean", "low", "high", "n"]]

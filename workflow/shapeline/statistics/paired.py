@@ -11,8 +11,8 @@ import pandas as pd
 
 from shapeline.statistics.bounds import LEAST_INSTANCES, LEVEL, enough, moments, student, units
 
-FEW = 13  # units of which all signs are tried where gains tie
-SOME = 50  # units up to which the distribution is exact where none tie
+MAX_SIGNS = 13  # units of which all signs are tried where gains tie
+MAX_EXACT = 50  # units up to which the distribution is exact where none tie
 
 
 def alike(gains: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -35,12 +35,12 @@ def signed_rank_test(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     signed, n = np.sign(gains) * ranks, gains.shape[1]
     above = np.where(gains > 0, ranks, 0.0).sum(1)
     ties = n * (n + 1) * (2 * n + 1) / 6 - (ranks**2).sum(1)  # sum of (t^3 - t) / 12 over groups of t equal ones
-    if n <= SOME and not ties.any():
+    if n <= MAX_EXACT and not ties.any():
         chances = _distribution(n)
         upto = np.cumsum(chances)
         place = above.round().astype(int)
         return np.minimum(1.0, 2 * np.minimum(upto[place], upto[-1 - place])), signed
-    if n <= FEW:
+    if n <= MAX_SIGNS:
         signs = np.array(list(itertools.product((0.0, 1.0), repeat=n)))
         p = [2 * min((signs @ own <= sum_).mean(), (signs @ own >= sum_).mean())
              for own, sum_ in zip(ranks, above, strict=True)]  # fmt: skip

@@ -141,9 +141,9 @@ TARGETS += ("income", "sentiment", "opinion", "quality", "price")
 LONG = 4  # words a cell on average, from which a column is one of texts
 PIPELINE = "pipeline.skops"  # the model of a table with texts or missing cells
 TREES = "# boosted trees of scikit-learn; save your own pipeline with skops.io.dump: docs/own_data.md"
-FEW = 20  # different numbers of a target that are classes
+MAX_CLASSES = 20  # different numbers of a target that are classes
 MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: of a small network, of any
-LARGEST = 64  # pixels a side that images are shrunk to
+MAX_SIDE = 64  # pixels a side that images are shrunk to
 EXACT = "exact: {method: shapley}    # exact Shapley values, from all 2^d coalitions"
 
 
@@ -186,7 +186,7 @@ def _configure_columns(path: Path, target: str | None, model: str | None, ready:
     guessed = target is None
     target = _find_target(table) if guessed else target
     table_file.check_column(path, names, "target", target)
-    regression = table[target].dtype.kind in "iuf" and table[target].nunique() > FEW
+    regression = table[target].dtype.kind in "iuf" and table[target].nunique() > MAX_CLASSES
     labels = {str(value).casefold() for value in table[target].dropna().unique()}
     longest = None if regression else _find_documents(table, target)
     if longest is not None:
@@ -316,7 +316,7 @@ def _configure_images(path: Path, model: str | None, ready: Ready | None) -> str
         with contextlib.suppress(OSError), Image.open(file) as image:  # the run reports one that cannot be read
             by_mode.setdefault(image.mode, file)
             sizes.append(image.size)
-    side = max(8, min(LARGEST, *(sizes or [(LARGEST,)])[0]) // 4 * 4)
+    side = max(8, min(MAX_SIDE, *(sizes or [(MAX_SIDE,)])[0]) // 4 * 4)
     # A folder with some grey images is read as grey, because the run makes no colours.
     grey, size = any(mode in images.GREY for mode in by_mode), [side, side]
     if ready:
@@ -393,7 +393,7 @@ def _name(path: Path) -> str:
     name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
     name = name if name[0].isalpha() else f"data_{name}"
     defaults = yaml.safe_load((find_root() / "config.yaml").read_text(encoding="utf-8"))
-    taken = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.TAKEN}
+    taken = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.RESERVED}
     taken |= {one for section in ("datasets", "models", "experiments") for one in defaults.get(section) or ()}
     return f"my_{name}" if name in taken or yaml.safe_load(name) != name else name
 
@@ -434,8 +434,8 @@ def _find_target(table) -> str:
     by_name = {name.strip().lower(): name for name in whole}
     named = next((by_name[word] for word in TARGETS if word in by_name), whole[-1])
     last = table[whole[-1]]
-    words = (_is_text(last) or last.dtype.kind == "b") and last.nunique() <= FEW
-    return whole[-1] if words and table[named].nunique() > FEW else named
+    words = (_is_text(last) or last.dtype.kind == "b") and last.nunique() <= MAX_CLASSES
+    return whole[-1] if words and table[named].nunique() > MAX_CLASSES else named
 
 
 def _format_target(target: str, guessed: bool) -> str:
@@ -458,7 +458,12 @@ def _quote(value: str | list[str]) -> str:
 
 def _is_counter(values) -> bool:
     """Whether a column is 0, 1, 2, ... or 1, 2, 3, ...: it says of a row where it stands."""
-    if len(values) <= FEW or values.dtype.kind not in "iu" or values.isna().any() or values.iloc[0] not in (0, 1):
+    if (
+        len(values) <= MAX_CLASSES
+        or values.dtype.kind not in "iu"
+        or values.isna().any()
+        or values.iloc[0] not in (0, 1)
+    ):
         return False
     return bool((values.diff().iloc[1:] == 1).all())
 

@@ -19,7 +19,7 @@ from shapeline.games import references
 from shapeline.games.features import FITTING, TEXT_KINDS
 from shapeline.models import registry
 
-MOST_SHARDS = 10_000  # score files per method, for Snakemake looks at each
+MAX_SHARDS = 10_000  # score files per method, for Snakemake looks at each
 
 
 def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Iterator[str]:
@@ -120,13 +120,13 @@ def check_stopping_rules(place: Place) -> Iterator[str]:
 def check_shards(place: Place) -> Iterator[str]:
     """There are not more score files than Snakemake can look at."""
     if place.experiment.game:
-        if (number := derived.count_evaluation_shards(place.config, place.experiment)) > MOST_SHARDS:
-            yield f"{place.where}.shards: {number:,} jobs per method are more than {MOST_SHARDS:,}; set fewer shards"
-    elif (number := derived.count_shards(place.config, place.experiment)) > MOST_SHARDS:
+        if (number := derived.count_evaluation_shards(place.config, place.experiment)) > MAX_SHARDS:
+            yield f"{place.where}.shards: {number:,} jobs per method are more than {MAX_SHARDS:,}; set fewer shards"
+    elif (number := derived.count_shards(place.config, place.experiment)) > MAX_SHARDS:
         count = place.experiment.instances.count
         yield (
             f"{place.where}.shards: {number:,} score files per method, for {count:,} instances, are more than "
-            f"{MOST_SHARDS:,}; set fewer shards, or a smaller instances.count"
+            f"{MAX_SHARDS:,}; set fewer shards, or a smaller instances.count"
         )
 
 

@@ -16,7 +16,7 @@ from shapeline.report.formatting import format_evaluations, number
 from shapeline.report.styling import MARKERS, SIGNS, WIDTH, escape_formulas, palette, shorten, style_names
 from shapeline.statistics.bounds import moments, student
 
-MOST = 14  # features with their own bar
+MAX_BARS = 14  # features with their own bar
 MANY_DOTS = 500  # from which on an SVG holds them as pixels
 SIDE = 2.3  # inches per image
 MAX_CLUSTERED = 2_000  # instances; more stand in the order of the model's values
@@ -74,7 +74,7 @@ def summary(
     names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None, across: str, numbers: np.ndarray | None = None
 ) -> Figure:
     """Return the mean |score| per feature with its interval, and a dot per instance; shades (n, d): ranks of values."""
-    shown = slice(0, MOST)
+    shown = slice(0, MAX_BARS)
     names, scores = names[shown], scores[:, shown]
     rows = np.arange(len(names))
     drawing = Figure(figsize=(WIDTH, 1.0 + 0.32 * len(names)), layout="constrained")
@@ -97,7 +97,7 @@ def summary(
 @style_names
 def importance(names: Sequence[str], scores: np.ndarray, across: str) -> Figure:
     """Return the mean |score| of features, largest first, with 95 % intervals over instances; scores: (n, d)."""
-    names, scores = names[:MOST], np.abs(scores[:, :MOST])
+    names, scores = names[:MAX_BARS], np.abs(scores[:, :MAX_BARS])
     drawing = Figure(figsize=(0.72 * WIDTH, 1.0 + 0.3 * len(names)), layout="constrained")
     draw_means(drawing.subplots(), names, scores, across)
     return drawing
@@ -140,9 +140,9 @@ def heat_map(
     numbers: np.ndarray | None = None,
 ) -> Figure:
     """Return a matrix of features by clustered instances below the model's values (n,); half: intervals."""
-    sizes = mean_sizes(scores[:, :MOST], numbers)
-    names, scores = names[:MOST], np.nan_to_num(scores[:, :MOST])
-    surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :MOST]), scores, 0.0)
+    sizes = mean_sizes(scores[:, :MAX_BARS], numbers)
+    names, scores = names[:MAX_BARS], np.nan_to_num(scores[:, :MAX_BARS])
+    surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :MAX_BARS]), scores, 0.0)
     order = _order(scores, values)
     drawing = Figure(figsize=(WIDTH, 2.0 + 0.3 * len(names)), layout="constrained")
     grid = drawing.add_gridspec(2, 2, height_ratios=[1, max(2, 0.45 * len(names))], width_ratios=[5, 1])
@@ -221,13 +221,13 @@ def _places(axes: Axes, values: pd.Series) -> np.ndarray:
 @style_names
 def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str) -> Figure:
     """Return the mean |score| of each feature with 95 % intervals in groups: name -> scores (n of the group, d)."""
-    names = names[:MOST]
+    names = names[:MAX_BARS]
     colours, step = palette(), 0.8 / len(groups)
     drawing = Figure(figsize=(0.8 * WIDTH, 1.2 + 0.18 * len(names) * (len(groups) + 1)), layout="constrained")
     axes = drawing.subplots()
     for place, (name, scores) in enumerate(groups.items()):
         rows = np.arange(len(names)) + step * (place - (len(groups) - 1) / 2)
-        means, low, high = mean_intervals(np.abs(scores[:, :MOST]))
+        means, low, high = mean_intervals(np.abs(scores[:, :MAX_BARS]))
         axes.barh(
             rows,
             means,
@@ -347,7 +347,7 @@ def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, se
 def _largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
     """Return the largest scores first and the sum of the others last, whose interval is unknown."""
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")
-    top, others = order[:MOST], order[MOST:]
+    top, others = order[:MAX_BARS], order[MAX_BARS:]
     picked = [names[place] for place in top] + ([f"sum of {len(others)} other features"] if len(others) else [])
     ends = None if half is None else np.r_[half[top], [np.nan] * bool(len(others))]
     return picked, np.r_[scores[top], [scores[others].sum()] * bool(len(others))], ends

@@ -74,13 +74,13 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> 
 
 
 LONGEST_PART, LONGEST_TOKEN = 34, 12  # characters of names at the axes
-MOST_WIDTH = 16.0  # inches
+MAX_WIDTH = 16.0  # inches
 
 
 @style_names
 def heat_map(parts: Sequence[str], tokens: Sequence[str], scores: np.ndarray) -> Figure:
     """Scores (d, T) of parts, one per row, for the tokens of the answer, one per column, in nats."""
-    width = min(MOST_WIDTH, max(WIDTH * 0.6, 3.2 + 0.3 * len(tokens)))
+    width = min(MAX_WIDTH, max(WIDTH * 0.6, 3.2 + 0.3 * len(tokens)))
     drawing = Figure(figsize=(width, 1.5 + 0.28 * len(parts)), layout="constrained")
     axes = drawing.subplots()
     limit = float(np.abs(scores).max(initial=0.0)) or 1.0

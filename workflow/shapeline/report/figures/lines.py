@@ -13,7 +13,7 @@ from shapeline.report.colours import FAINT, INK, MIDDLE, PALE, QUIET
 from shapeline.report.elements import mark_method, place_parts
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.formatting import number
-from shapeline.report.styling import FEW, PLATE, WIDTH, Style, styled, wrap_name
+from shapeline.report.styling import MAX_BANDS, PLATE, WIDTH, Style, styled, wrap_name
 
 
 def tabulate_costs(rows: pd.DataFrame, **costs: pd.Series) -> pd.DataFrame:
@@ -185,7 +185,7 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
                 select_line(frame, statistic, entry),
                 styles[entry],
                 entry,
-                band=0.12 if len(entries) <= FEW else 0.0,
+                band=0.12 if len(entries) <= MAX_BANDS else 0.0,
             )
         best = ceiling(frame, statistic)
         if len(best):
@@ -294,7 +294,7 @@ def log_odds_grid(
         entries = [entry for entry in styles if entry in set(frame.loc[frame["statistic"] == statistic, "method"])]
         for entry in entries:
             line = select_line(frame, statistic, entry)
-            draw_curve(axes, line, styles[entry], entry, band=0.14 if len(entries) <= FEW else 0.07)
+            draw_curve(axes, line, styles[entry], entry, band=0.14 if len(entries) <= MAX_BANDS else 0.07)
         handles |= dict(zip(entries, axes.get_legend_handles_labels()[0], strict=True))
         axes.set(title=title, xlabel=PANELS[statistic][1])
         axes.margins(x=0.02)

@@ -20,7 +20,7 @@ from shapeline.report.figures.dots import Panel, dot_panel
 from shapeline.report.figures.lines import name_points, select_line
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
-from shapeline.report.styling import FEW, WIDTH, Style, styled
+from shapeline.report.styling import MAX_BANDS, WIDTH, Style, styled
 
 PANELS = {  # statistic -> title and what is across
     "f1": ("F1, as published", "F1 of the pixels above 1e-6"),
@@ -45,7 +45,7 @@ def picture_tile(image: np.ndarray, tone: str) -> Tile:
 
 
 def _step(shape: tuple[int, int]) -> int:
-    return math.ceil(max(shape) / LARGEST)
+    return math.ceil(max(shape) / MAX_SIDE)
 
 
 def reduce_map(values: np.ndarray) -> np.ndarray:
@@ -121,7 +121,7 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
     for axes, statistic in zip(panels, present, strict=True):
         for entry in entries:
             line, style = select_line(frame, statistic, entry), styles[entry]
-            if len(entries) <= FEW:
+            if len(entries) <= MAX_BANDS:
                 axes.fill_between(line["x"], line["low"], line["high"], color=style.colour, alpha=0.12, linewidth=0)
             axes.plot(
                 line["x"], line["mean"], color=style.colour, linestyle=style.line, linewidth=style.width,
@@ -305,7 +305,7 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
 
 COLUMNS = 7  # maps side by side: a image of 120 pixels has about one on the page for each of its own
 MARGIN = 2  # pixels between a true region and its box
-LARGEST = 480  # pixels a side of a image that are drawn: the page shows a quarter of them
+MAX_SIDE = 480  # pixels a side of a image that are drawn: the page shows a quarter of them
 CEILINGS = {"ceiling_touching": "every leaf that touches", "ceiling_best": "best set of leaves"}
 OUTPUTS = {"logit": "Logit", "probability": "Probability"}
 

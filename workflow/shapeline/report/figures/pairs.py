@@ -15,8 +15,8 @@ from shapeline.report.figures.score_maps import LEVEL, scale_tones
 from shapeline.report.formatting import number
 from shapeline.report.styling import SIGNS, WIDTH, style_names
 
-MOST = 24  # pairs drawn of an instance, the largest
-LEAST = 0.02  # of the largest: a thinner line is not seen
+MAX_PAIRS = 24  # pairs drawn of an instance, the largest
+MIN_SHARE = 0.02  # of the largest: a thinner line is not seen
 THICK = 5.0  # points: the line of the largest pair
 SIDE = 2.75  # inches: of a image
 WRITTEN = 16  # features whose matrix has its numbers written in it
@@ -31,10 +31,10 @@ def keep_significant(pairs: np.ndarray, standard_error: np.ndarray | None) -> np
 def largest(pairs: np.ndarray, d: int) -> list[tuple[int, int, float, float]]:
     """The MOST largest pairs, the largest last: first, second, score, share of the largest."""
     first, second = pairs_of(d)
-    order = np.argsort(np.abs(pairs), kind="stable")[-MOST:]
+    order = np.argsort(np.abs(pairs), kind="stable")[-MAX_PAIRS:]
     top = max(float(np.abs(pairs).max(initial=0.0)), 1e-300)
     drawn = [(int(first[k]), int(second[k]), float(pairs[k]), abs(float(pairs[k])) / top) for k in order]
-    return [one for one in drawn if one[3] > LEAST]
+    return [one for one in drawn if one[3] > MIN_SHARE]
 
 
 @style_names

@@ -7,13 +7,13 @@ import pandas as pd
 
 from shapeline.designs.orders import MOST
 from shapeline.report import experiment, findings, tables
-from shapeline.report.criteria import ENOUGH
+from shapeline.report.criteria import MIN_INSTANCES
 from shapeline.report.elements import FOLD, HTML, Answers, figure, fold, heading, join_parts, missing, note, pair, table
 from shapeline.report.experiment import Results, ceiling, scalars
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves, error_by_cost, tabulate_costs
 from shapeline.report.formatting import explain_unit, number, share
-from shapeline.report.styling import FEW, assign_styles
+from shapeline.report.styling import MAX_BANDS, assign_styles
 from shapeline.report.tables import CUT
 
 
@@ -51,8 +51,8 @@ def header(results: Results, cards: HTML | None = None, found: str = "") -> HTML
 
 
 def _no_recommendation(instances: int) -> str:
-    least = f"a comparison needs at least {number(ENOUGH)} instances"
-    if instances < ENOUGH:
+    least = f"a comparison needs at least {number(MIN_INSTANCES)} instances"
+    if instances < MIN_INSTANCES:
         return f"No recommendation: {least}, and {number(instances)} {'is' if instances == 1 else 'are'} explained."
     return f"No recommendation: {least} with values of two methods, and no metric has them."
 
@@ -144,7 +144,7 @@ def masking_section(results: Results) -> HTML:
     frame, drawn = results.metrics.get("log_odds"), assign_styles(results)
     if frame is None or frame.empty:
         return join_parts(heading("Deletion and insertion"), missing("log_odds"))
-    few = sum(entry in set(frame["method"]) for entry in results.entries) <= FEW
+    few = sum(entry in set(frame["method"]) for entry in results.entries) <= MAX_BANDS
     bands = "bands are 95 % intervals" if few else "the panels below have the intervals"
     return join_parts(
         heading("Deletion and insertion"),

@@ -17,8 +17,8 @@ from shapeline.report.formatting import format_count, number, share
 from shapeline.report.sections import common
 from shapeline.report.styling import assign_styles
 
-MOST_PLAYERS = 40  # that a figure shows
-MOST_PAIRS = 12  # that a table lists
+MAX_PLAYERS = 40  # that a figure shows
+MAX_PAIRS = 12  # that a table lists
 TOP = 3  # players that the header names
 
 
@@ -121,7 +121,7 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
         return
     leading = best[0] if best and best[0] in columns else next(iter(columns))
     order = np.argsort(-columns[leading][0], kind="stable")
-    largest = order[np.sort(np.argsort(-np.abs(columns[leading][0][order]), kind="stable")[:MOST_PLAYERS])]
+    largest = order[np.sort(np.argsort(-np.abs(columns[leading][0][order]), kind="stable")[:MAX_PLAYERS])]
     names = [row["players"][place] for place in largest]
     drawn = {
         entry: (scores[largest], None if spread is None else spread[largest])
@@ -235,7 +235,7 @@ def interactions_section(results: Results) -> HTML:
 
 def _pairs_table(names: list[str], found: np.ndarray, spread: np.ndarray | None) -> pd.DataFrame:
     first, second = pairs_of(len(names))
-    order = np.argsort(-np.abs(found), kind="stable")[:MOST_PAIRS]
+    order = np.argsort(-np.abs(found), kind="stable")[:MAX_PAIRS]
     shown = [_format_signed(found[place], spread, place) for place in order]
     return pd.DataFrame(
         {

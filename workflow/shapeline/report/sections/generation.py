@@ -16,7 +16,7 @@ from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.formatting import explain_unit, format_count, interval, number
 from shapeline.report.sections import common, explorer, game
 
-LONGEST = 90  # characters of a part or an answer in a figure and in a heading
+MAX_LENGTH = 90  # characters of a part or an answer in a figure and in a heading
 MEASURES = {  # of the metric `prompts`, and how a table names them
     "deletion_auc": "deletion AUC (lower is better)",
     "insertion_auc": "insertion AUC (higher is better)",
@@ -151,5 +151,5 @@ def measures_section(results: Results) -> HTML:
     )
 
 
-def _cut(text: str, most: int = LONGEST) -> str:
+def _cut(text: str, most: int = MAX_LENGTH) -> str:
     return cut(" ".join(str(text).split()), most)

@@ -20,7 +20,7 @@ from shapeline.report.tables import record_values
 
 MASKED = (0.15, 0.2)  # shares of the features masked, as in the images of Chen et al. (2018)
 WRONG = 6  # misclassified images shown
-MOST = 10  # classes that have mean maps
+MAX_CLASSES = 10  # classes that have mean maps
 
 
 def sections(results: Results) -> HTML:
@@ -157,7 +157,11 @@ def mean_section(results: Results) -> HTML:
         [np.arange(some[0].size).reshape(some[0].shape)] * len(means),
         tone=score_maps.choose_tone(results.dataset_card),
     )
-    more = "" if len(means) == len(np.unique(_groups(results.instances))) else f" The first {MOST} classes are shown."
+    more = (
+        ""
+        if len(means) == len(np.unique(_groups(results.instances)))
+        else f" The first {MAX_CLASSES} classes are shown."
+    )
     return figure(
         drawing,
         "Mean image and mean score map of every method, one row per class",
@@ -176,7 +180,7 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
     scores = results.select_scores(rows["instance"])
     images = results.read_inputs(rows)
     by_class = {}
-    for group in np.unique(groups)[:MOST]:
+    for group in np.unique(groups)[:MAX_CLASSES]:
         places = np.flatnonzero(groups == group)
         maps = {entry: mean_map(results, images, values, places) for entry, values in scores.items()}
         by_class[int(group)] = images[places].mean(0), maps, len(places)

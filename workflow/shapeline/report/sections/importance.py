@@ -20,8 +20,8 @@ from shapeline.report.sections.explorer import explorer, list_words, to_data_uri
 from shapeline.report.sections.images import colour_image, mean_map
 from shapeline.statistics.bounds import student
 
-NAMED = 3  # features at the top of the page
-LISTED = 14  # features or words of a table
+MAX_NAMED = 3  # features at the top of the page
+MAX_ROWS = 14  # features or words of a table
 MAX_GROUPS = 4  # of one figure
 MAX_CLASSES = 10
 MIN_INSTANCES = 3  # with a word, so that its mean is not of one text
@@ -52,14 +52,14 @@ def top_features(results: Results, entry: str | None) -> str:
         return ""
     if results.dataset_card["kind"] == "text":
         words = mean_words(results, entry)
-        above = words[words["low"] > 0].head(NAMED)
+        above = words[words["low"] > 0].head(MAX_NAMED)
         if len(words) and above.empty:
             return f"No word's mean score by {entry} has a 95 % interval above 0; explain more texts."
         named = [f"“{row.word}” for {row.group} {interval(row._asdict())}" for row in above.itertuples()]
         what = "Most important words"
     else:
         names, scores = sort_by_size(results, entry)
-        means, low, high = figures.mean_intervals(np.abs(scores[:, :NAMED])) if names else ([], [], [])
+        means, low, high = figures.mean_intervals(np.abs(scores[:, :MAX_NAMED])) if names else ([], [], [])
         ends = [{"mean": one, "low": down, "high": up} for one, down, up in zip(means, low, high, strict=True)]
         named = [f"{name} {interval(row)}" for name, row in zip(names, ends, strict=False)]
         what = "Most important features"
@@ -172,7 +172,7 @@ def _group_table(names: Sequence[str], scores: np.ndarray, found: Mapping[str, n
                 for name, (mean, low, high) in means.items()
             },
         }
-        for k, feature in enumerate(names[:LISTED])
+        for k, feature in enumerate(names[:MAX_ROWS])
     )
 
 
@@ -241,7 +241,7 @@ def mean_words(results: Results, entry: str) -> pd.DataFrame:
     each = pd.concat(parts).groupby(["group", "word", "text"])["mean"].mean()
     result = each.groupby(["group", "word"]).agg(["mean", "sem", "size"]).reset_index()
     several = result[result["size"] >= MIN_INSTANCES]
-    result = several if len(several) >= NAMED else result
+    result = several if len(several) >= MAX_NAMED else result
     half = result["sem"] * student(0.025, np.maximum(result["size"].to_numpy(), 2))
     result = result.assign(low=result["mean"] - half, high=result["mean"] + half, texts=result["size"])
     return result.drop(columns=["sem", "size"]).sort_values("mean", ascending=False, kind="stable", ignore_index=True)
@@ -257,10 +257,10 @@ def _show_words(results: Results, entry: str) -> Iterator[HTML | None]:
                 "texts": [number(one) for one in rows["texts"]],
             }
         )
-        most = shown.head(LISTED)
+        most = shown.head(MAX_ROWS)
         yield table(most, f"Words for class {group}, the largest mean scores")
         if len(shown) > len(most):
-            least = shown.tail(min(LISTED, len(shown) - len(most))).iloc[::-1]
+            least = shown.tail(min(MAX_ROWS, len(shown) - len(most))).iloc[::-1]
             yield fold(f"Words against class {group}", table(least, "Smallest mean scores"))
     yield note(f"Means over the texts with the word, with 95 % intervals; words in at least {MIN_INSTANCES} texts.")
 

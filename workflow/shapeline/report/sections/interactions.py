@@ -16,7 +16,7 @@ from shapeline.report.figures.score_maps import choose_tone
 from shapeline.report.formatting import number, share
 from shapeline.report.sections import texts
 
-SHOWN = 4  # instances whose pairs are drawn at most
+MAX_INSTANCES = 4  # instances whose pairs are drawn at most
 ROUNDING = 1e-6  # of scores, which are stored as float32
 ROWS = 6  # features of an instance whose occlusion is taken apart
 
@@ -104,7 +104,7 @@ def _names(results: Results) -> list[str]:
 
 def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
     """The pairs of the instances that the page shows, as their kind of data asks."""
-    count = min(int(results.settings.get("n_shown") or SHOWN), SHOWN)
+    count = min(int(results.settings.get("n_shown") or MAX_INSTANCES), MAX_INSTANCES)
     picked = experiment.choose_instances(results.instances, count)
     parts = _parts(results.scores[entry], picked["instance"])
     if not parts:
@@ -125,7 +125,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         features = [[f"feature {place}" for place in range(len(row))] for row in own]
         features = features if results.features is None else [_names(results)] * len(own)
         caption = (
-            f"{meaning}. Dots: main effects; lines: the {figures.MOST} largest pairs, scaled by scores; the title "
+            f"{meaning}. Dots: main effects; lines: the {figures.MAX_PAIRS} largest pairs, scaled by scores; the title "
             f"has the largest of each.{muted}"
         )
         yield figure(
@@ -137,7 +137,9 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         names = words[place] if words else _names(results)
         if words:
             drawing = figures.arcs(names, row, sure, title, results.value_unit)
-            caption = f"{meaning}: arcs above and below the words, of the {figures.MOST} largest pairs at most.{muted}"
+            caption = (
+                f"{meaning}: arcs above and below the words, of the {figures.MAX_PAIRS} largest pairs at most.{muted}"
+            )
         else:
             drawing = figures.matrix(names, row, sure, results.value_unit)
             caption = f"{title}. {meaning}.{muted}"

@@ -20,7 +20,7 @@ from shapeline.report.sections.influence import POINTWISE, list_data_entries, sp
 from shapeline.report.styling import SIGNS
 from shapeline.report.tables import record_values
 
-MOST = 20  # features of a record that are listed
+MAX_FEATURES = 20  # features of a record that are listed
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ REMARKS = {
 
 
 def record_table(
-    names: Sequence[str], values: Sequence[str], scores: Mapping[str, np.ndarray | None], most: int = MOST
+    names: Sequence[str], values: Sequence[str], scores: Mapping[str, np.ndarray | None], most: int = MAX_FEATURES
 ) -> HTML:
     """Return features with values and per method influence (d,) and bar, None for a failure; the largest."""
     there = {entry: row for entry, row in scores.items() if row is not None}

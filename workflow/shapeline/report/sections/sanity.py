@@ -22,7 +22,7 @@ PANELS = {
     "rank_correlation_absolute": "Rank correlation of magnitudes",
     "ssim": "Structural similarity of maps",
 }
-SAME = 0.999  # a rank correlation above this means identical scores
+MIN_IDENTICAL = 0.999  # a rank correlation above this means identical scores
 
 
 def sections(results: Results) -> HTML:
@@ -137,7 +137,7 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
         for entry in entries
     )
     alike = by["rank_correlation"]["mean"] if "rank_correlation" in by else pd.Series(dtype=float)
-    blind = [entry for entry in entries if alike.get(entry, 0) > SAME]
+    blind = [entry for entry in entries if alike.get(entry, 0) > MIN_IDENTICAL]
     remarks = f" {', '.join(blind)}: scores do not depend on the model." if blind else ""
     silent = [entry for entry in styles if entry not in entries]
     if silent:

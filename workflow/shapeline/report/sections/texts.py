@@ -18,8 +18,8 @@ from shapeline.report.formatting import format_evaluations, number, two_digits
 from shapeline.report.sections.images import intervals, order_note, signless
 from shapeline.report.sections.method_agreement import centre_rows, cosines
 
-SHOWN = 5  # methods on a page of documents
-ALIGNED = 12  # more words than this do not stand in columns
+MAX_METHODS = 5  # methods on a page of documents
+MAX_ALIGNED = 12  # more words than this do not stand in columns
 LONG = 120  # more words than this are set small
 
 
@@ -140,7 +140,7 @@ def sentence_table(
 
     Up to ALIGNED words stand in columns. Full colour is the largest score of a row. units: method -> unit.
     """
-    aligned = len(text_words) <= ALIGNED
+    aligned = len(text_words) <= MAX_ALIGNED
     exact = next(iter(scores_by_entry))
     columns = len(text_words) if aligned else 1
     heads = ["correlation", "rank correlation", f"full colour ({unit})"]
@@ -297,11 +297,11 @@ def explanations(results: Results) -> HTML:
 def _choose_methods(results: Results) -> list[str] | None:
     """Return the methods shown on a page of documents; None, which is all, where nothing ranks them."""
     areas = scalars(results.metrics.get("log_odds"), "deletion_auc")
-    if len(results.entries) <= SHOWN or areas.empty:
+    if len(results.entries) <= MAX_METHODS or areas.empty:
         return None
     ranked = areas["mean"].sort_values().index
     control = [entry for entry in ranked if results.entries[entry].get("is_control")][:1]
-    return [entry for entry in ranked if entry not in control][: SHOWN - 1] + control
+    return [entry for entry in ranked if entry not in control][: MAX_METHODS - 1] + control
 
 
 def _order_exact_first(results: Results, scores: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarray | None]:
