@@ -482,10 +482,10 @@ def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted(
     odd, noise = pairs.odd(np.array([games.look_up(row, mask) for row, mask in zip(rows, masks, strict=True)]))
     data = fit.Data.of(pairs.rows, odd / np.abs(odd).max(axis=1, keepdims=True), noise)
     relevance, rest = np.full((2, d), 0.1), np.array([[1e-6, 0.0, 0.0, 0.0]] * 2)
-    found = gaussian_held.held_out(data, relevance, rest, np.ones((2, d)))
+    found = gaussian_held.held_out(data, relevance, rest)
     assert found[0] < gaussian_held.WIDER < 2 < found[1]
     turned = data.ordered(np.r_[0, 1 + rng.permutation(pairs.rows.shape[1] - 1)][None].repeat(2, axis=0))
-    np.testing.assert_allclose(gaussian_held.held_out(turned, relevance, rest, np.ones((2, d))), found, rtol=1e-5)
+    np.testing.assert_allclose(gaussian_held.held_out(turned, relevance, rest), found, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "times"), [("diabetes", 24), ("digits", 8)])

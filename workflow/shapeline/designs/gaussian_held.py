@@ -24,12 +24,12 @@ SHARED = 3  # pairs that the squared error of all sizes counts as in that of one
 WIDER = 1.2  # variance left out of the fits that are tried; with it intervals hold on games of ten kinds
 
 
-def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.ndarray | None = None) -> np.ndarray:
     """Factor (n,) on the variances (n, d): squares of the errors at pairs that were held out, over what was predicted.
 
     relevance (n, d), rest (n, 4): where a fit begins. The relevances and the curve are learned anew without each third
     of the pairs; only pairs that were drawn count, since of features alone all are there. Chance fits a game of two
-    values, as of labels or votes, too well: there these errors say more than the posterior variance.
+    values, as of labels or votes, too well: there these errors say more than the posterior variance, if it is given.
     """
     n, m, d = data.shape
     lean = np.abs(data.rows.sum(axis=2))
@@ -54,6 +54,8 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
         count += drawn[:, out].sum(axis=1)
     factor = (BELIEVED + count * square / np.maximum(predicted, 1e-300)) / (BELIEVED + count)
     factor = WIDER * np.where(factor < 1, 1 - LESS * (1 - factor), factor**MORE)
+    if variance is None:
+        return factor
     alone = steps_variance(data, squares * drawn) / np.maximum(variance.mean(axis=1), 1e-300)
     two_valued = np.isin(np.abs(data.odd), (0, 1)).all(axis=1)
     return np.where(two_valued, alone**ALONE * factor ** (1 - ALONE), factor)

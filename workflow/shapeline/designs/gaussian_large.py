@@ -36,8 +36,7 @@ def explain_large(data: Data) -> Fit:
     if SUBSET < 3 * d:
         return mixture(fitted)
     fitted.append(_posterior(data, *ascend(some, *sized, STEPS)).penalised(LEARNED * d))
-    found = mixture(fitted)
-    return found.widened(held_out(some, *even, found.variance))
+    return mixture(fitted).widened(held_out(some, *even))
 
 
 def _posterior(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Fit:
