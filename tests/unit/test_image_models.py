@@ -375,6 +375,8 @@ def test_only_pictures_are_flipped():
     rows = SimpleNamespace(inputs=np.zeros((30, 5), np.float32), labels=np.arange(30) % 2, split=np.arange(30) % 3)
     with pytest.raises(ShapelineError, match="augment flips images"):
         training.fit(architectures.build("mlp", inputs=5), rows, {"augment": ["flip_horizontal"]})
+    with pytest.raises(ShapelineError, match="precision bfloat16 needs torch"):
+        training.fit(architectures.build("mlp", "tensorflow", inputs=5), rows, {"precision": "bfloat16"})
 
 
 @pytest.mark.parametrize("architecture", LARGER)
@@ -469,7 +471,7 @@ def entry(**model):
         ),
         (
             {"training": {"precision": "bfloat16"}, "framework": "tensorflow", "architecture": "digits_cnn"},
-            "models.net.training.precision: bfloat16 is of torch alone",
+            "models.net.training.precision: bfloat16 needs torch; set framework: torch",
         ),
         (
             {"training": {"augment": ["flip_vertical"]}, "dataset": "cells", "architecture": "mlp"},

@@ -208,7 +208,7 @@ def _labels_and_parts(classifier: Classifier, dataset: Any, settings: Settings) 
     if settings.augment and (dataset.inputs.ndim != 4 or classifier.framework != "torch"):
         raise ShapelineError("training: augment flips images, in torch only; remove the key")
     if settings.precision != "float32" and classifier.framework != "torch":
-        raise ShapelineError("training: precision is of torch only; remove the key")
+        raise ShapelineError("training: precision bfloat16 needs torch; remove the key")
     regression = classifier.task == "regression"
     labels = np.asarray(dataset.labels, dtype=np.float64 if regression else np.int64)
     splits = [np.flatnonzero(np.asarray(dataset.split) == part) for part in (TRAIN, VALIDATION, TEST)]

@@ -36,7 +36,7 @@ def check_training(name: str, model: Model, config: Config) -> Iterator[str]:
         of = f"a dataset of kind {source.kind} has none" if torch else "in torch alone"
         yield f"{where}.training.augment: it flips images, {of}; remove the key"
     if model.training.precision == "bfloat16" and not torch:
-        yield f"{where}.training.precision: bfloat16 is of torch alone; remove the key"
+        yield f"{where}.training.precision: bfloat16 needs torch; set framework: torch, or remove the key"
 
 
 def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
