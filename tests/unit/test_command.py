@@ -21,7 +21,7 @@ import shapeline
 from shapeline import datasets
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.models import architectures, onnx_file, storage
+from shapeline.models import architectures, onnx_file, pipeline_file, storage
 from shapeline.workflow import command, dependencies, init_config
 from tests.unit.test_documentation import merged
 
@@ -165,7 +165,7 @@ def test_who_reads_no_further_has_the_file_all_the_same(tmp_path):
 def test_a_table_of_texts_and_missing_cells_gets_trees_of_its_training_rows(
     form, regression, tmp_path, monkeypatch, capsys
 ):
-    """The ids differ in each row, so that the encoder has those of the rows that the pipeline was fitted to."""
+    """Ids differ, so that the encoder has those of the rows that it was fitted to; dates are numbers, new ones too."""
     n, path = 90, tmp_path / f"mixed.{form}"
     table = pd.DataFrame(
         {
@@ -180,9 +180,10 @@ def test_a_table_of_texts_and_missing_cells_gets_trees_of_its_training_rows(
     table.to_csv(path, index=False) if form == "csv" else table.to_parquet(path)
     monkeypatch.chdir(tmp_path)
     assert command.main(["init", path.name, "--target", "y"]) == 0
-    assert "Wrote shapeline.yaml and pipeline.skops" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Wrote shapeline.yaml and mixed.skops" in said and "(words of id that no training row has" in said
     given = yaml.safe_load(Path("shapeline.yaml").read_text(encoding="utf-8"))
-    assert given["models"]["mixed"]["source"] == str(tmp_path / "pipeline.skops")
+    assert given["models"]["mixed"]["source"] == str(tmp_path / "mixed.skops")
     entry = given["datasets"]["mixed"]
     datasets.prepare(entry.pop("source"), entry, [], tmp_path / "prepared")
     data = datasets.load(tmp_path / "prepared")
@@ -190,18 +191,38 @@ def test_a_table_of_texts_and_missing_cells_gets_trees_of_its_training_rows(
     encoder = model.module.estimator[0].transformers_[0]
     known = encoder[1].categories_[encoder[2].index("id")]
     assert set(known) == {f"row {row}" for row in data.ids[data.split == 0]}
+    kept, cells = data.own_rows
+    days = model.module.estimator[0].transform(kept.compose(cells))["functiontransformer__day"]
+    expected = np.where(np.arange(n) % 7 > 0, np.arange(n) + 18320.0, np.nan)[data.ids]  # 2020-02-28 is day 18320
+    np.testing.assert_array_equal(days, expected)
     predicted = model.predict(rows.inputs)
     assert np.isfinite(predicted).all() and len(np.unique(predicted)) > 2
 
 
-def test_a_pipeline_that_exists_stays(tmp_path, monkeypatch, capsys):
+def test_dates_are_numbers_of_days():
+    texts = ["1970-01-02", "1970-01-03T12:00:00", "5.1.1970", "no date", None, "12", "1970"]
+    frame = pd.DataFrame({"a": texts, "b": pd.to_datetime(["1970-01-08", None]).repeat([1, 6])})
+    days = pipeline_file.number_dates(frame)
+    np.testing.assert_array_equal(days["a"], [1, 2.5, 4, np.nan, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(days["b"], [7, *[np.nan] * 6])
+
+
+def test_a_model_that_exists_stays(tmp_path, monkeypatch, capsys):
     made(tmp_path, "mixed")
     monkeypatch.chdir(tmp_path)
-    Path("pipeline.skops").write_bytes(b"mine")
-    assert command.main(["init", "mixed.csv"]) == 0
-    assert Path("pipeline.skops").read_bytes() == b"mine"
-    assert "Wrote shapeline.yaml; check it" in capsys.readouterr().out
+    Path("mixed.skops").write_bytes(b"mine")
+    assert command.main(["init", "mixed.csv"]) == 1
+    assert Path("mixed.skops").read_bytes() == b"mine" and not Path("shapeline.yaml").exists()
+    assert "mixed.skops: the file exists; remove it to fit a new one, or name it by --model" in capsys.readouterr().err
     assert 'source: "mine.skops"' in init_config.build_configuration(tmp_path / "mixed.csv", model="mine.skops")
+
+
+def test_a_table_that_cannot_be_prepared_has_a_configuration_to_edit(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"a": [None] * 60, "b": ["u", "v", "w"] * 20, "y": [0, 1] * 30}).to_csv("void.csv", index=False)
+    assert command.main(["init", "void.csv"]) == 0
+    assert "column 'a': is missing in every row; leave it out of 'columns'" in capsys.readouterr().out
+    assert Path("shapeline.yaml").exists() and not Path("void.skops").exists()
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,15 @@ def test_classes_of_an_input_share_its_evaluations(method):
         np.testing.assert_allclose(each.scores[number::3], one.scores, atol=1e-9)
 
 
+def test_an_error_about_a_class_names_the_input():
+    def model(rows):
+        return np.column_stack([1 - rows[:, 0] / 2, rows[:, 0] / 2])
+
+    rows = np.array([[0.5, 0.1], [1.0, 0.2], [0.0, 0.3], [0.7, 0.4]])
+    with pytest.raises(ShapelineError, match=r"instance 2, .*the probability is 0 or 1"):
+        shapeline.explain(model, rows, "kernel_shap", background=[[1.0, 1.0]], target="each", value="log_odds")
+
+
 def test_a_method_that_evaluates_for_each_class_costs_their_sum():
     nn = pytest.importorskip("torch").nn
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))

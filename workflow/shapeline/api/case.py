@@ -93,7 +93,10 @@ class Case:
         with bar(method, len(inputs)) as tell:
             for own, places in self.buckets:
                 few = dataclasses.replace(
-                    options, instances=places, sample_keys=self.sample_keys[places], progress=tell(len(places))
+                    options,
+                    instances=self.positions[places],
+                    sample_keys=self.sample_keys[places],
+                    progress=tell(len(places)),
                 )
                 asked = self.game.having(features=own)
                 each = budget if evaluations is None or not own.d else evaluations / own.d

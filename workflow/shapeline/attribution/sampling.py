@@ -230,6 +230,7 @@ class Rounds:
             standard_error[left] = np.nan if answer.standard_error is None else answer.standard_error
             details["rounds"][left] += 1
             met = self.until.met(answer.scores, answer.standard_error, full[left] - empty[left])
+            met |= ~standard_error[left].any(axis=1)  # exact, also where equal scores have no order
             if number < min(self.least, len(self.asks)) and met.any():
                 met &= ~answer.standard_error.any(axis=1)
             if self.together:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Of scikit-learn's and numpy's own, what skops does not trust by itself; they hold numbers and no code.
 TRUSTED = (
+    "shapeline.models.pipeline_file.number_dates",
     "numpy.dtype",
     "sklearn._loss.loss.HalfTweedieLossIdentity",
     "sklearn.calibration._CalibratedClassifier",
@@ -74,6 +75,21 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             )
     ask = _predict if task == "regression" else _probabilities
     return Pipeline(content, known["columns"], estimator, ask(source, estimator, known["classes"]))
+
+
+def number_dates(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return columns of dates, or of texts such as 2024-05-31 or 31.5.2024, as days since 1970; NaN of others."""
+    import pandas as pd
+
+    def number(column: "pd.Series") -> "pd.Series":
+        if column.dtype.kind != "M":
+            texts, given = column.astype("string"), {"utc": True, "errors": "coerce"}
+            column = pd.to_datetime(texts.where(texts.str.match(r"\d{4}-\d{2}-\d{2}")), format="ISO8601", **given)
+            column = column.fillna(pd.to_datetime(texts, format="%d.%m.%Y", **given))
+        start = pd.Timestamp(0, tz=column.dt.tz)
+        return (column - start) / pd.Timedelta(days=1)
+
+    return frame.apply(number)
 
 
 def numbers_frame(rows: np.ndarray, columns: list[dict]) -> "pd.DataFrame":

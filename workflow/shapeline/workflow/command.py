@@ -95,16 +95,26 @@ def _init(asked: argparse.Namespace) -> int:
     if file.exists():
         raise ShapelineError(f"{file}: the file exists; remove or rename it first")
     text = init_config.build_configuration(asked.path, asked.target, asked.model)
-    written = str(file)
-    if init_config.TREES in text and not Path(init_config.PIPELINE).exists():
-        Path(init_config.PIPELINE).write_bytes(init_config.fit_pipeline(text))
-        written += f" and {init_config.PIPELINE}, boosted trees fitted to the training rows"
+    written = f"{file}{_fit_trees(text) if init_config.TREES in text else ''}"
     file.write_text(text, encoding="utf-8")
     with contextlib.suppress(BrokenPipeError):  # who reads no further has the file
         print(
             text, f"\nWrote {written}; check it, then: shapeline run --dry-run, and shapeline run", sep="", flush=True
         )
     return 0
+
+
+def _fit_trees(text: str) -> str:
+    """Fit and save the trees of a configuration; return what to say of it. Raises ShapelineError where they exist."""
+    try:
+        path, content, new = init_config.fit_pipeline(text)
+    except ShapelineError as error:
+        return f"; its model is not fitted, because of {str(error).rstrip('.')}"
+    if path.exists():
+        raise ShapelineError(f"{path.name}: the file exists; remove it to fit a new one, or name it by --model")
+    path.write_bytes(content)
+    unknown = f" (words of {', '.join(new)} that no training row has count as missing)" if new else ""
+    return f" and {path.name}, boosted trees fitted to the training rows{unknown}"
 
 
 def _find_configfiles(asked: argparse.Namespace) -> list[Path]:

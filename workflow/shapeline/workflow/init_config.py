@@ -139,7 +139,6 @@ def _name_inputs(kind: str) -> str:
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
 TARGETS += ("income", "sentiment", "opinion", "quality", "price")
 LONG = 4  # words a cell on average, from which a column is one of texts
-PIPELINE = "pipeline.skops"  # the model of a table with texts or missing cells
 TREES = "# boosted trees of scikit-learn; save your own pipeline with skops.io.dump: docs/own_data.md"
 MAX_CLASSES = 20  # different numbers of a target that are classes
 MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: of a small network, of any
@@ -212,7 +211,7 @@ def _configure_columns(path: Path, target: str | None, model: str | None, ready:
         if model
         else "architecture: mlp"
         if plain
-        else f"source: {_quote(str(Path(PIPELINE).resolve()))}"
+        else f"source: {_quote(str(Path.cwd() / (_name(path) + '.skops')))}"
     )
     exact = features.shape[1] <= (MAX_EXACT_OF_MODEL if model else MAX_EXACT)
     trees, value = _list_tree_methods(model, regression, len(labels))
@@ -234,30 +233,42 @@ def _configure_columns(path: Path, target: str | None, model: str | None, ready:
     )
 
 
-def fit_pipeline(configured: str) -> bytes:
-    """Return boosted trees of scikit-learn, fitted to the training rows of a configuration's table, as a skops file."""
+def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
+    """Fit boosted trees of scikit-learn to the training rows of a configuration's table.
+
+    Return the skops file that the configuration names, its content, and columns of words of which other rows have new
+    ones. Raises ShapelineError where the table cannot be prepared.
+    """
     import skops.io
     from sklearn.compose import make_column_transformer
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OrdinalEncoder
+    from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
     from shapeline.datasets import loading, preparation
+    from shapeline.models.pipeline_file import number_dates
 
-    [entry] = yaml.safe_load(configured)["datasets"].values()
+    written = yaml.safe_load(configured)
+    [entry], [model] = written["datasets"].values(), written["models"].values()
     with tempfile.TemporaryDirectory() as folder:
         preparation.prepare(entry.pop("source"), entry, [], folder)
         prepared = loading.load(folder)
         table, cells = prepared.own_rows
         rows, train = table.compose(cells), np.flatnonzero(prepared.split == 0)
     words = [name for name in rows if rows[name].dtype.kind not in "iufb"]
+    dates = [name for name in words if rows[name].notna().equals(number_dates(rows[[name]])[name].notna())]
+    words = [name for name in words if name not in dates]
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan, encoded_missing_value=np.nan)
+    columns = make_column_transformer(
+        (encoder, words), (FunctionTransformer(number_dates), dates), remainder="passthrough"
+    )
     regression = prepared.card.get("task") == "regression"
     trees = (HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier)(random_state=0)
-    columns = make_column_transformer((encoder, words), remainder="passthrough")
     pipeline = make_pipeline(columns.set_output(transform="pandas"), trees)  # trees take pandas.NA in a data frame
     target = prepared.labels if regression else np.array(prepared.card["classes"])[prepared.labels]
-    return skops.io.dumps(pipeline.fit(rows.iloc[train], target[train]))
+    fitted = skops.io.dumps(pipeline.fit(rows.iloc[train], target[train]))
+    new = [name for name in words if not rows[name].dropna().isin(rows[name].iloc[train]).all()]
+    return Path(model["source"]), fitted, new
 
 
 def _find_documents(table, target: str) -> str | None:
