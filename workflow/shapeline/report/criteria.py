@@ -123,7 +123,7 @@ class Evidence:
 
     @functools.cached_property
     def _references(self) -> list[tuple[pd.DataFrame, dict[str, "Evidence"]]]:
-        return []  # what `by_references` found in a table of measurements
+        return []  # what `compare_references` found in a table of measurements
 
     @functools.cached_property
     def _trainings(self) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
@@ -145,7 +145,7 @@ class Evidence:
 
     @property
     def quicker(self) -> str:
-        """What `by_seconds` is about, where the truth is quicker than some methods, which it leaves out."""
+        """What the verdict by time is about, where the truth is quicker than some methods, which it leaves out."""
         below = self._list_cheaper(self.seconds)
         return f"faster than {self.truth}" if below is not None and len(below) < self.values.shape[1] else ""
 
