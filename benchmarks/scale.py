@@ -131,7 +131,7 @@ def step(what: str, folder: Path) -> None:
         truth = scores.read(given["scores"]["exact"])
         found = []
         for entry, paths in [*given["scores"].items()][1 if what == "error" else 0 :]:
-            rows = scores.succeeded(scores.read(paths))
+            rows = scores.select_succeeded(scores.read(paths))
             measured = scored_rows.measure(what, rows, {"truth": truth, "seed": 0} if what == "error" else {})
             found.append(measured.assign(method=entry))
         _write(folder / f"metrics/{what}.parquet", pd.concat(found), what)

@@ -38,7 +38,7 @@ def with_earlier(rounds: list[int], scores: np.ndarray, standard_error: np.ndarr
     _, n, d = scores.shape
     earlier, rows = Foretold(n, d, METHODS["gp_shapley"].falls), np.arange(n)
     every = zip(rounds, scores, standard_error, strict=True)
-    return np.array([earlier.widened(rows, np.full(n, spent), *one) for spent, *one in every])
+    return np.array([earlier.widen(rows, np.full(n, spent), *one) for spent, *one in every])
 
 
 def stopped(played: Game, traces: list, own: bool, target: float) -> str:

@@ -373,7 +373,7 @@ def test_direction_of_the_question_decides(one):
 
 
 def test_the_table_holds_every_method_against_the_best_by_the_bounds_of_the_advice(one):
-    page = evidence.against_best(one, experiment(one)).data
+    page = evidence.compare_with_best(one, experiment(one)).data
     best = paired.order(one.values)[0]
     assert f"Difference from {best}, the best mean" in page and all(f">{entry}<" in page for entry in one.values)
     high = one.last.bounds["high"]["poor"]

@@ -484,7 +484,7 @@ def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted(
     relevance, rest = np.full((2, d), 0.1), np.array([[1e-6, 0.0, 0.0, 0.0]] * 2)
     found = gaussian_held.held_out(data, relevance, rest)
     assert found[0] < gaussian_held.WIDER < 2 < found[1]
-    turned = data.ordered(np.r_[0, 1 + rng.permutation(pairs.rows.shape[1] - 1)][None].repeat(2, axis=0))
+    turned = data.reorder(np.r_[0, 1 + rng.permutation(pairs.rows.shape[1] - 1)][None].repeat(2, axis=0))
     np.testing.assert_allclose(gaussian_held.held_out(turned, relevance, rest), found, rtol=1e-5)
 
 

@@ -184,7 +184,7 @@ def test_many_near_pairs_are_computed_in_float64():
     X = np.concatenate([random.random((60, 50)), 1e4 + random.random((60, 50))])
     classes = random.choice([0, 1], 120)
     points = X[::20]
-    found = neighbours.Neighbours("test", points, X).squared(slice(0, len(points)))
+    found = neighbours.Neighbours("test", points, X).compute_squared(slice(0, len(points)))
     assert found.dtype == "float64"
     close(
         influence.mim(points, X, classes),
@@ -197,7 +197,7 @@ def test_a_narrow_kernel_is_computed_in_float64():
     random = np.random.default_rng(0)
     X, classes = random.random((300, 1500), dtype=np.float32), random.choice([0, 1], 300)
     for sigma, dtype in ((1.0, "float64"), (8.0, "float32")):
-        found = neighbours.Neighbours("test", X[:9], X).squared(slice(0, 9), sigma)
+        found = neighbours.Neighbours("test", X[:9], X).compute_squared(slice(0, 9), sigma)
         assert found.dtype == dtype
         exact = influence.parzen(X[:9], X, classes, sigma, dtype="float64")
         close(influence.parzen(X[:9], X, classes, sigma), exact, "float32")

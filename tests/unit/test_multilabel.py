@@ -296,7 +296,7 @@ def test_calibration_sees_labels_that_are_nearly_sure():
     runner = torch_rows.build_runner(
         model, execution.ExecutionBackend(), select_traced_rows(rows, Reference(REFERENCE))
     )
-    expected = runner.compared(rows)
+    expected = runner.compare_outputs(rows)
     shifted = torch_rows.Runner(model, lambda x: layer(x).detach() + 1, (4,), torch.device("cpu"), 64, False)
     assert torch_backend._difference(runner, rows, expected) == 0
     assert torch_backend._difference(shifted, rows, expected) > 0.01

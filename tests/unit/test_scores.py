@@ -136,7 +136,7 @@ def test_damage_is_named(tmp_path):
 def test_of_a_picture_with_several_labels_none_counts_if_one_failed():
     both = pd.concat([rows([5, 7]), rows([5, 7]).assign(target=0, status=["ok", "time limit"])])
     repeated = pd.concat([both, both.assign(repeat=1, status="ok"), rows([8]).assign(budget=np.nan)])
-    kept = scores.succeeded(repeated)
+    kept = scores.select_succeeded(repeated)
     assert sorted(zip(kept["instance"], kept["target"], kept["repeat"], strict=True)) == [
         *((5, target, repeat) for target in (0, 1) for repeat in (0, 1)),
         *((7, 0, 1), (7, 1, 1), (8, 1, 0)),

@@ -189,7 +189,7 @@ def test_global_importance_is_the_fall_of_the_loss():
 
     masks = masks_of(3)
     assert game(masks) == pytest.approx([loss(masks[0]) - loss(mask) for mask in masks], abs=1e-12)
-    masked = game.masked(np.array([True, False, True]))
+    masked = game.mask(np.array([True, False, True]))
     assert masked.dtypes.equals(frame.dtypes) and list(masked) == list(frame) and len(masked) == 35
     assert games.GlobalImportance(model, rows, label[:7], loss="zero_one", background=background)(masks)[0] == 0
     grouped = games.GlobalImportance(

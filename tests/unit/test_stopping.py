@@ -200,7 +200,7 @@ def stop_in_simulation(rng, n, d, rounds, chance, foretold):
         sd = np.exp(chance * rng.normal(size=(n, 1))) / np.sqrt(precise[turn])
         spread = np.broadcast_to(sd, (n, d))
         if foretold:
-            spread = earlier.widened(np.arange(n), np.full(n, spent[turn]), wrong[turn], spread)
+            spread = earlier.widen(np.arange(n), np.full(n, spent[turn]), wrong[turn], spread)
         stop = left & (predicted_error(spread) < 0.3)
         errors[stop], said[stop] = wrong[turn, stop], spread[stop]
         left &= ~stop
@@ -220,21 +220,21 @@ def test_scores_that_move_more_than_was_predicted_widen_what_follows():
     earlier, rng = Foretold(2, 50, 0.5), np.random.default_rng(0)
     uncertainty = np.ones((2, 50))
     first = rng.normal(size=(2, 50))
-    np.testing.assert_array_equal(earlier.widened(np.arange(2), np.full(2, 100), first, uncertainty), uncertainty)
+    np.testing.assert_array_equal(earlier.widen(np.arange(2), np.full(2, 100), first, uncertainty), uncertainty)
     step = np.sqrt(0.5) * rng.normal(size=(2, 50))  # half of the variance is gone after twice the evaluations
     second = first + step * [[1.0], [3.0]]
-    found = earlier.widened(np.arange(2), np.full(2, 200), second, np.sqrt(0.5) * uncertainty)
+    found = earlier.widen(np.arange(2), np.full(2, 200), second, np.sqrt(0.5) * uncertainty)
     moved = (2 + ((second - first) ** 2).mean(axis=1) / 0.5) / 3
     np.testing.assert_allclose(found, np.sqrt(0.5 * moved)[:, None].repeat(50, axis=1))
     assert moved[0] == pytest.approx(1, abs=0.15) and moved[1] > 3
     # Where nothing moves a share is left; what is certain stays certain; one instance alone may go on.
     still = Foretold(1, 50, 0.5)
     for spent in (100, 200, 400, 800):
-        found = still.widened(np.arange(1), np.full(1, spent), first[:1], 10 / np.sqrt(spent) * uncertainty[:1])
+        found = still.widen(np.arange(1), np.full(1, spent), first[:1], 10 / np.sqrt(spent) * uncertainty[:1])
     np.testing.assert_allclose(found, np.sqrt(LEAST) * 10 / np.sqrt(800))
-    alone = earlier.widened(np.array([1]), np.array([400]), second[1:] + 1e9, 0.5 * uncertainty[:1])
+    alone = earlier.widen(np.array([1]), np.array([400]), second[1:] + 1e9, 0.5 * uncertainty[:1])
     assert predicted_error(alone)[0] < 0.5 * np.sqrt((2 + 2 * FAR) / 4) * 2
-    assert (earlier.widened(np.array([1]), np.array([1024]), second[1:], 0 * uncertainty[:1]) == 0).all()
+    assert (earlier.widen(np.array([1]), np.array([1024]), second[1:], 0 * uncertainty[:1]) == 0).all()
 
 
 def rounds_of(found):

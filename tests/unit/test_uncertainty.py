@@ -3,7 +3,7 @@ import pytest
 
 from shapeline import designs
 from shapeline.designs.stopping import find_settled, predicted_error
-from shapeline.designs.uncertainty import _sampled, _weights, kernel_shap_uncertainty, sample_shapley_uncertainty
+from shapeline.designs.uncertainty import _sample_masks, _weights, kernel_shap_uncertainty, sample_shapley_uncertainty
 from shapeline.errors import ShapelineError
 
 from . import games
@@ -67,7 +67,7 @@ def test_the_weights_of_a_fit_are_read_from_its_readout():
     weights = _weights(inner, design.readout[:, 1 : 1 + half])
     alone = inner.sum(axis=1) == 1
     np.testing.assert_allclose(weights[alone], games.kernel(d, 1), rtol=1e-9)
-    assert (_sampled(d, inner) == ~alone).all()
+    assert (_sample_masks(d, inner) == ~alone).all()
     # A sampled pair weighs the mass of sizes 2 to 7 over the draws, once for each time it was drawn.
     counts = weights[~alone] / weights[~alone].min()
     np.testing.assert_allclose(counts, np.round(counts), rtol=1e-9)

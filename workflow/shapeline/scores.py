@@ -181,7 +181,7 @@ def final(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["budget"].isna() | (rows["budget"] == rows["budget"].max())].reset_index(drop=True)
 
 
-def succeeded(rows: pd.DataFrame) -> pd.DataFrame:
+def select_succeeded(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that succeeded; of a record with several labels none where one failed, as means would differ."""
     keys = [key for key in KEYS if key != "target" and key in rows]
     fine = rows.assign(fine=rows["status"] == "ok").groupby(keys, dropna=False)["fine"]

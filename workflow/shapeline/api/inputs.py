@@ -16,7 +16,7 @@ from shapeline.datasets.table import Table, report_lost_digits
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
 from shapeline.models import adapters
-from shapeline.models.axes import Layout, arranged, find_layout
+from shapeline.models.axes import Layout, find_layout, rearrange
 from shapeline.models.classifier import Classifier
 from shapeline.models.estimators import find_columns, find_fitted_columns
 
@@ -103,7 +103,7 @@ class Inputs:
                 "that does"
             )
         if self.layout is not None and wrapped.framework != "function":
-            return arranged(wrapped, self.layout.order)
+            return rearrange(wrapped, self.layout.order)
         take = self.take if self.layout is None else self.layout.outward
         if take is None and self.table is None:
             return wrapped

@@ -184,7 +184,7 @@ def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, li
     if long:
         warning = "explain: %d of %d texts are longer than the %d tokens that the model takes; the rest is left out"
         log.warning(warning, long, len(texts), made.length)
-    ids, owners = tokenizer.padded(dataclasses.replace(made, length=max(map(len, made.ids))))
+    ids, owners = tokenizer.pad_documents(dataclasses.replace(made, length=max(map(len, made.ids))))
     own = cutter.tokenizer
     card = {
         "kind": "text",

@@ -224,12 +224,12 @@ class Rounds:
                 scores, standard_error = np.empty((2, n, asked.masks.shape[2]))
                 earlier = Foretold(*scores.shape, self.falls) if self.falls else None
             if earlier:
-                widened = earlier.widened(left, answer.evaluations, answer.scores, answer.standard_error)
+                widened = earlier.widen(left, answer.evaluations, answer.scores, answer.standard_error)
                 answer = answer._replace(standard_error=widened)
             scores[left], spent[left] = answer.scores, answer.evaluations
             standard_error[left] = np.nan if answer.standard_error is None else answer.standard_error
             details["rounds"][left] += 1
-            met = self.until.met(answer.scores, answer.standard_error, full[left] - empty[left])
+            met = self.until.is_met(answer.scores, answer.standard_error, full[left] - empty[left])
             met |= ~standard_error[left].any(axis=1)  # exact, also where equal scores have no order
             if number < min(self.least, len(self.asks)) and met.any():
                 met &= ~answer.standard_error.any(axis=1)

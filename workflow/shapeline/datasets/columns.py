@@ -32,7 +32,7 @@ class Columns:
         self._check(name, np.isfinite(values) & (values >= lowest) & (values <= highest), f"expected a number{limits}")
         return values
 
-    def mapped(self, name: str, table: dict[str, float]) -> np.ndarray:
+    def map_values(self, name: str, table: dict[str, float]) -> np.ndarray:
         """Return the column as (n,) float64, each cell by the table (cells in lower case); refuse others."""
         values = self.texts[name].str.lower().map(table).to_numpy(np.float64)
         self._check(name, ~np.isnan(values), "expected one of " + ", ".join(f"'{known}'" for known in table))
@@ -46,7 +46,7 @@ class Columns:
                 codes = self.texts[column].astype("category").cat
                 values, categories[name] = codes.codes.to_numpy(np.float64), codes.categories.tolist()
             else:
-                values = self.mapped(column, holds) if isinstance(holds, dict) else self.numbers(column, *holds)
+                values = self.map_values(column, holds) if isinstance(holds, dict) else self.numbers(column, *holds)
             inputs.append(values)
         return np.stack(inputs, axis=1), categories
 

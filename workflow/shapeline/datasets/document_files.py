@@ -30,7 +30,7 @@ def words(document: str, card: dict) -> list[str]:
 def encode(documents: list[str], card: dict) -> np.ndarray:
     """New documents as ids (n, length) int32 of a text dataset's vocabulary, cut and padded as its own are."""
     if card.get("tokenizer"):
-        return tokenizer.padded(tokenize(documents, card))[0]
+        return tokenizer.pad_documents(tokenize(documents, card))[0]
     settings = text.Settings(card["unit"], card["input_shape"][0], len(card["vocabulary"]))
     return text.encode_with(documents, settings, card["vocabulary"])
 
@@ -42,7 +42,7 @@ def tokenize(documents: list[str], card: dict) -> tokenizer.Documents:
 
 def owners(documents: list[str], card: dict) -> np.ndarray:
     """Return the word of each token of new documents, (n, length) int32, as in Dataset."""
-    return tokenizer.padded(tokenize(documents, card))[1]
+    return tokenizer.pad_documents(tokenize(documents, card))[1]
 
 
 def _document_column(folder: Path, ids: Iterable[int], column: str) -> list:

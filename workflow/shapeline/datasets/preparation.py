@@ -54,7 +54,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
             content["odd"][name] = content["odd"].get(name, 0) + number
     arrays = {"inputs": inputs, "labels": labels[kept], "split": split[kept], "ids": content["ids"][kept]}
     if "tokenizer" in described:
-        arrays["owners"] = tokenizer.padded(content["tokens"], arrays["ids"])[1]
+        arrays["owners"] = tokenizer.pad_documents(content["tokens"], arrays["ids"])[1]
     counts = _counts(where, names, arrays["labels"], arrays["split"], own_split and own)
     skipped = int((labels < 0).sum()) if names and labels.ndim == 1 else 0
     card = {
@@ -191,7 +191,7 @@ def _encode_documents(content: dict, kept: np.ndarray, training: np.ndarray) -> 
     """The ids (n, length) of the kept documents, what the card says of them, and the columns of documents.parquet."""
     tokens, rows = content["tokens"], content["ids"][kept]
     if isinstance(tokens, tokenizer.Documents):
-        return tokenizer.padded(tokens, rows)[0], _describe_tokens(tokens, rows, content), _texts(content, rows)
+        return tokenizer.pad_documents(tokens, rows)[0], _describe_tokens(tokens, rows, content), _texts(content, rows)
     settings, words = tokens.settings, tokens.settings.unit == "word"
     inputs, vocabulary = text.encode(tokens, rows, training)
     described = {

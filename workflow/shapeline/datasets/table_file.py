@@ -45,7 +45,7 @@ def read(
                 csv_file.refuse_numbers(f"{path}, column '{name}'", table[name], written)
         if task == "regression":
             csv_file.refuse_numbers(f"{path}, column '{target}'", table[target], written, "remove the rows")
-    stored = [coded(f"{path}, column '{name}'", table[name], name in (categorical or ())) for name in names]
+    stored = [encode_column(f"{path}, column '{name}'", table[name], name in (categorical or ())) for name in names]
     inputs = np.stack([values for values, _ in stored], axis=1)
     described = [{"name": name, **what} for name, (_, what) in zip(names, stored, strict=True)]
     missing = {name: int(count) for name, count in zip(names, np.isnan(inputs).sum(0), strict=True) if count}
@@ -240,7 +240,7 @@ def _complete(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> 
         )
 
 
-def coded(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarray, dict]:
+def encode_column(where: str, values: "pd.Series", is_category: bool) -> tuple[np.ndarray, dict]:
     """Return a column as numbers or codes (n,), NaN where missing, and its entry of the card; no infinities."""
     import pandas as pd
 

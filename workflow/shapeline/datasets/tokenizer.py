@@ -112,7 +112,7 @@ def tokenize(texts: list[str], tokenizer: Tokenizer, length: int) -> Documents:
     )
 
 
-def padded(documents: Documents, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def pad_documents(documents: Documents, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The chosen documents as ids and words of their tokens, both (n, length) int32, filled up with pad and SPECIAL."""
     chosen = range(len(documents.ids)) if rows is None else rows
     ids = np.full((len(chosen), documents.length), documents.tokenizer.pad, np.int32)

@@ -61,7 +61,7 @@ class Data:
             *(part[:, pairs] for part in (self.rows, self.odd, self.noise, self.rest)), self.outputs[..., pairs]
         )
 
-    def ordered(self, order: np.ndarray) -> "Data":
+    def reorder(self, order: np.ndarray) -> "Data":
         """The same with each instance's pairs in its own order (n, m)."""
         odd, noise = (np.take_along_axis(part, order, axis=1) for part in (self.odd, self.noise))
         rows, rest = (np.take_along_axis(part, order[:, :, None], axis=1) for part in (self.rows, self.rest))
@@ -111,11 +111,11 @@ class Fit:
     other_scores: np.ndarray
     other_variance: np.ndarray
 
-    def penalised(self, penalty: float) -> "Fit":
+    def penalise(self, penalty: float) -> "Fit":
         """The same with a larger criterion."""
         return dataclasses.replace(self, criterion=self.criterion + penalty)
 
-    def widened(self, factor: np.ndarray) -> "Fit":
+    def widen(self, factor: np.ndarray) -> "Fit":
         """The same with variances times a factor (n,)."""
         wider, others = self.variance * factor[:, None], self.other_variance * factor[:, None, None]
         return dataclasses.replace(self, variance=wider, other_variance=others)
@@ -168,7 +168,7 @@ def criterion(matrix: np.ndarray, odd: np.ndarray, gain: float = ENDS_GAIN) -> t
     n, m = odd.shape
     first = np.zeros((n, m, 1))
     first[:, 0] = 1
-    white, of_first, log_determinant = whitened(matrix, odd, first)
+    white, of_first, log_determinant = whiten(matrix, odd, first)
     of_first = of_first[:, 0]
     power, own, pull = (white**2).sum(axis=1), (of_first**2).sum(axis=1), (of_first * white).sum(axis=1)
     ends, share = free_ends(own, pull, power, m, gain)
@@ -199,7 +199,7 @@ def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fi
     m, d = data.shape[1:]
     cross = cross + compute_pair_variance(data, rest)[..., None] * data.rest
     right = np.concatenate([cross, data.outputs.swapaxes(1, 2)], axis=2)
-    odd, seen, log_determinant = whitened(add_rest(matrix, data, rest), data.odd, right)
+    odd, seen, log_determinant = whiten(add_rest(matrix, data, rest), data.odd, right)
     seen, outputs = seen[:, :d], seen[:, d:]
     scale = (odd**2).sum(axis=1) / m + 1e-300
     scores = (seen @ odd[..., None])[..., 0]
@@ -208,7 +208,7 @@ def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fi
     return Fit(m * np.log(scale) + log_determinant + penalty, scores, spread * scale[:, None], *of_outputs)
 
 
-def whitened(matrix: np.ndarray, odd: np.ndarray, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def whiten(matrix: np.ndarray, odd: np.ndarray, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The Cholesky factor's inverse times odd (n, m) and cross (n, m, d), as (n, m) and (n, d, m); log determinants."""
     from scipy.linalg.blas import dtrsm
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from shapeline.designs.design import log_factorial
 from shapeline.designs.gaussian_extras import curve
-from shapeline.designs.gaussian_fit import Data, Extra, add_rest, ascend, fits, relevance_of, whitened
+from shapeline.designs.gaussian_fit import Data, Extra, add_rest, ascend, fits, relevance_of, whiten
 from shapeline.designs.gaussian_moments import correlation
 
 FOLDS = 3
@@ -36,7 +36,7 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     # By what the pairs are, not by where they stand: the answer hangs on no order.
     place = data.rows @ np.cos(1.7 * np.arange(1, d + 1)) + 2 * d * (lean < d - 3)
     place[:, 0] = -np.inf
-    data = data.ordered(np.argsort(place, axis=1))
+    data = data.reorder(np.argsort(place, axis=1))
     drawn = np.abs(data.rows.sum(axis=2)) < d - 3
     reach = relevance.mean(axis=1) * d / 4
     squares = np.zeros((n, m))
@@ -96,7 +96,7 @@ def _errors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Squares of the errors at the pairs `out` and their variances, predicted from the pairs `kept`, (n, len(out))."""
     matrix = add_rest(correlation(data.rows, relevance) + bent.covariance, data, rest)
-    white, seen, _ = whitened(matrix[:, kept[:, None], kept], data.odd[:, kept], matrix[:, kept[:, None], out])
+    white, seen, _ = whiten(matrix[:, kept[:, None], kept], data.odd[:, kept], matrix[:, kept[:, None], out])
     left = np.diagonal(matrix, axis1=1, axis2=2)[:, out] - (seen**2).sum(axis=2)
     scale = (white**2).mean(axis=1, keepdims=True) + 1e-300
     return (data.odd[:, out] - (seen @ white[..., None])[..., 0]) ** 2, np.maximum(left, 1e-12) * scale

@@ -13,7 +13,7 @@ import numpy as np
 
 from shapeline.designs import gaussian_process
 from shapeline.designs.design import Design, log_factorial, one_of, whole
-from shapeline.designs.gaussian_fit import FEW, JITTER, even_relevance, relevance_of, whitened
+from shapeline.designs.gaussian_fit import FEW, JITTER, even_relevance, relevance_of, whiten
 from shapeline.designs.gaussian_large import MANY, SUBSET
 from shapeline.designs.gaussian_moments import log_nodes, nodes
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
@@ -173,7 +173,7 @@ def _best_rest(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray) -> tup
     for rest in REST:
         matrix = base.copy()
         matrix[:, each, each] += rest + JITTER
-        white, ones, log_determinant = whitened(matrix, even, np.ones((n, m, 1)))
+        white, ones, log_determinant = whiten(matrix, even, np.ones((n, m, 1)))
         ones = ones[:, 0]
         mean = (white * ones).sum(axis=1) / (ones**2).sum(axis=1)
         left = ((white - mean[:, None] * ones) ** 2).sum(axis=1)
@@ -208,7 +208,7 @@ def _variance(
     matrix[:, each, each] += rest[:, None] + JITTER
     cross = _cross(rows, relevance, log_variance, index) + rest[:, None, None] * _rest_of(rows, index)
     prior = _prior_variance(relevance, log_variance, index)[:, first, second] + rest[:, None] * _rest_variance(d, index)
-    white, seen, _ = whitened(matrix, even, np.concatenate([np.ones((n, m, 1)), cross], axis=2))
+    white, seen, _ = whiten(matrix, even, np.concatenate([np.ones((n, m, 1)), cross], axis=2))
     ones, seen = seen[:, 0], seen[:, 1:]
     top = (ones**2).sum(axis=1)
     left = white - ((white * ones).sum(axis=1) / top)[:, None] * ones

@@ -32,11 +32,11 @@ def explain_large(data: Data) -> Fit:
     even = best_of(fit_reaches(some, lambda reach: np.full((n, d), even_relevance(d, reach))))
     fitted = [_posterior(data, *even)]
     sized = best_of(fit_reaches(some, lambda reach: relevance_of(fitted[0].scores, reach)))
-    fitted.append(_posterior(data, *sized).penalised(LEARNED * d))
+    fitted.append(_posterior(data, *sized).penalise(LEARNED * d))
     if SUBSET < 3 * d:
         return mixture(fitted)
-    fitted.append(_posterior(data, *ascend(some, *sized, STEPS)).penalised(LEARNED * d))
-    return mixture(fitted).widened(held_out(some, *even))
+    fitted.append(_posterior(data, *ascend(some, *sized, STEPS)).penalise(LEARNED * d))
+    return mixture(fitted).widen(held_out(some, *even))
 
 
 def _posterior(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Fit:

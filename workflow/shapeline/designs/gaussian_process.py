@@ -170,12 +170,12 @@ def explain(data: Data) -> Fit:
     scores = mixture(fitted).scores
     sized = _choose(data, fit_reaches(data, lambda reach: relevance_of(scores, reach)), few)
     more = [fit for relevance, rest in sized for fit in fits(data, relevance, [rest], [None])]
-    fitted += [fit.penalised(LEARNED * d) for fit in more]
+    fitted += [fit.penalise(LEARNED * d) for fit in more]
     if few:
         return mixture(fitted)
     found = mixture(fitted + learn(data, *sized[0], fitted[-1].scores))
-    found = found.widened(held_out(data, *even[0], found.variance))
-    return found.widened(temper_by_linear_fit(data, found.variance))
+    found = found.widen(held_out(data, *even[0], found.variance))
+    return found.widen(temper_by_linear_fit(data, found.variance))
 
 
 def _choose(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -191,7 +191,7 @@ def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarra
     for more in sorted({more for more, _ in NEARBY}):
         rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for near, factor in NEARBY if near == more]
         fitted += fits(data, np.clip(relevance * more, LEAST, MOST), rests, [None, *extras])
-    return [fit.penalised(LEARNED * data.shape[2]) for fit in fitted]
+    return [fit.penalise(LEARNED * data.shape[2]) for fit in fitted]
 
 
 def prefer_linear(

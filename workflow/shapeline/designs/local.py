@@ -75,7 +75,7 @@ def l_shapley(
     for w, centres in sorted(by_width.items()):
         centres = np.array(centres)
         nodes = np.array([windows[node] for node in centres])
-        block = _sampled if samples is not None and 2**w > 2 * samples else _enumerate_windows
+        block = _sample_masks if samples is not None and 2**w > 2 * samples else _enumerate_windows
         made, feature, row, weight = block(d, centres, nodes, context, samples, rng)
         sets.append(made)
         features.append(feature)
@@ -101,7 +101,7 @@ def _enumerate_windows(d, centres, nodes, context, samples, rng):
     )
 
 
-def _sampled(d, centres, nodes, context, samples, rng):
+def _sample_masks(d, centres, nodes, context, samples, rng):
     """The features before the centre in `samples` permutations of each window, without and with the centre."""
     m, w = nodes.shape
     centre = nodes == centres[:, None]

@@ -23,18 +23,18 @@ class StoppingCriterion:
     error: float | str | None = None
     top: int | None = None
 
-    def met(self, scores: np.ndarray, standard_error: np.ndarray | None, whole: np.ndarray) -> np.ndarray:
+    def is_met(self, scores: np.ndarray, standard_error: np.ndarray | None, whole: np.ndarray) -> np.ndarray:
         """Which explanations (n,) are good enough; whole (n,): v(N) - v(empty); standard error None: unknown."""
         if standard_error is None:
             return np.zeros(len(scores), bool)
         enough = np.isfinite(standard_error).all(axis=1)
         if self.error is not None:
-            enough &= predicted_error(standard_error) <= self.allowed(whole)
+            enough &= predicted_error(standard_error) <= self.compute_tolerance(whole)
         if self.top is not None:
             enough &= find_settled(scores, standard_error, min(self.top, scores.shape[1])).all(axis=1)
         return enough
 
-    def allowed(self, whole: np.ndarray) -> np.ndarray:
+    def compute_tolerance(self, whole: np.ndarray) -> np.ndarray:
         """The error (n,) that is small enough."""
         if isinstance(self.error, str):
             return float(self.error.rstrip("% ")) / 100 * np.abs(whole)
@@ -63,9 +63,7 @@ class Foretold:
             np.full(n, BELIEVED),
         )
 
-    def widened(
-        self, rows: np.ndarray, spent: np.ndarray, scores: np.ndarray, standard_error: np.ndarray
-    ) -> np.ndarray:
+    def widen(self, rows: np.ndarray, spent: np.ndarray, scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray:
         """The standard error (m, d) of a round's scores (m, d) after `spent` (m,) evaluations, explanations `rows`
         (m,).
 

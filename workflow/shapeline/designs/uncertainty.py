@@ -49,7 +49,7 @@ def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
         weights, sampled = design.sample[0], design.sample[1] > 0
     else:
         weights = _weights(inner, pulls.T) if design.sample is None else design.sample
-        sampled = _sampled(d, inner)
+        sampled = _sample_masks(d, inner)
     if sampled.sum() < 2:
         return nothing
     share = np.count_nonzero(inner, axis=1, keepdims=True) / d
@@ -93,7 +93,7 @@ def _parts(pairs: int, d: int) -> Iterator[slice]:
     return (slice(start, min(start + step, pairs)) for start in range(0, pairs, step))
 
 
-def _sampled(d: int, inner: np.ndarray) -> np.ndarray:
+def _sample_masks(d: int, inner: np.ndarray) -> np.ndarray:
     """Which pairs (R,) are of a size that is not enumerated whole."""
     size = inner.sum(axis=1)
     size = np.minimum(size, d - size)

@@ -60,7 +60,7 @@ class EnsembleSelection:
         names, members, classes = list_members("EnsembleSelection", models)
         check_rows("EnsembleSelection", X, y, ("X", "y"))
         self.player_names, self.n_players, self.classes, self.y = names, len(names), classes, y
-        predictions = [predicted(member, X) for member in members]
+        predictions = [predict_member(member, X) for member in members]
         if len({one.shape for one in predictions}) > 1 or (
             classes is not None and predictions[0].shape[1] != len(classes)
         ):
@@ -147,7 +147,7 @@ def list_members(where: str, models: object) -> tuple[list[str], list[object], n
     return names, members, None if classes is None else np.asarray(classes)
 
 
-def predicted(member: object, X: object) -> np.ndarray:
+def predict_member(member: object, X: object) -> np.ndarray:
     """Return a member's probabilities (n_rows, n_classes), or its predictions (n_rows,)."""
     from sklearn.tree import BaseDecisionTree
 

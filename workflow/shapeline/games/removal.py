@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.games.ensembles import drop_column, list_members, predicted
+from shapeline.games.ensembles import drop_column, list_members, predict_member
 from shapeline.games.retraining import group_columns
 from shapeline.games.validation_scores import build_identity, check_columns, check_rows, select_rows
 
@@ -31,7 +31,7 @@ class _Removal:
         self.kept = select_rows(rows, np.repeat(each[0], len(each[1])))
         self.filled = select_rows(background, np.tile(each[1], len(each[0])))
 
-    def masked(self, mask: np.ndarray) -> Any:
+    def mask(self, mask: np.ndarray) -> Any:
         """Return each row filled from each row of the background, (n_rows x n_background, n_columns), in its type."""
         there = np.ones(self.rows.shape[1], bool)
         for place, columns in enumerate(self.columns):
@@ -43,7 +43,7 @@ class _Removal:
         parts = [kept.iloc[:, order[: there.sum()]], filled.iloc[:, order[there.sum() :]]]
         return pd.concat(parts, axis=1).iloc[:, np.argsort(order)]
 
-    def averaged(self, outputs: np.ndarray) -> np.ndarray:
+    def average(self, outputs: np.ndarray) -> np.ndarray:
         """Return outputs of the masked rows averaged over the background, (n_rows, ...)."""
         return outputs.reshape(self.rows.shape[0], self.background.shape[0], *outputs.shape[1:]).mean(axis=1)
 
@@ -119,7 +119,7 @@ class GlobalImportance(_Removal):
         return np.array([self.without - self._mean_loss(mask) for mask in np.asarray(masks, bool)])
 
     def _mean_loss(self, mask: np.ndarray) -> float:
-        prediction = drop_column(self.averaged(np.asarray(self.predict(self.masked(mask)), float)))
+        prediction = drop_column(self.average(np.asarray(self.predict(self.mask(mask)), float)))
         if self.loss in (_squared_loss, _absolute_loss) and prediction.shape != self.y.shape:
             raise ShapelineError(
                 f"GlobalImportance: the model predicts shape {prediction.shape} and y has {self.y.shape}; give targets "
@@ -205,8 +205,8 @@ class UncertaintyExplanation(_Removal):
         return values if self.output_names else values[:, 0]
 
     def _value(self, mask: np.ndarray) -> list[float]:
-        rows = self.masked(mask)
-        each = np.array([predicted(member, rows) for member in self.members])
+        rows = self.mask(mask)
+        each = np.array([predict_member(member, rows) for member in self.members])
         total = float(_entropy(each.mean(axis=0)).mean())
         aleatoric = float(_entropy(each).mean())
         return [{"total": total, "aleatoric": aleatoric, "epistemic": total - aleatoric}[name] for name in self.kinds]

@@ -136,7 +136,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
         step()  # threads start
         single = calibration_search.fastest(step, 1, MEASURED)
         rows = execution.mask_rows(inputs, reference, count=int(np.clip(MOMENT / single, 4, 64)))
-        expected = plain.compared(rows)
+        expected = plain.compare_outputs(rows)
         made_up = functools.cache(lambda batch: _generate_masks(plain, batch, inputs.dtype))
 
         def candidate(name: str) -> calibration_search.Candidate:
@@ -176,14 +176,14 @@ def difference(game: Game, inputs: np.ndarray) -> float:
     model, backend, reference = game.model, game.backend, share_reference(game.reference, inputs)
     with evaluating(model):
         traced, rows = execution.select_traced_rows(inputs, reference), execution.mask_rows(inputs, reference, count=64)
-        expected = build_runner(model, execution.ExecutionBackend("plain", backend.batch), traced).compared(rows)
+        expected = build_runner(model, execution.ExecutionBackend("plain", backend.batch), traced).compare_outputs(rows)
         return _difference(build_runner(model, backend, traced), rows, expected)
 
 
 def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> float:
     """Largest difference of log-probabilities to the expected ones, all rows at once and about half of them."""
     half = len(rows) // 2 + 1
-    actual = torch.cat([runner.compared(rows), runner.compared(rows[:half])])
+    actual = torch.cat([runner.compare_outputs(rows), runner.compare_outputs(rows[:half])])
     expected = torch.cat([expected, expected[:half]])
     return calibration_search.difference(*(log_probs.detach().cpu().numpy() for log_probs in (actual, expected)))
 

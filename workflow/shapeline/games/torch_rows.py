@@ -180,7 +180,7 @@ class Runner:
             return outputs.view(len(inputs), 1)
         return outputs if self.model.framework == "function" else normalise(outputs, self.model.task)
 
-    def compared(self, inputs: np.ndarray) -> torch.Tensor:
+    def compare_outputs(self, inputs: np.ndarray) -> torch.Tensor:
         """Return what two backends are compared by: log_probs and, of several labels, those of their absence too."""
         log_probs = self.log_probs(inputs)
         if self.model.task != "multilabel":

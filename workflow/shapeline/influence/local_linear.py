@@ -87,7 +87,7 @@ def data_lime(
     scores = np.zeros(data.points.shape)
     lost = []
     for chunk in data.chunks():
-        squared = data.space.host(data.squared(chunk).squared)
+        squared = data.space.host(data.compute_squared(chunk).squared)
         apart = squared / rho**2 if mu is None else (_cosine_distance(data.points[chunk], data.X) / mu) ** 2
         weights = np.exp(-apart / 2)
         for row, index in enumerate(range(chunk.start, chunk.stop)):

@@ -83,7 +83,7 @@ def mim(
     known, own = data.space.array(known), data.space.array(own)
     scores = np.empty(data.points.shape)
     for chunk in data.chunks():
-        distances = data.squared(chunk, width if alpha == "gaussian" else None)
+        distances = data.compute_squared(chunk, width if alpha == "gaussian" else None)
         weights = _weights(data.space.xp, distances.squared, alpha, width)
         if regression:
             weights *= data.space.cast(known - own[chunk, None], distances.dtype)

@@ -80,7 +80,7 @@ class Neighbours:
         step = max(1, CHUNK // len(self.X))
         return (slice(a, min(a + step, len(self.points))) for a in range(0, len(self.points), step))
 
-    def squared(self, chunk: slice, width: float | None = None) -> Distances:
+    def compute_squared(self, chunk: slice, width: float | None = None) -> Distances:
         """Distances of the points of a chunk; good for weights exp(-r^2 / (2 width^2)) too where `width` is given."""
         if self.dtype == "float32":
             distances = self._measure(chunk, "float32", NEAR["float32"], width)

@@ -71,7 +71,7 @@ def parzen(
     scores = np.empty(data.points.shape)
     lost = []
     for chunk in data.chunks():
-        distances = data.squared(chunk, sigma)
+        distances = data.compute_squared(chunk, sigma)
         farther = distances.squared - xp.amin(distances.squared, 1)[:, None]
         weights = xp.exp(farther / (-2 * sigma**2))
         alone = ~((weights > 0) & (farther > 0)).any(1) & (farther > 0).any(1)

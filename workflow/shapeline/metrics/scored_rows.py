@@ -18,7 +18,7 @@ STORED = pa.schema([scores.MEASURED.field(name) for name in ("instance", "repeat
 
 def select_rows(name: str, rows: pd.DataFrame, training_seed: int = 0) -> pd.DataFrame:
     """Return the succeeded rows of one training, with intermediate budgets where the metric reads them."""
-    chosen = scores.succeeded(scores.select_training(rows, training_seed))
+    chosen = scores.select_succeeded(scores.select_training(rows, training_seed))
     return chosen if METRICS[name].reads_snapshots else scores.final(chosen)
 
 

@@ -66,7 +66,7 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
     if architecture in ARCHITECTURES:
         _check_sizes(architecture, complete)
     made_by = backend(framework)
-    with made_by.seeded(seed):
+    with made_by.set_seed(seed):
         module = made_by.checked_module(builder(**complete), architecture)
     if framework == "torch":
         module.eval()
@@ -95,7 +95,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     classifier.outputs = settings.get("outputs") or classifier.outputs
     if architecture not in ARCHITECTURES:
         adapters.check_inputs(classifier.module)
-        classifier = axes.fitted(classifier, tuple(card["input_shape"]))
+        classifier = axes.fit_to_shape(classifier, tuple(card["input_shape"]))
     classifier.n_classes = classifier.n_classes or known["classes"]
     classifier.task = card.get("task") or TASK
     classifier.vocabulary_digest = card.get("vocabulary_digest")

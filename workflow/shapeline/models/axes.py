@@ -48,21 +48,21 @@ def takes_image(classifier: Classifier, image: np.ndarray) -> bool:
     return any(failure(classifier, image[None, None], order) is None for order in ORDERS)
 
 
-def arranged(classifier: Classifier, order: str | None) -> Classifier:
+def rearrange(classifier: Classifier, order: str | None) -> Classifier:
     """Return a network as one of rows (n, channels, height, width)."""
     if order in (None, "channels_first"):
         return classifier
-    return replace(classifier, module=backend(classifier.framework).arranged(classifier.module, order))
+    return replace(classifier, module=backend(classifier.framework).rearrange(classifier.module, order))
 
 
-def fitted(classifier: Classifier, shape: tuple[int, ...]) -> Classifier:
+def fit_to_shape(classifier: Classifier, shape: tuple[int, ...]) -> Classifier:
     """Return a network defined by the user that takes rows of a dataset's shape, images in its own order."""
     if classifier.framework not in FRAMEWORKS or len(shape) != 3:
         return classifier
     rows = np.random.default_rng(0).random((1, *shape), dtype=np.float32)
     orders = [order for order in ORDERS if order != "without_channels" or shape[0] == 1]
     fitting = (order for order in orders if failure(classifier, rows, order) is None)
-    return arranged(classifier, next(fitting, None))
+    return rearrange(classifier, next(fitting, None))
 
 
 def order_of(module: object) -> str | None:

@@ -55,7 +55,7 @@ def build_random(source: str, sizes: dict[str, Any], digest: str | None = None, 
     config = dict(sizes["config"])
     library, model_type = folders.transformers(), config.pop("model_type")
     made = library.AutoConfig.for_model(model_type, **config)
-    with torch_models.seeded(seed):
+    with torch_models.set_seed(seed):
         model = _automatic("text" if "pad" in sizes else "image").from_config(made)
     return _classifier(source, model, sizes, digest)
 

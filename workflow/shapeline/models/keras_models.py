@@ -282,7 +282,7 @@ def _build_weights(module: keras.Model, example: np.ndarray) -> keras.Model:
 
 
 @contextlib.contextmanager
-def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
+def set_seed(seed: int, device: str = "cpu") -> Iterator[None]:
     """Initialise layers created inside the block from `seed` (by Python's `random`, whose state is restored)."""
     before = random.getstate()
     random.seed(seed)
@@ -344,7 +344,7 @@ class Arranged(keras.Model):
 
 
 @functools.lru_cache(maxsize=1)  # what is traced and calibrated for a network serves its next explanation
-def arranged(module: keras.Model, order: str) -> Arranged:
+def rearrange(module: keras.Model, order: str) -> Arranged:
     return Arranged(module, order)
 
 

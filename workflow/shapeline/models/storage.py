@@ -74,7 +74,7 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
     classifier.vocabulary_digest = metadata["vocabulary_digest"]
     made_by = backend(classifier.framework)
     classifier.outputs = metadata["outputs"]
-    classifier = axes.arranged(classifier, metadata["order"])
+    classifier = axes.rearrange(classifier, metadata["order"])
     if classifier.outputs == "probabilities":
         classifier.module = made_by.build_from_probabilities(
             classifier.module, classifier.task, classifier.architecture

@@ -268,7 +268,7 @@ def bilstm(
 
 
 @contextlib.contextmanager
-def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
+def set_seed(seed: int, device: str = "cpu") -> Iterator[None]:
     """Seed torch's random numbers inside the block and restore the global state after it."""
     with torch.random.fork_rng(devices=[] if device == "cpu" else [device]):
         torch.manual_seed(seed)
@@ -360,7 +360,7 @@ class Arranged(nn.Module):
 
 
 @functools.lru_cache(maxsize=1)  # what is calibrated for a network serves its next explanation
-def arranged(module: nn.Module, order: str) -> Arranged:
+def rearrange(module: nn.Module, order: str) -> Arranged:
     return Arranged(module, order).train(module.training)
 
 

@@ -223,17 +223,17 @@ def expectations(seed: int = 0, d: int = 4) -> Expectations:
     def linear(z: np.ndarray) -> np.ndarray:
         return z @ weights
 
-    def curved(z: np.ndarray) -> np.ndarray:
+    def curve(z: np.ndarray) -> np.ndarray:
         return np.tanh(2 * z @ weights) + z[:, 0] * z[:, 1]
 
     def gap(first, second, law: np.ndarray, model) -> float:
         return largest(first(points, law, model) - second(points, law, model))
 
     return Expectations(
-        gap(_conditional, _marginal, apart, curved),
-        gap(_conditional, _marginal, joint, curved),
+        gap(_conditional, _marginal, apart, curve),
+        gap(_conditional, _marginal, joint, curve),
         gap(_marginal, _impute_mean, joint, linear),
-        gap(_marginal, _impute_mean, joint, curved),
+        gap(_marginal, _impute_mean, joint, curve),
         gap(_conditional, _impute_mean, apart, linear),
     )
 

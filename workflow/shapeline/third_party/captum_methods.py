@@ -11,7 +11,7 @@ from shapeline.games.game import Game
 from shapeline.generation.game import ModelSource
 from shapeline.generation.prompts import WHERE
 from shapeline.methods.parameters import kernel_minimum, permutation_minimum
-from shapeline.models.torch_models import seeded
+from shapeline.models.torch_models import set_seed
 from shapeline.third_party.games import BATCH, CountedGame, InstanceGame, explain_each
 
 Scored = tuple[np.ndarray, np.ndarray]
@@ -46,7 +46,7 @@ def _explain(explainer: Callable, v: InstanceGame, seed: int, **settings: int) -
     def forward(masks: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(v(masks.numpy()))
 
-    with seeded(seed):
+    with set_seed(seed):
         scores = explainer(forward).attribute(torch.ones(1, v.d), baselines=torch.zeros(1, v.d), **settings)
     return scores[0].double().numpy()
 
@@ -77,7 +77,7 @@ def explain(
     given = TextTemplateInput(render, list(prompt.parts), [""] * prompt.d)
     answer = torch.tensor(source.answers[0].ids)
     settings["forward_in_tokens"] = False
-    with model.evaluating(), seeded(seed):
+    with model.evaluating(), set_seed(seed):
         found = LLMAttribution(method(model.model), source.encoder.tokenizer).attribute(
             given, target=answer, **settings
         )

@@ -226,7 +226,7 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     parts = [_describe_rule(evidence)]
     for answer in evidence:
         parts += [heading(answer.criterion.title), recommendation(answer, results), absence(answer, results)]
-        parts += [costs_and_ranks(answer, results), against_best(answer, results), choices_table(answer)]
+        parts += [costs_and_ranks(answer, results), compare_with_best(answer, results), choices_table(answer)]
     return join_parts(*parts, rank_over_criteria(evidence))
 
 
@@ -419,7 +419,7 @@ def choices_table(answer: Evidence) -> HTML | None:
     return table(shown, "Recommended method by budget", text=text)
 
 
-def against_best(answer: Evidence, results: Results) -> HTML:
+def compare_with_best(answer: Evidence, results: Results) -> HTML:
     """Return the simultaneous bounds of every method against the best, and the pairwise tests."""
     advice, unit = answer.last or answer.advice(), f" ({answer.unit})" if answer.unit else ""
     best = advice.bounds.index[0]
