@@ -237,7 +237,7 @@ def test_a_game_asks_for_each_end_at_most_once():
     game = game_of({(0, 0): 1.0, (1, 1): 8.0, (1, 0): 3.0, (0, 1): 4.0})
     np.testing.assert_array_equal(game(np.array([[1, 1], [1, 0], [1, 1], [0, 1.0]])), [8, 3, 8, 4])
     assert game.evaluations == 3
-    assert game.gained() == 7 and game.evaluations == 4
+    assert game.compute_gain() == 7 and game.evaluations == 4
     np.testing.assert_array_equal(game(np.array([[0, 0], [1, 1]])), [1, 8])
     assert game.evaluations == 4
 

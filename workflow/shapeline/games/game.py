@@ -144,12 +144,12 @@ def _evaluate_windows(
 def map_targets(score: Callable, stack: Callable) -> Callable:
     """Return `score` for targets (a,), or (a, T) with values (a, b, T); stack: of the framework, along an axis."""
 
-    def scored(outputs, targets, *more):
+    def score_each(outputs, targets, *more):
         if targets.ndim == 1:
             return score(outputs, targets, *more)
         return stack([score(outputs, targets[:, number], *more) for number in range(targets.shape[1])], -1)
 
-    return scored
+    return score_each
 
 
 def score(

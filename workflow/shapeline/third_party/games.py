@@ -35,7 +35,7 @@ class InstanceGame:
             values[sizes == size] = self._end(size)
         return values
 
-    def gained(self) -> float:
+    def compute_gain(self) -> float:
         """v(N) - v(∅)."""
         return self._end(self.d) - self._end(0)
 
@@ -81,7 +81,7 @@ def explain_each(
         with locate_input([i]):
             v = InstanceGame(evaluate, d)
             # Of a single feature there is nothing to explain, and the libraries divide by zero.
-            scores[i] = explain(v, seed_of(asked.seed, int(instance)) % 2**32) if d > 1 else v.gained()
+            scores[i] = explain(v, seed_of(asked.seed, int(instance)) % 2**32) if d > 1 else v.compute_gain()
         evaluations[i] = v.evaluations
     return scores, evaluations
 
