@@ -229,10 +229,10 @@ class Rounds:
             scores[left], spent[left] = answer.scores, answer.evaluations
             standard_error[left] = np.nan if answer.standard_error is None else answer.standard_error
             details["rounds"][left] += 1
-            met = self.until.is_met(answer.scores, answer.standard_error, full[left] - empty[left])
-            met |= ~standard_error[left].any(axis=1)  # exact, also where equal scores have no order
-            if number < min(self.least, len(self.asks)) and met.any():
-                met &= ~answer.standard_error.any(axis=1)
+            exact = ~standard_error[left].any(axis=1)  # also where equal scores have no order
+            met = self.until.is_met(answer.scores, answer.standard_error, full[left] - empty[left]) | exact
+            if number < min(self.least, len(self.asks)):
+                met &= exact
             if self.together:
                 met &= met.all()
             for row in left[met]:
