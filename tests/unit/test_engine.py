@@ -631,6 +631,15 @@ def test_calibration_never_takes_what_was_not_asked():
     assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_execution.BACKENDS
 
 
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="precision by operation is of torch 2.9 or later")
+def test_a_precision_of_each_operation_stays_as_it_was_set(monkeypatch):
+    convolutions, recurrences = torch.backends.cudnn.conv, torch.backends.cudnn.rnn
+    monkeypatch.setattr(convolutions, "fp32_precision", "ieee")
+    monkeypatch.setattr(recurrences, "fp32_precision", "tf32")
+    questions.values(cnn(), images(1), Reference(images(1)), ALL_MASKS[:, :1].repeat(16, 1), patches())
+    assert (convolutions.fp32_precision, recurrences.fp32_precision) == ("ieee", "tf32")
+
+
 def test_training_mode_is_put_back_and_not_used():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2))
     module.train()

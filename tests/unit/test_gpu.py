@@ -18,7 +18,7 @@ from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients import torch_deep_lift, torch_gradients
-from shapeline.models import architectures, training
+from shapeline.models import architectures, torch_models, training
 from tests.fixtures import language_model
 from tests.unit import questions
 
@@ -119,27 +119,20 @@ def test_a_module_on_the_gpu_is_explained_there():
         assert_close(scores, kept["cpu", method], 1e-3 if method == "gp_shapley" else TOLERANCE)
 
 
-def test_calibration_measures_finished_work_and_takes_a_large_batch():
-    model, shape = on_both("cifar_cnn")[1], IMAGES["cifar_cnn"]
-    reference = Reference(np.zeros((1, *shape), np.float32))
-    chosen = calibration.calibrate(model, images(shape), reference)
-    assert chosen.batch >= 1024 and chosen.difference <= execution.TOLERANCE
-
-
 def test_the_engine_is_nearly_as_fast_as_the_module():
     model, shape = on_both("cifar_cnn")[1], IMAGES["cifar_cnn"]
     given, reference = images(shape, 8), Reference(np.zeros((1, *shape), np.float32))
     backend = calibration.calibrate(model, given, reference)
     features = feature_kinds.build({"kind": "pixel"}, {"input_shape": list(shape)})
     masks = masks_of(features.d, 8192)
-    rows = torch.from_numpy(images(shape, 1024)).cuda()
+    rows = torch.from_numpy(images(shape, backend.batch)).cuda()
 
     def run_engine():
         questions.values(model, given, reference, masks, features, backend=backend)
 
     def run_module():
-        with torch.inference_mode():
-            for _ in range(64):
+        with torch_models.evaluation_mode(model.module):  # in float32, not TF32
+            for _ in range(len(given) * len(masks) // backend.batch):
                 model.module(rows)
         torch.cuda.synchronize()
 
@@ -151,7 +144,7 @@ def test_the_engine_is_nearly_as_fast_as_the_module():
             taken.append(time.perf_counter() - began)
     ratio = min(seconds[run_module][1:]) / min(seconds[run_engine][1:])
     print(f"engine over module: {ratio:.2f} of {65536 / min(seconds[run_module][1:]):.0f} rows per second, {backend}")
-    assert ratio > 0.5
+    assert ratio > 0.7 and backend.difference <= execution.TOLERANCE
 
 
 @pytest.mark.parametrize("precision, compiled", [("bfloat16", False), ("float32", True), ("bfloat16", True)])

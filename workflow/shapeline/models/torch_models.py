@@ -8,9 +8,10 @@ import contextlib
 import functools
 import itertools
 import math
+import os
 import re
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -282,16 +283,53 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
     Convolutions keep full float32 on a GPU: with TF32 the outputs would change by 1e-3 with the batch size.
     """
     trained = [part for part in module.modules() if part.training]
-    short = torch.backends.cudnn.allow_tf32
     module.eval()
-    torch.backends.cudnn.allow_tf32 = False
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), _set(_CONVOLUTIONS_IN_FLOAT32), _set(_DETERMINISTIC_CUDNN):
             yield
     finally:
-        torch.backends.cudnn.allow_tf32 = short
         for part in trained:
             part.training = True
+
+
+# Attributes to be set, each (of, name, value). From torch 2.9 on the precision may be set by operation, and then the
+# older name for all of them cannot be read.
+if hasattr(torch.backends.cudnn, "conv"):
+    _CONVOLUTIONS_IN_FLOAT32 = [
+        (operation, "fp32_precision", "ieee") for operation in (torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    ]
+else:
+    _CONVOLUTIONS_IN_FLOAT32 = [(torch.backends.cudnn, "allow_tf32", False)]
+_DETERMINISTIC_CUDNN = [(torch.backends.cudnn, "deterministic", True), (torch.backends.cudnn, "benchmark", False)]
+
+
+@contextlib.contextmanager
+def _set(attributes: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Set attributes inside the block."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in attributes]
+    try:
+        for owner, name, value in attributes:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+@contextlib.contextmanager
+def repeatable(device: str) -> Iterator[None]:
+    """On a GPU use what gives the same numbers each time, where torch has it."""
+    if device == "cpu":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the GPU is first used
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with _set(_DETERMINISTIC_CUDNN):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def device_of(module: nn.Module) -> torch.device:

@@ -41,7 +41,7 @@ def trainer(
 ) -> Iterator["Trainer"]:
     """A Trainer on inputs and labels; weights, unless kept, and dropout come from the seed; evaluation mode after."""
     module = classifier.module
-    with torch_models.set_seed(seed, device):
+    with torch_models.set_seed(seed, device), torch_models.repeatable(device):
         if initialise:
             initialise_weights(module)
         yield Trainer(classifier, *train, settings)
