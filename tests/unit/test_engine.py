@@ -632,12 +632,31 @@ def test_calibration_never_takes_what_was_not_asked():
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="precision by operation is of torch 2.9 or later")
-def test_a_precision_of_each_operation_stays_as_it_was_set(monkeypatch):
-    convolutions, recurrences = torch.backends.cudnn.conv, torch.backends.cudnn.rnn
-    monkeypatch.setattr(convolutions, "fp32_precision", "ieee")
-    monkeypatch.setattr(recurrences, "fp32_precision", "tf32")
-    questions.values(cnn(), images(1), Reference(images(1)), ALL_MASKS[:, :1].repeat(16, 1), patches())
-    assert (convolutions.fp32_precision, recurrences.fp32_precision) == ("ieee", "tf32")
+@pytest.mark.parametrize("own", [{"conv": "ieee", "rnn": "tf32"}, {"": "tf32"}, {"conv": "ieee", "rnn": "ieee"}, {}])
+def test_convolutions_keep_float32_however_their_precision_was_set(own):
+    program = f"""
+import torch, numpy as np, shapeline
+cudnn = torch.backends.cudnn
+owners = [cudnn, cudnn.conv, cudnn.rnn]
+for name, precision in {own}.items():
+    setattr(getattr(cudnn, name) if name else cudnn, "fp32_precision", precision)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.LSTM(3, 2)
+
+    def forward(self, rows):
+        used = {{owner.fp32_precision for owner in owners[1:]}}
+        assert used == {{"ieee"}} if {bool(own)} else not cudnn.allow_tf32, used
+        return self.layer(rows[None])[0][0]
+
+before = [owner.fp32_precision for owner in owners]
+for method in ("shapley", "saliency"):
+    shapeline.explain(Net(), np.zeros((1, 3), np.float32), method, background=np.ones((1, 3), np.float32))
+assert before == [owner.fp32_precision for owner in owners], before
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_training_mode_is_put_back_and_not_used():

@@ -13,7 +13,7 @@ from shapeline.games.game import Game
 from shapeline.gradients.cells import check, check_layer, describe_missing_map, halving, rows_of_a_pass, score_maps
 from shapeline.gradients.methods import Slope, bind
 from shapeline.models.classifier import Classifier
-from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalise
+from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalise, set_inside
 
 
 def tensor(model: Classifier, array: np.ndarray) -> torch.Tensor:
@@ -42,8 +42,8 @@ def log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tensor]:
 def differentiable(module: nn.Module) -> Iterator[None]:
     """Evaluation mode with gradients; without cuDNN where it would refuse to go back through a recurrent layer."""
     recurrent = any(isinstance(part, nn.RNNBase) for part in module.modules())
-    cudnn = torch.backends.cudnn.flags(enabled=False) if recurrent else contextlib.nullcontext()
-    with evaluation_mode(module), cudnn, torch.inference_mode(False), torch.enable_grad():
+    without_cudnn = [(torch.backends.cudnn, "enabled", False)] if recurrent else []
+    with evaluation_mode(module), set_inside(without_cudnn), torch.inference_mode(False), torch.enable_grad():
         yield
 
 

@@ -285,26 +285,38 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
     trained = [part for part in module.modules() if part.training]
     module.eval()
     try:
-        with torch.inference_mode(), _set(_CONVOLUTIONS_IN_FLOAT32), _set(_DETERMINISTIC_CUDNN):
+        with torch.inference_mode(), set_inside(_float32_convolutions()), set_inside(_DETERMINISTIC_CUDNN):
             yield
     finally:
         for part in trained:
             part.training = True
 
 
-# Attributes to be set, each (of, name, value). From torch 2.9 on the precision may be set by operation, and then the
-# older name for all of them cannot be read.
-if hasattr(torch.backends.cudnn, "conv"):
-    _CONVOLUTIONS_IN_FLOAT32 = [
-        (operation, "fp32_precision", "ieee") for operation in (torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
-    ]
-else:
-    _CONVOLUTIONS_IN_FLOAT32 = [(torch.backends.cudnn, "allow_tf32", False)]
-_DETERMINISTIC_CUDNN = [(torch.backends.cudnn, "deterministic", True), (torch.backends.cudnn, "benchmark", False)]
+Attributes = Sequence[tuple[Any, str, Any]]  # whose, name, and what it is set to
+
+
+def _float32_convolutions() -> Attributes:
+    """The switch of TF32; from torch 2.9 on, where a precision was set by operation, those of the operations, because
+    reading the switch then fails in torch and in modules that use it."""
+    cudnn = torch.backends.cudnn
+    try:
+        switch = cudnn.allow_tf32 is not None
+    except RuntimeError:
+        switch = False
+    general = {getattr(owner, "fp32_precision", "none") for owner in (torch.backends, cudnn)}
+    if switch and general == {"none"}:
+        return [(cudnn, "allow_tf32", False)]
+    return [(operation, "fp32_precision", "ieee") for operation in (cudnn.conv, cudnn.rnn)]
+
+
+_DETERMINISTIC_CUDNN: Attributes = [
+    (torch.backends.cudnn, "deterministic", True),
+    (torch.backends.cudnn, "benchmark", False),
+]
 
 
 @contextlib.contextmanager
-def _set(attributes: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+def set_inside(attributes: Attributes) -> Iterator[None]:
     """Set attributes inside the block."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in attributes]
     try:
@@ -326,7 +338,7 @@ def repeatable(device: str) -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        with _set(_DETERMINISTIC_CUDNN):
+        with set_inside(_DETERMINISTIC_CUDNN):
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
