@@ -90,13 +90,12 @@ def test_a_column_of_texts_may_have_any_name(name, tmp_path, default, monkeypatc
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_and_a_folder_may_have_any_name(name, tmp_path, default, monkeypatch, root):
+def test_a_file_and_a_folder_may_have_any_name(name, tmp_path, default, monkeypatch):
     folder = tmp_path / name
     folder.mkdir()
     pd.DataFrame({"a": RNG.normal(size=40), "y": ["in", "out"] * 20}).to_csv(folder / f"{name}.csv", index=False)
     monkeypatch.chdir(folder)
     text = init_config.build_configuration(type(tmp_path)(f"{name}.csv"))
-    monkeypatch.chdir(root)
     assert len(read_back(tmp_path, text, default, monkeypatch).inputs) == 40
 
 

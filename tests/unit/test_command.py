@@ -1,5 +1,6 @@
 """The command `shapeline`: configurations that are valid, and the Snakemake command that it prints and runs."""
 
+import dataclasses
 import importlib.util
 import json
 import shlex
@@ -15,13 +16,13 @@ import yaml
 from PIL import Image
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 
 import shapeline
 from shapeline import datasets
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.models import architectures, onnx_file, pipeline_file, storage
+from shapeline.models import architectures, onnx_file, pipeline_file, pretrained, storage
 from shapeline.workflow import command, dependencies, init_config
 from tests.unit.test_documentation import merged
 
@@ -119,8 +120,26 @@ def test_tree_shap_is_written_for_trees_that_it_explains(
     validation.load(merged(default, given))
 
 
-def test_a_target_has_no_missing_cells_and_texts_have_classes(tmp_path):
-    table = pd.DataFrame({"income": [1.5, None] * 30, "age": range(60), "note": ["words about a customer"] * 60})
+def test_a_target_with_missing_cells_is_refused_and_no_other_taken(tmp_path):
+    table = pd.DataFrame({"x": np.arange(60.0), "churn": ["yes", None, "no"] * 20, "size": np.arange(60) / 7})
+    table.to_csv(tmp_path / "named.csv", index=False)
+    table[["x", "size", "churn"]].rename(columns={"churn": "last"}).to_csv(tmp_path / "last.csv", index=False)
+    words = r"is missing in 20 row\(s\), first in row 1 \(from 0\); fill or remove them"
+    for name, target in (("named", "churn"), ("last", "last")):
+        with pytest.raises(ShapelineError, match=f"the target '{target}' {words}; or name another column by --target"):
+            init_config.build_configuration(tmp_path / f"{name}.csv")
+        with pytest.raises(ShapelineError, match=f"the target '{target}' {words}$"):
+            init_config.build_configuration(tmp_path / f"{name}.csv", target=target)
+    table.assign(churn="yes").to_csv(tmp_path / "one.csv", index=False)
+    with pytest.raises(ShapelineError, match="'churn' has one class, 'yes'"):
+        init_config.build_configuration(tmp_path / "one.csv")
+    few = pd.DataFrame({"a": range(9), "y": np.arange(9) / 4})
+    few.to_csv(tmp_path / "few.csv", index=False)
+    assert "task: regression" in init_config.build_configuration(tmp_path / "few.csv")
+
+
+def test_texts_have_classes(tmp_path):
+    table = pd.DataFrame({"wage": [1.5, None] * 30, "age": range(60), "note": ["words about a customer"] * 60})
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
     given = init_config.build_configuration(tmp_path / "customers.csv")
@@ -145,7 +164,7 @@ def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
     given = init_config.build_configuration(tmp_path / "customers.csv")
-    assert 'columns: ["age", "year"]    # features; ["id"] numbers the rows' in given
+    assert 'columns: ["age", "year"]    # features; without "id", which numbers the rows' in given
     assert yaml.safe_load(given)["datasets"]["customers"]["columns"] == ["age", "year"]
     assert "columns:" not in init_config.build_configuration(
         tmp_path / "customers.csv", model="mine.skops"
@@ -183,11 +202,14 @@ def test_a_table_of_texts_and_missing_cells_gets_trees_of_its_training_rows(
     said = capsys.readouterr().out
     assert "Wrote shapeline.yaml and mixed.skops" in said and "(words of id that no training row has" in said
     given = yaml.safe_load(Path("shapeline.yaml").read_text(encoding="utf-8"))
-    assert given["models"]["mixed"]["source"] == str(tmp_path / "mixed.skops")
+    assert given["models"]["mixed"]["source"] == "mixed.skops"
     entry = given["datasets"]["mixed"]
     datasets.prepare(entry.pop("source"), entry, [], tmp_path / "prepared")
     data = datasets.load(tmp_path / "prepared")
     model, rows = storage.fit_rows(architectures.for_dataset(given["models"]["mixed"], data.card), data)
+    assert pretrained.measure_card(model, rows)["settings"] == pretrained.FITTED
+    other = dataclasses.replace(rows, split=np.roll(rows.split, 1))
+    assert pretrained.measure_card(model, other)["settings"] == pretrained.FITTED_OTHERWISE
     encoder = model.module.estimator[0].transformers_[0]
     known = encoder[1].categories_[encoder[2].index("id")]
     assert set(known) == {f"row {row}" for row in data.ids[data.split == 0]}
@@ -208,21 +230,64 @@ def test_dates_are_numbers_of_days():
 
 
 def test_a_model_that_exists_stays(tmp_path, monkeypatch, capsys):
-    made(tmp_path, "mixed")
+    """It is refused before the fit, and no mistake of the table is hidden by it."""
+    path = made(tmp_path, "mixed")
     monkeypatch.chdir(tmp_path)
     Path("mixed.skops").write_bytes(b"mine")
-    assert command.main(["init", "mixed.csv"]) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(Pipeline, "fit", lambda *given, **more: pytest.fail("fitted"))
+        assert command.main(["init", "mixed.csv"]) == 1
     assert Path("mixed.skops").read_bytes() == b"mine" and not Path("shapeline.yaml").exists()
     assert "mixed.skops: the file exists; remove it to fit a new one, or name it by --model" in capsys.readouterr().err
-    assert 'source: "mine.skops"' in init_config.build_configuration(tmp_path / "mixed.csv", model="mine.skops")
+    assert 'source: "mine.skops"' in init_config.build_configuration(path, model="mine.skops")
+    pd.read_csv(path).assign(a=[np.inf, *range(59)]).to_csv(path, index=False)
+    assert command.main(["init", "mixed.csv"]) == 1 and "column 'a': is infinite" in capsys.readouterr().err
 
 
-def test_a_table_that_cannot_be_prepared_has_a_configuration_to_edit(tmp_path, monkeypatch, capsys):
+def test_a_project_folder_can_be_moved(tmp_path, monkeypatch, default):
+    """Paths below it are written from it, others from the root; a run elsewhere finds them beside the configuration."""
+    project, elsewhere = tmp_path / "a", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (project / "data").mkdir(parents=True)
+    file = made(project / "data", "mixed")
+    folder = made(project / "data", "pictures")
+    monkeypatch.chdir(project)
+    assert yaml.safe_load(init_config.build_configuration(folder))["datasets"]["pictures"]["path"] == "./data/pictures"
+    own = init_config.build_configuration(made(tmp_path, "classes"), model="data/own.py:ask")
+    assert str(tmp_path / "classes.csv") in own and '"data/own.py:ask"' in own
+    assert command.main(["init", str(file)]) == 0
+    moved = project.rename(tmp_path / "b")
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(command, "find_clone", lambda: None)
+    given = yaml.safe_load((moved / "shapeline.yaml").read_text())
+    assert given["datasets"]["mixed"]["path"] == "data/mixed.csv"
+    config = validation.load(merged(default, given), [moved / "shapeline.yaml"])
+    assert config.datasets["mixed"].path == str(moved / "data/mixed.csv")
+    assert config.models["mixed"].source == str(moved / "mixed.skops")
+    assert command.main(["doctor", "--configfile", str(moved / "shapeline.yaml")]) == 0
+
+
+def test_keys_of_a_table_are_options_of_init(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    pd.DataFrame({"a": [None] * 60, "b": ["u", "v", "w"] * 20, "y": [0, 1] * 30}).to_csv("void.csv", index=False)
-    assert command.main(["init", "void.csv"]) == 0
-    assert "column 'a': is missing in every row; leave it out of 'columns'" in capsys.readouterr().out
-    assert Path("shapeline.yaml").exists() and not Path("void.skops").exists()
+    power = ["?", *(f"{row}" for row in range(59))]
+    table = pd.DataFrame(
+        {"power": power, "void": None, "zip": [7, 8] * 30, "job": ["u", "v", "w"] * 20, "y": [0, 1] * 30}
+    )
+    table.to_csv("cars.csv", index=False)
+    assert command.main(["init", "cars.csv"]) == 1
+    said = capsys.readouterr().err
+    assert "set na_values: ['?'] if they stand for missing cells" in said and "(--set 'na_values: ...')" in said
+    assert said.count("\n") == 1 and not Path("shapeline.yaml").exists() and not Path("cars.skops").exists()
+    for wrong, words in (("na_value: [a]", "Did you mean 'na_values'"), ("na_values", "is not understood")):
+        assert command.main(["init", "cars.csv", "--set", wrong]) == 1 and words in capsys.readouterr().err
+    assert command.main(["init", "cars.csv", "--set", "na_values: ['?']", "--set", "categorical: [job]"]) == 0
+    assert '"void", which has no cells' in capsys.readouterr().out
+    entry = yaml.safe_load(Path("shapeline.yaml").read_text())["datasets"]["cars"]
+    assert entry["na_values"] == ["?"] and entry["categorical"] == ["job"] and entry["path"] == "cars.csv"
+    assert entry["columns"] == ["power", "zip", "job"] and Path("cars.skops").exists()
+    chosen = {"columns": ["zip"], "task": "regression"}
+    given = yaml.safe_load(init_config.build_configuration(Path("cars.csv"), "y", keys=chosen))["datasets"]["cars"]
+    assert given["columns"] == ["zip"] and given["task"] == "regression"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import logging
 
 import pandas as pd
 import pytest
+import yaml
 
 from shapeline.api.explanation import RENAMED
 from shapeline.config import validation
@@ -137,6 +138,56 @@ def test_of_two_names_in_two_files_the_later_counts(first, second, expected, tmp
     files[1].write_text("experiments: {faces: {seeds: 2, training_seeds: 3}}")
     with pytest.raises(ShapelineError, match=r"experiments\.faces\.seeds: is the old name of 'training_seeds'"):
         validation.load(raw, files)
+
+
+def test_paths_start_at_the_folder_of_the_file_that_names_them_or_of_the_run(tmp_path, monkeypatch):
+    run, own = tmp_path / "run", tmp_path / "own"
+    for path in (
+        run / "both.csv",
+        run / "there.csv",
+        own / "both.csv",
+        own / "data.v1",
+        own / "rule.py",
+        own / "digits",
+    ):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    given = {
+        "datasets": {
+            "a": {"source": "table_file", "path": "both.csv", "target": "rule.py"},
+            "b": {"source": "rule.py:rows", "path": "there.csv"},
+            "c": {"source": "digits", "path": "data.v1"},
+            "d": {"path": "data.v1"},
+        },
+        "experiments": {
+            "e": {
+                "game": "rule.py:build",
+                "game_files": ["both.csv", "no.csv"],
+                "metrics": {"custom": {"functions": {"x": "rule.py:measure"}}},
+            }
+        },
+    }
+    (own / "mine.yaml").write_text(yaml.safe_dump(given))
+
+    def locate():
+        merged = copy.deepcopy(given) | {"seed": 1}
+        merged["datasets"]["d"]["path"] = "later.csv"  # of a later file
+        validation.locate_files(merged, [own / "mine.yaml"])
+        return merged["datasets"], merged["experiments"]["e"]
+
+    monkeypatch.chdir(run)
+    data, game = locate()
+    assert data["a"] == {"source": "table_file", "path": f"{own}/both.csv", "target": "rule.py"}
+    assert data["b"] == {"source": f"{own}/rule.py:rows", "path": "there.csv"}
+    assert data["c"] == {"source": "digits", "path": f"{own}/data.v1"} and data["d"] == {"path": "later.csv"}
+    assert game["game"] == f"{own}/rule.py:build" and game["game_files"] == [f"{own}/both.csv", "no.csv"]
+    assert game["metrics"]["custom"]["functions"] == {"x": f"{own}/rule.py:measure"}
+    monkeypatch.chdir(tmp_path)  # the whole folder can be moved
+    data, game = locate()
+    assert data["a"]["path"] == "own/both.csv" and game["game"] == "own/rule.py:build"
+    monkeypatch.chdir(own)
+    data, game = locate()
+    assert data["a"]["path"] == "both.csv" and game["game"] == "rule.py:build"
 
 
 def test_keys_of_a_custom_function_and_odd_sections_stay_as_they_are():

@@ -3,6 +3,8 @@
 import copy
 import functools
 import logging
+import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ from pydantic import ValidationError
 from shapeline.config.checks.experiment import find_problems
 from shapeline.config.checks.models import find_missing_frameworks
 from shapeline.config.derived import SCALES, SMOKE, settle_prompts
-from shapeline.config.mistakes import SECTIONS, explain_failure, find_extremes, get_value, name_errors
+from shapeline.config.mistakes import MAX_TEXT_LENGTH, SECTIONS, explain_failure, find_extremes, get_value, name_errors
 from shapeline.config.types import Config
+from shapeline.datasets.sources import names_function
 from shapeline.errors import ShapelineError
 
 # The place of each renamed key (* is any name), its old and its new name.
@@ -75,6 +78,34 @@ def _find_earlier(where: str, old: str, new: str, contents: list[Any]) -> str | 
             section = section.get(part) if isinstance(section, dict) else None
         last |= dict.fromkeys({old, new} & set(section if isinstance(section, dict) else ()), rank)
     return None if last[old] == last[new] else min(last, key=last.get)
+
+
+PATH_KEYS = ("path", "weights", "mirror", "game_files")
+SOURCE_KEYS = ("source", "tokenizer", "method", "game", "functions")  # whose texts may be names of something else
+
+
+def locate_files(raw: dict, files: Iterable[str | Path]) -> None:
+    """Replace, in place, relative paths of files that lie beside the configuration file that names them."""
+    for file in map(Path, files):
+        folder = file.resolve().parent
+        if folder != Path.cwd() and file.is_file():
+            _locate(raw, yaml.safe_load(file.read_text(encoding="utf-8")), folder, "")
+
+
+def _locate(merged: Any, own: Any, folder: Path, key: str) -> Any:
+    """Return the merged value, where it is the file's own with paths from the folder of the run."""
+    if isinstance(own, dict) and isinstance(merged, dict):
+        for name in own.keys() & merged.keys():
+            merged[name] = _locate(merged[name], own[name], folder, key if key == "functions" else name)
+    elif isinstance(own, list) and own == merged:
+        return [_locate(one, one, folder, key) for one in own]
+    elif (
+        isinstance(own, str) and own == merged and (key in PATH_KEYS or (key in SOURCE_KEYS and re.search("[./]", own)))
+    ):
+        path = folder / (own.rpartition(":")[0] if names_function(own) else own)
+        if not Path(own).is_absolute() and len(own) <= MAX_TEXT_LENGTH and os.path.exists(path):
+            return (os.path.relpath if folder.is_relative_to(Path.cwd()) else str)(folder / own)
+    return merged
 
 
 def _find_sections(raw: Any, place: str) -> Iterator[tuple[str, dict]]:
@@ -148,8 +179,10 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     if excess := list(find_extremes(raw)):
         raise ShapelineError("\n".join(excess))
     raw = copy.deepcopy(raw)
+    files = list(files)
     for line in rename_keys(raw, files):
         log.warning(line)
+    locate_files(raw, files)
     raw = _drop_removed(raw)
     of_games = _complete_games(raw)
     lines = list(name_errors(raw))

@@ -61,7 +61,7 @@ def read(
         "inputs": inputs,
         "frame": table[names],
         "task": task,
-        **(_numbers if task == "regression" else read_classes)(path, target, table[target], written),
+        **(read_numbers if task == "regression" else read_classes)(path, target, table[target], written),
         "feature_names": names,
         "categories": {column["name"]: column["values"] for column in described if "values" in column},
         "columns": described,
@@ -199,7 +199,8 @@ def read_classes(path: Path, target: str, values: "pd.Series", form: CsvFormat =
     return {"labels": labels.astype(np.int64), "class_names": names}
 
 
-def _numbers(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> dict:
+def read_numbers(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> dict:
+    """Labels (n,) float64 of a target column of numbers."""
     _complete(path, target, values, form)
     try:
         return {"labels": values.to_numpy(np.float64)}

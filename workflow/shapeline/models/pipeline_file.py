@@ -1,5 +1,6 @@
 """A scikit-learn pipeline saved with skops, given data frames of the file's columns and types; features are columns."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from shapeline.models.estimators import find_classes, find_columns, find_fitted_
 if TYPE_CHECKING:
     import pandas as pd
 
+    from shapeline.datasets.loading import Dataset
     from shapeline.datasets.table import Table
 
 # Of scikit-learn's and numpy's own, what skops does not trust by itself; they hold numbers and no code.
@@ -57,6 +59,12 @@ class Pipeline:
         composed = numbers_frame(rows, self.columns) if no_frame else self.table.compose(rows)
         needed = find_fitted_columns(self.estimator, composed.columns)
         return composed if needed == list(composed.columns) else composed[needed]
+
+
+def digest_training_rows(dataset: "Dataset") -> str:
+    """Return the digest of a table and of the ids of its training rows, by which a fitted pipeline knows them."""
+    train = np.ascontiguousarray(dataset.ids[dataset.split == 0], np.int64)
+    return hashlib.sha256(f"{dataset.card.get('table_digest')}".encode() + train.tobytes()).hexdigest()
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:

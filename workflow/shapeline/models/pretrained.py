@@ -13,6 +13,7 @@ from shapeline.datasets.loading import blocks
 from shapeline.datasets.sources import PARTS, expand
 from shapeline.errors import ShapelineError
 from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, r_squared, start_card
+from shapeline.models.pipeline_file import digest_training_rows
 from shapeline.models.registry import FRAMEWORKS, READERS, find_kind
 from shapeline.versions import list_imported
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 PACKAGES = {"function": ("scikit-learn", "skops"), "tensorflow": ("tensorflow", "keras"), "torch": ("torch",)}
 UNTRAINED = "none: the model came ready, and which rows it was made from is not known here"
+FITTED = "by `shapeline init`, on the training rows"
+FITTED_OTHERWISE = "by `shapeline init`, on another table or split, so that the accuracy may be too high"
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
@@ -100,11 +103,19 @@ def measure_card(classifier: Classifier, dataset: "Dataset") -> dict[str, Any]:
     return {
         **start_card(classifier),
         "parameters": classifier.n_parameters or None,
-        "settings": UNTRAINED,
+        "settings": _describe_origin(classifier, dataset),
         "versions": {"python": platform.python_version(), **versions},
         "rows": {part: len(members) for part, members in rows.items()},
         **measured,
     }
+
+
+def _describe_origin(classifier: Classifier, dataset: "Dataset") -> str:
+    """Return by whom a ready model was fitted, as far as it says so."""
+    fitted_rows = getattr(getattr(classifier.module, "estimator", None), "fitted_rows", None)
+    if fitted_rows is None:
+        return UNTRAINED
+    return FITTED if fitted_rows == digest_training_rows(dataset) else FITTED_OTHERWISE
 
 
 def _measure_scores(classifier: Classifier, dataset: "Dataset", rows: np.ndarray) -> dict[str, Any]:

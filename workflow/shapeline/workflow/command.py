@@ -58,6 +58,13 @@ def _build_parser() -> argparse.ArgumentParser:
         "--model",
         help="a model file, a folder of transformers, or path/to/file.py:function; by default a model is trained",
     )
+    init.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="'KEY: VALUE'",
+        help="a key of the dataset, as in --set \"na_values: ['?']\"; may be repeated",
+    )
     run = add("run", "run the experiments and write their reports")
     run.add_argument("targets", nargs="*", help="experiments or steps; by default everything under run:")
     run.add_argument("--cores", default="all", help="number of CPU cores to use; by default all")
@@ -94,8 +101,12 @@ def _init(asked: argparse.Namespace) -> int:
     file = Path(CONFIG)
     if file.exists():
         raise ShapelineError(f"{file}: the file exists; remove or rename it first")
-    text = init_config.build_configuration(asked.path, asked.target, asked.model)
-    written = f"{file}{_fit_trees(text) if init_config.TREES in text else ''}"
+    keys = init_config.parse_keys(asked.set)
+    try:
+        text = init_config.build_configuration(asked.path, asked.target, asked.model, keys)
+        written = f"{file}{_fit_trees(text) if init_config.TREES in text else ''}"
+    except ShapelineError as error:
+        raise init_config.name_option(error) from error
     file.write_text(text, encoding="utf-8")
     with contextlib.suppress(BrokenPipeError):  # who reads no further has the file
         print(
@@ -105,13 +116,8 @@ def _init(asked: argparse.Namespace) -> int:
 
 
 def _fit_trees(text: str) -> str:
-    """Fit and save the trees of a configuration; return what to say of it. Raises ShapelineError where they exist."""
-    try:
-        path, content, new = init_config.fit_pipeline(text)
-    except ShapelineError as error:
-        return f"; its model is not fitted, because of {str(error).rstrip('.')}"
-    if path.exists():
-        raise ShapelineError(f"{path.name}: the file exists; remove it to fit a new one, or name it by --model")
+    """Fit and save the trees of a configuration; return what to say of it. Raises ShapelineError."""
+    path, content, new = init_config.fit_pipeline(text)
     path.write_bytes(content)
     unknown = f" (words of {', '.join(new)} that no training row has count as missing)" if new else ""
     return f" and {path.name}, boosted trees fitted to the training rows{unknown}"
@@ -152,7 +158,7 @@ def _load(asked: argparse.Namespace) -> Config:
         if not file.is_file():
             raise ShapelineError(f"{file}: there is no such file; give the path of a configuration")
         update_config(raw, yaml.safe_load(file.read_text(encoding="utf-8")) or {})
-    return add_available_experiments(load(raw))
+    return add_available_experiments(load(raw, named))
 
 
 def _run_doctor(asked: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import re
 import tempfile
 import unicodedata
@@ -13,10 +14,12 @@ import numpy as np
 import yaml
 
 from shapeline.config import mistakes
+from shapeline.config.types import Dataset
 from shapeline.datasets import folders
 from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
+from shapeline.datasets.sources import names_function
 from shapeline.datasets.table_file import SUFFIXES
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, nearest
 from shapeline.generation.prompt_files import PromptRow, check_parts, read_prompts
 from shapeline.generation.prompts import build_prompt
 from shapeline.models import registry
@@ -146,10 +149,15 @@ MAX_SIDE = 64  # pixels a side that images are shrunk to
 EXACT = "exact: {method: shapley}    # exact Shapley values, from all 2^d coalitions"
 
 
-def build_configuration(path: Path, target: str | None = None, model: str | None = None) -> str:
-    """Return a configuration for a table, texts, a folder of images, or a model with one of these."""
-    ready = None
+def build_configuration(
+    path: Path, target: str | None = None, model: str | None = None, keys: dict | None = None
+) -> str:
+    """Return a configuration for a table, texts, a folder of images, or a model with one of these; keys: of the
+    dataset's entry, in place of what the data show."""
+    ready, keys = None, keys or {}
     if is_prompts(path, model):
+        if keys:
+            raise ShapelineError(f"--set: a dataset of prompts has no key '{next(iter(keys))}'; leave --set out")
         return write_prompts(path, model, _name(path))
     if is_model(path):
         if model:
@@ -160,9 +168,9 @@ def build_configuration(path: Path, target: str | None = None, model: str | None
         path = find_data(path, ready.kind)
     elif model and is_model(Path(model)):
         ready = read_model(Path(model))
-    model = ready.source if ready else model and _make_absolute(model)
+    model = _locate_model(ready.source if ready else model) if ready or model else None
     if path.is_dir():
-        return _configure_images(path, model, ready)
+        return _configure_images(path, model, ready, keys)
     if path.suffix.lower() not in SUFFIXES:
         raise ShapelineError(
             f"{path}: it is no {', '.join(SUFFIXES)}, .jsonl or .onnx file and no folder of images or of a model; "
@@ -170,74 +178,116 @@ def build_configuration(path: Path, target: str | None = None, model: str | None
         )
     if not path.is_file():
         raise ShapelineError(f"{path}: file not found; check the path")
-    return _configure_columns(path, target, model, ready)
+    return _configure_columns(path, target, model, ready, keys)
 
 
-def _configure_columns(path: Path, target: str | None, model: str | None, ready: Ready | None) -> str:
+def parse_keys(texts: list[str]) -> dict:
+    """Return the keys of a dataset's entry in texts 'KEY: VALUE'. Raises ShapelineError."""
+    keys: dict = {}
+    for text in texts:
+        try:
+            given = yaml.safe_load(text)
+        except yaml.YAMLError:
+            given = None
+        if not isinstance(given, dict):
+            raise ShapelineError(f"--set: '{text}' is not understood; write it as --set \"na_values: ['?']\"")
+        keys |= given
+    allowed = set(Dataset.model_fields) - {"source", "path", "target"}
+    for key in keys:
+        if key not in allowed:
+            raise ShapelineError(f"--set: '{key}' is no key of a dataset that it sets.{nearest(key, allowed)}")
+    return keys
+
+
+def name_option(error: ShapelineError) -> ShapelineError:
+    """Return an error that names a key of the dataset with the option that sets it."""
+    match = re.search(rf"(?:'|set |or )({'|'.join((*KEYS, 'categorical', 'columns', 'task'))})(?:'|: )", str(error))
+    return ShapelineError(f"{str(error).rstrip('.')} (--set '{match[1]}: ...')") if match else error
+
+
+def _configure_columns(path: Path, target: str | None, model: str | None, ready: Ready | None, keys: dict) -> str:
     """Of a table, or of texts where a column holds sentences."""
     from shapeline.datasets import csv_file, table_file, text_file
 
     form, styles = (PLAIN, []) if path.suffix.lower() == ".parquet" else csv_file.detect(path)
+    form = csv_file.read_format({key: getattr(form, key) for key in KEYS} | keys)
     table = table_file.frame(path, form)
-    names, written = list(table), _format_form(form)
-    if len(styles) > 1:
-        written.append(f"# numbers such as 1,234 are guessed; or write {csv_file.describe_style(styles[1])}")
-    guessed = target is None
+    names, guessed = list(table), target is None
     target = _find_target(table) if guessed else target
     table_file.check_column(path, names, "target", target)
-    regression = table[target].dtype.kind in "iuf" and table[target].nunique() > MAX_CLASSES
-    labels = {str(value).casefold() for value in table[target].dropna().unique()}
+    regression = _is_regression(table[target]) if "task" not in keys else keys["task"] == "regression"
+    try:
+        (table_file.read_numbers if regression else table_file.read_classes)(path, target, table[target], form)
+    except ShapelineError as error:
+        raise ShapelineError(f"{str(error).rstrip('.')}{'; or name another column by --target' * guessed}") from error
+    file = [_format_path(path), *_format_form(form), f"target: {_quote(target)}"]
+    file[-1] += "    # guessed; shapeline init --target names another" * guessed
+    if len(styles) > 1:
+        file.insert(-1, f"# numbers such as 1,234 are guessed; or write {csv_file.describe_style(styles[1])}")
+    labels = {str(value).casefold() for value in table[target].unique()}
     longest = None if regression else _find_documents(table, target)
     if longest is not None:
         if ready:
             ready.check("text", path, labels)
         text_file.read_documents(path, longest, table[longest], False)
-        file = [_format_path(path), *written]
-        return _configure_texts(_name(path), file, _format_target(target, guessed), table, longest, model, ready)
+        return _configure_texts(_name(path), file, table, longest, model, ready, keys)
+    columns = table_file.select_columns(path, names, target, keys.get("columns"), keys.get("categorical"))
     if ready:
         ready.check("table", path, labels)
-        if ready.sides and ready.sides != (len(names) - 1,):
+        if ready.sides and ready.sides != (len(columns),):
             raise ShapelineError(
-                f"{ready.source}: takes {ready.sides[0]} columns, and {path} has {len(names) - 1} beside '{target}'; "
-                "--target names another, or leave columns out of the file"
+                f"{ready.source}: takes {ready.sides[0]} columns, and {path} has {len(columns)} beside '{target}'; "
+                "--target names another, and --set 'columns: [...]' fewer"
             )
+    return _configure_table(path, file, table[columns], model, (regression, len(labels)), keys)
+
+
+def _configure_table(path: Path, file: list[str], table, model: str | None, task: tuple[bool, int], keys: dict) -> str:
+    """Of columns; task: whether a regression, and the number of classes."""
+    from shapeline.datasets import table_file
+
+    regression, classes = task
     # A ready model was fitted on its columns.
-    counted = [] if model else [name for name in names if name != target and _is_counter(table[name])]
-    counted = counted if len(counted) < len(names) - 1 else []
-    features = table.drop(columns=[target, *counted])
+    left_out = {} if model or "columns" in keys else _find_left_out(table)
+    features = table.drop(columns=list(left_out))
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
-    how = (
-        f"source: {_quote(model)}"
-        if model
-        else "architecture: mlp"
-        if plain
-        else f"source: {_quote(str(Path.cwd() / (_name(path) + '.skops')))}"
-    )
+    plain = plain and "categorical" not in keys
+    built = "architecture: mlp" if plain else f"source: {_quote(_name(path) + '.skops')}"
     exact = features.shape[1] <= (MAX_EXACT_OF_MODEL if model else MAX_EXACT)
-    trees, value = _list_tree_methods(model, regression, len(labels))
+    trees, value = _list_tree_methods(model, regression, classes)
     gradients = list_gradient_methods(model) if model or plain else []
-    index = table_file.index_names(path)
-    words = {name: kept for name, kept in table.attrs.get("words", {}).items() if name in features}
+    lines = ["source: table_file", *file]
+    if index := table_file.index_names(path):
+        lines.append(f"# not read, as it is the index of the file: {_quote(index)}")
+    if left_out:
+        without = ", ".join(f"{_quote(name)}, which {why}" for name, why in left_out.items())
+        lines.append(f"columns: {_quote(list(features))}    # features; without {without}")
+    for name, words in table.attrs.get("words", {}).items():
+        if name in features:
+            lines.append(f"# na_values: {_quote(words)} makes missing cells of words in {_quote(name)}")
     return _format_experiment(
         _name(path),
-        ["source: table_file", _format_path(path), *written, _format_target(target, guessed)]
-        + [f"# not read, as it is the index of the file: {_quote(index)}"] * bool(index)
-        + [f"columns: {_quote(list(features))}    # features; {_quote(counted)} numbers the rows"] * bool(counted)
-        + [f"# na_values: {_quote(one)} makes missing cells of words in {_quote(name)}" for name, one in words.items()]
-        + ["task: regression"] * regression,
+        _set_keys([*lines, *["task: regression"] * regression], keys),
         [TREES] * (not plain and not model),
-        how,
+        f"source: {_quote(model)}" if model else built,
         ["features: {kind: column}", "reference: {kind: background, rows: 16}    # baseline: training rows", *value],
         [*[EXACT] * exact, *trees, *gradients],
         ["log_odds: {}"] * (not regression) + ["error: {reference: exact}"] * exact,
     )
 
 
+def _find_left_out(features) -> dict[str, str]:
+    """Return columns that are no features, and why; none where no other is left."""
+    why = {name: "numbers the rows" for name in features if _is_counter(features[name])}
+    why |= {name: "has no cells" for name in features if features[name].isna().all()}
+    return why if len(why) < features.shape[1] else {}
+
+
 def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     """Fit boosted trees of scikit-learn to the training rows of a configuration's table.
 
     Return the skops file that the configuration names, its content, and columns of words of which other rows have new
-    ones. Raises ShapelineError where the table cannot be prepared.
+    ones. Raises ShapelineError where the table cannot be prepared, and before the fit where the file exists.
     """
     import skops.io
     from sklearn.compose import make_column_transformer
@@ -246,7 +296,7 @@ def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
     from shapeline.datasets import loading, preparation
-    from shapeline.models.pipeline_file import number_dates
+    from shapeline.models.pipeline_file import digest_training_rows, number_dates
 
     written = yaml.safe_load(configured)
     [entry], [model] = written["datasets"].values(), written["models"].values()
@@ -254,6 +304,9 @@ def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
         preparation.prepare(entry.pop("source"), entry, [], folder)
         prepared = loading.load(folder)
         table, cells = prepared.own_rows
+        path, mark = Path(model["source"]), digest_training_rows(prepared)
+        if path.exists():
+            raise ShapelineError(f"{path}: the file exists; remove it to fit a new one, or name it by --model")
         rows, train = table.compose(cells), np.flatnonzero(prepared.split == 0)
     words = [name for name in rows if rows[name].dtype.kind not in "iufb"]
     dates = [name for name in words if rows[name].notna().equals(number_dates(rows[[name]])[name].notna())]
@@ -266,9 +319,9 @@ def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     trees = (HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier)(random_state=0)
     pipeline = make_pipeline(columns.set_output(transform="pandas"), trees)  # trees take pandas.NA in a data frame
     target = prepared.labels if regression else np.array(prepared.card["classes"])[prepared.labels]
-    fitted = skops.io.dumps(pipeline.fit(rows.iloc[train], target[train]))
+    pipeline.fit(rows.iloc[train], target[train]).fitted_rows = mark  # by which the run's report knows them
     new = [name for name in words if not rows[name].dropna().isin(rows[name].iloc[train]).all()]
-    return Path(model["source"]), fitted, new
+    return path, skops.io.dumps(pipeline), new
 
 
 def _find_documents(table, target: str) -> str | None:
@@ -283,22 +336,22 @@ def _find_documents(table, target: str) -> str | None:
 
 
 def _configure_texts(
-    name: str, file: list[str], target: str, table, column: str, model: str | None, ready: Ready | None
+    name: str, file: list[str], table, column: str, model: str | None, ready: Ready | None, keys: dict
 ) -> str:
     length = int(min(400, max(8, table[column].dropna().str.split().str.len().quantile(0.95))))
+    lines = [
+        "source: text_file",
+        *file,
+        f"text: {_quote(column)}" + "    # the other columns are not read" * (table.shape[1] > 2),
+        *(
+            [f"tokenizer: {_quote(model)}    # of the model, which limits the length of a text"]
+            if ready
+            else [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
+        ),
+    ]
     return _format_experiment(
         name,
-        [
-            "source: text_file",
-            *file,
-            f"text: {_quote(column)}" + "    # the other columns are not read" * (table.shape[1] > 2),
-            target,
-            *(
-                [f"tokenizer: {_quote(model)}    # of the model, which limits the length of a text"]
-                if ready
-                else [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
-            ),
-        ],
+        _set_keys(lines, keys),
         [],
         f"source: {_quote(model)}" if model else "architecture: word_cnn",
         [
@@ -312,7 +365,7 @@ def _configure_texts(
     )
 
 
-def _configure_images(path: Path, model: str | None, ready: Ready | None) -> str:
+def _configure_images(path: Path, model: str | None, ready: Ready | None, keys: dict) -> str:
     from PIL import Image
 
     from shapeline.datasets import images
@@ -338,14 +391,10 @@ def _configure_images(path: Path, model: str | None, ready: Ready | None) -> str
             images.decode(str(file), file.read_bytes(), color="grey" if grey else "rgb")
     patch = choose_patch(min(size), ready.patch if ready else None)
     built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
+    lines = ["source: image_folder", _format_path(path), f"size: {size}    # images are resized to this side"]
     return _format_experiment(
         _name(path),
-        [
-            "source: image_folder",
-            _format_path(path),
-            f"size: {size}    # images are resized to this side",
-            f"color: {'grey' if grey else 'rgb'}",
-        ],
+        _set_keys([*lines, f"color: {'grey' if grey else 'rgb'}"], keys),
         [],
         f"source: {_quote(model)}" if model else f"architecture: {built}",
         [
@@ -355,6 +404,12 @@ def _configure_images(path: Path, model: str | None, ready: Ready | None) -> str
         list_gradient_methods(model),
         ["log_odds: {}"],
     )
+
+
+def _set_keys(lines: list[str], keys: dict) -> list[str]:
+    """Return the lines of a dataset's entry with these keys in place of, or after, those that it has."""
+    kept = [line for line in lines if line.partition(":")[0] not in keys]
+    return [*kept, *(f"{key}: {_dump(value)}" for key, value in keys.items())]
 
 
 def _format_experiment(
@@ -375,6 +430,24 @@ def _format_experiment(
         "occlusion: {method: occlusion}    # control: masks one feature at a time",
         "random: {method: random}    # control: random attribution",
     ]
+    return _join_lines(
+        name,
+        dataset,
+        [*about_model, f"{name}: {{dataset: {name}, {model}}}"],
+        [
+            *experiment,
+            "instances: {count: 50, fewer_ok: true}    # explained, sampled from the test part; all if it has fewer",
+            "budget: 4    # model evaluations of a sampled method per feature",
+        ],
+        methods,
+        f"{{{', '.join([*metrics, 'cost: {}'])}}}    # of methods; log_odds: deletion and insertion AUC",
+    )
+
+
+def _join_lines(
+    name: str, dataset: list[str], models: list[str], experiment: list[str], methods: list[str], metrics: str
+) -> str:
+    """Return the configuration of one experiment by the lines of its parts."""
     lines = [
         f"# Explanations of {name}, merged over config.yaml. Every key: docs/configuration.md. Run: shapeline run, or",
         f"# snakemake {name} --cores all --configfile shapeline.yaml",
@@ -383,17 +456,14 @@ def _format_experiment(
         f"  {name}:",
         *(f"    {line}" for line in dataset),
         "models:",
-        *(f"  {line}" for line in about_model),
-        f"  {name}: {{dataset: {name}, {model}}}",
+        *(f"  {line}" for line in models),
         "experiments:",
         f"  {name}:",
         f"    model: {name}",
         *(f"    {line}" for line in experiment),
-        "    instances: {count: 50, fewer_ok: true}    # explained, sampled from the test part; all if it has fewer",
-        "    budget: 4    # model evaluations of a sampled method per feature",
         "    methods:",
         *(f"      {line}" for line in methods),
-        f"    metrics: {{{', '.join([*metrics, 'cost: {}'])}}}    # of methods; log_odds: deletion and insertion AUC",
+        f"    metrics: {metrics}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -440,25 +510,33 @@ def _find_tree_value(source: str | None) -> str | None:
 
 
 def _find_target(table) -> str:
-    """Return the column named like a target, else the last (where complete, or of few words beside numbers)."""
-    whole = [name for name in table if not table[name].isna().any()] or list(table)
-    by_name = {name.strip().lower(): name for name in whole}
-    named = next((by_name[word] for word in TARGETS if word in by_name), whole[-1])
-    last = table[whole[-1]]
-    words = (_is_text(last) or last.dtype.kind == "b") and last.nunique() <= MAX_CLASSES
-    return whole[-1] if words and table[named].nunique() > MAX_CLASSES else named
+    """Return the column named like a target, else the last, or that where it holds few words and the named numbers."""
+    filled = [name for name in table if not table[name].isna().all()] or list(table)
+    by_name = {name.strip().lower(): name for name in reversed(filled)}
+    named = next((by_name[word] for word in TARGETS if word in by_name), filled[-1])
+    last = table[filled[-1]]
+    words = (_is_text(last) or last.dropna().isin([True, False]).all()) and last.nunique() <= MAX_CLASSES
+    return filled[-1] if words and table[named].nunique() > MAX_CLASSES else named
 
 
-def _format_target(target: str, guessed: bool) -> str:
-    return f"target: {_quote(target)}" + "    # guessed; shapeline init --target names another" * guessed
+def _is_regression(values) -> bool:
+    """Whether a target holds numbers that are no classes: many, or fractions."""
+    if values.dtype.kind not in "iuf":
+        return False
+    return bool(values.nunique() > MAX_CLASSES or (values.dropna() % 1 != 0).any())
 
 
 def _format_form(form: CsvFormat) -> list[str]:
     """Return the keys of a CSV file that is written in another way than usual."""
     values = {key: getattr(form, key) for key in KEYS if getattr(form, key) != getattr(PLAIN, key)}
-    return [
-        f"{key}: {_quote(value) if isinstance(value, str) else str(value).lower()}" for key, value in values.items()
-    ]
+    return [f"{key}: {_quote(value) if isinstance(value, str) else _dump(value)}" for key, value in values.items()]
+
+
+def _dump(value: object) -> str:
+    """Return any value in one line of YAML."""
+    value = list(value) if isinstance(value, tuple) else value
+    written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf)
+    return written.removesuffix("\n").removesuffix("\n...")
 
 
 def _quote(value: str | list[str]) -> str:
@@ -485,14 +563,22 @@ def _is_text(values) -> bool:
     return pd.api.types.infer_dtype(values, skipna=True) == "string"
 
 
-def _make_absolute(model: str) -> str:
-    """Return the path of a model's file from the root; a function or a missing file as it is given."""
-    return str(Path(model).resolve()) if Path(model).is_file() else model
+def _locate(path: Path) -> str:
+    """Return a path from this folder, where the configuration is written, if it lies in it; else from the root."""
+    whole = Path(os.path.abspath(path))
+    if whole == Path.cwd() or not whole.is_relative_to(Path.cwd()):
+        return str(whole)
+    return os.path.join("." if path.is_dir() else "", whole.relative_to(Path.cwd()))
+
+
+def _locate_model(model: str) -> str:
+    """Return the path of a model as a configuration has it; a missing file as it is given."""
+    file, colon, function = model.rpartition(":") if names_function(model) else (model, "", "")
+    return f"{_locate(Path(file))}{colon}{function}" if Path(file).exists() else model
 
 
 def _format_path(path: Path) -> str:
-    """Whole, since paths of a configuration start at the root of the workflow."""
-    whole = str(path.resolve())
+    whole = _locate(path)
     if not whole.isprintable() and whole.encode(errors="replace").decode() != whole:
         raise ShapelineError(f"{whole!a}: its name is not written in UTF-8; rename it")
     return f"path: {_quote(whole)}"
@@ -521,7 +607,7 @@ def write_prompts(path: Path, model: str | None, name: str) -> str:
     rows = read_prompts(path)
     if model is None:
         raise ShapelineError(f"{path}: holds prompts; add --model path/to/folder of a language model")
-    folder = str(Path(model).resolve())
+    folder = _locate(Path(model))
     folders.check_generator(folder)
     kind = _find_kind(rows)
     check_parts(rows, kind)
@@ -536,26 +622,20 @@ def write_prompts(path: Path, model: str | None, name: str) -> str:
         "random: {method: random}    # control: random scores",
     ]
     metrics = [*(["error: {reference: exact}"] * exact), "prompts: {}", "cost: {}"]
-    lines = [
-        f"# Explanations of {name}, merged over config.yaml. Every key: docs/configuration.md. Run: shapeline run, or",
-        f"# snakemake {name} --cores all --configfile shapeline.yaml",
-        f"run: [{name}]",
-        "datasets:",
-        f"  {name}: {{source: prompts, path: {json.dumps(str(path.resolve()))}}}",
-        "models:",
-        f"  {name}: {{source: {json.dumps(folder)}, task: generation, max_tokens: 64}}    # of its own answer",
-        "experiments:",
-        f"  {name}:",
-        f"    model: {name}",
-        f"    dataset: {name}",
-        f"    features: {{kind: {kind}}}    # parts of a prompt: sentence, passage, word or message",
-        f"    instances: {{count: {min(100, len(rows))}}}    # the first prompts of the file",
-        "    budget: 4    # evaluations of a sampled method per part",
-        "    methods:",
-        *(f"      {line}" for line in methods),
-        f"    metrics: {{{', '.join(metrics)}}}    # prompts: deletion, prediction, citation of support",
+    experiment = [
+        f"dataset: {name}",
+        f"features: {{kind: {kind}}}    # parts of a prompt: sentence, passage, word or message",
+        f"instances: {{count: {min(100, len(rows))}}}    # the first prompts of the file",
+        "budget: 4    # evaluations of a sampled method per part",
     ]
-    return "\n".join(lines) + "\n"
+    return _join_lines(
+        name,
+        ["source: prompts", _format_path(path)],
+        [f"{name}: {{source: {_quote(folder)}, task: generation, max_tokens: 64}}    # of its own answer"],
+        experiment,
+        methods,
+        f"{{{', '.join(metrics)}}}    # prompts: deletion, prediction, citation of support",
+    )
 
 
 def _find_kind(rows: list[PromptRow]) -> str:
