@@ -12,7 +12,7 @@ import shapeline
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 from shapeline.games.game import Game
-from shapeline.gradients import torch_attention
+from shapeline.gradients import torch_gradients
 from shapeline.models.classifier import Classifier
 from tests.fixtures import transformer
 
@@ -93,7 +93,7 @@ def by_rules(net: Layer, x: np.ndarray, target: int) -> np.ndarray:
 def test_every_operation_goes_back_by_the_paper_s_rule():
     net = made()
     targets = np.array([1, 0])
-    scores, evaluations = torch_attention.attn_lrp(Game(Classifier("torch", "net", net, 2), None, WORDS), IDS, targets)
+    scores, evaluations = torch_gradients.attn_lrp(Game(Classifier("torch", "net", net, 2), None, WORDS), IDS, targets)
     for row, target, found in zip(IDS, targets, scores, strict=True):
         tokens = by_rules(net, net.table.weight.detach().numpy()[row], target).sum(1)
         np.testing.assert_allclose(found, [tokens[1], tokens[2:4].sum(), tokens[4]], rtol=1e-8)
@@ -105,17 +105,17 @@ def test_without_products_of_the_input_relevance_is_conserved():
     net = made(attends=False)
     whole = Features("word", (5,), np.arange(5, dtype=np.int32))
     targets = np.array([0, 1])
-    scores, _ = torch_attention.attn_lrp(Game(Classifier("torch", "net", net, 2), None, whole), IDS, targets)
+    scores, _ = torch_gradients.attn_lrp(Game(Classifier("torch", "net", net, 2), None, whole), IDS, targets)
     logits = net(torch.from_numpy(IDS)).detach().numpy()
     np.testing.assert_allclose(scores.sum(1), logits[[0, 1], targets], rtol=1e-9)
-    moved, _ = torch_attention.attn_lrp(Game(Classifier("torch", "net", net, 2), None, whole), IDS, 1 - targets)
+    moved, _ = torch_gradients.attn_lrp(Game(Classifier("torch", "net", net, 2), None, whole), IDS, 1 - targets)
     assert np.abs(moved - scores).max() > 0.01
 
 
 def test_a_gated_product_is_shared_and_a_norm_of_squares_is_a_constant():
     x = torch.tensor([[1.0, -2.0, 3.0]], dtype=torch.float64, requires_grad=True)
     scale = torch.tensor([0.5, 2.0, 1.0], dtype=torch.float64)
-    with torch_attention.Rules():
+    with torch_gradients.Rules():
         normed = scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)))
         y = (nn.functional.silu(normed) * normed).sum()
     (slope,) = torch.autograd.grad(y, x)
@@ -128,11 +128,11 @@ def test_a_gated_product_is_shared_and_a_norm_of_squares_is_a_constant():
 def test_outputs_and_the_model_s_own_settings_stay():
     net, model = made(), Classifier("torch", "net", made(), 2)
     net.head.weight.requires_grad_(False)
-    with torch_attention.Rules():
+    with torch_gradients.Rules():
         under = net(torch.from_numpy(IDS))
     torch.testing.assert_close(under, made()(torch.from_numpy(IDS)), rtol=1e-12, atol=1e-12)
     model.module.head.weight.requires_grad_(False)
-    torch_attention.attn_lrp(Game(model, None, WORDS), IDS, np.array([0, 1]))
+    torch_gradients.attn_lrp(Game(model, None, WORDS), IDS, np.array([0, 1]))
     assert not model.module.head.weight.requires_grad and model.module.q.weight.requires_grad
     assert model.module.q.weight.grad is None
 
@@ -155,9 +155,9 @@ def test_what_has_no_rule_is_refused_in_a_line():
     torch.manual_seed(0)
     targets = np.array([0, 1])
     with pytest.raises(ShapelineError, match="one fused call has no rule"):
-        torch_attention.attn_lrp(Game(Classifier("torch", "fused", Fused().eval(), 2), None, WORDS), IDS, targets)
+        torch_gradients.attn_lrp(Game(Classifier("torch", "fused", Fused().eval(), 2), None, WORDS), IDS, targets)
     with pytest.raises(ShapelineError, match="'bag' is not a transformer of tokens; give"):
-        torch_attention.attn_lrp(Game(Classifier("torch", "bag", Bag(), 2), None, WORDS), IDS, targets)
+        torch_gradients.attn_lrp(Game(Classifier("torch", "bag", Bag(), 2), None, WORDS), IDS, targets)
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
@@ -177,7 +177,7 @@ def test_a_function_that_transformers_writes_out_has_the_rule_of_one():
     activations = pytest.importorskip("transformers.activations")
     part = nn.Sequential(activations.NewGELUActivation())
     x = torch.tensor([-1.0, 0.5, 2.0], dtype=torch.float64, requires_grad=True)
-    with torch_attention._write_out(part), torch_attention.Rules():
+    with torch_gradients._write_out(part), torch_gradients.Rules():
         y = part(x)
     (slope,) = torch.autograd.grad(y.sum(), x)
     torch.testing.assert_close(x * slope, y, rtol=1e-12, atol=0)

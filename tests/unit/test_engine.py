@@ -15,21 +15,12 @@ import torch
 from torch import nn
 
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.games import (
-    calibration,
-    calibration_search,
-    execution,
-    game,
-    numpy_backend,
-    torch_backend,
-    torch_execution,
-    torch_rows,
-)
+from shapeline.games import calibration, execution, game, numpy_backend, torch_backend, torch_execution, torch_rows
 from shapeline.games.execution import ExecutionBackend, mask_rows, select_traced_rows
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.models import adapters, architectures, onnx_graph, torch_export
+from shapeline.models import adapters, architectures, onnx_graph, torch_models
 from tests.unit import questions
 
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.5]])
@@ -398,7 +389,7 @@ def test_what_cannot_be_exported_is_refused_in_a_line_and_prints_nothing(capfd):
 
 def test_without_onnx_runtime_the_other_forms_are_tried(monkeypatch, caplog):
     caplog.set_level("INFO")
-    monkeypatch.setattr(torch_export, "NEEDED", ("onnx", "no_such_runtime"))
+    monkeypatch.setattr(torch_models, "NEEDED", ("onnx", "no_such_runtime"))
     form = calibration.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
     assert form.name in ("plain", "channels_last")
     assert "no_such_runtime is not installed" in caplog.text
@@ -487,7 +478,7 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
             return 1 / rates[batch]
 
         monkeypatch.setattr(torch_backend, "_step", lambda runner, batch, *_: lambda: measured(None, batch))
-        monkeypatch.setattr(calibration_search, "fastest", measured)
+        monkeypatch.setattr(calibration, "fastest", measured)
         return calibration.calibrate(model, inputs, reference).batch, tried
 
     quick = {1: 20, 2: 700, 4: 90, 8: 540, 16: 300, 32: 400, 64: 1600, 128: 700, 256: 600}
@@ -509,7 +500,7 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, la
         return right(runner, masks, cells)
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(calibration_search, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
+    monkeypatch.setattr(calibration, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
     monkeypatch.setattr(torch_rows.Runner, "expand", expand)
     calibration.calibrate(model, np.ones((2, *shape), np.float32), Reference(np.zeros((1, *shape), np.float32)))
     assert max(tried) == largest
@@ -524,7 +515,7 @@ def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monk
     monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setitem(execution.TRIED_BYTES, "cpu", 256 * 4 * 64)
-    monkeypatch.setattr(calibration_search, "fastest", lambda step, batch, least: 1e-6 / batch)
+    monkeypatch.setattr(calibration, "fastest", lambda step, batch, least: 1e-6 / batch)
     monkeypatch.setattr(numpy_backend, "_step", lambda model, batch, *of: tried.add(batch) or right(model, batch, *of))
     calibration.calibrate(cnn(), images(4), Reference(images(1)))
     assert execution.limit_trial_rows(64, "cpu") == threads * 256 and max(tried) == 256
@@ -536,11 +527,11 @@ def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monk
 def test_a_form_that_is_worth_it_may_be_a_little_slower(worth, slower, chosen):
     rates = {"plain": 50.0, "frozen": 100.0, "onnx": 100.0 / slower}
 
-    def candidate(name: str) -> calibration_search.Candidate:
-        return calibration_search.Candidate(0.0, lambda: 16, lambda batch: lambda: 1 / rates[name])
+    def candidate(name: str) -> calibration.Candidate:
+        return calibration.Candidate(0.0, lambda: 16, lambda batch: lambda: 1 / rates[name])
 
-    plan = calibration_search.Search((0.3, 0.6, 1.0), (), 16, 16, 2, 0.0, 64, 2, worth={"onnx": worth})
-    form = calibration_search.search(tuple(rates), candidate, plan, time.perf_counter())
+    plan = calibration.Search((0.3, 0.6, 1.0), (), 16, 16, 2, 0.0, 64, 2, worth={"onnx": worth})
+    form = calibration.search(tuple(rates), candidate, plan, time.perf_counter())
     assert (form.name, form.rate) == (chosen, pytest.approx(rates[chosen]))
 
 

@@ -16,7 +16,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
-from shapeline.models import architectures, onnx_graph, storage, torch_export
+from shapeline.models import architectures, onnx_graph, storage, torch_models
 from shapeline.threads import run_tasks
 from shapeline.workflow import job_code, job_environment
 from tests.unit import questions
@@ -137,7 +137,7 @@ def test_where_memory_runs_out_fewer_rows_are_asked(tmp_path, monkeypatch):
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 500])
 def test_rows_of_a_call_are_shared_out_and_come_back_in_order(rows):
     model, given = architectures.build("mlp", "torch", classes=3), drawn(rows, (30,), 0)
-    content = torch_export.graph(model.module, drawn(2, (30,), 0))
+    content = torch_models.export_graph(model.module, drawn(2, (30,), 0))
     alone, shared = onnx_graph.load_graph(content, 1), onnx_graph.load_graph(content, 3)
     assert (alone.shares, shared.shares) == (1, 3)
     np.testing.assert_allclose(shared(given), alone(given), atol=1e-6)
@@ -169,7 +169,7 @@ def test_threads_that_share_tiles_give_the_values_of_one(
 
 
 def test_rows_of_a_large_graph_have_all_threads_each(monkeypatch):
-    content = torch_export.graph(architectures.build("mlp", "torch").module, drawn(2, (30,), 0))
+    content = torch_models.export_graph(architectures.build("mlp", "torch").module, drawn(2, (30,), 0))
     monkeypatch.setattr(onnx_graph, "SMALL", len(content))
     assert onnx_graph.load_graph(content, 5).shares == 1
 
@@ -187,7 +187,7 @@ def test_what_a_task_raises_is_raised(threads):
 
 def test_a_fork_of_a_process_that_shared_rows_out_shares_its_own():
     model = architectures.build("mlp", "torch", classes=3)
-    graph = onnx_graph.load_graph(torch_export.graph(model.module, drawn(2, (30,), 0)), 2)
+    graph = onnx_graph.load_graph(torch_models.export_graph(model.module, drawn(2, (30,), 0)), 2)
     given = drawn(40, (30,), 0)
     expected, context = graph(given), multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -293,8 +293,8 @@ def test_what_cannot_be_exported_has_none_and_loses_that_of_before(tmp_path, mon
 
 def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
-    other, right = architectures.build("mlp", "torch", seed=5).module, torch_export.graph
-    monkeypatch.setattr(torch_export, "graph", lambda module, rows: right(other, rows))
+    other, right = architectures.build("mlp", "torch", seed=5).module, torch_models.export_graph
+    monkeypatch.setattr(torch_models, "graph", lambda module, rows: right(other, rows))
     path = stored(tmp_path)
     assert json.loads((tmp_path / "card.json").read_text()) == {"onnx": None}
     assert "no model.onnx: log-probabilities differ by" in caplog.text and storage.read_graph(path) is None

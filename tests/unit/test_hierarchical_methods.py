@@ -167,12 +167,12 @@ def test_an_instance_shorter_than_a_leaf_fails_alone():
 
 
 def test_memory_that_runs_out_halves_the_crops(monkeypatch):
-    from shapeline.hierarchy import torch_crops
+    from shapeline.hierarchy import torch_evaluator
 
-    monkeypatch.setitem(torch_crops.CALL_WORK, "cpu", -1)  # crops even where they do not pay
+    monkeypatch.setitem(torch_evaluator.CALL_WORK, "cpu", -1)  # crops even where they do not pay
     model, inputs, reference = network(8, 8), pictures(3, 8, 8), Reference(pictures(1, 8, 8, seed=5))
     expected = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, backend=ExecutionBackend("plain", 64))
-    plain, sizes = torch_crops.LocalCrops.outputs, []
+    plain, sizes = torch_evaluator.LocalCrops.outputs, []
 
     def small(self, codes, owner, most=5):
         sizes.append(len(owner))
@@ -180,14 +180,14 @@ def test_memory_that_runs_out_halves_the_crops(monkeypatch):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return plain(self, codes, owner)
 
-    monkeypatch.setattr(torch_crops.LocalCrops, "outputs", small)
+    monkeypatch.setattr(torch_evaluator.LocalCrops, "outputs", small)
     found = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, backend=ExecutionBackend("plain", 64))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.saliency, other.saliency)
         assert one.evaluations == other.evaluations
     assert max(sizes) > 5
     evaluate = questions.evaluator(model, inputs, reference, np.array([0, 1, 2]))
-    monkeypatch.setattr(torch_crops.LocalCrops, "outputs", lambda *a: small(*a, most=0))
+    monkeypatch.setattr(torch_evaluator.LocalCrops, "outputs", lambda *a: small(*a, most=0))
     with pytest.raises(MethodFailure, match="a single coalition"):
         evaluate(np.array([0, 1]), np.tile([0, 4, 0, 4], (2, 1, 1)))
 

@@ -432,7 +432,7 @@ from shapeline.games.execution import ExecutionBackend  # noqa: E402
 from shapeline.games.features import Features  # noqa: E402
 from shapeline.games.game import Game  # noqa: E402
 from shapeline.games.references import Reference  # noqa: E402
-from shapeline.hierarchy import methods, torch_crops, torch_evaluator  # noqa: E402
+from shapeline.hierarchy import methods, torch_evaluator  # noqa: E402
 from shapeline.models import adapters  # noqa: E402
 
 SIDES = (11, 14)
@@ -489,7 +489,7 @@ def some_pairs(n, count, seed=0):
         ExecutionBackend("onnx", 16),
     ],
 )
-@pytest.mark.parametrize("value", torch_crops.VALUES)
+@pytest.mark.parametrize("value", torch_evaluator.VALUES)
 @pytest.mark.parametrize("reference", [1, 3, OWN], ids=["one row", "three rows", "own"])
 @pytest.mark.parametrize("layers", LAYERS)
 def test_values_are_the_engines(form, value, reference, layers, caplog):
@@ -531,20 +531,20 @@ def test_a_batch_of_pictures_is_one_game_each(layers, monkeypatch):
 @pytest.fixture(autouse=True)
 def crops_of_small_networks(monkeypatch):
     """Crops are taken even where they save less than a call costs."""
-    monkeypatch.setitem(torch_crops.CALL_WORK, "cpu", -1)
+    monkeypatch.setitem(torch_evaluator.CALL_WORK, "cpu", -1)
 
 
 def test_crops_are_taken_where_they_save_more_than_a_call_costs(monkeypatch):
     model, inputs, reference = picture_model(), pictures(3), Reference(pictures(1, seed=9))
-    work = torch_crops.find_trunk(model, inputs.shape[1:]).work
-    cut, alone = torch_crops.LocalCrops.outputs, []
-    monkeypatch.setattr(torch_crops.LocalCrops, "outputs", lambda *a: alone.append(len(a[2])) or cut(*a))
+    work = torch_evaluator.find_trunk(model, inputs.shape[1:]).work
+    cut, alone = torch_evaluator.LocalCrops.outputs, []
+    monkeypatch.setattr(torch_evaluator.LocalCrops, "outputs", lambda *a: alone.append(len(a[2])) or cut(*a))
     evaluate = questions.evaluator(model, inputs, reference, np.array([0, 1, 0]))
     nodes = np.array([[4, 6, 4, 6]] * 5 + [[0, 11, 0, 14]] * 5)[:, None]  # of the whole images nothing is saved
     owners = np.arange(len(nodes)) % 3
     found = {}
     for most_work, cropped in ((-1, [5, 5]), (work, [5]), (5 * work, [])):
-        monkeypatch.setitem(torch_crops.CALL_WORK, "cpu", most_work)
+        monkeypatch.setitem(torch_evaluator.CALL_WORK, "cpu", most_work)
         alone.clear()
         found[most_work] = evaluate(owners, nodes)
         assert sorted(alone, reverse=True) == cropped, most_work
@@ -565,11 +565,11 @@ def test_small_nodes_are_computed_from_crops(caplog):
     inputs, reference, targets = pictures(1), Reference(pictures(1, seed=9)), np.array([0])
     layers = [Counting(), torch.nn.Conv2d(2, 5, 3), torch.nn.Flatten(), torch.nn.Linear(540, 2)]
     counting = adapters.wrap(torch.nn.Sequential(*layers))
-    torch_crops._CELLWISE += (Counting,)
+    torch_evaluator._CELLWISE += (Counting,)
     try:
         evaluate = questions.evaluator(counting, inputs, reference, targets)
     finally:
-        torch_crops._CELLWISE = torch_crops._CELLWISE[:-1]
+        torch_evaluator._CELLWISE = torch_evaluator._CELLWISE[:-1]
     cells.clear()
     corner = np.tile([4, 6, 4, 6], (10, 1, 1))
     evaluate(np.zeros(10, int), corner)
@@ -579,12 +579,12 @@ def test_small_nodes_are_computed_from_crops(caplog):
         def forward(self, rows):
             return rows - rows.mean(dim=(2, 3), keepdim=True)
 
-    torch_crops._CELLWISE += (Uneven,)
+    torch_evaluator._CELLWISE += (Uneven,)
     try:
         uneven = adapters.wrap(torch.nn.Sequential(Uneven(), *layers[1:]))
         found = questions.evaluator(uneven, inputs, reference, targets)(np.zeros(10, int), corner)
     finally:
-        torch_crops._CELLWISE = torch_crops._CELLWISE[:-1]
+        torch_evaluator._CELLWISE = torch_evaluator._CELLWISE[:-1]
     mask = np.zeros((1, *SIDES), bool)
     mask[0, 4:6, 4:6] = True
     expected = questions.values(uneven, inputs, reference, mask.reshape(1, -1), PIXELS, "probability", targets)

@@ -21,7 +21,7 @@ from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients.torch_deep_lift import deep_lift
 from shapeline.gradients.torch_gradients import grad_cam
-from shapeline.hierarchy import torch_crops
+from shapeline.hierarchy import torch_evaluator
 from shapeline.models import adapters, architectures, storage, torch_models, torch_training, training
 from shapeline.workflow import runs
 from shapeline.workflow.jobs import fetch_settings, train_settings
@@ -134,10 +134,10 @@ def test_every_form_of_the_engine_gives_the_same(architecture):
 
 
 def test_h_shap_evaluates_crops_of_the_crosses_network():
-    trunk = torch_crops.find_trunk(architectures.build("crosses_cnn"), (3, 100, 120))
+    trunk = torch_evaluator.find_trunk(architectures.build("crosses_cnn"), (3, 100, 120))
     assert (trunk.window, trunk.stride, trunk.size) == ((20, 20), (10, 10), (9, 11))
     assert trunk.head[0].__class__ is nn.Flatten
-    assert torch_crops.find_trunk(architectures.build("cifar_cnn"), (3, 32, 32)) is None  # padded
+    assert torch_evaluator.find_trunk(architectures.build("cifar_cnn"), (3, 32, 32)) is None  # padded
 
 
 def test_deep_networks_keep_their_signal():

@@ -15,18 +15,18 @@ import pytest
 from shapeline import files
 from shapeline.config import mistakes
 from shapeline.errors import ShapelineError
-from shapeline.workflow import devices, job_environment
-from shapeline.workflow.devices import acquire_device, usable_device, visible_devices
+from shapeline.workflow import job_environment
+from shapeline.workflow.job_environment import acquire_device, usable_device, visible_devices
 
 
 @pytest.fixture(autouse=True)
 def own_locks(tmp_path, monkeypatch):
-    monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(job_environment.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    monkeypatch.setattr(devices, "_held", [])
+    monkeypatch.setattr(job_environment, "_held", [])
     yield
-    for lock in devices._held:
+    for lock in job_environment._held:
         lock.release()
 
 
@@ -51,7 +51,9 @@ def test_two_jobs_take_two_devices_and_a_third_waits(monkeypatch):
         taken.append(os.environ["CUDA_VISIBLE_DEVICES"])
     assert taken == ["GPU-a", "GPU-b"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
-    monkeypatch.setattr(devices.time, "sleep", lambda _: devices._held[1].release())  # while it waits, another job ends
+    monkeypatch.setattr(
+        job_environment.time, "sleep", lambda _: job_environment._held[1].release()
+    )  # while it waits, another job ends
     assert acquire_device(1) == "cuda"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
 
@@ -61,30 +63,30 @@ def test_slurm_has_picked_already(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     assert acquire_device(1) == "cuda"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
-    assert not devices._held
+    assert not job_environment._held
 
 
 HOLDER = """
 import logging, os, sys
-from shapeline.workflow import devices
+from shapeline.workflow import job_environment
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
-devices.acquire_device(1, jobs_per_gpu=2)
+job_environment.acquire_device(1, jobs_per_gpu=2)
 sys.stdin.read()
 """
 HASTY = """
 import os, sys, time
 from pathlib import Path
-from shapeline.workflow import devices
+from shapeline.workflow import job_environment
 names, sleep = os.environ["CUDA_VISIBLE_DEVICES"], time.sleep
-devices.time.sleep = lambda _: sleep(0.001)
+job_environment.time.sleep = lambda _: sleep(0.001)
 for _ in range(25):
     os.environ["CUDA_VISIBLE_DEVICES"] = names
-    devices.acquire_device(1)
+    job_environment.acquire_device(1)
     busy = Path(sys.argv[1], os.environ["CUDA_VISIBLE_DEVICES"])
     busy.touch(exist_ok=False)
     sleep(0.002)
     busy.unlink()
-    devices._held.pop().release()
+    job_environment._held.pop().release()
 """
 
 
@@ -150,7 +152,7 @@ def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_and_says_so(monkeyp
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
     job_environment.log.propagate = True
     assert acquire_device(1) == "cuda"
-    lock = devices._held[0]
+    lock = job_environment._held[0]
     assert usable_device(framework) == "cpu"
     assert (
         f"{framework} cannot use the GPU (a build for the CPU, or an unfit driver): running on the CPU" in caplog.text

@@ -28,7 +28,7 @@ from shapeline.games.execution import select_traced_rows
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients import torch_deep_lift, torch_gradients
-from shapeline.hierarchy import torch_crops
+from shapeline.hierarchy import torch_evaluator
 from shapeline.metrics import error, ground_truth, infidelity, loaders
 from shapeline.models import adapters, architectures, classifier, pretrained, storage, training
 from shapeline.report import experiment, findings
@@ -350,7 +350,7 @@ def picture_model(task: str) -> classifier.Classifier:
     return adapters.wrap(nn.Sequential(*layers), task)
 
 
-@pytest.mark.parametrize("value", torch_crops.VALUES)
+@pytest.mark.parametrize("value", torch_evaluator.VALUES)
 def test_h_shap_of_a_label_is_that_of_the_two_logits_0_and_it(value):
     class Two(nn.Module):
         def __init__(self, label: int):
@@ -376,8 +376,8 @@ def test_h_shap_of_a_label_is_that_of_the_two_logits_0_and_it(value):
 def test_crops_are_verified_by_each_sigmoid(monkeypatch, caplog):
     """Crops that shift all logits alike leave a softmax as it is; a sigmoid would be wrong."""
     model = picture_model("multilabel")
-    whole = torch_crops.LocalCrops.outputs
-    monkeypatch.setattr(torch_crops.LocalCrops, "outputs", lambda *asked: whole(*asked) + 1)
+    whole = torch_evaluator.LocalCrops.outputs
+    monkeypatch.setattr(torch_evaluator.LocalCrops, "outputs", lambda *asked: whole(*asked) + 1)
     inputs = np.random.default_rng(1).random((1, 3, 12, 12), dtype=np.float32)
     with caplog.at_level("WARNING"):
         found = questions.trees(model, inputs, Reference(np.zeros_like(inputs)), np.array([0]), 2)

@@ -148,7 +148,7 @@ def test_captum_and_the_methods_of_tokens_run_in_jobs(tmp_path, folder, file):
 
 
 def test_every_method_of_prompts_has_its_scorer():
-    from shapeline.generation.part_scores import SCORERS
+    from shapeline.generation.estimates import SCORERS
     from shapeline.methods.registry import METHODS
 
     assert set(SCORERS) == {name for name, method in METHODS.items() if method.of_prompts}

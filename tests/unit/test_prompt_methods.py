@@ -6,7 +6,7 @@ import torch
 
 import shapeline
 from shapeline.errors import ShapelineError
-from shapeline.generation import part_scores
+from shapeline.generation import estimates
 from shapeline.generation.prompts import build_prompt
 from shapeline.hierarchy.forests import h_shap_tree
 from tests.fixtures import language_model
@@ -30,13 +30,13 @@ def value_of(found, kept):
 def test_levels_of_borders_and_cuts():
     context = ["One two. Three four five.", "Six seven."]
     prompt = build_prompt("Why?", context, "word", None, True)
-    np.testing.assert_array_equal(part_scores.border_levels(prompt), [0, 1, 0, 0, 2, 0])
+    np.testing.assert_array_equal(estimates.border_levels(prompt), [0, 1, 0, 0, 2, 0])
     chat = [{"role": "user", "content": "A b. C"}, {"role": "assistant", "content": "D"}]
     chat = [*chat, {"role": "user", "content": "Why?"}]
-    np.testing.assert_array_equal(part_scores.border_levels(build_prompt(chat, None, "word", None, True)), [0, 1, 3])
-    np.testing.assert_array_equal(part_scores.border_levels(build_prompt(chat, None, "message", None, True)), [3])
-    levels = part_scores.border_levels(prompt)
-    first, second = part_scores.cut(np.array([[0, 1, 0, 7], [0, 1, 0, 5], [0, 1, 2, 5]]), levels)
+    np.testing.assert_array_equal(estimates.border_levels(build_prompt(chat, None, "word", None, True)), [0, 1, 3])
+    np.testing.assert_array_equal(estimates.border_levels(build_prompt(chat, None, "message", None, True)), [3])
+    levels = estimates.border_levels(prompt)
+    first, second = estimates.cut(np.array([[0, 1, 0, 7], [0, 1, 0, 5], [0, 1, 2, 5]]), levels)
     np.testing.assert_array_equal(first[:, 3], [5, 2, 3])
     np.testing.assert_array_equal(second[:, 2], [5, 2, 3])
 

@@ -14,7 +14,7 @@ from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods.registry import METHODS
-from shapeline.metrics import log_odds, randomisation
+from shapeline.metrics import error, log_odds
 from shapeline.models import adapters, architectures
 from shapeline.models.classifier import backend
 from shapeline.models.randomisation import list_layers, randomise
@@ -124,7 +124,7 @@ def values_of(found: pd.DataFrame, statistic: str) -> list[float]:
 def test_likeness_by_hand():
     trained = rows([[1, 2, -3, 4], [1, 2, 3, 4], [1, 1, 1, 1]])
     others = {3: rows([[-1, -2, 3, -4], [2, 3, 4, 5], [1, 2, 3, 4]]), 1: trained}
-    found = randomisation.measure(trained, others)
+    found = error.compare_randomised(trained, others)
     assert set(found["statistic"]) == {"rank_correlation", "rank_correlation_absolute"}
     signed, sizes = values_of(found, "rank_correlation"), values_of(found, "rank_correlation_absolute")
     assert signed[:2] == pytest.approx([1, 1]) and signed[3:5] == pytest.approx([-1, 1])
@@ -137,10 +137,10 @@ def test_instances_of_other_lengths_and_without_a_randomised_score():
     random = np.random.default_rng(0)
     one = [random.normal(size=d) for d in (5, 9, 7)]
     other = [random.normal(size=d) for d in (5, 9, 7)]
-    found = randomisation.measure(rows(one), {1: rows(other).iloc[:2]})
+    found = error.compare_randomised(rows(one), {1: rows(other).iloc[:2]})
     expected = [spearmanr(a, b).statistic for a, b in zip(one[:2], other[:2], strict=True)]
     assert values_of(found, "rank_correlation") == pytest.approx(expected)
-    assert randomisation.measure(rows(one), {1: rows(other).iloc[:0]}).empty
+    assert error.compare_randomised(rows(one), {1: rows(other).iloc[:0]}).empty
 
 
 def test_similarity_of_maps():
@@ -150,7 +150,7 @@ def test_similarity_of_maps():
     one, other = random.normal(size=(2, 64))
     trained = rows([one, one, one, np.zeros(64)])
     others = {2: rows([5 * one, -one, other, one])}  # the scale of a map says nothing
-    ssim = values_of(randomisation.measure(trained, others, [(features, np.arange(4))]), "ssim")
+    ssim = values_of(error.compare_randomised(trained, others, [(features, np.arange(4))]), "ssim")
     assert ssim[0] == pytest.approx(1) and ssim[1] < 0.5 and abs(ssim[2]) < 0.3 and np.isnan(ssim[3])
 
 

@@ -13,7 +13,7 @@ from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 from shapeline.games.game import Game
-from shapeline.gradients import torch_attention
+from shapeline.gradients import torch_gradients
 from shapeline.models.classifier import Classifier
 from tests.fixtures import transformer
 
@@ -47,7 +47,7 @@ def test_one_layer_by_hand():
     attention = torch.tensor([[0.2, 0.3, 0.1, 0.3, 0.1], *[[0.2] * 5] * 4], dtype=torch.float64)
     other = torch.tensor([[0.0, 0.1, 0.5, 0.3, 0.1], *[[0.2] * 5] * 4], dtype=torch.float64)
     model = Classifier("torch", "told", Told([torch.stack([attention, other])[None]]), 2)
-    scores, evaluations = torch_attention.attention_rollout(Game(model, None, WORDS), IDS)
+    scores, evaluations = torch_gradients.attention_rollout(Game(model, None, WORDS), IDS)
     # The mean of the heads is 0.1, 0.2, 0.3, 0.3, 0.1, half of which counts; the first and the last are no word's.
     np.testing.assert_allclose(scores, [[0.25, 0.15]] * 2, atol=1e-12)
     assert evaluations == 1
@@ -55,32 +55,32 @@ def test_one_layer_by_hand():
 
 def test_two_layers_are_the_sum_over_all_paths():
     layers = drawn(0, layers=3)
-    found = torch_attention.rollout(layers).numpy()
+    found = torch_gradients.rollout(layers).numpy()
     mixed = [(layer.mean(1).numpy() + np.eye(5)) / 2 for layer in layers]
     for row, end, start in itertools.product(range(2), range(5), range(5)):
         paths = itertools.product(range(5), repeat=2)
         each = (mixed[2][row, end, b] * mixed[1][row, b, a] * mixed[0][row, a, start] for a, b in paths)
         assert found[row, end, start] == pytest.approx(sum(each), abs=1e-12)
     np.testing.assert_allclose(found.sum(-1), 1)
-    backwards = torch_attention.rollout(layers[::-1]).numpy()
+    backwards = torch_gradients.rollout(layers[::-1]).numpy()
     assert np.abs(backwards - found).max() > 0.01
 
 
 def test_attention_that_does_not_sum_to_one_is_normalised():
     """What a sparse or a gated layer keeps of its softmax."""
     (layer,) = drawn(1)
-    found = torch_attention.rollout([layer * 0.5])
+    found = torch_gradients.rollout([layer * 0.5])
     np.testing.assert_allclose(found, (layer.mean(1) * 0.5 + torch.eye(5)) / 1.5)
 
 
 def test_the_first_token_is_read_and_of_a_decoder_the_last_that_is_there():
     layers = drawn(2, layers=2)
-    np.testing.assert_array_equal(torch_attention.read_by(layers), torch_attention.rollout(layers)[:, 0])
+    np.testing.assert_array_equal(torch_gradients.read_by(layers), torch_gradients.rollout(layers)[:, 0])
     layers = drawn(3, layers=2, causal=True)
     for layer in layers:
         layer[1, :, :, 3:] = 0  # the second row is two shorter
-    whole = torch_attention.rollout(layers)
-    np.testing.assert_array_equal(torch_attention.read_by(layers), torch.stack([whole[0, 4], whole[1, 2]]))
+    whole = torch_gradients.rollout(layers)
+    np.testing.assert_array_equal(torch_gradients.read_by(layers), torch.stack([whole[0, 4], whole[1, 2]]))
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

@@ -13,6 +13,7 @@ from shapeline.attribution import context, selection
 from shapeline.attribution.settings import parse_game as game_of
 from shapeline.config import validation
 from shapeline.datasets import fast_tokenizer, loading, preparation, tokenizer
+from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import ExecutionBackend
 from shapeline.models import architectures, storage
@@ -110,7 +111,7 @@ def test_a_long_pair_is_cut_as_transformers_cuts_it(cut):
     own = fast_tokenizer.wrap_fast_tokenizer("tokenizer", cut)
     for n, m, length in itertools.product((1, 3, 9), (2, 5, 9, 12), range(6, 20)):
         first, second = " ".join(["good"] * n), " ".join(["bad"] * m)
-        made = tokenizer.tokenize([first + tokenizer.PAIR + second], own, length)
+        made = tokenizer.tokenize([first + PAIR + second], own, length)
         expected = cut(first, second, truncation=True, max_length=length)
         assert made.ids[0].tolist() == expected["input_ids"], (n, m, length)
         assert made.seconds[0] == made.words[0].count("good") and made.sizes[0] == n + m + 3
@@ -169,7 +170,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
             "weights.safetensors", str(tmp_path / "out/arrays.npz"), game_of(settings), "cpu"
         )
         chosen = selection.select(subject, 0, 4)
-        pairs = [tuple(text.split(tokenizer.PAIR)) for text in chosen["text"]]
+        pairs = [tuple(text.split(PAIR)) for text in chosen["text"]]
         assert set(pairs) <= set(PAIRS)
         asked = {"method": {"method": "shapley"}, "seed": 0, "value": "log_probability", "budget": 4.0}
         found = questions.explain_rows(subject, chosen, asked, "one", ExecutionBackend()).set_index("instance")[
@@ -194,7 +195,7 @@ def test_the_page_shows_both_sentences_apart(table, monkeypatch):
         settings={},
     )
     picked = pd.DataFrame(
-        {"instance": [3], "label": [0], "prediction": [1], "probability": [0.9], "text": ["a" + tokenizer.PAIR + "b c"]}
+        {"instance": [3], "label": [0], "prediction": [1], "probability": [0.9], "text": ["a" + PAIR + "b c"]}
     ).assign(words=[["a", "b", "c"]], words_cut=0, second=1)
     (document,) = texts.build_documents(results, picked)
     page = texts.document_page([document], entries=["none"]).data

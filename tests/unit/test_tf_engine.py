@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.games import calibration, calibration_search, execution, game, tf_backend
+from shapeline.games import calibration, execution, game, tf_backend
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
@@ -244,7 +244,7 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(images, monkeypatch
     tried = set()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setitem(execution.TRIED_BYTES, "cpu", 100 * IMAGES[0].nbytes)
-    monkeypatch.setattr(calibration_search, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
+    monkeypatch.setattr(calibration, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
     monkeypatch.setattr(tf_backend, "_timer", lambda model, form, *_: lambda: 1e-6 / form.batch)
     assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).batch == max(tried) == 64
 

@@ -7,12 +7,12 @@ from shapeline.config.validation import check_files, check_frameworks, load
 from shapeline.errors import ShapelineError
 from shapeline.fork_server import server as fork_server
 from shapeline.metrics.registry import METRICS
-from shapeline.workflow.devices import visible_devices
 from shapeline.workflow.job_environment import (
     check_workflow_folder,
     export_package,
     make_interpreter_path_plain,
     release_stale_locks,
+    visible_devices,
 )
 from shapeline.workflow import dependencies, job_code, jobs, messages, prune, runs
 

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from shapeline.datasets import fast_tokenizer, tokenizer
-from shapeline.datasets.tokenizer import PAIR, Tokenizer
+from shapeline.datasets.text import PAIR
+from shapeline.datasets.tokenizer import Tokenizer
 from shapeline.errors import ShapelineError
 from shapeline.games import references
 

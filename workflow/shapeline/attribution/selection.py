@@ -10,7 +10,7 @@ from shapeline import scores
 from shapeline.attribution.context import ExplanationContext
 from shapeline.datasets import checks, document_files, regions
 from shapeline.datasets.sources import PARTS
-from shapeline.datasets.tokenizer import PAIR
+from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.execution import ExecutionBackend
 from shapeline.models.classifier import LOG_HALF

@@ -9,7 +9,8 @@ import numpy as np
 
 from shapeline.datasets import folders, tokenizer
 from shapeline.datasets.sources import expand
-from shapeline.datasets.tokenizer import MAX_SHOWN, PAIR, Tokenizer, list_tokens
+from shapeline.datasets.text import PAIR
+from shapeline.datasets.tokenizer import MAX_SHOWN, Tokenizer, list_tokens
 from shapeline.errors import ShapelineError
 
 # A word with an apostrophe in it, which tokenizers cut into three: it is one, as for the workflow's own texts.

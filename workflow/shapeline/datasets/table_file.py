@@ -1,4 +1,7 @@
-"""A custom table in a CSV or Parquet file: numbers, and codes of all others; the card's `columns` say what each was."""
+"""Custom tables and documents in a CSV or Parquet file.
+
+Of a table: numbers, and codes of all others; the card's `columns` say what each was.
+"""
 
 import json
 import math
@@ -11,6 +14,7 @@ import numpy as np
 
 from shapeline.datasets import csv_file
 from shapeline.datasets.csv_file import PLAIN, CsvFormat
+from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError, nearest, shorten_name
 
 if TYPE_CHECKING:
@@ -296,3 +300,47 @@ def check_names(settings: dict, keys: Iterable[str]) -> None:
         columns = header(path, form)
         for key in keys:
             check_column(path, columns, key, settings.get(key))
+
+
+def read_texts(
+    paths: dict[str, Path],
+    text: str | None = None,
+    target: str | None = None,
+    text_pair: str | None = None,
+    form: dict | None = None,
+) -> dict:
+    """Return the documents of a column, pairs with `text_pair`, and classes; ids are rows. Raises ShapelineError."""
+    (path,) = paths.values()
+    written = csv_file.read_format(form or {})
+    table = frame(path, written)
+    keys = {"text": text, "target": target} | ({} if text_pair is None else {"text_pair": text_pair})
+    for key, name in keys.items():
+        check_column(path, list(table), key, name)
+    documents = read_documents(path, text, table[text], text_pair is not None)
+    if text_pair is not None:
+        seconds = read_documents(path, text_pair, table[text_pair], True)
+        documents = [first + PAIR + second for first, second in zip(documents, seconds, strict=True)]
+    return {"texts": documents, **read_classes(path, target, table[target], written)}
+
+
+def read_documents(path: Path, name: str, column: "pd.Series", of_pairs: bool) -> list[str]:
+    """A column that holds a text in every row, of pairs one that is more than spaces."""
+    absent = column.isna()
+    if of_pairs:
+        absent |= column.map(lambda each: isinstance(each, str) and not each.strip())
+    if absent.any():
+        row = int(np.argmax(absent))
+        raise ShapelineError(
+            f"{path}: the column '{name}' is empty in {int(absent.sum())} row(s), first in row {row} (from 0); "
+            "fill or remove them."
+        )
+    documents = column.to_list()
+    for row, document in enumerate(documents):
+        if not isinstance(document, str):
+            raise ShapelineError(
+                f"{path}: the column '{name}' holds {document!r} in row {row} (from 0), not a text"
+                "; give a text, or remove the row."
+            )
+        if PAIR in document:
+            raise ShapelineError(f"{path}: the column '{name}' holds the sign U+001E in row {row} (from 0); remove it.")
+    return documents

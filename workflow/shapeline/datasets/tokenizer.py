@@ -19,7 +19,6 @@ RETURNED = ("encode", "pad", "vocabulary")
 PADS = ("[PAD]", "<pad>")  # what usual tokenizers call it
 SPECIAL = -1  # the word of a token that is never removed
 DELETED = -1  # the id of a token that is left out of a document, which then is shorter
-PAIR = "\x1e"  # stands between the two sentences of a document that is a pair
 MAX_SHOWN = 30  # characters of a document that an error names
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.errors import MethodFailure
-from shapeline.games import calibration_search
+from shapeline.games import calibration
 from shapeline.games.execution import KEPT_OUTPUTS, MASK_BYTES, ExecutionBackend, limit_trial_rows, rows_a_call, tile
 from shapeline.games.features import Features
 from shapeline.games.game import (
@@ -172,11 +172,11 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
     most, step_of_batch = try_candidate(model, inputs, reference)
     step = step_of_batch(1)
     step()  # threads start
-    single = calibration_search.fastest(step, 1, MEASURED)
+    single = calibration.fastest(step, 1, MEASURED)
     # Large models start with small batches, so that no single call takes more than a moment.
-    smallest = 1 << int(np.clip(math.log2(min(calibration_search.MOMENT / single, most())), 0, math.log2(FEW_ROWS)))
-    candidate = calibration_search.Candidate(difference, most, step_of_batch)
-    plan = calibration_search.Search(
+    smallest = 1 << int(np.clip(math.log2(min(calibration.MOMENT / single, most())), 0, math.log2(FEW_ROWS)))
+    candidate = calibration.Candidate(difference, most, step_of_batch)
+    plan = calibration.Search(
         shares=(1.0,),
         refusals=(MethodFailure, RuntimeError),
         smallest=smallest,
@@ -186,7 +186,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
         few_rows=FEW_ROWS,
         turns=5,
     )
-    return calibration_search.search((name,), lambda _: candidate, plan, began)
+    return calibration.search((name,), lambda _: candidate, plan, began)
 
 
 def try_candidate(

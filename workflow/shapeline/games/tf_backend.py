@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from shapeline.errors import MethodFailure, ShapelineError, nearest
-from shapeline.games import calibration_search, windows
+from shapeline.games import calibration, windows
 from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, limit_trial_rows, mask_rows
 from shapeline.games.features import Features
 from shapeline.games.game import Game, as_array, check_finite, map_targets, score, select_rows, share_reference
@@ -244,21 +244,21 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
     """As engine.calibrate, for inputs and reference rows as the model takes them."""
     began, ends = time.perf_counter(), (inputs[:1], reference.rows[:1])
     largest = limit_trial_rows(math.prod(inputs.shape[1:]), model.device.split(":")[0])
-    single = calibration_search.fastest(_step_of(model, ExecutionBackend("plain", 1), *ends), 1, MEASURED)
+    single = calibration.fastest(_step_of(model, ExecutionBackend("plain", 1), *ends), 1, MEASURED)
     # Large models start with small batches, so that no single call takes more than a moment.
     smallest = 1 << int(np.clip(math.log2(min(0.05 / single, largest)), 0, 4))
     rows = mask_rows(inputs, reference, STRIDE * smallest)
     expected = _runner(model, ExecutionBackend("plain", len(rows)), inputs).log_probs(rows)
 
-    def candidate(name: str) -> calibration_search.Candidate:
+    def candidate(name: str) -> calibration.Candidate:
         difference = 0.0 if name == "plain" else _difference(model, name, inputs, rows, expected)
         most = _runner(model, ExecutionBackend(name, largest), inputs).limit
-        return calibration_search.Candidate(
+        return calibration.Candidate(
             difference, lambda: most, lambda batch: _step_of(model, ExecutionBackend(name, batch), *ends)
         )
 
     share = SEARCH_SECONDS / CALIBRATION_SECONDS
-    plan = calibration_search.Search(
+    plan = calibration.Search(
         shares=(2 / 3 * share, share),
         refusals=(tf.errors.OpError, MethodFailure, NotImplementedError, TypeError, ValueError),
         smallest=smallest,
@@ -272,7 +272,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
         in_order=True,
         in_time=True,  # to compile a recurrent model takes long
     )
-    return calibration_search.search(BACKENDS, candidate, plan, began)
+    return calibration.search(BACKENDS, candidate, plan, began)
 
 
 def _difference(model: Classifier, name: str, inputs: np.ndarray, rows: np.ndarray, expected: np.ndarray) -> float:
@@ -280,7 +280,7 @@ def _difference(model: Classifier, name: str, inputs: np.ndarray, rows: np.ndarr
     actual = [
         _runner(model, ExecutionBackend(name, len(rows) // split), inputs).log_probs(rows) for split in (1, STRIDE)
     ]
-    return calibration_search.difference(np.array(actual), expected)
+    return calibration.difference(np.array(actual), expected)
 
 
 def _step_of(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:

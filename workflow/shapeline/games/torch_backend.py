@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from shapeline.errors import MethodFailure
-from shapeline.games import calibration_search, execution, numpy_backend, windows
+from shapeline.games import calibration, execution, numpy_backend, windows
 from shapeline.games.features import Features
 from shapeline.games.game import Game, as_array, check_finite, map_targets, select_rows, share_reference
 from shapeline.games.references import Reference
@@ -19,7 +19,7 @@ from shapeline.games.torch_rows import Runner, build_runner, evaluating, filler,
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import evaluation_mode
 
-MOMENT, FEW_ROWS = calibration_search.MOMENT, 64  # rows that are rarely the best
+MOMENT, FEW_ROWS = calibration.MOMENT, 64  # rows that are rarely the best
 MEASURED = 0.03  # seconds that a batch is measured for
 
 
@@ -134,12 +134,12 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
         plain = build_runner(model, execution.ExecutionBackend("plain", largest), traced)
         step = _step(plain, 1, inputs, reference, *_generate_masks(plain, 1, inputs.dtype))
         step()  # threads start
-        single = calibration_search.fastest(step, 1, MEASURED)
+        single = calibration.fastest(step, 1, MEASURED)
         rows = execution.mask_rows(inputs, reference, count=int(np.clip(MOMENT / single, 4, 64)))
         expected = plain.compare_outputs(rows)
         made_up = functools.cache(lambda batch: _generate_masks(plain, batch, inputs.dtype))
 
-        def candidate(name: str) -> calibration_search.Candidate:
+        def candidate(name: str) -> calibration.Candidate:
             runner = (
                 plain if name == "plain" else build_runner(model, execution.ExecutionBackend(name, largest), traced)
             )
@@ -147,15 +147,15 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
             if name == "onnx":
                 graph = _graph_of(model, traced)
                 most, step = numpy_backend.try_candidate(graph, inputs, reference)
-                return calibration_search.Candidate(difference, lambda: max(smallest, most()), step)
-            return calibration_search.Candidate(
+                return calibration.Candidate(difference, lambda: max(smallest, most()), step)
+            return calibration.Candidate(
                 difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference, *made_up(batch))
             )
 
         backends = TRIED[plain.device.type]
         # Large models start with small batches, so that no single call takes more than a moment.
         smallest = 1 << int(np.clip(math.log2(min(MOMENT / single, largest)), 0, math.log2(FEW_ROWS)))
-        plan = calibration_search.Search(
+        plan = calibration.Search(
             shares=tuple(
                 place / len(backends) for place in range(1, len(backends) + 1)
             ),  # each has its share of the time
@@ -168,7 +168,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
             turns=5,
             worth={"onnx": execution.GRAPH_WORTH},
         )
-        return calibration_search.search(backends, candidate, plan, began)
+        return calibration.search(backends, candidate, plan, began)
 
 
 def difference(game: Game, inputs: np.ndarray) -> float:
@@ -185,7 +185,7 @@ def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> flo
     half = len(rows) // 2 + 1
     actual = torch.cat([runner.compare_outputs(rows), runner.compare_outputs(rows[:half])])
     expected = torch.cat([expected, expected[:half]])
-    return calibration_search.difference(*(log_probs.detach().cpu().numpy() for log_probs in (actual, expected)))
+    return calibration.difference(*(log_probs.detach().cpu().numpy() for log_probs in (actual, expected)))
 
 
 def _generate_masks(runner: Runner, batch: int, dtype: np.dtype) -> tuple[torch.Tensor, torch.Tensor]:

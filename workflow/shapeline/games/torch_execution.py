@@ -10,11 +10,10 @@ import torch
 
 from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.games.execution import BackendRefused, ExecutionBackend
-from shapeline.models import onnx_graph, torch_export
+from shapeline.models import onnx_graph, torch_models
 from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
-from shapeline.models.torch_export import tracing
-from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode
+from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, tracing
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +27,13 @@ class Exported:
 
 
 def export(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = (0,)) -> Exported:
-    """Return the module as a graph of ONNX traced on rows, on the CPU, for any batch; free: as of torch_export.graph.
-    Raises FormRefused on a GPU, and what torch_export and onnx_graph raise."""
+    """Return the module as a graph of ONNX traced on rows, on the CPU, for any batch; free: as of export_graph.
+    Raises FormRefused on a GPU, and what these raise."""
     if rows.device.type != "cpu":
         raise BackendRefused("ONNX Runtime is used on the CPU alone")
-    return Exported(onnx_graph.load_graph(torch_export.graph(module, rows.numpy(), free), torch.get_num_threads()))
+    return Exported(
+        onnx_graph.load_graph(torch_models.export_graph(module, rows.numpy(), free), torch.get_num_threads())
+    )
 
 
 def export_any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:

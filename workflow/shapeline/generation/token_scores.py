@@ -10,8 +10,7 @@ from shapeline.generation import prefix_cache
 from shapeline.generation.encoding import Answer
 from shapeline.generation.game import ModelSource
 from shapeline.generation.prompts import FIXED, WHERE
-from shapeline.gradients.torch_attention import relevance_rules, rollout
-from shapeline.gradients.torch_gradients import differentiable
+from shapeline.gradients.torch_gradients import differentiable, relevance_rules, rollout
 from shapeline.models.text_network import eager_attention
 
 PASSES = 3  # evaluations that a pass forward and back counts as

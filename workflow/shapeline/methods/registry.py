@@ -96,7 +96,7 @@ class Method:
     minimum: str | None = None  # "module:function" of d: the smallest budget in evaluations
     measure: str | None = None  # "module:function" that the function of a data method is given as `measure`
     data: tuple[str, ...] = ()  # kinds of dataset that it explains; all by default
-    of_prompts: bool = False  # generation.part_scores computes its scores of the parts of a prompt
+    of_prompts: bool = False  # generation.estimates computes its scores of the parts of a prompt
     refuses: tuple[str, ...] = ()  # architectures that it cannot explain
     package: str | None = None  # what it runs, where that is not always installed
     takes: tuple[str, ...] | None = None  # arguments of a function defined by the user; None of one in the package
@@ -296,7 +296,7 @@ METHODS = Registry(
         ),
         "linear_shap": Method(
             "coalitions",
-            "shapeline.methods.sklearn_steps:linear_shap",
+            "shapeline.methods.tree_shap:linear_shap",
             ReadsModel,
             needs=("estimator",),
             efficient=True,
@@ -356,7 +356,7 @@ METHODS = Registry(
             unit="slope",
         ),
         "attention_rollout": _define_gradient(
-            "torch_attention:attention_rollout",
+            "torch_gradients:attention_rollout",
             OnePass,
             needs=("attention", "torch"),
             unsigned=True,
@@ -366,7 +366,7 @@ METHODS = Registry(
             of_prompts=True,
         ),
         "attn_lrp": _define_gradient(
-            "torch_attention:attn_lrp",
+            "torch_gradients:attn_lrp",
             needs=("attention", "derivative", "torch"),
             gradients=1,
             data=("text",),

@@ -152,7 +152,7 @@ METRICS: dict[str, Metric] = {
         "shapeline.metrics.ground_truth:measure_words", "accuracy", {"f1": "higher"}, asks_documents=True, paired=True
     ),
     "randomisation": Metric(
-        "shapeline.metrics.randomisation:measure",
+        "shapeline.metrics.error:compare_randomised",
         "axiom",
         {"rank_correlation": "lower", "rank_correlation_absolute": "lower", "ssim": "lower"},
         Randomisation,

@@ -22,8 +22,8 @@ from shapeline.methods.registry import METHODS
 from shapeline.threads import processors
 from shapeline.workflow import estimates, job_code, runs
 from shapeline.workflow.dependencies import find_root
-from shapeline.workflow.devices import visible_devices
 from shapeline.workflow.estimates import format_amount, format_time
+from shapeline.workflow.job_environment import visible_devices
 
 OLDEST_PYTHON = (3, 11)
 PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.M)

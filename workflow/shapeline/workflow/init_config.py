@@ -207,7 +207,7 @@ def name_option(error: ShapelineError) -> ShapelineError:
 
 def _configure_columns(path: Path, target: str | None, model: str | None, ready: Ready | None, keys: dict) -> str:
     """Of a table, or of texts where a column holds sentences."""
-    from shapeline.datasets import csv_file, table_file, text_file
+    from shapeline.datasets import csv_file, table_file
 
     form, styles = (PLAIN, []) if path.suffix.lower() == ".parquet" else csv_file.detect(path)
     form = csv_file.read_format({key: getattr(form, key) for key in KEYS} | keys)
@@ -229,7 +229,7 @@ def _configure_columns(path: Path, target: str | None, model: str | None, ready:
     if longest is not None:
         if ready:
             ready.check("text", path, labels)
-        text_file.read_documents(path, longest, table[longest], False)
+        table_file.read_documents(path, longest, table[longest], False)
         return _configure_texts(_name(path), file, table, longest, model, ready, keys)
     columns = table_file.select_columns(path, names, target, keys.get("columns"), keys.get("categorical"))
     if ready:

@@ -9,7 +9,7 @@ from shapeline.config.types import Config, Dataset, Experiment
 from shapeline.datasets import checks, compatibility, folders, records, sources
 from shapeline.datasets.registry import SOURCES
 from shapeline.datasets.sources import USER_FILE
-from shapeline.datasets.tokenizer import PAIR
+from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError, nearest
 from shapeline.methods.dispatch import list_arguments
 from shapeline.models.registry import ARCHITECTURES

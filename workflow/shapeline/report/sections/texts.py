@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.datasets import document_files, text
-from shapeline.datasets.tokenizer import PAIR
+from shapeline.datasets.text import PAIR
 from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
 from shapeline.report.elements import HTML, join_parts, note
