@@ -7,7 +7,7 @@ import pytest
 
 import shapeline
 from shapeline.errors import ShapelineError
-from shapeline.games import conditional, references
+from shapeline.games import references
 from shapeline.games.features import build
 from shapeline.games.game import Game
 from shapeline.models import adapters
@@ -79,7 +79,7 @@ def test_draws_given_some_columns_have_the_conditional_covariance():
 
 def test_neighbours_by_hand():
     data = np.array([[0, 10], [1, 20], [2, 30], [3, 40]], np.float32)
-    rows, fill = conditional.build("neighbours", 2, data, np.random.default_rng(0))
+    rows, fill = references.build_conditional("neighbours", 2, data, np.random.default_rng(0))
     assert {tuple(row) for row in rows} <= {tuple(row) for row in data}
     kept = np.array([[[True, False], [False, True], [False, False]]])
     found = fill(np.array([[0.9, 31.0]]), kept)[0]
@@ -90,13 +90,13 @@ def test_neighbours_by_hand():
 
 def test_nearness_is_in_standard_deviations():
     data = np.array([[0, 0, 0], [1, 90000, 1], [1000, 100, 2]], np.float32)
-    _, fill = conditional.build("neighbours", 1, data, np.random.default_rng(0))
+    _, fill = references.build_conditional("neighbours", 1, data, np.random.default_rng(0))
     kept = np.array([[[True, True, False]]])
     assert fill(np.array([[300.0, 55000.0, 0.0]]), kept)[0, 0, 0, 2] == 1
     assert fill(np.array([[900.0, 55000.0, 0.0]]), kept)[0, 0, 0, 2] == 2
 
 
-@pytest.mark.parametrize("form", conditional.FORMS)
+@pytest.mark.parametrize("form", references.FORMS)
 def test_masks_of_ones_own_and_shared_ones_have_the_same_values(form):
     data = records()
     asked = game({"kind": "conditional", "form": form, "rows": 4}, data)
@@ -108,7 +108,7 @@ def test_masks_of_ones_own_and_shared_ones_have_the_same_values(form):
     np.testing.assert_allclose(shared[:, -1], data[:5] @ WEIGHTS, rtol=1e-5)
 
 
-@pytest.mark.parametrize("form", conditional.FORMS)
+@pytest.mark.parametrize("form", references.FORMS)
 def test_torch_and_tensorflow_fill_alike(form):
     tf = pytest.importorskip("tensorflow")
     data = records()
@@ -132,7 +132,7 @@ def test_torch_and_tensorflow_fill_alike(form):
 def test_columns_that_say_the_same_are_no_trouble():
     data = records()
     twice = np.column_stack([data, data[:, 0], np.full(len(data), 7.0)]).astype(np.float32)
-    _, fill = conditional.build("gaussian", 8, twice, np.random.default_rng(0))
+    _, fill = references.build_conditional("gaussian", 8, twice, np.random.default_rng(0))
     kept = np.array([[[True, False, False, False, False, False]]])
     found = fill(twice[:1], kept)[0, 0]
     spread = data[:, 0].std()

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from shapeline import designs, statistics
-from shapeline.designs.instance_samples import assign_samples
+from shapeline.attribution.sampling import assign_samples
 from shapeline.statistics import paired
 from shapeline.statistics.recommendation import FINAL, MARGIN
 from tests.unit import value_tables

@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks import accuracy_games
 from shapeline import designs
-from shapeline.designs import gaussian_extras as extras
 from shapeline.designs import gaussian_fit as fit
 from shapeline.designs import gaussian_held, gaussian_pairs
+from shapeline.designs import gaussian_held as extras
 from shapeline.designs import gaussian_moments as moments
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.gaussian_process import read_out, read_stack
@@ -411,7 +411,7 @@ def test_many_pairs_share_three_factorisations(monkeypatch):
     masks, values = drawn(tables, 360)
     exact = np.array([games.scores(designs.shapley(11), game) for game in tables])
     monkeypatch.setattr(process, "MANY", 100)
-    monkeypatch.setattr("shapeline.designs.gaussian_large.SUBSET", 80)
+    monkeypatch.setattr("shapeline.designs.gaussian_process.SUBSET", 80)
     found = read_out(masks, values)
     others = np.array([games.scores(designs.kernel_shap(11, 360), game) for game in tables])
     assert np.sqrt(np.mean((found.scores - exact) ** 2)) < 0.5 * np.sqrt(np.mean((others - exact) ** 2))

@@ -4,8 +4,8 @@ import numpy as np
 
 import shapeline
 from shapeline import designs
-from shapeline.designs import instance_samples as drawing
-from shapeline.designs.instance_samples import FEWEST, POOL, assign_samples, count_at_once, pool_size
+from shapeline.attribution import sampling as drawing
+from shapeline.attribution.sampling import FEWEST, POOL, assign_samples, count_at_once, pool_size
 
 from . import games
 

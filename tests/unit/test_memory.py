@@ -15,7 +15,8 @@ from torch import nn
 
 import shapeline
 from shapeline import memory
-from shapeline.designs import instance_samples, sampled, uncertainty
+from shapeline.attribution import sampling
+from shapeline.designs import sampled, uncertainty
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.games.game import Game
@@ -224,7 +225,7 @@ def test_a_design_is_gone_before_the_next_is_made(monkeypatch):
         made.append(weakref.ref(design.readout))
         return design
 
-    monkeypatch.setattr(instance_samples, "READOUT_BYTES", 1)
+    monkeypatch.setattr(sampling, "READOUT_BYTES", 1)
     monkeypatch.setattr(MethodSettings, "build", counted)
     inputs = np.random.default_rng(0).normal(size=(5, 9)).astype(np.float32)
     shapeline.explain(lambda rows: 1 / (1 + np.exp(-rows[:, 0])), inputs, "kernel_shap", features="column", seed=8)

@@ -14,10 +14,9 @@ import numpy as np
 from shapeline.designs import gaussian_process
 from shapeline.designs.design import Design, log_factorial, one_of, whole
 from shapeline.designs.gaussian_fit import FEW, JITTER, even_relevance, relevance_of, whiten
-from shapeline.designs.gaussian_large import MANY, SUBSET
 from shapeline.designs.gaussian_moments import log_nodes, nodes
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
-from shapeline.designs.gaussian_process import CELLS, MOST_COALITIONS, defer_readout, read_out
+from shapeline.designs.gaussian_process import CELLS, MANY, MOST_COALITIONS, SUBSET, defer_readout, read_out
 from shapeline.designs.interactions import (
     MOST_EXACT,
     MOST_PAIRED,

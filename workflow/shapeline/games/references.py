@@ -1,4 +1,8 @@
-"""What fills a masked feature: zero, padding, a mask, nothing, means, background rows, a blur, or a user's array."""
+"""What fills a masked feature: zero, padding, a mask, nothing, means, background rows, a blur, or a user's array.
+
+`conditional`: absent columns of a table as the present ones suggest them (Aas, Jullum & Loland 2021), by a Gaussian or
+by the nearest records; coalitions are then rows that data could hold.
+"""
 
 import os
 import zipfile
@@ -15,8 +19,99 @@ from shapeline.datasets import sources
 from shapeline.datasets.loading import blocks
 from shapeline.datasets.tokenizer import DELETED
 from shapeline.errors import ShapelineError, nearest
-from shapeline.games import conditional
 from shapeline.seeds import seed_of
+
+RIDGE = 1e-6  # on the diagonal of the correlations: columns that say the same are no trouble then
+MAX_RECORDS = 2000  # among which neighbours are looked for
+CELLS = 1 << 24  # of distances, or of matrices, that are held at a time
+FORMS = ("gaussian", "neighbours")
+
+Fill = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def build_conditional(form: str, rows: int, records: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, Fill]:
+    """Return the rows (M, c) where all cells are absent, and the function from inputs and kept cells to rows (n, K, M,
+    c).
+
+    gaussian: M samples given the kept cells, whose mean is the conditional mean; neighbours: the M records nearest
+    on the kept cells, each over its standard deviation. Raises ShapelineError.
+    """
+    records = np.asarray(records, np.float64)
+    if not np.isfinite(records).all():
+        raise ShapelineError("reference kind 'conditional': a column has missing numbers; use mean or background.")
+    if len(records) < (least := rows if form == "neighbours" else 2):
+        raise ShapelineError(
+            f"reference kind 'conditional': form {form} needs {least} training record(s) and has {len(records)}"
+            "; use another form, or more training data."
+        )
+    if form == "neighbours":
+        records = records[rng.permutation(len(records))[: max(MAX_RECORDS, rows)]]
+        return records[:rows], Neighbours(records, _scale(records), rows).fill
+    mean, scale = records.mean(axis=0), _scale(records)
+    correlation = ((records - mean) / scale).T @ ((records - mean) / scale) / len(records)
+    correlation[np.diag_indices(len(mean))] += RIDGE
+    samples = rng.normal(size=(rows, len(mean)))
+    if rows > 1:
+        samples -= samples.mean(axis=0)
+        samples *= np.sqrt(rows / (rows - 1))
+    else:
+        samples[:] = 0
+    gaussian = Gaussian(mean, scale, correlation, samples @ np.linalg.cholesky(correlation).T)
+    return mean + scale * gaussian.samples, gaussian.fill
+
+
+def _scale(records: np.ndarray) -> np.ndarray:
+    """Standard deviations (c,), 1 of a column that is constant."""
+    scale = records.std(axis=0)
+    return np.where(scale > 0, scale, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """mean, scale (c,); correlation (c, c); samples (M, c) of the whole distribution, standardised."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+    correlation: np.ndarray
+    samples: np.ndarray
+
+    def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Return samples of the whole, moved by what the kept cells differ (Matheron's rule)."""
+        given = (np.asarray(inputs, np.float64) - self.mean) / self.scale
+        result = np.empty((len(inputs), kept.shape[1], *self.samples.shape))
+        step = max(1, CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.samples.size))
+        apart = given[:, None, None, :] - self.samples  # (n, 1, M, c)
+        for start in range(0, kept.shape[1], step):
+            part = kept[:, start : start + step]
+            both = part[..., :, None] & part[..., None, :]
+            matrix = np.where(both, self.correlation, np.eye(len(self.mean)))
+            gain = np.linalg.solve(matrix, part[..., :, None] * self.correlation)
+            moved = self.samples + (apart * part[:, :, None, :]) @ gain
+            result[:, start : start + step] = self.mean + self.scale * moved
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """records (N, c), scale (c,), and how many of the nearest fill; of equally near ones the first."""
+
+    records: np.ndarray
+    scale: np.ndarray
+    rows: int
+
+    def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Return the records nearest on the kept cells."""
+        result = np.empty((len(inputs), kept.shape[1], self.rows, inputs.shape[1]))
+        step = max(1, CELLS // len(self.records))
+        for number, row in enumerate(np.asarray(inputs, np.float64)):
+            squares = ((row - self.records) / self.scale) ** 2
+            own = kept[number if len(kept) > 1 else 0]
+            for start in range(0, len(own), step):
+                distance = own[start : start + step].astype(np.float64) @ squares.T
+                nearest = np.argsort(distance, axis=1, kind="stable")[:, : self.rows]
+                result[number, start : start + step] = self.records[nearest]
+        return result
+
 
 if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
@@ -52,12 +147,12 @@ class Reference:
 
     rows: (M, *input_shape) that all instances share; for M > 1 the probability is averaged, the log taken after
     (Chen et al. 2018, section 2.1). own: from inputs to their rows (n, M, *input_shape). given: rows that depend on
-    what is present (`conditional.build`).
+    what is present (`build_conditional`).
     """
 
     rows: np.ndarray | None
     own: Callable[[np.ndarray], np.ndarray] | None = None
-    given: conditional.Fill | None = None
+    given: Fill | None = None
 
     @property
     def leaves_out(self) -> bool:
@@ -86,7 +181,7 @@ def parse(settings: dict | str) -> tuple[str, dict]:
             good = (type(number) is int and number >= least) or (key == "id" and number is None)
             wanted = f"a whole number of {least} or more"
         elif key == "form":
-            good, wanted = number in conditional.FORMS, " or ".join(conditional.FORMS)
+            good, wanted = number in FORMS, " or ".join(FORMS)
         elif key == "sigma":
             wanted = "a number of pixels above 0"
             good = number is None or (type(number) in (int, float) and 0 < number < np.inf)
@@ -181,7 +276,7 @@ def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: i
     for name in dataset.card.get("categorical") or {}:
         raise ShapelineError(f"reference kind 'conditional': column '{name}' holds categories; use background.")
     rng = np.random.default_rng(seed_of("conditional", seed))
-    rows, given = conditional.build(chosen["form"], chosen["rows"], dataset.inputs[training], rng)
+    rows, given = build_conditional(chosen["form"], chosen["rows"], dataset.inputs[training], rng)
     real = np.result_type(dataset.inputs.dtype, np.float32)
     return Reference(rows.astype(real), given=given)
 
