@@ -294,7 +294,7 @@ def test_what_cannot_be_exported_has_none_and_loses_that_of_before(tmp_path, mon
 def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     other, right = architectures.build("mlp", "torch", seed=5).module, torch_models.export_graph
-    monkeypatch.setattr(torch_models, "graph", lambda module, rows: right(other, rows))
+    monkeypatch.setattr(torch_models, "export_graph", lambda module, rows: right(other, rows))
     path = stored(tmp_path)
     assert json.loads((tmp_path / "card.json").read_text()) == {"onnx": None}
     assert "no model.onnx: log-probabilities differ by" in caplog.text and storage.read_graph(path) is None

@@ -96,7 +96,7 @@ def _remove_last_activation(inner: keras.Model) -> str:
     return name
 
 
-def graph(model: keras.Model, rows: np.ndarray) -> bytes:
+def export_graph(model: keras.Model, rows: np.ndarray) -> bytes:
     """Return the model as a graph of ONNX for rows like these in any batch. Raises Refused."""
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise Refused(f"{missing[0]} is not installed")

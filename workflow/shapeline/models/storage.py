@@ -207,7 +207,7 @@ def write_graph(path: str | Path, loaded: Classifier, inputs: np.ndarray) -> dic
     """Write a network's graph beside its weights, verified on masked `inputs`; return digests for its card, or None."""
     exporter, rows = importlib.import_module(EXPORTERS[loaded.framework]), _rows(inputs)
     try:
-        content = exporter.graph(loaded.module, rows[:2])
+        content = exporter.export_graph(loaded.module, rows[:2])
         graph = dataclasses.replace(loaded, module=load_graph(content, count_allowed()), runtime="onnx")
         differs = float(np.max(_relative_differences(_evaluate(graph, rows), _evaluate(loaded, rows))))
         if not differs <= TOLERANCE:
