@@ -1,6 +1,7 @@
 """Rendering a notebook to a kept notebook and a page, and the index of pages."""
 
 import base64
+import gc
 import inspect
 import json
 import os
@@ -273,23 +274,21 @@ def test_the_index_names_other_pages_where_the_run_has_experiments_of_the_papers
     assert "No experiment has a report yet" in (tmp_path / "index.html").read_text()
 
 
-def test_the_kernel_is_this_interpreter_whatever_is_installed(tmp_path, monkeypatch):
-    for name in ("python3", rendering.KERNEL):
-        other = tmp_path / "share" / "kernels" / name
-        other.mkdir(parents=True)
-        (other / "kernel.json").write_text(
-            json.dumps({"argv": ["/bin/false"], "display_name": "x", "language": "python"})
-        )
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
-    monkeypatch.delenv("JUPYTER_RUNTIME_DIR", raising=False)
-    lines = ["import gc, sys, warnings", "warnings.warn('noise')", "print(word, sys.executable, gc.get_threshold()[0])"]
-    cell = new_code_cell("\n".join(lines))
-    path = notebook(tmp_path / "tiny.ipynb", new_markdown_cell("# A <em>title</em> & more"), cell)
-    rendering.render(path, {"word": "given"}, tmp_path / "out" / "tiny.html", tmp_path / "out" / "tiny.ipynb")
+def test_a_notebook_runs_in_this_process(tmp_path):
+    lines = ["import gc, os, warnings", "warnings.warn('noise')", "print(word, os.getpid(), gc.get_threshold()[0])"]
+    cells = [new_code_cell("\n".join(lines)), new_code_cell("value = 6\nvalue * 7"), new_code_cell("value = None")]
+    path, before = (
+        notebook(tmp_path / "tiny.ipynb", new_markdown_cell("# A <em>title</em> & more"), *cells),
+        gc.get_threshold(),
+    )
+    with pytest.warns(UserWarning, match="noise"):
+        rendering.render(path, {"word": "given"}, tmp_path / "out" / "tiny.html", tmp_path / "out" / "tiny.ipynb")
     page = (tmp_path / "out" / "tiny.html").read_text()
-    assert f"given {sys.executable} 100000" in page and "noise" not in page
-    assert "<title>A title &amp; more</title>" in page
-    assert os.environ["JUPYTER_PATH"] == str(tmp_path / "share") and "JUPYTER_RUNTIME_DIR" not in os.environ
+    assert f"given {os.getpid()} 100000" in page and "noise" not in page and "42" in page
+    assert "<title>A title &amp; more</title>" in page and gc.get_threshold() == before
+    kept = nbformat.read(tmp_path / "out" / "tiny.ipynb", as_version=4).cells[-3:]
+    assert [cell.execution_count for cell in kept] == [3, 4, 5]
+    assert [output.output_type for cell in kept for output in cell.outputs] == ["stream", "execute_result"]
 
 
 def test_a_remark_is_shown_under_each_figure_and_is_in_its_file(tmp_path):
@@ -307,25 +306,6 @@ def test_a_remark_is_shown_under_each_figure_and_is_in_its_file(tmp_path):
     assert "<desc>" not in page.read_text() and "Data:" not in page.read_text()
 
 
-def test_the_kernel_keeps_the_memory_that_it_freed(tmp_path):
-    """The system would clear it again for each figure in pixels and each fit."""
-    lines = ["import numpy, psutil", "size = lambda: psutil.Process().memory_info().rss", "before = size()"]
-    cell = new_code_cell("\n".join([*lines, "numpy.ones(1 << 23)", "print('kept', size() - before)"]))
-    rendering.render(notebook(tmp_path / "tiny.ipynb", cell), {}, tmp_path / "tiny.html", tmp_path / "out.ipynb")
-    kept = int(re.search(r"kept (-?\d+)", (tmp_path / "tiny.html").read_text())[1])
-    assert kept > 60 << 20 or sys.platform != "linux"
-
-
-def test_reports_rendered_at_once_share_no_sockets(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    cell = new_code_cell("from ipykernel.connect import get_connection_info\nprint(get_connection_info())")
-    rendering.render(notebook(tmp_path / "where.ipynb", cell), {}, tmp_path / "a.html", tmp_path / "a.ipynb")
-    written = (tmp_path / "a.ipynb").read_text().replace('\\"', '"')
-    place = re.search(r'"ip": "([^"]+)"', written)[1]
-    assert os.path.basename(os.path.dirname(place)).startswith("shapeline-")
-    assert not list(tmp_path.glob("kernel-ipc*"))
-
-
 def test_a_failing_cell_is_one_line_and_leaves_the_last_report(tmp_path):
     (tmp_path / "bad.html").write_text("the last good report")
     failing = new_code_cell("raise ValueError('first line\\nno such method')")
@@ -335,13 +315,6 @@ def test_a_failing_cell_is_one_line_and_leaves_the_last_report(tmp_path):
     assert str(caught.value) == f"notebook {path}, cell 3: no such method"
     assert (tmp_path / "bad.html").read_text() == "the last good report"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.html", "bad.ipynb"]
-
-
-def test_a_kernel_that_dies_is_one_line(tmp_path):
-    path = notebook(tmp_path / "dead.ipynb", new_code_cell("import os\nos._exit(9)"))
-    with pytest.raises(ShapelineError, match=r"notebook .*dead\.ipynb: its kernel stopped \(.*\)"):
-        rendering.render(path, {}, tmp_path / "dead.html", tmp_path / "executed.ipynb")
-    assert [path.name for path in tmp_path.iterdir()] == ["dead.ipynb"]
 
 
 def test_a_missing_notebook_is_named(tmp_path):

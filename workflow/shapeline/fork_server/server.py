@@ -30,7 +30,7 @@ LIBRARIES = {
     "onnx": ("onnxruntime",),  # jobs that evaluate the graph of a network
     "skops": ("skops.io",),  # which imports scikit-learn and torch, for seconds
     "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
-    "report": ("papermill", "black", "nbconvert", "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot"),
+    "report": ("papermill", "black", "nbconvert", "matplotlib.pyplot"),
     "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # tests run Snakemake itself as a fork
 }
 # Modules of the package that most jobs import and that import no other library.
@@ -44,7 +44,6 @@ PACKAGE_MODULES = {
         "shapeline.report.index",
         "shapeline.report.sections.importance",
         "shapeline.report.sections.localization",
-        "shapeline.report.first_page",
     ),
 }
 MIN_JOBS = 6  # of a run, from which a server saves more than its own start

@@ -60,7 +60,7 @@ def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
 def _execute(source: str, where: str, names: dict) -> None:
     """Run a cell as the run has done it; it fails where the results are of another version."""
     try:
-        exec(compile(source, where, "exec"), names)
+        rendering.run_cell(source, where, names)
     except ShapelineError:
         raise
     except Exception as error:

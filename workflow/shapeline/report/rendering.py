@@ -1,52 +1,25 @@
 """A notebook run by papermill, kept, and shown as a page that needs nothing else; its figures as files."""
 
+import ast
 import base64
 import contextlib
 import copy
 import functools
+import gc
 import html as markup
-import json
-import os
+import io
+import itertools
 import re
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
 from shapeline import files
 from shapeline.errors import ShapelineError
-from shapeline.fork_server import server as fork_server
 from shapeline.report import colours
 
 NO_SCRIPT = "Without JavaScript: all figures and tables are here; sorting, filters and the instance explorer are not."
-KERNEL = "shapeline"
 PLACE = "shapeline output "  # of a cell, while the notebook is made a page
-# A figure is made of thousands of objects: at the usual thresholds a tenth of a report is looking for garbage.
-# The kernel may be a fork of another process than the one that it has to end with, which is what ipykernel looks at.
-LAUNCH = """
-import gc, importlib, os, sys, threading, time
-
-import psutil
-from ipykernel.kernelapp import launch_new_instance
-
-importlib.import_module("shapeline.memory").keep_freed_memory()
-parent = int(os.environ["JPY_PARENT_PID"])
-
-def watch():
-    while psutil.pid_exists(parent):
-        time.sleep(1)
-    os._exit(1)
-
-threading.Thread(target=watch, daemon=True).start()
-gc.set_threshold(100_000, 50, 50)
-sys.modules["debugpy"] = None  # nobody steps through a page, or asks for its history, which would be a file
-unused = ["--HistoryManager.enabled=False"]
-quiet = ["--IPKernelApp.log_level=CRITICAL"]  # it ends by an interrupt, and wrote that as an error to the terminal
-launch_new_instance([*sys.argv[1:], f"--IPKernelApp.parent_handle={parent}", *unused, *quiet])
-"""
-
-
 IMAGE = (
     r'<svg role="img" aria-label="([^"]*)".*?</svg>|<img[^>]*?alt="([^"]*)"[^>]*?src="data:image/png;base64,([^"]+)"'
 )
@@ -101,65 +74,51 @@ def render(
 
 
 def _execute(notebook: Path, parameters: dict):
+    """Return the notebook with its parameters and with what its cells show; they run in this process."""
     import papermill
-    from nbclient.exceptions import DeadKernelError
-    from papermill.exceptions import PapermillExecutionError
-    from traitlets.config import Config
 
-    with _kernel() as (name, connection):
-        try:
-            return papermill.execute_notebook(
-                *(str(notebook), None, parameters),
-                kernel_name=name,
-                language="python",
-                progress_bar=False,
-                # Its last output is here by then: nothing waits for it to end by itself.
-                config=Config({"KernelManager": connection, "NotebookClient": {"shutdown_kernel": "immediate"}}),
-            )
-        except PapermillExecutionError as error:
-            number = error.cell_index + (0 if parameters else 1)  # from 1, without the cell that papermill adds
-            last = f"{error.ename}: {error.evalue}".strip().splitlines()[-1]
-            raise ShapelineError(f"notebook {notebook}, cell {number}: {last}") from error
-        except (DeadKernelError, RuntimeError) as error:  # killed, often for memory, or never started
-            reason = str(error).strip().splitlines()[-1]
-            remedy = "if memory ran out, run fewer jobs at once"
-            raise ShapelineError(f"notebook {notebook}: its kernel stopped ({reason}); {remedy}") from error
+    # The kernel's name is needed where a notebook has none, and nothing is started.
+    options = {"kernel_name": "python3", "language": "python", "progress_bar": False}
+    node = papermill.execute_notebook(str(notebook), None, parameters, prepare_only=True, **options)
+    names, counter = {"__name__": "report"}, itertools.count(1)
+    # A figure is made of thousands of objects: at the usual thresholds a tenth of a report is looking for garbage.
+    thresholds = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 50)
+    try:
+        for number, cell in enumerate(node.cells, 0 if parameters else 1):  # from 1, without the cell of parameters
+            if cell.cell_type == "code":
+                cell.execution_count = next(counter)
+                _fill(cell, f"notebook {notebook}, cell {number}", names)
+    finally:
+        gc.set_threshold(*thresholds)
+    return node
 
 
-@contextlib.contextmanager
-def _kernel() -> Iterator[tuple[str, dict[str, str]]]:
-    """A kernel description for this very interpreter, in a folder of its own: its name, and how to talk to it.
+def _fill(cell, where: str, names: dict) -> None:
+    """Run a cell, and give it its outputs: what it printed, and the value of its last expression."""
+    from nbformat.v4 import new_output
 
-    The machine's 'python3' kernel may belong to another environment, and the user's IPython profile may run anything.
-    Sockets in the folder need no network ports, nor the default's names in the working folder: reports that are
-    rendered at once would race for either.
-    """
-    names = ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR")
-    before = {name: os.environ.get(name) for name in names}
-    with tempfile.TemporaryDirectory(prefix="shapeline-") as folder:
-        launch = Path(folder, "launch.py")
-        launch.write_text(LAUNCH, encoding="utf-8")
-        description = {
-            "argv": [*fork_server.command("report"), sys.executable, str(launch), "-f", "{connection_file}"],
-            "display_name": "Shapeline",
-            "language": "python",
-            "env": {"IPYTHONDIR": str(Path(folder, "ipython")), "MPLBACKEND": "agg"},
-        }
-        place = Path(folder, "kernels", KERNEL, "kernel.json")
-        place.parent.mkdir(parents=True)
-        place.write_text(json.dumps(description), encoding="utf-8")
-        os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [folder, before["JUPYTER_PATH"]]))
-        os.environ["JUPYTER_RUNTIME_DIR"] = folder
-        try:
-            # 107 bytes is the longest name of a socket.
-            short = os.name == "posix" and len(folder) < 90
-            yield KERNEL, {"transport": "ipc", "ip": f"{folder}/kernel"} if short else {"transport": "tcp"}
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            value = run_cell(cell.source, where, names)
+    except Exception as error:
+        last = f"{type(error).__name__}: {error}".strip().splitlines()[-1]
+        raise ShapelineError(f"{where}: {last}") from error
+    if printed.getvalue():
+        cell.outputs.append(new_output("stream", text=printed.getvalue()))
+    if value is not None:
+        data = {"text/html": value._repr_html_()} if hasattr(value, "_repr_html_") else {}
+        data["text/plain"] = repr(value)
+        cell.outputs.append(new_output("execute_result", data, execution_count=cell.execution_count))
+
+
+def run_cell(source: str, where: str, names: dict) -> object:
+    """Run the code of a cell and return the value of its last line, None where that is no expression."""
+    tree = ast.parse(source, where)
+    last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, where, "exec"), names)
+    return last and eval(compile(last, where, "eval"), names)
 
 
 def _tidy(node, notebook: Path, metadata: dict) -> None:
