@@ -334,6 +334,17 @@ def test_a_game_says_what_it_is():
         shapeline.shapley_values(Game(), 5)
 
 
+def test_a_game_of_few_outputs_prints_a_column_per_output():
+    weights = np.array([[1.0, -300.0], [2.0, 100.0]])
+    found = shapeline.shapley_values(
+        lambda masks: masks @ weights, player_names=["a", "b"], output_names=["accuracy", "milliseconds"]
+    )
+    lines = [line.split() for line in repr(found).splitlines()[-3:]]
+    assert lines == [["accuracy", "milliseconds"], ["a", "+1", "-300"], ["b", "+2", "+100"]]
+    many = shapeline.shapley_values(lambda masks: np.repeat(masks @ weights, 3, axis=1), 2)
+    assert "mean |score|" in repr(many)
+
+
 def test_progress_counts_evaluations():
     told = []
     shapeline.shapley_values(table_game(9), 9, 40, progress=lambda *now: told.append(now), batch=19)
@@ -355,7 +366,11 @@ def test_progress_counts_evaluations():
         ({"game": lambda masks: [[1], [1, 2]]}, "returned list for masks of 2"),
         ({"game": lambda masks: ["a", "b"]}, "returned <U1"),
         ({"game": lambda masks: 1 / 0}, "coalition of no players: ZeroDivisionError: division by zero"),
-        ({"game": lambda masks: np.full(len(masks), np.inf)}, "the value is inf; the game must give every coalition"),
+        (
+            {"game": lambda masks: np.full(len(masks), np.inf)},
+            "the value is inf; return a finite value per row of masks (1, 9)",
+        ),
+        ({"n_players": None, "player_names": "abc"}, "n_players is missing; give their number, or a list"),
         ({"evaluations": 2}, "evaluations is 2 and gp_shapley needs 4 for 9 players; raise it"),
         ({"evaluations": 40, "method": "sample_interactions"}, "evaluations is 40 and sample_interactions needs"),
         ({"evaluations": 0}, "evaluations is 0; give a whole number of at least 1"),

@@ -390,6 +390,11 @@ ONE = masks_of(2)
         ),
         (lambda: games.FeatureSelection(BAYES, y, y, y, y), "X is a ndarray; give a data frame or an array"),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [7]}), "there is no column 7"),
+        (
+            lambda: games.FeatureSelection(BAYES, X, y, X, y, groups=["a", "b"]),
+            "groups is not a mapping of lists; give {",
+        ),
+        (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": 0}), "groups is not a mapping of lists"),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [0], "b": [0]}), "is in two groups"),
         (lambda: games.EnsembleSelection(3, X, y), "models is a int; give a list of fitted models"),
         (lambda: games.EnsembleSelection(AdaBoostClassifier().fit(X, y), X, y), "does not average its models"),

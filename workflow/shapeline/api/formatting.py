@@ -12,6 +12,7 @@ from tqdm import tqdm
 from shapeline.methods.registry import METHODS
 
 MAX_ROWS = 12  # features or instances listed
+MAX_OUTPUTS = 4  # of a game, each in a column of its own
 TOP = 4  # features per instance where instances have different features
 WIDE = 24  # characters of a feature's value
 GAME, ONE = "game", "value"  # the value of a set function, and the name of its only output
@@ -33,13 +34,7 @@ def format_explanation(explanation) -> str:
     if n == 1:
         lines += ["", *_format_one(explanation)]
     elif n and explanation._shares_names():
-        table = explanation.summary()
-        shown = table[:MAX_ROWS]
-        wide = max(map(len, shown.index))
-        lines += ["", f"  {'':<{wide}}  mean |score|  mean score"]
-        for name, (size, mean) in zip(shown.index, round_noise(shown.to_numpy()), strict=True):
-            lines.append(f"  {name:<{wide}}  {size:>12.4g}  {mean:>+10.4g}")
-        lines += _note_more(len(table) - len(shown), "feature")
+        lines += ["", *_format_table(explanation)]
     else:
         lines += [
             "",
@@ -47,6 +42,23 @@ def format_explanation(explanation) -> str:
             *_note_more(n - MAX_ROWS, "instance"),
         ]
     return "\n".join(lines)
+
+
+def _format_table(explanation) -> list[str]:
+    """Return the mean scores of features; of a game with few outputs the scores per output, which share no unit."""
+    table = explanation.summary()
+    if explanation.about.value == GAME and len(explanation) <= MAX_OUTPUTS:
+        scores = pd.DataFrame(explanation.scores.T, explanation.about.names[0], explanation.target_names)
+        table = scores.loc[table.index]
+    shown = table[:MAX_ROWS]
+    wide = max(map(len, shown.index))
+    lines = [f"  {'':<{wide}}" + "".join(f"  {name:>10}" for name in shown)]
+    widths = [max(10, len(name)) for name in shown]
+    signs = ["" if name == "mean |score|" else "+" for name in shown]
+    for name, row in zip(shown.index, round_noise(shown.to_numpy()), strict=True):
+        cells = [f"  {score:>{sign}{width}.4g}" for score, sign, width in zip(row, signs, widths, strict=True)]
+        lines.append(f"  {name:<{wide}}" + "".join(cells))
+    return lines + _note_more(len(table) - len(shown), "feature")
 
 
 def headline(explanation) -> str:

@@ -52,7 +52,7 @@ def shapley_values(
         ``(K, n_outputs)``. It must give the empty and the full coalition a finite value too. A class of
         `shapeline.games` is one.
     n_players : int, optional
-        Number of players; that of `game.n_players` by default.
+        Number of players; by default that of `game.n_players`, or of `player_names`.
     evaluations : int, optional
         Largest number of coalitions to evaluate.
     method : str
@@ -105,7 +105,7 @@ def shapley_values(
     array([[1.333, 2.333, 4.333]])
     """
     seed = choice.seed_by(seed, random_state, WHERE)
-    n = _count_players(game, n_players)
+    n = _count_players(game, n_players, player_names)
     names = check_names(
         "player_names", _read_attribute(game, "player_names") if player_names is None else player_names, n, "player"
     )
@@ -164,7 +164,7 @@ def _attribute_outputs(values: Values, parsed: MethodSettings, features: Feature
     return record
 
 
-def _count_players(game: object, n_players: object) -> int:
+def _count_players(game: object, n_players: object, names: object) -> int:
     """Return the number of players. Raises ShapelineError."""
     if not callable(game):
         raise ShapelineError(
@@ -172,7 +172,9 @@ def _count_players(game: object, n_players: object) -> int:
         )
     own = getattr(game, "n_players", None)
     if n_players is None and own is None:
-        raise ShapelineError(f"{WHERE}: n_players is missing; give the number of players")
+        if not isinstance(names, list | tuple):
+            raise ShapelineError(f"{WHERE}: n_players is missing; give their number, or a list of player_names")
+        n_players = len(names)
     n = whole(WHERE, "n_players", own if n_players is None else n_players, 1)
     if own is not None and n != own:
         raise ShapelineError(f"{WHERE}: n_players is {n} and the game has {own} players; leave n_players out")

@@ -124,7 +124,8 @@ class Values:
         if failure:
             reason = f"coalition {self._name(masks[0])}: {failure}"
             if self.how.on_error == "fail":
-                raise ShapelineError(f"{WHERE}: {reason}; the game must give every coalition a finite value")
+                shape = f"({len(masks)}, {masks.shape[1]})"
+                raise ShapelineError(f"{WHERE}: {reason}; return a finite value per row of masks {shape}")
             self._failed |= dict.fromkeys(hash_masks(masks), reason)
             return
         self._check_outputs(values)

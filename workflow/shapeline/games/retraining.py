@@ -217,6 +217,8 @@ def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) 
     number |= {
         name: place for place, name in enumerate(getattr(X, "columns", []))
     }  # a name that is a number comes first
+    if not isinstance(groups, Mapping) or not all(np.ndim(columns) == 1 for columns in groups.values()):
+        raise ShapelineError(f"{where}: groups is not a mapping of lists; give {{'name': [column, ...], ...}}")
     unknown = [column for columns in groups.values() for column in columns if column not in number]
     if unknown or not groups or not all(len(columns) for columns in groups.values()):
         reason = f"there is no column {unknown[0]!r}" if unknown else "a group has no columns"
