@@ -50,10 +50,15 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="session")
+def parsed_default(root) -> dict:
+    return yaml.safe_load((root / "config.yaml").read_text())
+
+
 @pytest.fixture
-def default(root) -> dict:
+def default(parsed_default) -> dict:
     """The raw default configuration, safe to change."""
-    return copy.deepcopy(yaml.safe_load((root / "config.yaml").read_text()))
+    return copy.deepcopy(parsed_default)
 
 
 @pytest.fixture

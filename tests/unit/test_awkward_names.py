@@ -37,6 +37,12 @@ def read_dataset(text: str) -> dict:
     return entry
 
 
+@pytest.fixture
+def default(default) -> dict:
+    """The default configuration with one experiment of ten, which is validated as often as a file is read back."""
+    return default | {"run": ["cancer"], "experiments": {"cancer": default["experiments"]["cancer"]}}
+
+
 def read_back(folder, text: str, default: dict, monkeypatch) -> loading.Dataset:
     """The dataset that a run prepares by a configuration."""
     from snakemake.common.configfile import load_configfile

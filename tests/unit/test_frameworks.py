@@ -1,5 +1,6 @@
 """TensorFlow and torch in one process, where triton is installed as it is with the CUDA builds of torch."""
 
+import json
 import os
 import subprocess
 import sys
@@ -31,23 +32,62 @@ assert np.isfinite(found.scores).all()
 BUILD_KERAS = "from shapeline import models; models.build('mlp', framework='tensorflow', inputs=3, classes=2)"
 
 
+FORKED = """
+import json, os, sys, traceback
+import tensorflow
+codes = []
+for program in json.load(sys.stdin):
+    if not (child := os.fork()):
+        try:
+            exec(program, {})
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(codes)
+"""
+
+
+def finish(folder: Path, program: str, text: str | None = None) -> subprocess.CompletedProcess:
+    """Run a program of Python with the stub of triton in a folder; returns the finished process."""
+    paths = os.pathsep.join([str(folder), PACKAGE_ROOT])
+    variables = os.environ | {"PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, env=variables, cwd=folder, input=text, capture_output=True, text=True, check=False)
+
+
+def write_stub(folder: Path, more: str = "") -> Path:
+    (folder / "triton").mkdir()
+    (folder / "triton/__init__.py").write_text(TRITON + more)
+    return folder
+
+
 @pytest.fixture
 def run(tmp_path):
-    """Run a program of Python with the stub of triton; returns the finished process."""
-    (tmp_path / "triton").mkdir()
-    (tmp_path / "triton/__init__.py").write_text(TRITON)
-
-    def finish(*parts: str, **environment: str) -> subprocess.CompletedProcess:
-        paths = os.pathsep.join([str(tmp_path), PACKAGE_ROOT])
-        variables = os.environ | {"PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"} | environment
-        words = [sys.executable, "-c", "\n".join(parts)]
-        return subprocess.run(words, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    return finish
+    """Run a program's parts in a process of its own."""
+    return lambda *parts: finish(write_stub(tmp_path), "\n".join(parts))
 
 
-def test_the_stub_ends_a_process_that_imports_it_after_tensorflow(run):
-    assert run("import tensorflow, triton").returncode < 0 and run("import triton, tensorflow").returncode == 0
+# Programs of a user who has imported TensorFlow alone.
+AFTER_TENSORFLOW = {
+    "triton": "import triton",
+    "TensorFlow": f"{EXPLAIN_TORCH}\n{ADAM}",
+    "TensorFlow, torch": f"import torch\n{EXPLAIN_TORCH}\n{ADAM}",
+    "explained Keras": f"import keras\n{EXPLAIN_KERAS}\n{EXPLAIN_TORCH}\n{ADAM}",
+}
+
+
+@pytest.fixture(scope="module")
+def after_tensorflow(tmp_path_factory) -> tuple[dict[str, int], str]:
+    """The exit status of each program, all in forks of one process that has imported TensorFlow; its errors."""
+    done = finish(write_stub(tmp_path_factory.mktemp("triton")), FORKED, json.dumps([*AFTER_TENSORFLOW.values()]))
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(zip(AFTER_TENSORFLOW, json.loads(done.stdout.splitlines()[-1]), strict=True)), done.stderr
+
+
+def test_the_stub_ends_a_process_that_imports_it_after_tensorflow(after_tensorflow):
+    assert after_tensorflow[0]["triton"] < 0  # and not one that imports it before: the next test's do
 
 
 @pytest.mark.parametrize(
@@ -60,24 +100,19 @@ def test_triton_is_loaded_before_tensorflow(run, program):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        ("import tensorflow",),
-        ("import tensorflow, torch",),
-        ("import shapeline, keras",),
-        ("import keras", EXPLAIN_KERAS),
-    ],
-    ids=["TensorFlow", "TensorFlow, torch", "shapeline, Keras", "explained Keras"],
-)
-def test_torch_works_without_triton_where_the_user_has_loaded_tensorflow(run, program):
-    done = run(*program, EXPLAIN_TORCH, ADAM)
+@pytest.mark.parametrize("name", [*AFTER_TENSORFLOW][1:])
+def test_torch_works_without_triton_where_the_user_has_loaded_tensorflow(name, after_tensorflow):
+    codes, said = after_tensorflow
+    assert codes[name] == 0, said[-2000:]
+
+
+def test_torch_works_where_keras_is_loaded_after_the_package(run):
+    done = run("import shapeline, keras", EXPLAIN_TORCH, ADAM)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_triton_that_cannot_be_imported_is_missing(run, tmp_path):
-    (tmp_path / "triton/__init__.py").write_text(f"{TRITON}\nraise ImportError('no libcuda')")
-    done = run(BUILD_KERAS, ADAM)
+def test_a_triton_that_cannot_be_imported_is_missing(tmp_path):
+    done = finish(write_stub(tmp_path, "\nraise ImportError('no libcuda')"), f"{BUILD_KERAS}\n{ADAM}")
     assert done.returncode == 0, done.stderr[-2000:]
 
 
