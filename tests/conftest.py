@@ -10,12 +10,15 @@ import pytest
 import yaml
 
 from shapeline import memory
+from shapeline.games import calibration
 from shapeline.models.classifier import avoid_triton_crash
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("SHAPELINE_DATA", ROOT.parent / "shared" / "data"))
 # shap's loops, compiled anew in each process for many seconds: a test is faster without.
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+# Each explanation of a network begins with a calibration, which decides speed and nothing else: half of a test's time.
+calibration.CALIBRATION_SECONDS = 0.1
 memory.keep_freed_memory()
 avoid_triton_crash()  # a worker runs tests of both frameworks
 # Where the suite is started in the background interrupts are ignored, and so they would be in all that it starts.

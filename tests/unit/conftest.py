@@ -2,6 +2,14 @@
 
 import pytest
 
+from shapeline.games import calibration, execution
+
+
+@pytest.fixture
+def whole_calibration(monkeypatch):
+    """The package's own time, of which tests of anything else have a thirtieth."""
+    monkeypatch.setattr(calibration, "CALIBRATION_SECONDS", execution.CALIBRATION_SECONDS)
+
 
 @pytest.fixture(scope="module")
 def cut():

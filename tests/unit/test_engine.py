@@ -23,6 +23,7 @@ from shapeline.games.references import Reference
 from shapeline.models import adapters, architectures, onnx_graph, torch_models
 from tests.unit import questions
 
+pytestmark = pytest.mark.usefixtures("whole_calibration")
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.5]])
 BIAS = np.array([0.25, -0.5])
 INPUTS = np.array([[1.0, 2.0, 3.0], [-1.0, 0.5, 2.0]], np.float32)

@@ -15,6 +15,7 @@ from shapeline.games.references import Reference
 from shapeline.models import architectures, storage
 from tests.unit import questions
 
+pytestmark = pytest.mark.usefixtures("whole_calibration")
 exported = pytest.mark.skipif(importlib.util.find_spec("tf2onnx") is None, reason="tf2onnx is not installed")
 RANDOM = np.random.default_rng(0)
 NETWORKS = {

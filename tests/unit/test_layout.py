@@ -16,14 +16,15 @@ RNG = np.random.default_rng(0)
 
 
 def shapley(value, d):
-    """Shapley values of a set function, by the sum over all coalitions."""
+    """Shapley values of a set function, by the sum over all coalitions, each evaluated once."""
+    found = {S: value(S) for k in range(d + 1) for S in itertools.combinations(range(d), k)}
     scores = np.zeros(d)
     for j in range(d):
         rest = [i for i in range(d) if i != j]
         for k in range(d):
             weight = math.factorial(k) * math.factorial(d - 1 - k) / math.factorial(d)
             for S in itertools.combinations(rest, k):
-                scores[j] += weight * (value((*S, j)) - value(S))
+                scores[j] += weight * (found[tuple(sorted((*S, j)))] - found[S])
     return scores
 
 

@@ -30,10 +30,12 @@ def shapley(p, row):
         rows[:, list(coalition)] = row[list(coalition)]
         return p(rows).mean()
 
+    found = {S: value(S) for k in range(4) for S in itertools.combinations(range(3), k)}
     scores = []
     for j in range(3):
         rest = [i for i in range(3) if i != j]
-        each = [(len(S), value((*S, j)) - value(S)) for k in range(3) for S in itertools.combinations(rest, k)]
+        parts = [S for k in range(3) for S in itertools.combinations(rest, k)]
+        each = [(len(S), found[tuple(sorted((*S, j)))] - found[S]) for S in parts]
         scores.append(sum(gain * math.factorial(k) * math.factorial(2 - k) / 6 for k, gain in each))
     return np.array(scores)
 

@@ -15,6 +15,7 @@ from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from tests.unit import questions, twins
 
+pytestmark = pytest.mark.usefixtures("whole_calibration")
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((5, 2, 6, 6), dtype=np.float32)
 TARGETS = np.array([0, 2, 1, 1, 0])

@@ -3,6 +3,7 @@
 `python -m tests.environments` tries other interpreters and versions of packages, which takes hours.
 """
 
+import copy
 import os
 import shutil
 import subprocess
@@ -12,27 +13,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.conftest import BIN, Checkout, copy_repository
+from tests.workflow.conftest import BIN, TINY, Checkout, copy_repository
 
 ODD_NAME = "é a'q"
-PAGE = "results/reports/smoke.html"
+# A job of each rule, where `smoke` has four of some.
+BRIEF = copy.deepcopy(TINY)
+BRIEF["experiments"]["tiny"] |= {"methods": {"exact": {"method": "shapley"}}, "metrics": {"log_odds": {}, "cost": {}}}
 
 
-def run_smoke(folder: Path, words: list, prefix: tuple = (), **variables: str | None) -> None:
-    """Run a command in a folder, each job starting its own Python, and assert that the page of `smoke` is there.
+def run_target(name: str, folder: Path, words: list, prefix: tuple = (), **variables: str | None) -> None:
+    """Run a command with a target in a folder, each job starting its own Python, and assert that its page is there.
 
     variables: of the environment; None removes one.
     """
+    words = [*words, name, "--cores", "2"]
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **variables}
     environment = {name: value for name, value in environment.items() if value is not None}
     done = subprocess.run([*prefix, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert (folder / PAGE).is_file()
+    assert (folder / f"results/reports/{name}.html").is_file()
 
 
 @pytest.fixture(scope="module")
 def source(root, tmp_path_factory) -> Checkout:
-    return copy_repository(root, tmp_path_factory.mktemp("environments") / "shapeline")
+    checkout = copy_repository(root, tmp_path_factory.mktemp("environments") / "shapeline")
+    checkout.configure(BRIEF)
+    return checkout
 
 
 def copy_of(source: Checkout, folder: Path) -> Path:
@@ -55,23 +61,22 @@ def test_a_folder_whose_name_has_a_space_a_quote_and_another_letter(source, tmp_
     python = make_environment(folder / ".venv")
     temporary = tmp_path / "t m p"
     temporary.mkdir()
-    run_smoke(folder, [python, "-m", "snakemake", "smoke", "--cores", "2"], TMPDIR=str(temporary))
+    run_target("smoke", folder, [python, "-m", "snakemake"], TMPDIR=str(temporary))
 
 
 def test_an_environment_elsewhere_in_such_a_folder(source, tmp_path):
     """No path of it, relative or absolute, is one word of a shell."""
     folder = copy_of(source, tmp_path / "shapeline")
     python = make_environment(tmp_path / ODD_NAME / "environment")
-    run_smoke(folder, [python, "-m", "snakemake", "smoke", "--cores", "2"])
+    run_target("tiny", folder, [python, "-m", "snakemake"])
 
 
 def test_a_symbolic_link_without_home_in_the_c_locale(source, tmp_path):
     copy_of(source, tmp_path / "real")
     (tmp_path / "link").symlink_to("real")
-    words = ["snakemake", "smoke", "--cores", "2"]
     # In that locale Python cannot start from an environment whose own path has other letters.
     locale = {"LC_ALL": "C", "LANG": None} if sys.prefix.isascii() else {}
-    run_smoke(tmp_path / "link", words, HOME=None, PWD=str(tmp_path / "link"), **locale)
+    run_target("tiny", tmp_path / "link", ["snakemake"], HOME=None, PWD=str(tmp_path / "link"), **locale)
 
 
 def test_a_clone_in_a_folder_with_braces_is_refused_in_one_line(source, tmp_path):
@@ -88,7 +93,7 @@ READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@
 def test_a_source_that_cannot_be_written_runs_from_another_folder(source, tmp_path):
     installed, folder = copy_of(source, tmp_path / "installed"), tmp_path / "work {run}"
     folder.mkdir()
-    words = [sys.executable, "-m", "shapeline.workflow.command", "run", "smoke", "--cores", "2"]
+    words = [sys.executable, "-m", "shapeline.workflow.command", "run"]
     if os.geteuid():
         subprocess.run(["chmod", "-R", "a-w", installed], check=True)
         prefix = ()
@@ -96,4 +101,4 @@ def test_a_source_that_cannot_be_written_runs_from_another_folder(source, tmp_pa
         prefix = ("unshare", "-m", "sh", "-c", READ_ONLY, installed)  # root writes whatever the rights say
     else:
         pytest.skip("root can write anywhere, and there is no unshare for a mount that is read-only")
-    run_smoke(folder, words, prefix, PYTHONPATH=str(installed / "workflow"))
+    run_target("tiny", folder, words, prefix, PYTHONPATH=str(installed / "workflow"))

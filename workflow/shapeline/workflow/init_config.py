@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from shapeline.config import mistakes, validation
+from shapeline.config import mistakes
 from shapeline.config.types import Dataset
 from shapeline.datasets import folders
 from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
@@ -473,7 +473,8 @@ def _name(path: Path) -> str:
     plain = unicodedata.normalize("NFKD", path.resolve().stem).encode("ascii", "ignore").decode()
     name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
     name = name if name[0].isalpha() else f"data_{name}"
-    defaults = yaml.load((find_root() / "config.yaml").read_text(encoding="utf-8"), validation.Loader)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    defaults = yaml.load((find_root() / "config.yaml").read_text(encoding="utf-8"), loader)
     taken = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.RESERVED}
     taken |= {one for section in ("datasets", "models", "experiments") for one in defaults.get(section) or ()}
     return f"my_{name}" if name in taken or yaml.safe_load(name) != name else name
