@@ -487,6 +487,13 @@ def test_classes_of_an_instance_are_rows_and_not_instances(by_class):
     assert len(set(read_ids(by_class))) == 9 and read_ids(by_class)[-1] == "y, w"
     assert "of 3 instances (9 explanations), 4 columns" in repr(by_class)
     sizes = np.abs(by_class.scores).reshape(3, 3, 4)
+    table = by_class.summary()  # the scores of all classes of a feature sum to 0, so that their mean says nothing
+    assert list(table) == ["mean |score|", "mean score, u", "mean score, v", "mean score, w"]
+    expected = by_class.scores.reshape(3, 3, 4).mean(0).T[[by_class.feature_names.index(name) for name in table.index]]
+    np.testing.assert_allclose(table.iloc[:, 1:], expected)
+    head, first = repr(by_class).splitlines()[-5:-3]
+    assert head.split() == ["mean", "|score|", "mean", "score:", "u", "v", "w"]
+    np.testing.assert_allclose([float(cell) for cell in first.split()[2:]], expected[0], rtol=1e-3)
     order = [by_class.feature_names.index(name) for name in by_class.summary().index]
     for kind in ("bar", "beeswarm"):  # n is 3 instances, whose classes are averaged first
         axes = by_class.plot(kind).axes[0]

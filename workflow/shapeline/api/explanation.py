@@ -257,11 +257,17 @@ class Explanation(Record):
         return data if data.shape[1:] == self.about.features[0].cells.shape else np.moveaxis(data, -1, 1)
 
     def summary(self) -> pd.DataFrame:
-        """Return the mean |score| over instances per feature, the largest first, and the mean score."""
+        """Return the mean |score| over instances per feature, the largest first, and the mean score: one of each class
+        where instances are explained for several, and of each output of a game, which have no mean in common."""
         if not self._shares_names():
             raise ShapelineError("explanation: instances have different features, so there is no mean; use to_frame()")
         flat = self.scores.reshape(len(self), -1)
-        means = {"mean |score|": np.nanmean(np.abs(flat), axis=0), "mean score": np.nanmean(flat, axis=0)}
+        means = {"mean |score|": np.nanmean(np.abs(flat), axis=0)}
+        targets = np.array(self.target_names, object)
+        is_apart = len(set(self.input_numbers)) < len(self) or self.about.value == formatting.GAME
+        for target in dict.fromkeys(targets) if is_apart and len(set(targets)) > 1 else [None]:
+            rows = flat if target is None else flat[targets == target]
+            means["mean score" if target is None else f"mean score, {target}"] = np.nanmean(rows, axis=0)
         table = pd.DataFrame(means, index=pd.Index(self.about.names[0], name="feature"))
         return table.sort_values("mean |score|", ascending=False, kind="stable")
 

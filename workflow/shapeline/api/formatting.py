@@ -12,7 +12,7 @@ from tqdm import tqdm
 from shapeline.methods.registry import METHODS
 
 MAX_ROWS = 12  # features or instances listed
-MAX_OUTPUTS = 4  # of a game, each in a column of its own
+MAX_COLUMNS = 5  # classes or outputs whose scores are listed
 TOP = 4  # features per instance where instances have different features
 WIDE = 24  # characters of a feature's value
 GAME, ONE = "game", "value"  # the value of a set function, and the name of its only output
@@ -45,20 +45,22 @@ def format_explanation(explanation) -> str:
 
 
 def _format_table(explanation) -> list[str]:
-    """Return the mean scores of features; of a game with few outputs the scores per output, which share no unit."""
+    """Return the mean scores of features, per class where instances have several; of a game with few outputs the scores
+    per output, which share no unit."""
     table = explanation.summary()
-    if explanation.about.value == GAME and len(explanation) <= MAX_OUTPUTS:
-        scores = pd.DataFrame(explanation.scores.T, explanation.about.names[0], explanation.target_names)
-        table = scores.loc[table.index]
-    shown = table[:MAX_ROWS]
+    count = table.shape[1] - 1
+    table.columns = [format_value(name.removeprefix("mean score, ")) for name in table]
+    if count > 1 and explanation.about.value != GAME:
+        table.columns = [table.columns[0], f"mean score: {table.columns[1]}", *table.columns[2:]]
+    is_apart = explanation.about.value == GAME and 1 < count <= MAX_COLUMNS
+    shown = table.iloc[:MAX_ROWS, int(is_apart) : MAX_COLUMNS + 1]
     wide = max(map(len, shown.index))
     lines = [f"  {'':<{wide}}" + "".join(f"  {name:>10}" for name in shown)]
-    widths = [max(10, len(name)) for name in shown]
-    signs = ["" if name == "mean |score|" else "+" for name in shown]
+    formats = [f"{'' if name == 'mean |score|' else '+'}{max(10, len(name))}.4g" for name in shown]
     for name, row in zip(shown.index, round_noise(shown.to_numpy()), strict=True):
-        cells = [f"  {score:>{sign}{width}.4g}" for score, sign, width in zip(row, signs, widths, strict=True)]
-        lines.append(f"  {name:<{wide}}" + "".join(cells))
-    return lines + _note_more(len(table) - len(shown), "feature")
+        lines.append(f"  {name:<{wide}}" + "".join(f"  {score:>{own}}" for score, own in zip(row, formats, strict=True)))
+    lines += _note_more(len(table) - len(shown), "feature")
+    return lines + [f"  .summary() has the scores of all {count}"] * (count > MAX_COLUMNS)
 
 
 def headline(explanation) -> str:
