@@ -89,7 +89,9 @@ def test_a_torch_network_is_explained_by_its_own_probabilities(last, rows, targe
     np.testing.assert_allclose(found.scores[0], shapley(lambda given: p(given, of), X[0]), atol=1e-6)
 
 
-@pytest.mark.parametrize("last", ["softmax", "layer", "lambda", "subclass", "nested", "sigmoid", "sigmoid lambda"])
+@pytest.mark.parametrize(
+    "last", ["softmax", "layer", "lambda", "subclass", "nested", "sigmoid", "sigmoid lambda", "labels"]
+)
 @pytest.mark.parametrize(("rows", "target"), [(1, 1), (9, None)])
 def test_so_is_one_of_keras(last, rows, target):
     keras = pytest.importorskip("keras")
@@ -110,6 +112,7 @@ def test_so_is_one_of_keras(last, rows, target):
         "lambda": [layers.Dense(3), layers.Lambda(lambda z: keras.ops.softmax(z))],
         "nested": [layers.Dense(3), keras.Sequential([layers.Activation("softmax"), layers.Reshape((3,))])],
         "sigmoid": [layers.Dense(1, activation="sigmoid")],
+        "labels": [layers.Dense(3, activation="sigmoid")],
         "sigmoid lambda": [layers.Dense(1), layers.Lambda(lambda z: 1 / (1 + keras.ops.exp(-z)))],
     }
     net = Subclass() if last == "subclass" else keras.Sequential([layers.Input((3,)), *ends[last]])
@@ -124,14 +127,17 @@ def test_so_is_one_of_keras(last, rows, target):
         assert set(found.target) <= {0, 1}
 
 
+@pytest.mark.parametrize("last", ["softmax", "sigmoid"])
 @pytest.mark.parametrize("framework", ["torch", "keras"])
-def test_gradients_of_a_network_of_probabilities_add_up_to_its_log_probability(framework):
+def test_gradients_of_a_network_of_probabilities_add_up_to_its_log_probability(framework, last):
     if framework == "torch":
         torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3), nn.Softmax(1))
+        net = nn.Sequential(
+            nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3), nn.Softmax(1) if last == "softmax" else nn.Sigmoid()
+        )
     else:
         keras = pytest.importorskip("keras")
-        net = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(3, activation="softmax")])
+        net = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(3, activation=last)])
     found = shapeline.explain(net, X[:4], "integrated_gradients", "zero", target=2, value="log_probability")
 
     def p(rows):
@@ -218,7 +224,7 @@ def test_wrong_outputs_are_refused():
     with pytest.raises(ShapelineError, match='explained with value="prediction"'):
         shapeline.explain(one, X[:2] + 5, "occlusion", "zero")
     one.forward = lambda rows: {"logits": rows}
-    with pytest.raises(ShapelineError, match="gave a dict for 2 rows; it must return one array; give a network of one"):
+    with pytest.raises(ShapelineError, match="gave a dict for [34] rows; it must return one array; give a network of one"):
         shapeline.explain(one, X[:2] + 5, "occlusion", "zero")
 
 
@@ -334,6 +340,22 @@ def test_several_labels_and_classes_do_not_mix_in_the_workflow(tmp_path):
         model.log_probs(X)
     with pytest.raises(ShapelineError, match="a Two takes 2 inputs"):
         architectures.for_dataset({"source": f"{source}:two", "seed": 1}, card)
+
+
+@pytest.mark.parametrize("framework", ["torch", "keras"])
+@pytest.mark.parametrize("outputs", [None, "probabilities"])
+def test_a_network_of_a_dictionary_is_refused_in_one_line(framework, outputs):
+    class Several(nn.Module):
+        def forward(self, rows):
+            return {"p": torch.sigmoid(rows[:, :1])}
+
+    net = Several()
+    if framework == "keras":
+        keras = pytest.importorskip("keras")
+        given = keras.Input((3,))
+        net = keras.Model(given, {"p": keras.layers.Dense(1, activation="sigmoid")(given)})
+    with pytest.raises(ShapelineError, match="gave a dict for [34] rows; it must return one array"):
+        shapeline.explain(net, X[:4], "shapley", "zero", outputs=outputs)
 
 
 def test_a_keras_file_whose_last_layer_is_not_its_output(tmp_path):

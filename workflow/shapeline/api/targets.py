@@ -126,9 +126,10 @@ def query_outputs(
     odd = ~np.isfinite(predictions) if classifier.task == "regression" else np.isnan(predictions)
     if odd.any():
         row = int(odd.any(axis=1).argmax())
+        remedy = "give outputs='logits'" if classifier.outputs == "probabilities" else "correct this row"
         raise ShapelineError(
             f"explain: model '{classifier.architecture}' gives {predictions[row][odd[row]][0]:.3g} for "
-            f"{_name_row(inputs, row, what, background)}; correct this row, or leave it out"
+            f"{_name_row(inputs, row, what, background)}; {remedy}, or leave it out"
         )
     _check_same(classifier, *(answers if classifier.task == "regression" else np.exp(answers) for answers in twice))
     return predictions

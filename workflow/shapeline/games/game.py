@@ -186,6 +186,12 @@ def score(
         return np.where(full > 0, full * average, 0.0).sum(2)  # 0 log 0 is 0
 
 
+def select_label(outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits of several labels as two per row: a label's sigmoid is the softmax of 0 and its logit."""
+    label = np.take_along_axis(outputs, targets.reshape(-1, 1, 1, 1), 3)
+    return np.concatenate([np.zeros_like(label), label], axis=3), np.ones_like(targets)
+
+
 def as_array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
     """Return the array contiguous and writable, float32, or int32 for tokens, so that `filler` chooses both by bits."""
     dtype = dtype or (np.int32 if np.issubdtype(np.asarray(array).dtype, np.integer) else np.float32)

@@ -21,6 +21,7 @@ from shapeline.games.game import (
     check_finite,
     map_targets,
     score,
+    select_label,
     select_rows,
     share_reference,
 )
@@ -311,9 +312,7 @@ def values_of(
     if model.framework == "function":
         return _values_of_function(outputs, targets, full, value)
     if model.task == "multilabel":
-        # The sigmoid of a label's logit is the softmax of the two logits 0 and it.
-        label = np.take_along_axis(outputs, targets.reshape(-1, 1, 1, 1), 3)
-        outputs, targets = np.concatenate([np.zeros_like(label), label], axis=3), np.ones_like(targets)
+        outputs, targets = select_label(outputs, targets)
     if outputs.shape[3:] != (2,) or value not in ("log_probability", "probability"):
         return score(outputs, targets, full, value)
     # The softmax of two is the sigmoid of their difference.

@@ -12,13 +12,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_softmax
+from scipy.special import log_expit, log_softmax
 
 from shapeline.errors import MethodFailure, ShapelineError, nearest
 from shapeline.games import calibration, windows
 from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, limit_trial_rows, mask_rows
 from shapeline.games.features import Features
-from shapeline.games.game import Game, as_array, check_finite, map_targets, score, select_rows, share_reference
+from shapeline.games.game import (
+    Game,
+    as_array,
+    check_finite,
+    map_targets,
+    score,
+    select_label,
+    select_rows,
+    share_reference,
+)
 from shapeline.games.references import Reference
 from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
@@ -83,12 +92,17 @@ def values(
             outputs = runner.outputs(given, (instance, coalition, background))
             outputs = outputs.reshape(stop - start, last - first, M, -1)
             of_block = targets[start:stop], None if full is None else full[start:stop]
-            block = result[start:stop, first:last] = map_targets(score, np.stack)(outputs, *of_block, value)
+            score_block = map_targets(_score_label if model.task == "multilabel" else score, np.stack)
+            block = result[start:stop, first:last] = score_block(outputs, *of_block, value)
             check_finite(game, block, start, first)
             evaluations += (stop - start) * (last - first)
             if progress:
                 progress(stop if last == K else 0, evaluations)
     return result
+
+
+def _score_label(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str) -> np.ndarray:
+    return score(*select_label(outputs, targets), full, value)
 
 
 def _block(runner: "_Runner", masks: np.ndarray, n: int, M: int, own: bool, classes: int) -> tuple[int, int]:
@@ -168,7 +182,7 @@ class _Runner:
         if self.model.task == "regression":
             return logits
         with np.errstate(invalid="ignore"):
-            return log_softmax(logits, axis=1)
+            return log_expit(logits) if self.model.task == "multilabel" else log_softmax(logits, axis=1)
 
 
 def _runner(model: Classifier, backend: ExecutionBackend, inputs: np.ndarray) -> _Runner:

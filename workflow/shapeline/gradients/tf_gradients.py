@@ -10,7 +10,7 @@ from shapeline.games.game import Game
 from shapeline.gradients.cells import check, check_layer, describe_missing_map, halving, rows_of_a_pass, score_maps
 from shapeline.gradients.methods import Slope, bind
 from shapeline.models.classifier import Classifier
-from shapeline.models.keras_models import iterate_layers
+from shapeline.models.keras_models import iterate_layers, normalise
 from shapeline.models.tensorflow_setup import keras, tf
 
 
@@ -42,9 +42,9 @@ def _step(model: Classifier, inputs: np.ndarray, tokens: bool) -> Callable[..., 
     """Return the traced step from points, targets and ids to (∂ log p_target / ∂points, log p_target in float64)."""
     kept = _STEPS.setdefault(model.module, {})
     shape = _points(model, inputs[:1], tokens).shape[1:]
-    regression = model.task == "regression"
-    if (tokens, shape, regression) in kept:
-        return kept[tokens, shape, regression]
+    task = model.task
+    if (tokens, shape, task) in kept:
+        return kept[tokens, shape, task]
     alive = weakref.ref(model.module)
     of_tokens = [tf.TensorSpec([None, *inputs.shape[1:]], tf.int32)] if tokens else []
 
@@ -54,11 +54,10 @@ def _step(model: Classifier, inputs: np.ndarray, tokens: bool) -> Callable[..., 
             tape.watch(points)
             logits = alive().from_embedding(points, *ids) if tokens else alive()(points, training=False)
             logits = tf.cast(logits, tf.float64)
-            log_probs = tf.reshape(logits, [-1, 1]) if regression else tf.nn.log_softmax(logits)
-            log_probs = tf.gather(log_probs, target, batch_dims=1)
+            log_probs = tf.gather(normalise(logits, task), target, batch_dims=1)
         return tape.gradient(log_probs, points), log_probs
 
-    kept[tokens, shape, regression] = step
+    kept[tokens, shape, task] = step
     return step
 
 
@@ -101,9 +100,9 @@ def grad_cam(
 def _cam_step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[int, ...]) -> Callable:
     """Return the traced step from images and targets to the layer's weighted maps (n, height, width), or None."""
     kept = _CAM_STEPS.setdefault(model.module, {})
-    regression = model.task == "regression"
-    if (name, shape, regression) in kept:
-        return kept[name, shape, regression]
+    task = model.task
+    if (name, shape, task) in kept:
+        return kept[name, shape, task]
     alive, alive_layer = weakref.ref(model.module), weakref.ref(layer)
     axes = (2, 3) if getattr(layer, "data_format", None) == "channels_first" else (1, 2)
 
@@ -111,8 +110,7 @@ def _cam_step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tu
     def step(images, target):
         with tf.GradientTape() as tape, _record(alive_layer(), tape) as outputs:
             logits = tf.cast(alive()(images, training=False), tf.float64)
-            log_probs = tf.reshape(logits, [-1, 1]) if regression else tf.nn.log_softmax(logits)
-            log_probs = tf.gather(log_probs, target, batch_dims=1)
+            log_probs = tf.gather(normalise(logits, task), target, batch_dims=1)
         if not outputs or outputs[0].shape.rank != 4:
             return None
         gradient = tape.gradient(log_probs, outputs[0])
@@ -121,7 +119,7 @@ def _cam_step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tu
         weights = tf.reduce_mean(gradient, axes, keepdims=True)
         return tf.reduce_sum(weights * outputs[0], 6 - sum(axes))  # over the axis that is left: 3, or 1
 
-    kept[name, shape, regression] = step
+    kept[name, shape, task] = step
     return step
 
 

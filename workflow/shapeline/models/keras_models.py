@@ -312,20 +312,32 @@ def log_probs(module: keras.Model, inputs: Any, batch: int, name: str, task: str
     parts = []
     for logits, kept, size in _outputs(module, np.asarray(inputs), batch):
         logits = tf.cast(checked_logits(logits, size, name, task)[:kept], tf.float64)
-        parts.append((logits if task == "regression" else tf.nn.log_softmax(logits)).numpy())
+        parts.append(normalise(logits, task).numpy())
     return np.concatenate(parts)
 
 
-class LogProbabilities(keras.Model):
-    """A network of probabilities as one of logits: their logarithms, and of one number those of two classes."""
+def normalise(logits: tf.Tensor, task: str) -> tf.Tensor:
+    """Logits (n, classes) as log-probabilities: log-softmax, or each label's log-sigmoid; predictions as (n, 1)."""
+    if task == "regression":
+        return tf.reshape(logits, [-1, 1])
+    return tf.math.log_sigmoid(logits) if task == "multilabel" else tf.nn.log_softmax(logits)
 
-    def __init__(self, network: keras.Model):
+
+class LogProbabilities(keras.Model):
+    """A network of probabilities as one of logits: their logarithms, and of one number those of two classes; of several
+    labels their log-odds."""
+
+    def __init__(self, network: keras.Model, task: str = "classification"):
         super().__init__()
-        self.network, self.built = network, True
+        self.network, self.task, self.built = network, task, True
 
     def call(self, rows: tf.Tensor, training: bool = False) -> tf.Tensor:
         given = self.network(rows, training=training)
+        if not tf.is_tensor(given) or given.shape.rank not in (1, 2):
+            return given  # which is refused
         given = given[:, None] if given.shape.rank == 1 else given
+        if self.task == "multilabel":
+            return tf.math.log(given) - tf.math.log1p(-given)
         if given.shape[1] == 1:
             return tf.concat([tf.math.log1p(-given), tf.math.log(given)], axis=1)
         return tf.math.log(given)
@@ -350,12 +362,7 @@ def rearrange(module: keras.Model, order: str) -> Arranged:
 
 @functools.lru_cache(maxsize=1)
 def build_from_probabilities(module: keras.Model, task: str, name: str) -> LogProbabilities:
-    if task == "multilabel":
-        raise ShapelineError(
-            f"model '{name}': its outputs are probabilities of several labels, which do not sum to 1; explain one "
-            "label at a time by a function, as in lambda rows: network.predict(rows, verbose=0)[:, 0]"
-        )
-    return LogProbabilities(module)
+    return LogProbabilities(module, task)
 
 
 def outputs(module: keras.Model, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:

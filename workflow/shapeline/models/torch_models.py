@@ -395,6 +395,8 @@ class LogProbabilities(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         given = self.network(rows)
+        if not isinstance(given, torch.Tensor) or given.ndim not in (1, 2):
+            return given  # which is refused
         given = given[:, None] if given.ndim == 1 else given
         if self.task == "multilabel":
             return torch.log(given) - torch.log1p(-given)
