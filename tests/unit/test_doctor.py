@@ -3,16 +3,20 @@
 import hashlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
+import skops.io
 import yaml
+from sklearn.preprocessing import FunctionTransformer
 
 from shapeline.config import mistakes, validation
 from shapeline.errors import ShapelineError
-from shapeline.workflow import doctor, estimates, runs
+from shapeline.workflow import doctor, estimates, jobs, runs
 from tests.unit.questions import build
 
 
@@ -44,6 +48,28 @@ def test_the_default_run_works(place, default):
     assert "breast_cancer: to be prepared, about 68.3 kB" in text  # 569 rows of 30 float32
     for name in default["run"]:
         assert f"{name}: " in text
+
+
+def test_types_of_a_pipeline_that_are_not_trusted_are_named(place, default):
+    skops.io.dump(FunctionTransformer(partial(np.log1p)), place / "own.skops")
+    pd.DataFrame({"a": range(9), "y": list("uvw") * 3}).to_csv(place / "own.csv", index=False)
+    default["datasets"]["own"] = {"source": "table_file", "path": "own.csv", "target": "y"}
+    default["models"]["own"] = {"dataset": "own", "source": "own.skops"}
+    words = "models.own.source: own.skops holds types that are not trusted: functools.partial; list them under"
+    [problem] = told(default)[1]
+    assert problem.startswith(words)
+    [line] = jobs.find_untrusted(validation.load(default))  # as a dry run
+    assert line == problem
+    default["models"]["own"]["trusted_types"] = ["functools.partial"]
+    assert told(default)[1] == []
+    del default["models"]["own"]["trusted_types"]
+    weights = Path("results/models/own/weights.safetensors")
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    assert told(default)[1] == []  # it was loaded before
+    (place / "own.skops").write_bytes(b"no archive")
+    os.utime(weights, (0, 0))
+    assert "own.skops cannot be read as skops.io.dump writes it" in told(default)[1][0]
 
 
 def test_a_package_that_is_missing_or_of_another_version(place, default):

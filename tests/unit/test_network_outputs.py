@@ -224,7 +224,7 @@ def test_wrong_outputs_are_refused():
     with pytest.raises(ShapelineError, match='explained with value="prediction"'):
         shapeline.explain(one, X[:2] + 5, "occlusion", "zero")
     one.forward = lambda rows: {"logits": rows}
-    with pytest.raises(ShapelineError, match="gave a dict for [34] rows; it must return one array; give a network of one"):
+    with pytest.raises(ShapelineError, match="gave a dict for 2 rows; it must return one array; give a network of one"):
         shapeline.explain(one, X[:2] + 5, "occlusion", "zero")
 
 
@@ -354,7 +354,7 @@ def test_a_network_of_a_dictionary_is_refused_in_one_line(framework, outputs):
         keras = pytest.importorskip("keras")
         given = keras.Input((3,))
         net = keras.Model(given, {"p": keras.layers.Dense(1, activation="sigmoid")(given)})
-    with pytest.raises(ShapelineError, match="gave a dict for [34] rows; it must return one array"):
+    with pytest.raises(ShapelineError, match=r"gave a dict for \d rows; it must return one array"):
         shapeline.explain(net, X[:4], "shapley", "zero", outputs=outputs)
 
 

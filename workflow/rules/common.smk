@@ -32,6 +32,8 @@ def read_config(raw):
             workflow.is_main_process
         ):  # a job on a cluster reads the configuration once more
             jobs.check_records(loaded)
+            if untrusted := list(jobs.find_untrusted(loaded)):
+                raise ShapelineError("\n".join(untrusted))
     except ShapelineError as error:
         sys.exit(f"{error}")
     messages.TARGETS.update(loaded.experiments)

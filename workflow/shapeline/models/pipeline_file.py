@@ -1,7 +1,9 @@
 """A scikit-learn pipeline saved with skops, given data frames of the file's columns and types; features are columns."""
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -109,22 +111,34 @@ def numbers_frame(rows: np.ndarray, columns: list[dict]) -> "pd.DataFrame":
 
 def load_estimator(source: str, content: bytes, trusted: Sequence[str] = ()) -> Any:
     """Return what a .skops file holds. Raises ShapelineError for types that are not trusted, and damaged files."""
-    import zipfile
-
     import skops.io
+
+    check_types(source, content, trusted)
+    with _named(source):
+        return skops.io.loads(content, trusted=[*TRUSTED, *trusted])
+
+
+def check_types(source: str, content: bytes, trusted: Sequence[str] = ()) -> None:
+    """Raise ShapelineError for types in a .skops file that are not trusted; nothing of it is loaded."""
+    import skops.io
+
+    with _named(source):
+        unknown = sorted({*skops.io.get_untrusted_types(data=content)} - {*TRUSTED, *trusted})
+    if unknown:
+        own = "; import your own functions from a .py file" if any(n.startswith("__main__.") for n in unknown) else ""
+        raise ShapelineError(
+            f"models: {source} holds types that are not trusted: {', '.join(unknown)}; list them under the model's "
+            f"'trusted_types' if you know where the file is from{own}"
+        )
+
+
+@contextlib.contextmanager
+def _named(source: str) -> Iterator[None]:
+    """Raise a ShapelineError where skops cannot read a file."""
     from skops.io.exceptions import UntrustedTypesFoundException
 
     try:
-        unknown = sorted({*skops.io.get_untrusted_types(data=content)} - {*TRUSTED, *trusted})
-        if unknown:
-            own = (
-                "; import your own functions from a .py file" if any(n.startswith("__main__.") for n in unknown) else ""
-            )
-            raise ShapelineError(
-                f"models: {source} holds types that are not trusted: {', '.join(unknown)}; list them under the model's "
-                f"'trusted_types' if you know where the file is from{own}"
-            )
-        return skops.io.loads(content, trusted=[*TRUSTED, *trusted])
+        yield
     except (zipfile.BadZipFile, UntrustedTypesFoundException, KeyError, ValueError, TypeError, ImportError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ShapelineError(

@@ -20,7 +20,7 @@ from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.threads import processors
-from shapeline.workflow import estimates, job_code, runs
+from shapeline.workflow import estimates, job_code, jobs, runs
 from shapeline.workflow.dependencies import find_root
 from shapeline.workflow.estimates import format_amount, format_time
 from shapeline.workflow.job_environment import visible_devices
@@ -125,6 +125,7 @@ def report_data(config: Config) -> Iterator[tuple[str, str]]:
                 yield _describe_file(config, source, file, Path(place))
         seen |= {*runs.list_datasets(config, name), *(place for _, _, place in estimates.list_downloads(config, name))}
     yield from ((line, "") for line in runs.list_unavailable(config))
+    yield from (("", line) for line in jobs.find_untrusted(config))
 
 
 def _describe_dataset(config: Config, dataset: str) -> str:

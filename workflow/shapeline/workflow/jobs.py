@@ -9,6 +9,7 @@ from pathlib import Path
 from shapeline.config.derived import canonical, find_budget, find_feature_shape, find_framework
 from shapeline.config.types import Config, Experiment
 from shapeline.datasets.registry import remote_files
+from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError
 from shapeline.files import document
 from shapeline.methods.parameters import StoppingRule
@@ -336,6 +337,21 @@ def check_records(config: Config) -> None:
             f"code, than are here now: {', '.join(stale)}; remake them and what depends on them with:\n"
             f"  rm {' '.join(stale)} && snakemake --cores all"
         )
+
+
+def find_untrusted(config: Config) -> Iterator[str]:
+    """Yield a line per model in a .skops file that the run would refuse; one that was loaded before is not read."""
+    for name, model in config.models.items():
+        path = expand(model.source) if str(model.source).endswith(".skops") else None
+        loaded = runs.name_model_files(config, name)["weights"]
+        if path is None or (os.path.exists(loaded) and os.path.getmtime(loaded) >= path.stat().st_mtime):
+            continue
+        from shapeline.models import pipeline_file  # skops takes seconds
+
+        try:
+            pipeline_file.check_types(model.source, path.read_bytes(), model.trusted_types or ())
+        except ShapelineError as error:
+            yield f"models.{name}.source: {str(error).removeprefix('models: ')}"
 
 
 def _is_recorded(path: str, settings: dict) -> bool:
