@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import shapeline
@@ -145,7 +146,7 @@ def test_columns_that_say_the_same_are_no_trouble():
     [
         ({"form": "neighbours", "rows": 500}, {}, "needs 500 training record.s. and has 400"),
         ({"form": "tree"}, {}, "gaussian or neighbours"),
-        ({}, {"categorical": {"2": ["a", "b"]}}, "column '2' holds categories"),
+        ({}, {"categorical": [2], "feature_names": list("wxyz")}, "column 'y' holds categories"),
     ],
 )
 def test_what_it_cannot_fill_is_refused(settings, card, words):
@@ -156,8 +157,16 @@ def test_what_it_cannot_fill_is_refused(settings, card, words):
 def test_missing_numbers_and_pictures_are_refused():
     data = records()
     data[3, 1] = np.nan
-    with pytest.raises(ShapelineError, match="missing numbers"):
+    with pytest.raises(ShapelineError, match="column '1' has missing or infinite numbers"):
         references.build("conditional", dataset(data), 0)
+    frame = pd.DataFrame(data, columns=["age", "income", "c", "d"])
+    for other in (
+        frame,
+        frame.fillna(0).assign(income="u"),
+        frame.fillna(0).assign(income=pd.Categorical(["v"] * 400)),
+    ):
+        with pytest.raises(ShapelineError, match=r"column 'income' (has missing or infinite numbers|holds categories)"):
+            shapeline.explain(lambda rows: np.zeros(len(rows)), other[:2], background=other, reference="conditional")
     with pytest.raises(ShapelineError, match="not a table"):
         references.build("conditional", dataset(np.zeros((9, 1, 4, 4), np.float32)), 0)
 

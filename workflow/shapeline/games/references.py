@@ -37,8 +37,6 @@ def build_conditional(form: str, rows: int, records: np.ndarray, rng: np.random.
     on the kept cells, each over its standard deviation. Raises ShapelineError.
     """
     records = np.asarray(records, np.float64)
-    if not np.isfinite(records).all():
-        raise ShapelineError("reference kind 'conditional': a column has missing numbers; use mean or background.")
     if len(records) < (least := rows if form == "neighbours" else 2):
         raise ShapelineError(
             f"reference kind 'conditional': form {form} needs {least} training record(s) and has {len(records)}"
@@ -273,10 +271,16 @@ def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: i
     """Rows that hang on the present cells, of a table without categories."""
     if dataset.inputs.ndim != 2:
         raise ShapelineError("reference kind 'conditional': the inputs are not a table; use mean or background.")
-    for name in dataset.card.get("categorical") or {}:
-        raise ShapelineError(f"reference kind 'conditional': column '{name}' holds categories; use background.")
+    records, names = dataset.inputs[training], dataset.card.get("feature_names") or range(dataset.inputs.shape[1])
+    for place in dataset.card.get("categorical") or ():
+        raise ShapelineError(f"reference kind 'conditional': column '{names[place]}' holds categories; use background.")
+    for place in np.flatnonzero(~np.isfinite(np.asarray(records, np.float64)).all(axis=0)):
+        raise ShapelineError(
+            f"reference kind 'conditional': column '{names[place]}' has missing or infinite numbers; use mean or "
+            "background."
+        )
     rng = np.random.default_rng(seed_of("conditional", seed))
-    rows, given = build_conditional(chosen["form"], chosen["rows"], dataset.inputs[training], rng)
+    rows, given = build_conditional(chosen["form"], chosen["rows"], records, rng)
     real = np.result_type(dataset.inputs.dtype, np.float32)
     return Reference(rows.astype(real), given=given)
 
