@@ -128,7 +128,7 @@ def test_a_target_with_missing_cells_is_refused_and_no_other_taken(tmp_path):
     for name, target in (("named", "churn"), ("last", "last")):
         with pytest.raises(ShapelineError, match=f"the target '{target}' {words}; or name another column by --target"):
             init_config.build_configuration(tmp_path / f"{name}.csv")
-        with pytest.raises(ShapelineError, match=f"the target '{target}' {words}$"):
+        with pytest.raises(ShapelineError, match=f"the target '{target}' {words}.$"):
             init_config.build_configuration(tmp_path / f"{name}.csv", target=target)
     table.assign(churn="yes").to_csv(tmp_path / "one.csv", index=False)
     with pytest.raises(ShapelineError, match="'churn' has one class, 'yes'"):
@@ -276,7 +276,9 @@ def test_keys_of_a_table_are_options_of_init(tmp_path, monkeypatch, capsys):
     table.to_csv("cars.csv", index=False)
     assert command.main(["init", "cars.csv"]) == 1
     said = capsys.readouterr().err
-    assert "set na_values: ['?'] if they stand for missing cells" in said and "(--set 'na_values: ...')" in said
+    assert (
+        "set na_values: ['?'] if they stand for missing cells" in said and "; for init: --set 'na_values: ...'" in said
+    )
     assert said.count("\n") == 1 and not Path("shapeline.yaml").exists() and not Path("cars.skops").exists()
     for wrong, words in (("na_value: [a]", "Did you mean 'na_values'"), ("na_values", "is not understood")):
         assert command.main(["init", "cars.csv", "--set", wrong]) == 1 and words in capsys.readouterr().err
