@@ -128,7 +128,7 @@ def test_a_target_with_missing_cells_is_refused_and_no_other_taken(tmp_path):
     for name, target in (("named", "churn"), ("last", "last")):
         with pytest.raises(ShapelineError, match=f"the target '{target}' {words}; or name another column by --target"):
             init_config.build_configuration(tmp_path / f"{name}.csv")
-        with pytest.raises(ShapelineError, match=f"the target '{target}' {words}.$"):
+        with pytest.raises(ShapelineError, match=f"the target '{target}' {words}$"):
             init_config.build_configuration(tmp_path / f"{name}.csv", target=target)
     table.assign(churn="yes").to_csv(tmp_path / "one.csv", index=False)
     with pytest.raises(ShapelineError, match="'churn' has one class, 'yes'"):

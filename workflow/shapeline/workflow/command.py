@@ -106,7 +106,8 @@ def _init(asked: argparse.Namespace) -> int:
         text = init_config.build_configuration(asked.path, asked.target, asked.model, keys)
         written = f"{file}{_fit_trees(text) if init_config.TREES in text else ''}"
     except ShapelineError as error:
-        raise init_config.name_option(error) from error
+        init_config.name_option(error)
+        raise
     file.write_text(text, encoding="utf-8")
     with contextlib.suppress(BrokenPipeError):  # who reads no further has the file
         print(

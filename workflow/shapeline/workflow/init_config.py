@@ -199,10 +199,11 @@ def parse_keys(texts: list[str]) -> dict:
     return keys
 
 
-def name_option(error: ShapelineError) -> ShapelineError:
-    """Return an error that names a key of the dataset with the option that sets it."""
+def name_option(error: ShapelineError) -> None:
+    """Add to an error that names a key of the dataset the option that sets it."""
     match = re.search(rf"(?:'|set |or )({'|'.join((*KEYS, 'categorical', 'columns', 'task'))})(?:'|: )", str(error))
-    return ShapelineError(f"{str(error).rstrip('.')}; for init: --set '{match[1]}: ...'") if match else error
+    if match:
+        error.args = (f"{str(error).rstrip('.')}; for init: --set '{match[1]}: ...'",)
 
 
 def _configure_columns(path: Path, target: str | None, model: str | None, ready: Ready | None, keys: dict) -> str:
@@ -219,9 +220,8 @@ def _configure_columns(path: Path, target: str | None, model: str | None, ready:
     try:
         (table_file.read_numbers if regression else table_file.read_classes)(path, target, table[target], form)
     except ShapelineError as error:
-        if not guessed:
-            raise
-        raise ShapelineError(f"{str(error).rstrip('.')}; or name another column by --target") from error
+        error.args = (f"{str(error).rstrip('.')}{'; or name another column by --target' * guessed}",)
+        raise
     file = [_format_path(path), *_format_form(form), f"target: {_quote(target)}"]
     file[-1] += "    # guessed; shapeline init --target names another" * guessed
     if len(styles) > 1:
