@@ -58,7 +58,9 @@ def _format_table(explanation) -> list[str]:
     lines = [f"  {'':<{wide}}" + "".join(f"  {name:>10}" for name in shown)]
     formats = [f"{'' if name == 'mean |score|' else '+'}{max(10, len(name))}.4g" for name in shown]
     for name, row in zip(shown.index, round_noise(shown.to_numpy()), strict=True):
-        lines.append(f"  {name:<{wide}}" + "".join(f"  {score:>{own}}" for score, own in zip(row, formats, strict=True)))
+        lines.append(
+            f"  {name:<{wide}}" + "".join(f"  {score:>{own}}" for score, own in zip(row, formats, strict=True))
+        )
     lines += _note_more(len(table) - len(shown), "feature")
     return lines + [f"  .summary() has the scores of all {count}"] * (count > MAX_COLUMNS)
 
