@@ -1,5 +1,7 @@
 """Figures and tables of a report as files for a paper."""
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -31,11 +33,22 @@ def reports(tmp_path_factory):
     return root
 
 
-def test_every_figure_and_table_of_a_page_is_a_file(reports, tmp_path, monkeypatch):
-    monkeypatch.chdir(reports)
-    files = exporting.export_report(Path("results/reports/cells.ipynb"), tmp_path / "paper", REPORT.parent)
-    assert sorted(files) == sorted((tmp_path / "paper").iterdir()) and not elements.observers
-    page = Path("results/reports/cells.html").read_text()
+@pytest.fixture(scope="module")
+def exported(reports):
+    """The folder that the command of the documentation writes, and its output."""
+    (block,) = [one for one in BLOCKS if one.mark == "by tests/unit/test_exporting.py"]
+    ((_, *words),) = commands(block)
+    shutil.copy(reports / "results/reports/cells.ipynb", reports / f"results/reports/{words[1]}.ipynb")
+    with contextlib.chdir(reports), contextlib.redirect_stdout(io.StringIO()) as output:
+        assert command.main(words) == 0
+    return reports / words[2], output.getvalue()
+
+
+def test_every_figure_and_table_of_a_page_is_a_file(reports, exported):
+    folder, _ = exported
+    files = sorted(folder.iterdir())
+    assert not elements.observers
+    page = (reports / "results/reports/cells.html").read_text()
     kinds = {kind: {file.stem for file in files if file.suffix == kind} for kind in (".svg", ".png", ".csv", ".tex")}
     assert len(kinds[".svg"]) == len(kinds[".png"]) == page.count("<figure>") > 3
     assert kinds[".tex"] < kinds[".csv"] and {"metric_log_odds", "metric_error"} < kinds[".csv"]
@@ -46,19 +59,15 @@ def test_every_figure_and_table_of_a_page_is_a_file(reports, tmp_path, monkeypat
         if file.suffix == ".tex":
             text = file.read_text()
             assert r"\toprule" in text and text.count("{tabular}") == 2 and not set(text) & {"−", "±", "⚠", "★"}
-    compared = pd.read_parquet(next(Path("results").rglob("compared.parquet")))
-    written = pd.read_csv(tmp_path / "paper/metric_error.csv")
+    compared = pd.read_parquet(next((reports / "results").rglob("compared.parquet")))
+    written = pd.read_csv(folder / "metric_error.csv")
     assert written["mean"].tolist() == pytest.approx(compared[compared["metric"] == "error"]["mean"].tolist())
 
 
-def test_the_command_of_the_documentation_writes_a_folder(reports, monkeypatch, capsys):
-    monkeypatch.chdir(reports)
-    (block,) = [one for one in BLOCKS if one.mark == "by tests/unit/test_exporting.py"]
-    ((_, *words),) = commands(block)
-    shutil.copy("results/reports/cells.ipynb", f"results/reports/{words[1]}.ipynb")
-    assert command.main(words) == 0
-    written = list((reports / words[2]).iterdir())
-    assert capsys.readouterr().out == f"Wrote {len(written)} files to {reports / words[2]}\n"
+def test_the_command_of_the_documentation_lists_what_it_writes(exported):
+    folder, said = exported
+    written = list(folder.iterdir())
+    assert said == f"Wrote {len(written)} files to {folder}\n"
     assert {".svg", ".png", ".csv", ".tex"} == {file.suffix for file in written}
 
 
