@@ -45,3 +45,29 @@ def test_cost_counts_the_evaluations_of_a_game_once_for_all_its_outputs():
     shown = str(game.cost_section(SimpleNamespace(instances=instances, scores={"exact": frame})).data)
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", shown)
     assert cells == ["exact", "40", "5", "10", "0.250", "1", "100 %"]
+
+
+def test_the_header_gives_the_reason_of_methods_that_failed():
+    instances = pd.DataFrame({"instance": [0], "row": [0], "players": [list("abc")], "game": "", "output": ""})
+    reason = "game: 1 of 8 evaluations failed, first coalition {a, b}: RuntimeError: diverged; correct the game"
+    frame = pd.DataFrame(
+        {
+            "instance": [0],
+            "status": "evaluation failed",
+            "error": reason,
+            "evaluations": 0,
+            "details": None,
+            "standard_error": None,
+        }
+    )
+    results = SimpleNamespace(
+        instances=instances,
+        scores={"exact": frame},
+        entries={"exact": {"method": "shapley"}},
+        exact="exact",
+        metrics={},
+        settings={},
+        experiment="wine",
+    )
+    shown = str(game.header(results).data)
+    assert f"exact failed: {reason}." in shown and "known error" not in shown

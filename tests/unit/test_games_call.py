@@ -308,7 +308,7 @@ def test_failing_evaluations_are_tried_again_and_then_reported(tmp_path):
         shapeline.shapley_values(bad, 9, 40)
     found = shapeline.shapley_values(bad, 9, 40, on_error="record", cache=tmp_path / "values.parquet")
     assert found.status == ["evaluation failed"] and np.isnan(found.scores).all()
-    assert found.error[0].startswith("game: 9 of 40 evaluations failed, the first by coalition {player ")
+    assert found.error[0].startswith("game: 9 of 40 evaluations failed, first coalition {player ")
     assert len(pd.read_parquet(tmp_path / "values.parquet")) == 31 and "9 of 40" in repr(found)
     for settings in ({"batch": 7}, {"n_jobs": 2}, {"n_jobs": 2, "batch": 5}):
         other = shapeline.shapley_values(bad, 9, 40, on_error="record", **settings)

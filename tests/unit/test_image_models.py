@@ -455,9 +455,10 @@ def entry(**model):
         ({"framework": "tensorflow"}, "models.net.framework: resnet18 needs torch"),
         (
             {"weights": "imagnet"},
-            "models.net.weights: 'imagnet' is not a .pth or .safetensors file. Did you mean 'imagenet'",
+            "models.net.weights: 'imagnet' is not a .pt, .pth or .safetensors file. Did you mean 'imagenet'",
         ),
         ({"weights": "none.pth"}, "models.net.weights: there is no file"),
+        ({"weights": "none.pt"}, "models.net.weights: there is no file"),
         ({"weights": "imagenet", "architecture": "digits_cnn"}, "models.net.weights: imagenet is of resnet18"),
         (
             {"weights": "w.pth", "architecture": "digits_cnn", "framework": "tensorflow"},

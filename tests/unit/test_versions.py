@@ -69,9 +69,10 @@ def test_a_run_ends_with_failures_and_warnings_per_method(default, tmp_path, mon
     loaded = validation.load(default)
     (path,) = runs.list_score_files(loaded, "digits", "lime")
     rows = pd.DataFrame({"status": ["ok", "ok", "no design", "ok"], "warning": ["a gap", None, None, "a gap"]})
+    rows["error"] = [None, None, "lime: no memory", None]
     scores.write(path, rows.assign(instance=range(4)), {})
     (line,) = messages.list_warnings(loaded, ["digits"])
-    assert line == "digits: lime: 1 of 4 explanations failed, a gap in 2 of 4 explanations"
+    assert line == "digits: lime: 1 of 4 explanations failed (lime: no memory), a gap in 2 of 4 explanations"
 
 
 def test_strict_versions_are_settings_of_jobs_and_the_default_is_none(default, monkeypatch):

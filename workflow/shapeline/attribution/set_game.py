@@ -84,7 +84,7 @@ class Values:
         if failed:
             raise MethodFailure(
                 FAILED,
-                f"game: {len(failed)} of {len(wanted)} evaluations failed, the first by {failed[0]}; correct the game",
+                f"game: {len(failed)} of {len(wanted)} evaluations failed, first {failed[0]}; correct the game",
             )
         return self._table[self._known.get_indexer(keys)]
 

@@ -198,8 +198,8 @@ class Model(Strict):
     )
     weights: str | None = Field(
         None,
-        description="Initial weights: imagenet (resnet18), or a .pth or .safetensors file with the architecture's"
-        " names; $VARIABLES expand.",
+        description="Initial weights: imagenet (resnet18), or a .pt, .pth (a state dict) or .safetensors file with the"
+        " architecture's names; $VARIABLES expand.",
     )
     training: Training = Field(Training(), description="Training options that differ from the architecture's defaults.")
 

@@ -170,8 +170,8 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
         return _open_weights(path)[1]
     except safetensors.SafetensorError as error:
         raise ShapelineError(
-            f"models: {path} is not a safetensors file ({error}); weights are never unpickled, give a .pth or "
-            ".safetensors file"
+            f"models: {path} is not a safetensors file ({error}); weights are never unpickled, give a .pt, .pth "
+            "or .safetensors file"
         ) from error
 
 

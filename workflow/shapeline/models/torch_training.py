@@ -168,7 +168,7 @@ def versions() -> dict[str, Any]:
 
 
 def convert(path: Path, destination: Path) -> None:
-    """Keep the weights of a .pth or .safetensors file at `destination` as safetensors.
+    """Write the weights of a .pt, .pth or .safetensors file at `destination` as safetensors.
 
     A file with the name of an official one must be it. Raises ShapelineError.
     """

@@ -79,11 +79,12 @@ def list_warnings(config: Config, asked: Collection[str | None]) -> list[str]:
             rows = [
                 row
                 for path in filter(os.path.exists, runs.list_score_files(config, experiment, entry))
-                for row in parquet.read_table(path, columns=["status", "warning"]).to_pylist()
+                for row in parquet.read_table(path, columns=["status", "warning", "error"]).to_pylist()
             ]
-            failed = sum(row["status"] != "ok" for row in rows)
+            failed = [row["error"] or row["status"] for row in rows if row["status"] != "ok"]
             named = Counter(row["warning"] for row in rows if row["status"] == "ok" and row["warning"])
-            what = [f"{failed} of {len(rows)} explanations failed"] * bool(failed)
+            reasons = (reason for reason, _ in Counter(failed).most_common(1))
+            what = [f"{len(failed)} of {len(rows)} explanations failed ({reason})" for reason in reasons]
             what += [f"{flag} in {count} of {len(rows)} explanations" for flag, count in named.items()]
             if what:
                 lines.append(f"{experiment}: {entry}: {', '.join(what)}")

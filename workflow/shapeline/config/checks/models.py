@@ -56,9 +56,9 @@ def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
     except ShapelineError as error:
         yield f"{where}: {error}"
         return
-    if file.suffix not in (".pth", ".safetensors"):
+    if file.suffix not in (".pt", ".pth", ".safetensors"):
         hint = nearest(model.weights, WEIGHTS)
-        yield f"{where}: '{model.weights}' is not a .pth or .safetensors file.{hint}"
+        yield f"{where}: '{model.weights}' is not a .pt, .pth or .safetensors file.{hint}"
     elif not file.is_file():
         yield f"{where}: there is no file {file}; paths start at the folder of the run"
 

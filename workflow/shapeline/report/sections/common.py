@@ -91,12 +91,17 @@ def full_health(results: Results) -> HTML:
     return join_parts(shown, health_note(results), list_failure_reasons(results))
 
 
-def list_failure_reasons(results: Results) -> HTML | None:
-    """Return the most frequent reason of failure per method; None where none failed."""
+def find_failure_reasons(results: Results) -> dict[str, str]:
+    """Return the most frequent reason of failure per method that failed."""
     reasons = {
         entry: frame.loc[frame["status"] != "ok", "error"].dropna().mode() for entry, frame in results.scores.items()
     }
-    notes = [note(f"{entry}: {own.iloc[0].removeprefix(f'{entry}: ')}") for entry, own in reasons.items() if len(own)]
+    return {entry: own.iloc[0].removeprefix(f"{entry}: ") for entry, own in reasons.items() if len(own)}
+
+
+def list_failure_reasons(results: Results) -> HTML | None:
+    """Return the most frequent reason of failure per method; None where none failed."""
+    notes = [note(f"{entry}: {reason}") for entry, reason in find_failure_reasons(results).items()]
     return join_parts(*notes) if notes else None
 
 

@@ -58,7 +58,9 @@ def header(results: Results) -> HTML:
     }
     best = best_method(results)
     answers = [] if best is None else [_answer(results, *best)]
-    sentences = ["No method has scores with a known error."] if best is None else [_largest(results, best[0])]
+    sentences = [] if best is None else [_largest(results, best[0])]
+    sentences += [f"{entry} failed: {reason}." for entry, reason in common.find_failure_reasons(results).items()]
+    sentences = sentences or ["No method has scores with a known error."]
     return common.top(results.settings.get("title") or results.experiment, answers, sentences, facts)
 
 
