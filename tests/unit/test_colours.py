@@ -1,4 +1,4 @@
-"""One palette: what speaks for the class has the same colour everywhere, and one module has every colour."""
+"""One palette: what supports the class has the same colour everywhere, and one module has every colour."""
 
 import ast
 import json
@@ -63,7 +63,7 @@ def test_what_speaks_for_the_class_is_blue_in_maps_words_and_bars():
     assert f"--for: {colours.FOR};" in sheet and f"--against: {colours.AGAINST};" in sheet
     assert re.search(r"\.bar \.p \{[^}]*background: var\(--for\)", sheet) and "p1 { background" in sheet
     assert "solid var(--for)" in sheet and 'class="p' in texts.words(["one"], MAP[0, 0, :1]).data
-    assert colours.signs("it") == "Blue speaks for it, orange against it"
+    assert colours.signs("it") == "Blue supports it, orange opposes it"
 
 
 def test_blue_and_orange_of_a_size_are_equally_light():

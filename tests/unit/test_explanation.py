@@ -556,7 +556,7 @@ def test_images_texts_and_outputs_of_games_have_explorers():
     stored = read_explorer(shapeline.explain(opinion, ["great <b> film", "bad"], "occlusion").to_html())
     assert [one["names"] for one in stored["instances"]] == [["great", "<b>", "film"], ["bad"]]
     game = shapeline.shapley_values(lambda masks: masks.sum(1) ** 2, 5)
-    assert read_explorer(game.to_html())["signs"].startswith("Blue speaks for a larger value")
+    assert read_explorer(game.to_html())["signs"].startswith("Blue supports a larger value")
 
 
 def test_words_are_coloured_by_sign_and_escaped():

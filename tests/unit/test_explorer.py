@@ -176,6 +176,6 @@ def test_parts_of_a_prompt_are_explored_for_the_answer_and_each_token(tmp_path):
     stored = content(page)
     assert stored["instances"][0]["id"] == "answer" and len(stored["instances"]) == 3
     scores = [row[0][0] for row in stored["scores"]]
-    assert np.allclose(scores, [[1, 2], [1, 0], [0, 2]]) and stored["signs"].startswith("Blue speaks for the answer")
+    assert np.allclose(scores, [[1, 2], [1, 0], [0, 2]]) and stored["signs"].startswith("Blue supports the answer")
     assert stored["instances"][0]["names"] == list(found.parts) and "<b>tower" not in page
     assert content(found._repr_html_())["links"] is False

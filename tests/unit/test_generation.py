@@ -387,7 +387,7 @@ def test_what_is_shown(model, cut):
     assert list(found.to_frame().columns) == ["part", "score", "half"] and found.tokens_frame().shape[0] == 5
     assert all(hasattr(found.plot(kind), "savefig") for kind in (None, "bars", "tokens"))
     page = found._repr_html_()
-    assert SENTENCES[0] in page and "speaks for the answer" in page and "Hover over a part" in page
+    assert SENTENCES[0] in page and "supports the answer" in page and "Hover over a part" in page
     assert found.top(1) == [found.parts[int(found.scores.argmax())]]
 
 

@@ -60,6 +60,7 @@ def test_groups_are_classes_and_right_and_wrong_predictions(results):
     assert not any("predictions" in name for name in importance.groups(right))
     page = importance.section(results, "exact").data
     assert "Importance over 12 instances, by exact" in page and "wrong predictions" in page
+    assert "the score of each instance for the predicted class." in page
 
 
 def test_the_method_is_that_of_the_first_recommendation_else_no_control(results):

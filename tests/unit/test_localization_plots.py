@@ -236,7 +236,7 @@ def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, mon
     assert truth is None
     assert "true region" not in sections_localization.header(results, truth).data
     page = sections_localization.maps_section(results, truth).data
-    assert "<img" in page and "orange against it (only what is positive: grad_cam)" in page
+    assert "<img" in page and "orange opposes it (only what is positive: grad_cam)" in page
     said = [
         sections_localization.scores_section(results, truth),
         sections_localization.runtime_section(results),

@@ -83,8 +83,7 @@ class Values:
         failed = [self._failed[key] for key in self._failed if key in wanted]
         if failed:
             raise MethodFailure(
-                FAILED,
-                f"game: {len(failed)} of {len(wanted)} evaluations failed, first {failed[0]}; correct the game",
+                FAILED, f"game: {len(failed)} of {len(wanted)} evaluations failed, first {failed[0]}; correct the game"
             )
         return self._table[self._known.get_indexer(keys)]
 

@@ -1,4 +1,4 @@
-"""Sampled estimators of the Shapley value at a budget of evaluations: KernelSHAP and SampleShapley."""
+"""KernelSHAP, whose weights are `design.kernel_weight`, and SampleShapley, at a budget of evaluations."""
 
 import numpy as np
 

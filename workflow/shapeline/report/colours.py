@@ -1,4 +1,4 @@
-"""Every colour of pages and figures: blue speaks for the class, orange against it, of equal lightness at equal size."""
+"""Every colour of pages and figures: blue supports the class, orange opposes it, of equal lightness at equal size."""
 
 PAPER, INK = "#ffffff", "#1a1a1a"
 QUIET, MIDDLE, PALE, FAINT, GRID = "#595959", "#8a8a8a", "#b0b0b0", "#d9d9d9", "#e4e4e4"  # greys, darkest first
@@ -55,8 +55,8 @@ TINTS = {"p": FOR_TINT, "n": AGAINST_TINT}
 
 
 def signs(what: str) -> str:
-    """How the colours of a figure are read, without a full stop: "Blue speaks for the class, orange against it"."""
-    return f"{NAMES['for'].capitalize()} speaks for {what}, {NAMES['against']} against it"
+    """How the colours of a figure are read, without a full stop: "Blue supports the class, orange opposes it"."""
+    return f"{NAMES['for'].capitalize()} supports {what}, {NAMES['against']} opposes it"
 
 
 def tint(level: int, dark: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Recommendations: per criterion of an experiment, the best method at its cost, and the tests behind it."""
+"""The recommendation per criterion of an experiment, by the rule of `statistics.recommendation`, and its tests."""
 
 import functools
 from collections.abc import Mapping

@@ -225,7 +225,7 @@ def ids(instances: pd.DataFrame) -> pd.Series:
 
 
 def describe_explained_class(results: Results) -> str:
-    """What positive scores speak for, in words."""
+    """Return what positive scores support, in words."""
     if results.dataset_card.get("task") == "multilabel":
         return "the label named beside the image"
     if asked := results.settings.get("target"):

@@ -68,7 +68,7 @@ class ExplorerData:
     """What an explorer shows.
 
     kind: "table", "image" or "text". names, cells: of the features, where all instances share them. explained: what
-    positive scores speak for. unit: of the scores. recommended: the methods shown first; by default the first two.
+    positive scores support. unit: of the scores. recommended: the methods shown first; by default the first two.
     n_shown: the instances that have the scores of all methods; the others have the largest scores of the first
     recommended method. links: whether the address of the page names the instance and the methods shown. noun: what
     "3 of 12" counts, where that is not instances. note: a sentence on the instances or the unit.

@@ -144,10 +144,12 @@ def _show_columns(results: Results, entry: str) -> Iterator[HTML | None]:
     across = f"score ({experiment.find_unit(results, entry) or 'no unit'})"
     size, low, high = figures.mean_intervals(np.abs(scores))
     numbers = pd.DataFrame({"feature": names, "mean": size, "low": low, "high": high})
+    regression = results.dataset_card.get("task") == "regression"
+    explained = "" if regression else f" for {experiment.describe_explained_class(results)}"
     yield figure(
         figures.summary(names, scores, _shades(results, names), across),
         f"Importance of the features by {entry}",
-        "Left: mean |score| with 95 % intervals over instances. Right: the score of each instance.",
+        f"Left: mean |score| with 95 % intervals over instances. Right: the score of each instance{explained}.",
         numbers=numbers,
     )
     result = groups(results)

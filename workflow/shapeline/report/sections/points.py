@@ -64,7 +64,7 @@ def faces(results: Results, picked: pd.DataFrame) -> HTML:
 
 
 READING = (
-    "For each measure: the influence map and the image shifted along it. Blue: a brighter pixel speaks for the label "
+    "For each measure: the influence map and the image shifted along it. Blue: a brighter pixel supports the label "
     "of the image; orange: a darker one. Each map has its own scale, written below it; an image is shifted until 5 % "
     "of its pixels change by at least 0.3 of the range."
 )
@@ -137,7 +137,7 @@ def records(results: Results, picked: pd.DataFrame) -> HTML:
 
 
 RECORD_READING = (
-    "Blue bars to the right: a larger value speaks for the label of the instance (regression: for a larger number); "
+    "Blue bars to the right: a larger value supports the label of the instance (regression: a larger number); "
     "orange bars to the left: a smaller one. Bars are scaled within each column, in the units of its measure."
 )
 

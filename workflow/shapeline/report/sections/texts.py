@@ -52,8 +52,8 @@ class Document:
 def reading_note(explained: str, without: str = "") -> HTML:
     """Return how coloured words are read; explained: which class; without: methods whose scores lack a sign."""
     return HTML(
-        '<p class="note words">Colours: <span class="p6">blue, line below</span>: the word speaks for '
-        f'{html.escape(explained)}; <span class="n6">orange, line above</span>: against it'
+        '<p class="note words">Colours: <span class="p6">blue, line below</span>: the word supports '
+        f'{html.escape(explained)}; <span class="n6">orange, line above</span>: it opposes it'
         f"{html.escape(without)}. Stronger colours and thicker lines are larger "
         "scores, on a linear scale beside each method up to its largest score. "
         "In documents, a word whose 95 % interval includes 0 has no colour. "
