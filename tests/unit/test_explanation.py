@@ -331,6 +331,31 @@ def test_a_frame_has_a_row_an_instance_and_feature(explained):
     assert words["feature"].tolist() == ["great", "film", "bad"] and words["instance"].tolist() == [0, 0, 1]
 
 
+def test_rows_of_a_multiple_index_and_signs_that_do_not_print():
+    index = pd.MultiIndex.from_product([["p", "q"], [1, 2]], names=["site", "day"])
+    frame = pd.DataFrame({"a\nb": ["x\ny", "z"] * 2, "c": range(4)}, index=index)
+    found = shapeline.explain(
+        lambda rows: np.asarray(rows["c"]) / 4, frame[:2], "shapley_interactions", background=frame
+    )
+    assert found.to_frame()["instance"].tolist() == [("p", 1), ("p", 1), ("p", 2), ("p", 2)]
+    assert found.interactions()["instance"].tolist() == [("p", 1), ("p", 2)]
+    assert "  a\\nb = x\\ny" in repr(found[0]) and "  a\\nb " in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (LogisticRegression, "LogisticRegression is a class; give an object of it that was fitted"),
+        (LogisticRegression(), "this estimator; fit the model first"),
+        (lambda rows: None, "gave NoneType, no array of numbers .nothing was returned."),
+    ],
+)
+def test_a_model_that_cannot_answer_is_refused_in_one_line(model, words):
+    with pytest.raises(ShapelineError, match=words) as failure:
+        shapeline.explain(model, FRAME[["age"]][:2], "shapley", background=FRAME[["age"]])
+    assert "\n" not in str(failure.value)
+
+
 def test_the_summary_is_the_mean_size(explained):
     table = explained.summary()
     np.testing.assert_allclose(table["mean |score|"][list(FRAME)], np.abs(explained.scores).mean(0))

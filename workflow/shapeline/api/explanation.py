@@ -206,7 +206,7 @@ class Explanation(Record):
         each = np.repeat(np.arange(len(self)), sizes)
         inside = np.arange(self.scores.reshape(len(self), -1).shape[1]) < sizes[:, None]
         named = {
-            "instance": np.array(self.about.instances, dtype=object)[each],
+            "instance": pd.Series(list(self.about.instances), dtype=object).to_numpy()[each],  # tuples stay tuples
             "target": np.array(self.target_names, dtype=object)[each],
             "feature": [name for names in self.about.names for name in names],
         }
@@ -236,7 +236,8 @@ class Explanation(Record):
             order = np.argsort(-np.abs(score), kind="stable")
             table = {"first": np.array(names, object)[first[order]], "second": np.array(names, object)[second[order]]}
             who = {"instance": self.about.instances[place], "target": self.target_names[place]}
-            tables.append(pd.DataFrame({**table, "score": score[order], "half": half[order]}).assign(**who))
+            who = {name: [value] * len(order) for name, value in who.items()}
+            tables.append(pd.DataFrame({**table, "score": score[order], "half": half[order], **who}))
         result = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
         return result.reindex(columns=["instance", "target", "first", "second", "score", "half"])
 

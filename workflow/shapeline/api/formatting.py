@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from shapeline.errors import shorten_name
 from shapeline.methods.registry import METHODS
 
 MAX_ROWS = 12  # features or instances listed
@@ -53,7 +54,7 @@ def _format_table(explanation) -> list[str]:
     if count > 1 and explanation.about.value != GAME:
         table.columns = [table.columns[0], f"mean score: {table.columns[1]}", *table.columns[2:]]
     is_apart = explanation.about.value == GAME and 1 < count <= MAX_COLUMNS
-    shown = table.iloc[:MAX_ROWS, int(is_apart) : MAX_COLUMNS + 1]
+    shown = table.iloc[:MAX_ROWS, int(is_apart) : MAX_COLUMNS + 1].rename(index=shorten_name)
     wide = max(map(len, shown.index))
     lines = [f"  {'':<{wide}}" + "".join(f"  {name:>10}" for name in shown)]
     formats = [f"{'' if name == 'mean |score|' else '+'}{max(10, len(name))}.4g" for name in shown]
@@ -140,8 +141,10 @@ def label_features(explanation, place: int) -> list[str]:
     """Return the feature names of an instance, with their values where features are columns."""
     values, names = explanation._values(), explanation.about.names[place]
     if values is None:
-        return list(names)
-    return [f"{name} = {format_value(value)}" for name, value in zip(names, values.iloc[place], strict=True)]
+        return list(map(shorten_name, names))
+    return [
+        f"{shorten_name(name)} = {format_value(value)}" for name, value in zip(names, values.iloc[place], strict=True)
+    ]
 
 
 def format_value(value: object) -> str:
@@ -150,7 +153,7 @@ def format_value(value: object) -> str:
         return "missing"
     if isinstance(value, pd.Timestamp) and value == value.normalize():
         value = value.strftime("%Y-%m-%d")
-    text = f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+    text = f"{value:.4g}" if isinstance(value, float | np.floating) else shorten_name(value)
     return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
 
 
@@ -198,7 +201,9 @@ def _format_one(explanation) -> list[str]:
 def _short(explanation, place: int) -> str:
     names, scores, _ = explanation.of(place)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:TOP]
-    top = ", ".join(f"{names[one]} {score:+.2g}" for one, score in zip(order, round_noise(scores)[order], strict=True))
+    top = ", ".join(
+        f"{shorten_name(names[one])} {score:+.2g}" for one, score in zip(order, round_noise(scores)[order], strict=True)
+    )
     return f"  {format_title(explanation, place)}; {top}"
 
 

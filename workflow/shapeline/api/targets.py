@@ -164,11 +164,12 @@ def _name_row(inputs: np.ndarray, row: int, what: str, background: np.ndarray | 
 
 def fails(classifier: Classifier, inputs: np.ndarray, where: str, error: Exception) -> ShapelineError:
     """The error of a model that fails on rows."""
-    reason = first_line(error)
+    reason = first_line(error).rstrip(".")
     if isinstance(error, KeyError):
         reason = f"there is no {reason}"
     single = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_image(classifier, inputs)
     remedy = "for a single image give inputs[None]" if single else "give inputs that the model accepts"
+    remedy = "fit the model first" if type(error).__name__ == "NotFittedError" else remedy
     return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")
 
 

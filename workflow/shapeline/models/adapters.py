@@ -22,6 +22,8 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     if isinstance(model, Classifier):
         model.outputs = model.outputs or (kind if kind in OUTPUTS else None)
         return model
+    if isinstance(model, type):
+        raise ShapelineError(f"models: {model.__name__} is a class; give an object of it that was fitted")
     framework, model = find_framework(model), unwrap_booster(model)
     if framework is None:
         check_explainable(model)

@@ -206,6 +206,8 @@ def _call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
 
 def _as_reals(returned: Any) -> np.ndarray:
     """What a function gives as float64, NaN where a masked array hides a number; TypeError for complex numbers."""
+    if returned is None:
+        raise TypeError("nothing was returned")
     array = np.ma.asarray(returned) if np.ma.isMaskedArray(returned) else np.asarray(returned)
     if array.dtype.kind == "c":
         raise TypeError("they are complex")
