@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -244,6 +245,38 @@ def test_a_model_that_exists_stays(tmp_path, monkeypatch, capsys):
     assert command.main(["init", "mixed.csv"]) == 1 and "column 'a': is infinite" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"target": [None] * 60, "label": ["u", "v"] * 30}, "the target 'target' is missing in 60 row"),
+        ({"y": [f"name {row}" for row in range(60)]}, "the target 'y' has 60 different values in 60 rows"),
+        (
+            {"when": pd.period_range("2020", periods=60, freq="M"), "y": [0, 1] * 30},
+            "'when': holds cells of type Period",
+        ),
+        ({"cost": [Decimal(row) for row in range(60)], "y": [0, 1] * 30}, "'cost': holds cells of type Decimal"),
+        ({"many": [[1, 2]] * 60, "y": [0, 1] * 30}, "'many': holds cells of type ndarray"),
+    ],
+)
+def test_what_a_run_would_not_take_is_refused_by_init(columns, words, tmp_path, monkeypatch, capsys):
+    pd.DataFrame({"a": RNG.random(60), "b": RNG.random(60), **columns}).to_parquet(tmp_path / "odd.parquet")
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["init", "odd.parquet"]) == 1
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1 and not Path("shapeline.yaml").exists()
+
+
+def test_no_text_and_no_features_are_said_plainly(tmp_path):
+    (tmp_path / "odd.csv").write_bytes(b"a,b\0,y\n1,2,3\n")
+    with pytest.raises(ShapelineError, match="is not written in utf-8; save it as a CSV file of texts in UTF-8"):
+        init_config.build_configuration(tmp_path / "odd.csv")
+    pd.DataFrame({"y": ["u", "v"] * 30}).to_csv(tmp_path / "odd.csv", index=False)
+    with pytest.raises(ShapelineError, match="has no column beside the target 'y'; give a table with features"):
+        init_config.build_configuration(tmp_path / "odd.csv")
+    pd.DataFrame({"a": range(60), "b": RNG.random(60), "y": ["u", "v"] * 30}).to_csv(tmp_path / "odd.csv", index=False)
+    assert "columns" not in yaml.safe_load(init_config.build_configuration(tmp_path / "odd.csv"))["datasets"]["odd"]
+
+
 def test_a_project_folder_can_be_moved(tmp_path, monkeypatch, default):
     """Paths below it are written from it, others from the root; a run elsewhere finds them beside the configuration."""
     project, elsewhere = tmp_path / "a", tmp_path / "elsewhere"
@@ -280,7 +313,12 @@ def test_keys_of_a_table_are_options_of_init(tmp_path, monkeypatch, capsys):
         "set na_values: ['?'] if they stand for missing cells" in said and "; for init: --set 'na_values: ...'" in said
     )
     assert said.count("\n") == 1 and not Path("shapeline.yaml").exists() and not Path("cars.skops").exists()
-    for wrong, words in (("na_value: [a]", "Did you mean 'na_values'"), ("na_values", "is not understood")):
+    for wrong, words in (
+        ("na_value: [a]", "Did you mean 'na_values'"),
+        ("na_values", "is not understood"),
+        ("columns: zip", "--set: columns: 'zip' is not valid; input should be a valid list"),
+        ("target: y", "target is given by DATA or --target"),
+    ):
         assert command.main(["init", "cars.csv", "--set", wrong]) == 1 and words in capsys.readouterr().err
     assert command.main(["init", "cars.csv", "--set", "na_values: ['?']", "--set", "categorical: [job]"]) == 0
     assert '"void", which has no cells' in capsys.readouterr().out

@@ -132,9 +132,7 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
             )
         return list(form.header)
     if "\0" in "".join(row):
-        raise ShapelineError(
-            f"{path}: is not written in {form.encoding}; set encoding: {_detect_encoding(path)}, or its own."
-        )
+        raise ShapelineError(f"{path}: is not written in {form.encoding}; {_suggest_encoding(path, form)}.")
     if broken := [name for name in row if len(f"{name}.".splitlines()) > 1 or len(name) > MAX_NAME]:
         raise ShapelineError(
             f"{path}: its header has the name '{shorten_name(broken[0])}', which is not one line of text; close its "
@@ -260,8 +258,8 @@ def _unreadable(path: Path, error: Exception, form: CsvFormat) -> ShapelineError
     reason = first_line(error)
     if isinstance(error, UnicodeError):
         place = f", byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else ""
-        other = _detect_encoding(path)
-        return ShapelineError(f"{path}: is not written in {form.encoding}{place}; set encoding: {other}, or its own.")
+        remedy = _suggest_encoding(path, form)
+        return ShapelineError(f"{path}: is not written in {form.encoding}{place}; {remedy}.")
     if match := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", reason):
         expected, line, saw = match.groups()
         return ShapelineError(
@@ -271,6 +269,12 @@ def _unreadable(path: Path, error: Exception, form: CsvFormat) -> ShapelineError
     if "EOF inside string" in reason:
         return ShapelineError(f"{path}: a quote is opened and never closed ({reason}); close it.")
     return ShapelineError(f"{path}: cannot be read as a CSV file ({reason}); save it again.")
+
+
+def _suggest_encoding(path: Path, form: CsvFormat) -> str:
+    other = _detect_encoding(path)
+    is_same = codecs.lookup(other) == codecs.lookup(form.encoding)
+    return "save it as a CSV file of texts in UTF-8" if is_same else f"set encoding: {other}, or its own"
 
 
 # ------------------------------------------------------------------------------------------- how numbers are written

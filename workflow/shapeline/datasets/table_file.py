@@ -96,6 +96,8 @@ def select_columns(
     names = [name for name in header if name != target] if columns is None else list(columns)
     if target in names:
         raise ShapelineError(f"dataset key 'columns': '{target}' is the target; remove it.")
+    if not names and columns is None:
+        raise ShapelineError(f"{path}: has no column beside the target '{target}'; give a table with features.")
     if not names or len(set(names)) < len(names):
         raise ShapelineError(
             f"dataset key 'columns': {shorten_name(names)} is not a list of columns; give one or more, each once."
@@ -195,10 +197,12 @@ def read_classes(path: Path, target: str, values: "pd.Series", form: CsvFormat =
         raise ShapelineError(
             f"{path}: the target '{target}' has one class, '{names[0]}'; a classifier needs two or more."
         )
-    if kind in "iuf" and len(names) > max(MAX_CLASSES, len(values) // 2):
+    if len(names) > max(MAX_CLASSES, len(values) // 2):
+        what, remedy = (
+            ("numbers", "set task: regression") if kind in "iuf" else ("values", "give a column of few classes")
+        )
         raise ShapelineError(
-            f"{path}: the target '{target}' has {len(names)} different numbers in {len(values)} rows; "
-            "set task: regression."
+            f"{path}: the target '{target}' has {len(names)} different {what} in {len(values)} rows; {remedy}."
         )
     return {"labels": labels.astype(np.int64), "class_names": names}
 

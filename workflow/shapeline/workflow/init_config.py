@@ -8,10 +8,12 @@ import re
 import tempfile
 import unicodedata
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import yaml
+from pydantic import ValidationError
 
 from shapeline.config import mistakes
 from shapeline.config.types import Dataset
@@ -19,7 +21,7 @@ from shapeline.datasets import folders
 from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
 from shapeline.datasets.sources import names_function
 from shapeline.datasets.table_file import SUFFIXES
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError
 from shapeline.generation.prompt_files import PromptRow, check_parts, read_prompts
 from shapeline.generation.prompts import build_prompt
 from shapeline.models import registry
@@ -142,6 +144,7 @@ def _name_inputs(kind: str) -> str:
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
 TARGETS += ("income", "sentiment", "opinion", "quality", "price")
 LONG = 4  # words a cell on average, from which a column is one of texts
+CELLS = (str, bytes, bool, np.bool_, int, float, timedelta, datetime)  # that an encoder knows and skops keeps
 TREES = "# boosted trees of scikit-learn; save your own pipeline with skops.io.dump: docs/own_data.md"
 MAX_CLASSES = 20  # different numbers of a target that are classes
 MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: of a small network, of any
@@ -192,10 +195,16 @@ def parse_keys(texts: list[str]) -> dict:
         if not isinstance(given, dict):
             raise ShapelineError(f"--set: '{text}' is not understood; write it as --set \"na_values: ['?']\"")
         keys |= given
-    allowed = set(Dataset.model_fields) - {"source", "path", "target"}
-    for key in keys:
-        if key not in allowed:
-            raise ShapelineError(f"--set: '{key}' is no key of a dataset that it sets.{nearest(key, allowed)}")
+    for key in ("source", "path", "target"):
+        if key in keys:
+            raise ShapelineError(f"--set: {key} is given by DATA or --target; leave it out")
+    try:
+        Dataset.model_validate({"source": "table_file", **keys})
+    except ValidationError as failure:
+        mistake = failure.errors()[0]
+        path = ("datasets", "table", *mistake["loc"])
+        problem = mistakes.explain_failure(path, [mistake], {"datasets": {"table": keys}})
+        raise ShapelineError(f"--set: {mistake['loc'][0]}: {problem}") from failure
     return keys
 
 
@@ -279,9 +288,10 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
 
 
 def _find_left_out(features) -> dict[str, str]:
-    """Return columns that are no features, and why; none where no other is left."""
-    why = {name: "numbers the rows" for name in features if _is_counter(features[name])}
-    why |= {name: "has no cells" for name in features if features[name].isna().all()}
+    """Return columns that are no features, and why; two or more are left, if there are so many."""
+    void = {name: "has no cells" for name in features if features[name].isna().all()}
+    why = {name: "numbers the rows" for name in features if _is_counter(features[name])} | void
+    why = why if len(why) + 1 < features.shape[1] else void
     return why if len(why) < features.shape[1] else {}
 
 
@@ -313,6 +323,13 @@ def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     words = [name for name in rows if rows[name].dtype.kind not in "iufb"]
     dates = [name for name in words if rows[name].notna().equals(number_dates(rows[[name]])[name].notna())]
     words = [name for name in words if name not in dates]
+    for name in words:
+        cell = next((cell for cell in rows[name].dropna() if not isinstance(cell, CELLS)), None)
+        if cell is not None:
+            raise ShapelineError(
+                f"column '{name}': holds cells of type {type(cell).__name__}; write them as numbers or texts, leave it "
+                "out of 'columns', or name a model by --model"
+            )
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan, encoded_missing_value=np.nan)
     columns = make_column_transformer(
         (encoder, words), (FunctionTransformer(number_dates), dates), remainder="passthrough"
@@ -515,7 +532,7 @@ def _find_tree_value(source: str | None) -> str | None:
 def _find_target(table) -> str:
     """Return the column named like a target, else the last, or that where it holds few words and the named numbers."""
     filled = [name for name in table if not table[name].isna().all()] or list(table)
-    by_name = {name.strip().lower(): name for name in reversed(filled)}
+    by_name = {name.strip().lower(): name for name in reversed(list(table))}
     named = next((by_name[word] for word in TARGETS if word in by_name), filled[-1])
     last = table[filled[-1]]
     words = (_is_text(last) or last.dropna().isin([True, False]).all()) and last.nunique() <= MAX_CLASSES
