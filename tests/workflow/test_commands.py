@@ -20,7 +20,6 @@ ELSEWHERE = {
     "config.paper.yaml": "network: downloads; its experiments by tests/workflow/test_paper.py",
     "smoke": "by tests/workflow/test_paper.py",
 }
-SMALLER = {"digits": "tiny", "200": "20"}  # the experiment, and jobs of a plan
 
 
 def elsewhere(words: list[str]) -> str | None:
@@ -67,7 +66,7 @@ def checkout(tiny, root, tmp_path_factory) -> Checkout:
 def test_a_documented_command_runs(line, checkout):
     words, before = here()[line]
     (checkout.path / "mine.yaml").write_text(before.replace("digits:", "tiny:"))
-    words = [SMALLER.get(word, word) for word in words]
+    words = ["tiny" if word == "digits" else word for word in words]
     if words[0] == "snakemake":
         checkout.snakemake(*words[1:])
         return

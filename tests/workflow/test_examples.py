@@ -115,10 +115,9 @@ def test_a_method_that_the_model_does_not_suit_costs_its_label(example):
     raw = yaml.safe_load((checkout.path / "config.yaml").read_text())
     raw["models"]["network"] = {"dataset": "digits38", "source": "examples/onnx_file/dense.py:build"}
     raw["models"]["network"]["training"] = {"epochs": 3}
-    raw["experiments"]["digits_onnx"]["methods"] |= {
-        "grad_cam": {"method": "grad_cam"},
-        "deep_lift": {"method": "deep_lift"},
-    }
+    names = ("kernel_shap", "occlusion", "grad_cam", "deep_lift")
+    raw["experiments"]["digits_onnx"]["methods"] = {name: {"method": name} for name in names}
+    raw["experiments"]["digits_onnx"]["metrics"] = {"log_odds": {}, "cost": {}}
     checkout.configure(raw)
     checkout.snakemake("digits_onnx", "--cores", "2")
     for entry, said in (("grad_cam", "has no convolution"), ("deep_lift", "is a LayerNorm, which has no rule")):

@@ -21,6 +21,8 @@ METHODS = {
     "integrated_gradients": {"method": "integrated_gradients", "steps": 8},
 }
 
+APPROXIMATE = {name: method for name, method in METHODS.items() if name != "exact"}
+
 
 def experiment(model: str, kind: str, **more) -> dict:
     return {
@@ -67,7 +69,7 @@ def tiny(folder) -> dict:
             },
         },
         "experiments": {
-            "yahoo": experiment("lstm", "word"),
+            "yahoo": experiment("lstm", "word", methods=APPROXIMATE),  # each job traces a recurrent network for seconds
             "agnews": experiment("characters", "character_run"),
             "sentence": experiment(
                 "cnn",
@@ -106,7 +108,7 @@ def rows(checkout, name: str, entry: str) -> pd.DataFrame:
 def test_every_text_experiment_reaches_its_report(texts):
     for name, framework in (("yahoo", "tensorflow"), ("agnews", "torch"), ("sentence", "torch")):
         assert "Agreement between methods" in (texts.path / f"results/reports/{name}.html").read_text()
-        for entry in METHODS:
+        for entry in APPROXIMATE if name == "yahoo" else METHODS:
             file = next((texts.path / f"results/{name}/scores/{entry}").iterdir())
             assert scores.metadata(file)["framework"] == framework
     page = (texts.path / "results/reports/index.html").read_text()
