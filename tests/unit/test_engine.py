@@ -21,6 +21,7 @@ from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.models import adapters, architectures, onnx_graph, torch_models
+from tests.fixtures import forks
 from tests.unit import questions
 
 pytestmark = pytest.mark.usefixtures("whole_calibration")
@@ -623,14 +624,11 @@ def test_calibration_never_takes_what_was_not_asked():
     assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_execution.BACKENDS
 
 
-@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="precision by operation is of torch 2.9 or later")
-@pytest.mark.parametrize("own", [{"conv": "ieee", "rnn": "tf32"}, {"": "tf32"}, {"conv": "ieee", "rnn": "ieee"}, {}])
-def test_convolutions_keep_float32_however_their_precision_was_set(own):
-    program = f"""
-import torch, numpy as np, shapeline
+KEEPS_PRECISION = """
 cudnn = torch.backends.cudnn
 owners = [cudnn, cudnn.conv, cudnn.rnn]
-for name, precision in {own}.items():
+own = {own}
+for name, precision in own.items():
     setattr(getattr(cudnn, name) if name else cudnn, "fp32_precision", precision)
 
 class Net(torch.nn.Module):
@@ -640,7 +638,7 @@ class Net(torch.nn.Module):
 
     def forward(self, rows):
         used = {{owner.fp32_precision for owner in owners[1:]}}
-        assert used == {{"ieee"}} if {bool(own)} else not cudnn.allow_tf32, used
+        assert used == {{"ieee"}} if own else not cudnn.allow_tf32, used
         return self.layer(rows[None])[0][0]
 
 before = [owner.fp32_precision for owner in owners]
@@ -648,7 +646,15 @@ for method in ("shapley", "saliency"):
     shapeline.explain(Net(), np.zeros((1, 3), np.float32), method, background=np.ones((1, 3), np.float32))
 assert before == [owner.fp32_precision for owner in owners], before
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="precision by operation is of torch 2.9 or later")
+def test_convolutions_keep_float32_however_their_precision_was_set():
+    given = ({"conv": "ieee", "rnn": "tf32"}, {"": "tf32"}, {"conv": "ieee", "rnn": "ieee"}, {})
+    first = "import torch, numpy as np, shapeline\n"  # names of each program
+    programs = {str(own): first + KEEPS_PRECISION.format(own=own) for own in given}  # a setting cannot be taken back
+    codes, errors = forks.run_in_forks(f"{first}from shapeline.games import torch_backend", programs)
+    assert codes == dict.fromkeys(programs, 0), errors
 
 
 def test_training_mode_is_put_back_and_not_used():

@@ -1,12 +1,13 @@
 """TensorFlow and torch in one process, where triton is installed as it is with the CUDA builds of torch."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fixtures import forks
 
 PACKAGE_ROOT = str(Path(__file__).parents[2] / "workflow")
 # A triton that ends the process where the real one would: when it is imported after TensorFlow.
@@ -32,29 +33,16 @@ assert np.isfinite(found.scores).all()
 BUILD_KERAS = "from shapeline import models; models.build('mlp', framework='tensorflow', inputs=3, classes=2)"
 
 
-FORKED = """
-import json, os, sys, traceback
-import tensorflow
-codes = []
-for program in json.load(sys.stdin):
-    if not (child := os.fork()):
-        try:
-            exec(program, {})
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-print(codes)
-"""
-
-
-def finish(folder: Path, program: str, text: str | None = None) -> subprocess.CompletedProcess:
-    """Run a program of Python with the stub of triton in a folder; returns the finished process."""
+def options(folder: Path) -> dict:
+    """What a process in a folder with the stub of triton is given."""
     paths = os.pathsep.join([str(folder), PACKAGE_ROOT])
-    variables = os.environ | {"PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return {"env": os.environ | {"PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"}, "cwd": folder}
+
+
+def finish(folder: Path, program: str) -> subprocess.CompletedProcess:
+    """Run a program of Python with the stub of triton in a folder; returns the finished process."""
     words = [sys.executable, "-c", program]
-    return subprocess.run(words, env=variables, cwd=folder, input=text, capture_output=True, text=True, check=False)
+    return subprocess.run(words, capture_output=True, text=True, check=False, **options(folder))
 
 
 def write_stub(folder: Path, more: str = "") -> Path:
@@ -81,9 +69,8 @@ AFTER_TENSORFLOW = {
 @pytest.fixture(scope="module")
 def after_tensorflow(tmp_path_factory) -> tuple[dict[str, int], str]:
     """The exit status of each program, all in forks of one process that has imported TensorFlow; its errors."""
-    done = finish(write_stub(tmp_path_factory.mktemp("triton")), FORKED, json.dumps([*AFTER_TENSORFLOW.values()]))
-    assert done.returncode == 0, done.stderr[-2000:]
-    return dict(zip(AFTER_TENSORFLOW, json.loads(done.stdout.splitlines()[-1]), strict=True)), done.stderr
+    folder = write_stub(tmp_path_factory.mktemp("triton"))
+    return forks.run_in_forks("import tensorflow", AFTER_TENSORFLOW, **options(folder))
 
 
 def test_the_stub_ends_a_process_that_imports_it_after_tensorflow(after_tensorflow):
