@@ -123,8 +123,7 @@ class Values:
         if failure:
             reason = f"coalition {self._name(masks[0])}: {failure}"
             if self.how.on_error == "fail":
-                shape = f"({len(masks)}, {masks.shape[1]})"
-                raise ShapelineError(f"{WHERE}: {reason}; return a finite value per row of masks {shape}")
+                raise ShapelineError(f"{WHERE}: {reason}; return a finite value per row of masks {masks.shape}")
             self._failed |= dict.fromkeys(hash_masks(masks), reason)
             return
         self._check_outputs(values)

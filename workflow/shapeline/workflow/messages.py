@@ -83,8 +83,8 @@ def list_warnings(config: Config, asked: Collection[str | None]) -> list[str]:
             ]
             failed = [row["error"] or row["status"] for row in rows if row["status"] != "ok"]
             named = Counter(row["warning"] for row in rows if row["status"] == "ok" and row["warning"])
-            reasons = (reason for reason, _ in Counter(failed).most_common(1))
-            what = [f"{len(failed)} of {len(rows)} explanations failed ({reason})" for reason in reasons]
+            first = Counter(failed).most_common(1)
+            what = [f"{len(failed)} of {len(rows)} explanations failed ({reason})" for reason, _ in first]
             what += [f"{flag} in {count} of {len(rows)} explanations" for flag, count in named.items()]
             if what:
                 lines.append(f"{experiment}: {entry}: {', '.join(what)}")

@@ -93,10 +93,8 @@ def full_health(results: Results) -> HTML:
 
 def find_failure_reasons(results: Results) -> dict[str, str]:
     """Return the most frequent reason of failure per method that failed."""
-    reasons = {
-        entry: frame.loc[frame["status"] != "ok", "error"].dropna().mode() for entry, frame in results.scores.items()
-    }
-    return {entry: own.iloc[0].removeprefix(f"{entry}: ") for entry, own in reasons.items() if len(own)}
+    errors = {entry: frame["error"][frame["status"] != "ok"].dropna().mode() for entry, frame in results.scores.items()}
+    return {entry: own.iloc[0].removeprefix(f"{entry}: ") for entry, own in errors.items() if len(own)}
 
 
 def list_failure_reasons(results: Results) -> HTML | None:
