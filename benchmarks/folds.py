@@ -13,7 +13,7 @@ import numpy as np
 from shapeline.datasets import loading
 from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
 from shapeline.models import architectures, training
-from shapeline.papers.claim_checks import wilson
+from shapeline.papers.claims import wilson
 
 
 def split_folds(count: int, folds: int) -> np.ndarray:

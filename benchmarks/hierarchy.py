@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from shapeline import designs
-from shapeline.datasets import crosses
+from shapeline.datasets import synthetic
 from shapeline.games.calibration import calibrate
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
@@ -47,9 +47,9 @@ def main() -> None:
     arguments = parse()
     torch.set_num_threads(arguments.threads)
     model, accuracy = trained(arguments.seconds, arguments.device, arguments.weights)
-    pictures, masks = crosses.generate(arguments.images, crosses=arguments.crosses, seed=1)
+    pictures, masks = synthetic.generate(arguments.images, crosses=arguments.crosses, seed=1)
     inputs, targets = scaled(pictures), np.ones(len(pictures), np.int64)
-    reference = Reference(scaled(crosses.generate(1000, seed=2)[0]).mean(axis=0, keepdims=True))
+    reference = Reference(scaled(synthetic.generate(1000, seed=2)[0]).mean(axis=0, keepdims=True))
     start = time.perf_counter()
     backend = calibrate(model, inputs, reference)
     calibration = time.perf_counter() - start
@@ -113,7 +113,7 @@ def trained(seconds: float, device: str, weights: Path | None) -> tuple[Classifi
     torch.manual_seed(0)
     model = architectures.build("crosses_cnn").to(device)
     module = model.module.train()
-    records = crosses.read({}, count=4000)
+    records = synthetic.read_crosses({}, count=4000)
     inputs = torch.from_numpy(scaled(records["inputs"])).to(device)
     labels = torch.from_numpy(records["labels"]).to(device)
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-3)

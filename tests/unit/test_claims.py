@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shapeline.papers import claim_checks, claims
+from shapeline.papers import claims
 
 
 def measured(**columns):
@@ -54,10 +54,10 @@ def results():
 
 
 def test_accuracy_holds_where_its_interval_lies_above_the_claim(results):
-    assert claim_checks.accuracy(0.87)(results).verdict == "holds"
-    assert claim_checks.accuracy(0.91)(results).verdict == "undecided"  # it spans the claim
-    assert claim_checks.accuracy(0.95)(results).verdict == "fails"
-    assert "90 % (88" in claim_checks.accuracy(0.91)(results).found
+    assert claims.accuracy(0.87)(results).verdict == "holds"
+    assert claims.accuracy(0.91)(results).verdict == "undecided"  # it spans the claim
+    assert claims.accuracy(0.95)(results).verdict == "fails"
+    assert "90 % (88" in claims.accuracy(0.91)(results).found
 
 
 def test_fewer_evaluations_are_claimed_at_equal_error_alone(results):
@@ -75,34 +75,34 @@ def test_fewer_evaluations_are_claimed_at_equal_error_alone(results):
     }
     earlier = [scored(np.ones((30, 2)), evaluations=int(10 * x)).assign(budget=x) for x in budgets[:-1]]
     results.entries, results.intermediate_budgets = {}, dict.fromkeys(("good", "poor"), pd.concat(earlier))
-    told = claim_checks.fewer("good", "poor")(results)
+    told = claims.fewer("good", "poor")(results)
     assert told.verdict == "holds" and told.found.startswith("2.00 times as many (2.00 to 2.00)")
     assert "80.0 evaluations against 160" in told.found
-    assert claim_checks.fewer("good", "poor", 3)(results).verdict == "fails"
-    assert claim_checks.fewer("poor", "good")(results).verdict == "fails"
-    assert claim_checks.fewer("good", "absent")(results).found == "absent did not run"
+    assert claims.fewer("good", "poor", 3)(results).verdict == "fails"
+    assert claims.fewer("poor", "good")(results).verdict == "fails"
+    assert claims.fewer("good", "absent")(results).found == "absent did not run"
     results.intermediate_budgets = {}
     results.measured["error"] = results.measured["error"].query("x == 16")
-    assert claim_checks.fewer("good", "poor")(results).verdict == "not testable"
+    assert claims.fewer("good", "poor")(results).verdict == "not testable"
 
 
 def test_parameters_are_counted_exactly(results):
-    assert claim_checks.parameters(351_002)(results).verdict == "holds"
-    assert claim_checks.parameters(351_003)(results).verdict == "fails"
+    assert claims.parameters(351_002)(results).verdict == "holds"
+    assert claims.parameters(351_003)(results).verdict == "fails"
 
 
 def test_beats_holds_fails_or_stays_open(results):
-    assert claim_checks.beats("good", "poor")(results).verdict == "holds"
-    assert claim_checks.beats("poor", "good")(results).verdict == "fails"
-    assert claim_checks.beats("good", "same")(results).verdict == "undecided"
-    assert claim_checks.beats("good", "poor", "same")(results).verdict == "undecided"
-    assert claim_checks.beats("good", "poor")(results).found.startswith(("ahead of: poor 1.0", "ahead of: poor 0.9"))
-    assert claim_checks.beats("poor", "good")(results).found.startswith(("ahead of: good −1.0", "ahead of: good −0.9"))
-    assert claim_checks.beats("good", "poor", better="higher")(results).verdict == "fails"
-    assert claim_checks.beats("good", "absent")(results) == claim_checks.Finding(
+    assert claims.beats("good", "poor")(results).verdict == "holds"
+    assert claims.beats("poor", "good")(results).verdict == "fails"
+    assert claims.beats("good", "same")(results).verdict == "undecided"
+    assert claims.beats("good", "poor", "same")(results).verdict == "undecided"
+    assert claims.beats("good", "poor")(results).found.startswith(("ahead of: poor 1.0", "ahead of: poor 0.9"))
+    assert claims.beats("poor", "good")(results).found.startswith(("ahead of: good −1.0", "ahead of: good −0.9"))
+    assert claims.beats("good", "poor", better="higher")(results).verdict == "fails"
+    assert claims.beats("good", "absent")(results) == claims.Finding(
         "absent did not run, or on too few instances", "not testable"
     )
-    assert claim_checks.beats("good", "poor", metric="localization")(results).verdict == "not testable"
+    assert claims.beats("good", "poor", metric="localization")(results).verdict == "not testable"
 
 
 def test_two_experiments_are_level_where_the_interval_of_their_difference_says_so(results, monkeypatch):
@@ -111,13 +111,11 @@ def test_two_experiments_are_level_where_the_interval_of_their_difference_says_s
     told = {}
     for moved in (0.0, 0.06, 0.3):
         other.measured = {"log_odds": measured(good=results.measured["log_odds"]["value"][:30] + moved)}
-        told[moved] = claim_checks.level("good", 0.1, "log_odds", "deletion_auc")(results, other)
+        told[moved] = claims.level("good", 0.1, "log_odds", "deletion_auc")(results, other)
     assert [finding.verdict for finding in told.values()] == ["holds", "undecided", "fails"]
-    assert (
-        claim_checks.level("absent", 0.1, "log_odds", "deletion_auc")(results, other).verdict == claim_checks.UNTESTABLE
-    )
-    check = claim_checks.level("good", 0.1, "log_odds", "deletion_auc")
-    monkeypatch.setattr(claims, "CLAIMS", (claim_checks.Claim("p", "1", "level", ("imdb", "other"), check, True),))
+    assert claims.level("absent", 0.1, "log_odds", "deletion_auc")(results, other).verdict == claims.UNTESTABLE
+    check = claims.level("good", 0.1, "log_odds", "deletion_auc")
+    monkeypatch.setattr(claims, "CLAIMS", (claims.Claim("p", "1", "level", ("imdb", "other"), check, True),))
     both = claims.table([results, other]).iloc[0]
     assert (both["experiment"], both["verdict"]) == ("imdb, other", "⚠ fails")
     assert claims.table([results]).iloc[0]["found here"] == "other is not among these reports"
@@ -129,15 +127,15 @@ def test_an_order_takes_draws_as_part_of_their_instance(results):
     values = np.arange(5) / 10
     few = measured(good=-2 + values, poor=-1 - values)
     results.measured["log_odds"] = pd.concat([few.assign(repeat=repeat) for repeat in range(8)])
-    told = claim_checks.beats("good", "poor")(results)
-    assert told == claim_checks.Finding("5 instances are too few for a verdict", "not testable")
+    told = claims.beats("good", "poor")(results)
+    assert told == claims.Finding("5 instances are too few for a verdict", "not testable")
     noise = np.random.default_rng(4).normal(0, 10, (30, 2))
     noise -= noise.mean(1, keepdims=True)
     drawn = [measured(good=-2 + noise[:, r], poor=-1 - noise[:, r]).assign(repeat=r) for r in range(2)]
     results.measured["log_odds"] = drawn[0]
-    assert claim_checks.beats("good", "poor")(results).verdict == "undecided"
+    assert claims.beats("good", "poor")(results).verdict == "undecided"
     results.measured["log_odds"] = pd.concat(drawn)
-    assert claim_checks.beats("good", "poor")(results).verdict == "holds"
+    assert claims.beats("good", "poor")(results).verdict == "holds"
 
 
 def test_an_order_of_several_is_corrected_for_them(results):
@@ -150,55 +148,53 @@ def test_an_order_of_several_is_corrected_for_them(results):
     results.measured["log_odds"] = measured(
         own=near, near=near + own + 2.2 / np.sqrt(n), **{name: each + 9 for name, each in rivals.items()}
     )
-    assert claim_checks.beats("own", "near")(results).verdict == "holds"
-    assert claim_checks.beats("own", "near", *rivals)(results).verdict == "undecided"
+    assert claims.beats("own", "near")(results).verdict == "holds"
+    assert claims.beats("own", "near", *rivals)(results).verdict == "undecided"
 
 
 def test_faster_compares_seconds_of_the_same_instances_timed_alone(results):
-    told = claim_checks.faster("good", "poor", 10)(results)
+    told = claims.faster("good", "poor", 10)(results)
     assert told.verdict == "not testable" and "timing: per_instance" in told.found
     results.settings["timing"] = "per_instance"
-    assert claim_checks.faster("good", "poor", 10)(results) == claim_checks.Finding(
-        "20.0 times (20.0 to 20.0)", "holds"
-    )
-    assert claim_checks.faster("good", "poor", 30)(results).verdict == "fails"
-    assert claim_checks.faster("good", "absent")(results).verdict == "not testable"
+    assert claims.faster("good", "poor", 10)(results) == claims.Finding("20.0 times (20.0 to 20.0)", "holds")
+    assert claims.faster("good", "poor", 30)(results).verdict == "fails"
+    assert claims.faster("good", "absent")(results).verdict == "not testable"
 
 
 def test_alike_is_the_mean_cosine(results):
-    assert claim_checks.alike("good", "poor", 0.94)(results).verdict == "holds"
-    assert claim_checks.alike("good", "other", 0.94)(results).found.startswith("-1.000")
-    assert claim_checks.alike("good", "other", 0.94)(results).verdict == "fails"
+    assert claims.alike("good", "poor", 0.94)(results).verdict == "holds"
+    assert claims.alike("good", "other", 0.94)(results).found.startswith("-1.000")
+    assert claims.alike("good", "other", 0.94)(results).verdict == "fails"
 
 
 def test_mostly_counts_the_signs_of_one_feature(results):
     results.scores["good"]["scores"] = [np.array([-1.0, 2.0 * (i < 16) - 1, 0, 1]) for i in range(30)]
-    told = claim_checks.Finding("100 % (88.6 % to 100 %) of 30", "holds")
-    assert claim_checks.mostly("good", "age", -1)(results) == told
-    assert claim_checks.mostly("good", "age", 1)(results).verdict == "fails"
-    assert claim_checks.mostly("good", "race", 1)(results).verdict == "undecided"  # 16 of 30
-    assert claim_checks.mostly("good", "contact", 1)(results).verdict == "fails"  # nothing has no sign
-    assert claim_checks.mostly("good", "height", 1)(results).verdict == "not testable"
+    told = claims.Finding("100 % (88.6 % to 100 %) of 30", "holds")
+    assert claims.mostly("good", "age", -1)(results) == told
+    assert claims.mostly("good", "age", 1)(results).verdict == "fails"
+    assert claims.mostly("good", "race", 1)(results).verdict == "undecided"  # 16 of 30
+    assert claims.mostly("good", "contact", 1)(results).verdict == "fails"  # nothing has no sign
+    assert claims.mostly("good", "height", 1)(results).verdict == "not testable"
 
 
 def test_bounds_and_seconds(results):
-    assert claim_checks.check_cost_bound("other", lambda d: 4 * d, "4 d")(results).verdict == "holds"
-    assert claim_checks.check_cost_bound("other", lambda d: 3 * d, "3 d")(results).verdict == "fails"
-    assert claim_checks.takes_at_most("poor", 5.0)(results) == claim_checks.Finding("2.00 s per instance", "holds")
-    assert claim_checks.takes_at_most("poor", 1.0)(results).verdict == "fails"
+    assert claims.check_cost_bound("other", lambda d: 4 * d, "4 d")(results).verdict == "holds"
+    assert claims.check_cost_bound("other", lambda d: 3 * d, "3 d")(results).verdict == "fails"
+    assert claims.takes_at_most("poor", 5.0)(results) == claims.Finding("2.00 s per instance", "holds")
+    assert claims.takes_at_most("poor", 1.0)(results).verdict == "fails"
 
 
 def test_seconds_have_an_interval_where_each_instance_was_timed_alone(results):
     each = np.random.default_rng(3).normal(2, 0.3, 30)
     results.scores["poor"]["seconds"] = each
-    assert "(" not in claim_checks.takes_at_most("poor", 5.0)(results).found
+    assert "(" not in claims.takes_at_most("poor", 5.0)(results).found
     results.settings["timing"] = "per_instance"
     half = 1.96 * each.std(ddof=1) / np.sqrt(30)
-    found = claim_checks.takes_at_most("poor", each.mean() + 2 * half)(results)
+    found = claims.takes_at_most("poor", each.mean() + 2 * half)(results)
     assert found.verdict == "holds"
     assert found.found == f"{each.mean():.2f} ({each.mean() - half:.2f} to {each.mean() + half:.2f}) s per instance"
-    assert claim_checks.takes_at_most("poor", each.mean() + half / 2)(results).verdict == "undecided"
-    assert claim_checks.takes_at_most("poor", each.mean() - 2 * half)(results).verdict == "fails"
+    assert claims.takes_at_most("poor", each.mean() + half / 2)(results).verdict == "undecided"
+    assert claims.takes_at_most("poor", each.mean() - 2 * half)(results).verdict == "fails"
 
 
 def test_the_table_has_every_claim_and_says_why_one_cannot_be_tested(results):
@@ -223,7 +219,7 @@ def test_claims_ask_experiments_that_are_configured(root):
 
 @pytest.mark.parametrize(("count", "of"), [(100, 110), (1, 40)])
 def test_wilsons_interval_is_scipys(count, of):
-    assert claim_checks.wilson(count, of) == pytest.approx(stats.binomtest(count, of).proportion_ci(method="wilson"))
+    assert claims.wilson(count, of) == pytest.approx(stats.binomtest(count, of).proportion_ci(method="wilson"))
 
 
 def test_a_finding_on_some_of_the_rows_says_so(results):
@@ -232,4 +228,4 @@ def test_a_finding_on_some_of_the_rows_says_so(results):
     told = "on a subset: train_some.csv, 40 rows, in place of train.csv"
     assert len(found) > 1 and found["found here"].str.endswith(told).all()
     assert found["verdict"].str.endswith(" on a subset").all()
-    assert (claims.table([results])["verdict"] == claim_checks.UNTESTABLE).sum() > 9  # not those
+    assert (claims.table([results])["verdict"] == claims.UNTESTABLE).sum() > 9  # not those

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shapeline.datasets import crosses
+from shapeline.datasets import synthetic
 from shapeline.errors import ShapelineError
 
 
@@ -16,7 +16,7 @@ def blobs(mask):
 
 
 def test_the_records_of_the_source():
-    records = crosses.read({}, count=80)
+    records = synthetic.read_crosses({}, count=80)
     assert records["inputs"].shape == (80, 3, 100, 120) and records["inputs"].dtype == np.uint8
     assert records["masks"].shape == (80, 100, 120) and records["masks"].dtype == bool
     assert np.bincount(records["split"]).tolist() == [50, 10, 20]
@@ -26,7 +26,7 @@ def test_the_records_of_the_source():
 
 
 def test_masks_are_the_pixels_of_the_crosses_and_nothing_else():
-    pictures, masks = crosses.generate(40, crosses=3)
+    pictures, masks = synthetic.generate(40, crosses=3)
     for picture, mask in zip(pictures, masks, strict=True):
         assert blobs(mask) == 3
         assert (picture[:, mask] < 200).all()
@@ -41,7 +41,7 @@ def test_masks_are_the_pixels_of_the_crosses_and_nothing_else():
 
 
 def test_shapes_and_their_number():
-    pictures, masks = crosses.generate(200)
+    pictures, masks = synthetic.generate(200)
     inked = (pictures < 255).any(axis=1).reshape(200, 10, 10, 12, 10).sum(axis=(2, 4))
     totals = (inked > 0).sum(axis=(1, 2))
     assert 13.5 < totals.mean() < 14.5 and totals.min() >= 10 and totals.max() <= 18
@@ -53,30 +53,30 @@ def test_shapes_and_their_number():
 
 
 def test_a_picture_does_not_depend_on_the_others():
-    pictures, masks = crosses.generate(12, seed=4)
+    pictures, masks = synthetic.generate(12, seed=4)
     for start, stop in ((0, 3), (5, 12)):
-        some, some_masks = crosses.generate(stop - start, seed=4, first=start)
+        some, some_masks = synthetic.generate(stop - start, seed=4, first=start)
         np.testing.assert_array_equal(some, pictures[start:stop])
         np.testing.assert_array_equal(some_masks, masks[start:stop])
-    assert (crosses.generate(12, seed=5)[0] != pictures).any(axis=(1, 2, 3)).all()
+    assert (synthetic.generate(12, seed=5)[0] != pictures).any(axis=(1, 2, 3)).all()
     assert len({picture.tobytes() for picture in pictures}) == 12
 
 
 def test_the_number_of_crosses_of_chosen_pictures():
     wanted = np.array([0, 1, 6, 2, 25, 0])
-    _, masks = crosses.generate(6, crosses=wanted)
+    _, masks = synthetic.generate(6, crosses=wanted)
     assert [blobs(mask) for mask in masks] == wanted.tolist()
-    mixed, _ = crosses.generate(6, crosses=wanted, seed=1)
-    single, _ = crosses.generate(1, crosses=6, seed=1, first=2)
+    mixed, _ = synthetic.generate(6, crosses=wanted, seed=1)
+    single, _ = synthetic.generate(1, crosses=6, seed=1, first=2)
     np.testing.assert_array_equal(mixed[2], single[0])
 
 
 def test_other_sizes():
-    pictures, masks = crosses.generate(30, height=20, width=30)
+    pictures, masks = synthetic.generate(30, height=20, width=30)
     assert pictures.shape == (30, 3, 20, 30) and masks.shape == (30, 20, 30) and masks.any() and not masks.all()
-    _, masks = crosses.generate(2, crosses=6, height=20, width=30)
+    _, masks = synthetic.generate(2, crosses=6, height=20, width=30)
     assert [blobs(mask) for mask in masks] == [6, 6]
-    assert crosses.generate(0)[0].shape == (0, 3, 100, 120)
+    assert synthetic.generate(0)[0].shape == (0, 3, 100, 120)
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ def test_other_sizes():
 )
 def test_mistakes(arguments, words):
     with pytest.raises(ShapelineError, match=words):
-        crosses.generate(**{"count": 3, **arguments})
+        synthetic.generate(**{"count": 3, **arguments})

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from shapeline.errors import MethodFailure, ShapelineError
-from shapeline.games import calibration, execution, game, numpy_backend, torch_backend, torch_execution, torch_rows
+from shapeline.games import calibration, execution, game, numpy_backend, torch_backend, torch_execution
 from shapeline.games.execution import ExecutionBackend, mask_rows, select_traced_rows
 from shapeline.games.features import Features
 from shapeline.games.game import Game
@@ -452,7 +452,7 @@ def test_calibrate_picks_a_verified_form():
 
 
 def test_masks_of_a_chunk_are_freed_before_the_next_ones_are_made(monkeypatch):
-    made, right = [], torch_rows.Runner.expand
+    made, right = [], torch_execution.Runner.expand
 
     def expand(*given):
         assert all(one() is None for one in made)
@@ -460,7 +460,7 @@ def test_masks_of_a_chunk_are_freed_before_the_next_ones_are_made(monkeypatch):
         made.append(weakref.ref(present))
         return present
 
-    monkeypatch.setattr(torch_rows.Runner, "expand", expand)
+    monkeypatch.setattr(torch_execution.Runner, "expand", expand)
     monkeypatch.setitem(execution.MASK_BYTES, "cpu", 1)
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
     questions.values(cnn(), images(4), Reference(images(1)), masks, pixels(), backend=ExecutionBackend("plain", 8))
@@ -494,7 +494,7 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
 def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, largest, monkeypatch):
     """Where larger batches are better and better: 512 rows of images and what a network made of them were 2.4 GB."""
     shape, tried, expanded = (3, side, 2 * side), set(), []
-    module, right = nn.Sequential(nn.Flatten(), nn.Linear(6 * side * side, 2)), torch_rows.Runner.expand
+    module, right = nn.Sequential(nn.Flatten(), nn.Linear(6 * side * side, 2)), torch_execution.Runner.expand
     model = adapters.wrap(module if framework == "torch" else lambda rows: np.full((len(rows), 2), 0.5))
 
     def expand(runner, masks, cells):
@@ -503,7 +503,7 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, la
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(calibration, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
-    monkeypatch.setattr(torch_rows.Runner, "expand", expand)
+    monkeypatch.setattr(torch_execution.Runner, "expand", expand)
     calibration.calibrate(model, np.ones((2, *shape), np.float32), Reference(np.zeros((1, *shape), np.float32)))
     assert max(tried) == largest
     assert framework == "function" or expanded == [1, largest]  # once for all forms
@@ -696,7 +696,7 @@ def test_filling_is_exact():
     present = torch.tensor(random.random((40, 33)) < 0.5)
     rows[0], reference[1] = np.nan, np.inf
     out = torch.empty(40, 33)
-    torch_rows.filler(reference, rows)(-present.int(), out)
+    torch_execution.filler(reference, rows)(-present.int(), out)
     np.testing.assert_array_equal(out, torch.where(present, rows, reference))
 
 

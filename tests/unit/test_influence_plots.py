@@ -21,7 +21,7 @@ from shapeline.influence import axioms
 from shapeline.papers import axiom_sections as sections_axioms
 from shapeline.report import elements, experiment, rendering, tables
 from shapeline.report.colours import AGAINST, FOR
-from shapeline.report.sections import influence as sections_influence
+from shapeline.report.sections import points as sections_influence
 from shapeline.report.sections import points as sections_points
 from tests.fixtures.result_folder import build as build_of_a_model
 

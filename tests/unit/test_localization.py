@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import average_precision_score, f1_score
 
 from shapeline.config.validation import load
-from shapeline.datasets.crosses import generate
+from shapeline.datasets.synthetic import generate
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features, build
 from shapeline.games.game import Game

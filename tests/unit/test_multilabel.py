@@ -23,7 +23,7 @@ from shapeline.config import derived, mistakes, validation
 from shapeline.datasets import checks, loading, malaria, preparation, sources
 from shapeline.datasets import regions as regions_module
 from shapeline.errors import ShapelineError
-from shapeline.games import calibration, execution, features, torch_backend, torch_rows
+from shapeline.games import calibration, execution, features, torch_backend, torch_execution
 from shapeline.games.execution import select_traced_rows
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
@@ -274,7 +274,7 @@ def test_the_score_itself_is_exact():
     wanted = {"logit": own.mean(2), "probability": p.mean(2), "log_probability": np.log(p.mean(2))}
     wanted["log_odds"] = np.log(p.mean(2)) - np.log((1 / (1 + np.exp(own))).mean(2))
     for value, numbers in wanted.items():
-        found = torch_rows.score_on_device(*asked, value, "torch", "multilabel")
+        found = torch_execution.score_on_device(*asked, value, "torch", "multilabel")
         np.testing.assert_allclose(found, numbers, rtol=1e-10, atol=1e-12)
 
 
@@ -293,11 +293,11 @@ def test_calibration_sees_labels_that_are_nearly_sure():
         layer[0].weight.zero_()
         layer[0].bias.fill_(30.0)
     model, rows = adapters.wrap(layer, "multilabel"), INPUTS
-    runner = torch_rows.build_runner(
+    runner = torch_execution.build_runner(
         model, execution.ExecutionBackend(), select_traced_rows(rows, Reference(REFERENCE))
     )
     expected = runner.compare_outputs(rows)
-    shifted = torch_rows.Runner(model, lambda x: layer(x).detach() + 1, (4,), torch.device("cpu"), 64, False)
+    shifted = torch_execution.Runner(model, lambda x: layer(x).detach() + 1, (4,), torch.device("cpu"), 64, False)
     assert torch_backend._difference(runner, rows, expected) == 0
     assert torch_backend._difference(shifted, rows, expected) > 0.01
     assert calibration.calibrate(model, rows, Reference(REFERENCE)).difference <= execution.TOLERANCE

@@ -12,7 +12,7 @@ import shapeline
 from shapeline.attribution import context, selection
 from shapeline.attribution.settings import parse_game as game_of
 from shapeline.config import validation
-from shapeline.datasets import fast_tokenizer, loading, preparation, tokenizer
+from shapeline.datasets import loading, preparation, tokenizer
 from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import ExecutionBackend
@@ -108,7 +108,7 @@ def test_gradients_and_attention_know_the_types_too(model, cut):
 
 
 def test_a_long_pair_is_cut_as_transformers_cuts_it(cut):
-    own = fast_tokenizer.wrap_fast_tokenizer("tokenizer", cut)
+    own = tokenizer.wrap_fast_tokenizer("tokenizer", cut)
     for n, m, length in itertools.product((1, 3, 9), (2, 5, 9, 12), range(6, 20)):
         first, second = " ".join(["good"] * n), " ".join(["bad"] * m)
         made = tokenizer.tokenize([first + PAIR + second], own, length)

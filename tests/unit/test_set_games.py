@@ -41,7 +41,7 @@ FRAME = load_iris(as_frame=True)["data"]
 TRAIN, TEST = slice(0, None, 3), slice(1, None, 3)
 SHARES = np.bincount(y[TEST]) / len(y[TEST])
 NAMES = np.array(["setosa", "versicolor", "virginica"])[y]
-MODULES = ("games.retraining", "games.ensembles", "games.removal", "games.stored", "api.case")
+MODULES = ("games.retraining", "games.removal", "games.stored", "api.case")
 
 
 @pytest.mark.parametrize("name", [*MODULES, "api.game_call"])

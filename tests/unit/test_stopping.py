@@ -13,7 +13,7 @@ from shapeline.attribution import sampling
 from shapeline.attribution.run import Options, attribute
 from shapeline.config import validation
 from shapeline.config.derived import SMOKE, find_budget
-from shapeline.designs import gaussian_process, incremental
+from shapeline.designs import gaussian_process, sampled
 from shapeline.designs.stopping import (
     AT_THE_CAP,
     FAR,
@@ -78,21 +78,21 @@ def tables_of(n, d=D):
     return np.array([np.tanh(b * games.linear(rng.normal(size=d))) / b + b * pair for b in bend])
 
 
-@pytest.mark.parametrize("make", [incremental.kernel_shap, incremental.sample_shapley, gaussian_process.gp_pairs])
+@pytest.mark.parametrize("make", [sampled.grow_kernel_shap, sampled.grow_sample_shapley, gaussian_process.gp_pairs])
 @pytest.mark.parametrize("d", [2, 5, 10, 40])
 def test_a_larger_budget_asks_what_a_smaller_one_does(make, d):
     before = set()
-    for budget in (incremental.minimum(d), 5 * d, 6 * d, 9 * d, 16 * d):
+    for budget in (sampled.round_minimum(d), 5 * d, 6 * d, 9 * d, 16 * d):
         design = make(d, budget, seed=3)
         asked = {mask.tobytes() for mask in design.masks}
         assert before <= asked
         assert len(asked) == design.evaluations <= max(budget, 4)
         before = asked
     with pytest.raises(ShapelineError, match="too few to stop"):
-        incremental.kernel_shap(d, incremental.minimum(d) - 1)
+        sampled.grow_kernel_shap(d, sampled.round_minimum(d) - 1)
 
 
-@pytest.mark.parametrize("make", [incremental.kernel_shap, incremental.sample_shapley])
+@pytest.mark.parametrize("make", [sampled.grow_kernel_shap, sampled.grow_sample_shapley])
 def test_all_coalitions_are_the_shapley_values_and_linear_games_are_exact(make):
     game = games.table(6)
     np.testing.assert_allclose(games.scores(make(6, 64), game), games.shapley(game), atol=1e-10)
@@ -101,7 +101,7 @@ def test_all_coalitions_are_the_shapley_values_and_linear_games_are_exact(make):
 
 
 def test_the_fit_that_grows_weighs_what_is_drawn_as_the_kernel_does():
-    design = incremental.kernel_shap(7, 60, seed=1)
+    design = sampled.grow_kernel_shap(7, 60, seed=1)
     weights, drawn = design.sample
     first = design.masks[1 : 1 + len(weights)]
     assert (drawn == (first.sum(axis=1) > 1)).all()
@@ -111,7 +111,7 @@ def test_the_fit_that_grows_weighs_what_is_drawn_as_the_kernel_does():
     np.testing.assert_allclose(times, np.round(times), rtol=1e-9)
     assert times.max() > 1
     # A size that happens to be drawn whole still varies.
-    whole = incremental.kernel_shap(5, 30, seed=0)
+    whole = sampled.grow_kernel_shap(5, 30, seed=0)
     assert (kernel_shap_uncertainty(whole, games.look_up(games.table(5), whole.masks)).standard_error > 0).all()
 
 

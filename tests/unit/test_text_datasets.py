@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shapeline.datasets import checks, document_files, loading, preparation, records, registry, reviews, sources, text
+from shapeline.datasets import checks, document_files, loading, preparation, records, registry, sources, synthetic, text
 from shapeline.errors import ShapelineError
 from shapeline.games import features, references
 from shapeline.seeds import digest
@@ -35,7 +35,7 @@ def prepared(tmp_path, texts, settings=None, **more):
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        ("It is not heartwarming or entertaining. It just sucks.", reviews.EXAMPLE.lower().replace(".", "").split()),
+        ("It is not heartwarming or entertaining. It just sucks.", synthetic.EXAMPLE.lower().replace(".", "").split()),
         ("Isn't it 'good'? Rock'n'roll!", ["isn't", "it", "good", "rock'n'roll"]),
         ("don\u2019t, DON'T", ["don't", "don't"]),
         ("A well-made 2-hour film_noir (1949)...", ["a", "well", "made", "2", "hour", "film", "noir", "1949"]),
@@ -552,7 +552,7 @@ def test_reviews_are_synthetic_and_balanced(made):
 
 def test_reviews_know_the_words_of_the_example(made):
     _, card, data = made
-    ids = document_files.encode([reviews.EXAMPLE], card)[0]
+    ids = document_files.encode([synthetic.EXAMPLE], card)[0]
     assert (ids != 0).sum() == 9 and text.UNKNOWN not in ids
     assert not (data.inputs == ids).all(axis=1).any()
 
@@ -562,8 +562,8 @@ def test_the_decisive_words_decide(made):
     documents, flags = document_files.documents(folder, data.ids), document_files.ground_truth_words(folder, data.ids)
     polarity = {
         word: side
-        for side in (reviews.NEGATIVE, reviews.POSITIVE)
-        for word in (*reviews.ADJECTIVES[side], *(form for forms in reviews.VERBS[side] for form in forms))
+        for side in (synthetic.NEGATIVE, synthetic.POSITIVE)
+        for word in (*synthetic.ADJECTIVES[side], *(form for forms in synthetic.VERBS[side] for form in forms))
     }
     negators = {"not", "isn't", "never", "doesn't"}
     share = []

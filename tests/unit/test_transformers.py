@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import shapeline
-from shapeline.datasets import fast_tokenizer
+from shapeline.datasets import tokenizer
 from shapeline.errors import ShapelineError
 from tests.fixtures import transformer
 from tests.unit import games
@@ -192,10 +192,10 @@ def test_words_end_at_white_space_and_not_at_an_apostrophe():
     """Of a tokenizer that tells no words, whose pieces begin with the space before them, and of one that tells many."""
     offsets = ((0, 0), (0, 2), (2, 5), (5, 8), (8, 9), (0, 0))
     none = SimpleNamespace(special_tokens_mask=(1, 0, 0, 0, 0, 1), word_ids=(None, 0, 0, 0, 0, None), offsets=offsets)
-    assert fast_tokenizer.split_words("don't see", none) == ([None, 0, 0, 1, 1, None], ["don't", "see"])
+    assert tokenizer.split_words("don't see", none) == ([None, 0, 0, 1, 1, None], ["don't", "see"])
     offsets = ((0, 3), (3, 4), (4, 5), (6, 9), (9, 10), (11, 12))
     many = SimpleNamespace(special_tokens_mask=(0,) * 6, word_ids=tuple(range(6)), offsets=offsets)
-    assert fast_tokenizer.split_words("don't see' x", many) == ([0, 0, 0, 1, 2, 3], ["don't", "see", "'", "x"])
+    assert tokenizer.split_words("don't see' x", many) == ([0, 0, 0, 1, 2, 3], ["don't", "see", "'", "x"])
 
 
 @pytest.mark.parametrize("missing", [None, float("nan")])

@@ -1,4 +1,4 @@
-"""Where in an image its class is: crosses, slides and traffic lights, and the instances that are chosen by it."""
+"""Where in an image its class is: synthetic, slides and traffic lights, and the instances that are chosen by it."""
 
 import json
 from functools import partial
@@ -11,7 +11,6 @@ from shapeline.config import validation
 from shapeline.datasets import (
     annotated,
     checks,
-    crosses,
     lisa,
     loading,
     malaria,
@@ -19,6 +18,7 @@ from shapeline.datasets import (
     regions,
     registry,
     sources,
+    synthetic,
 )
 from shapeline.datasets.records import local_files
 from shapeline.datasets.sources import TEST, TRAIN
@@ -63,8 +63,8 @@ def test_crosses_know_their_pixels(crossed):
     card, data, folder = crossed
     assert card["truth"] == "masks" and card["synthetic"] is True and card["classes"] == ["no cross", "cross"]
     assert [sum(counts.values()) for counts in card["counts"].values()] == [150, 30, 60]
-    records = crosses.read({}, count=240, seed=3)
-    assert (crosses.read({}, count=240, seed=4)["inputs"] != records["inputs"]).any(axis=(1, 2, 3)).all()
+    records = synthetic.read_crosses({}, count=240, seed=3)
+    assert (synthetic.read_crosses({}, count=240, seed=4)["inputs"] != records["inputs"]).any(axis=(1, 2, 3)).all()
     ids = data.ids[::-1]
     np.testing.assert_array_equal(regions.truth(folder, ids, data.labels[::-1]), records["masks"][ids])
     assert not regions.truth(folder, data.ids, 0).any()
@@ -74,7 +74,7 @@ def test_crosses_know_their_pixels(crossed):
 
 
 def test_tests_hold_one_or_six_crosses_more_often():
-    masks, split = (crosses.read({}, count=1600)[name] for name in ("masks", "split"))
+    masks, split = (synthetic.read_crosses({}, count=1600)[name] for name in ("masks", "split"))
     counts = masks.sum(axis=(1, 2)) // 17
     test, train = (np.bincount(counts[(split == part) & (counts > 0)])[1:] for part in (2, 0))
     assert 0.28 < test[0] / test.sum() < 0.42 and 0.28 < test[5] / test.sum() < 0.42

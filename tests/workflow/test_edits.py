@@ -206,7 +206,7 @@ NO_NUMBER = (
         "datasets/compatibility.py",
     ),  # other datasets' readers, and a refusal
     *("games/tf_backend.py", "models/keras_models.py", "gradients/torch_gradients.py"),  # of no entry here
-    *("report/sections/influence.py", "designs/__init__.py", "api/call.py"),
+    *("report/sections/points.py", "designs/__init__.py", "api/call.py"),
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shapeline.datasets import fast_tokenizer, tokenizer
+from shapeline.datasets import tokenizer
 from shapeline.datasets.text import PAIR
 from shapeline.datasets.tokenizer import Tokenizer
 from shapeline.errors import ShapelineError
@@ -155,13 +155,13 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
         return model, None, inputs
     from shapeline.models import adapters, text_network
 
-    cut = fast_tokenizer.wrap_fast_tokenizer(WHERE, given)
+    cut = tokenizer.wrap_fast_tokenizer(WHERE, given)
     if not text_network.is_of_transformers(model):
         raise ShapelineError(
             f"explain: tokenizer: is of a model of transformers, and the model is a {type(model).__name__}; a function "
             "takes texts as they are, so leave the tokenizer out"
         )
-    bounds = [text_network.limit_positions(model), fast_tokenizer.limit_tokens(given)]
+    bounds = [text_network.limit_positions(model), tokenizer.limit_tokens(given)]
     task = {"classification": "logits"}.get(task := text_network.find_task(model), task)
     pairs = _join_pairs(inputs)
     separator = None if pairs is None else cut.separator

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.datasets import fast_tokenizer, text, tokenizer
+from shapeline.datasets import text, tokenizer
 from shapeline.errors import ShapelineError
 
 
@@ -37,7 +37,7 @@ def encode(documents: list[str], card: dict) -> np.ndarray:
 
 def tokenize(documents: list[str], card: dict) -> tokenizer.Documents:
     """New documents by the tokenizer defined by the user that a dataset's card names."""
-    return tokenizer.tokenize(documents, fast_tokenizer.load_tokenizer(card["tokenizer"]), card["input_shape"][0])
+    return tokenizer.tokenize(documents, tokenizer.load_tokenizer(card["tokenizer"]), card["input_shape"][0])
 
 
 def owners(documents: list[str], card: dict) -> np.ndarray:

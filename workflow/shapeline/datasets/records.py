@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.datasets import csv_file, fast_tokenizer, regions, text, tokenizer
+from shapeline.datasets import csv_file, regions, text, tokenizer
 from shapeline.datasets.checks import TASKS, text_settings
 from shapeline.datasets.registry import Source
 from shapeline.datasets.sources import PARTS, expand, user_function
@@ -266,7 +266,7 @@ def check_texts(where: str, records: dict, entry: Source | None, settings: dict)
     split = _split(where, records.get("split"), len(texts))
     chosen, own = text_settings(entry, settings), settings.get("tokenizer")
     if own:
-        tokens = tokenizer.tokenize(texts, fast_tokenizer.load_tokenizer(own), chosen.length)
+        tokens = tokenizer.tokenize(texts, tokenizer.load_tokenizer(own), chosen.length)
     else:
         tokens = text.tokenize(texts, chosen)
     filled = np.flatnonzero(~tokens.empty)

@@ -18,6 +18,7 @@ from shapeline.errors import ShapelineError, nearest
 
 UNITS = ("word", "character")
 PADDING, UNKNOWN = 0, 1
+DELETED = -1  # the id of a token that is left out of a document, which then is shorter
 PAIR = "\x1e"  # stands between the two sentences of a document that is a pair
 # Zhang, Zhao & LeCun (2015), section 2.2, with the space in place of the line break and the second hyphen once.
 CHARACTERS = ("", *"abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+=<>()[]{} ")

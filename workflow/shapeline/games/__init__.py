@@ -5,8 +5,7 @@ from shapeline.lazy import names_from
 __getattr__, __dir__ = names_from(
     __name__,
     {
-        "retraining": "DataValuation FeatureSelection",
-        "ensembles": "EnsembleSelection",
+        "retraining": "DataValuation FeatureSelection EnsembleSelection",
         "removal": "GlobalImportance UncertaintyExplanation",
         "stored": "StoredGame",
         "shapeline.api.case": "ModelGame",

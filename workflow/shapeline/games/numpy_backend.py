@@ -307,7 +307,7 @@ def _ask(function: Callable, model: Classifier, rows: np.ndarray) -> np.ndarray:
 def values_of(
     outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, model: Classifier
 ) -> np.ndarray:
-    """Outputs (a, b, M, classes) of a tile to values (a, b), as torch_rows.score_on_device."""
+    """Outputs (a, b, M, classes) of a tile to values (a, b), as torch_execution.score_on_device."""
     outputs = outputs.astype(np.float64, copy=False)
     if model.framework == "function":
         return _values_of_function(outputs, targets, full, value)

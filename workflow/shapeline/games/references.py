@@ -17,7 +17,7 @@ import numpy as np
 
 from shapeline.datasets import sources
 from shapeline.datasets.loading import blocks
-from shapeline.datasets.tokenizer import DELETED
+from shapeline.datasets.text import DELETED
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import seed_of
 

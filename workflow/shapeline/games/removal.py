@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.games.ensembles import drop_column, list_members, predict_member
-from shapeline.games.retraining import group_columns
+from shapeline.games.retraining import drop_column, group_columns, list_members, predict_member
 from shapeline.games.validation_scores import build_identity, check_columns, check_rows, select_rows
 
 TINY = 1e-12  # the least probability whose logarithm is taken

@@ -14,8 +14,7 @@ from shapeline.games import calibration, execution, numpy_backend, windows
 from shapeline.games.features import Features
 from shapeline.games.game import Game, as_array, check_finite, map_targets, select_rows, share_reference
 from shapeline.games.references import Reference
-from shapeline.games.torch_execution import TRIED, prepare
-from shapeline.games.torch_rows import Runner, build_runner, evaluating, filler, score_on_device
+from shapeline.games.torch_execution import TRIED, Runner, build_runner, evaluating, filler, prepare, score_on_device
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import evaluation_mode
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from shapeline.designs.design import one_of
 from shapeline.errors import ShapelineError
-from shapeline.games import calibration, execution, torch_execution, torch_rows
+from shapeline.games import calibration, execution, torch_execution
 from shapeline.games.execution import BackendRefused, ExecutionBackend, select_traced_rows
 from shapeline.games.game import Game, as_array, share_reference
 from shapeline.hierarchy import exploration
@@ -166,7 +166,7 @@ class LocalCrops:
         own = owner if len(self.absent) > 1 else torch.zeros_like(owner)
         filled = _windows(self.absent, sides, self.trunk.stride)[own, :, :, row, column]
         absent = filled.view(torch.int32)
-        # By bits, as torch_rows.filler.
+        # By bits, as torch_execution.filler.
         difference = absent ^ crops.view(torch.int32)[:, None]
         absent ^= difference.bitwise_and_(bits)
         filled = filled.flatten(0, 1)
@@ -237,8 +237,8 @@ class Evaluator:
                 f"h_shap: reference rows have shape {shared.rows.shape[1:]}, inputs {inputs.shape[1:]}"
                 "; give rows of the inputs' shape."
             )
-        with torch_rows.evaluating(self.model):
-            self.runner = torch_rows.build_runner(self.model, backend, select_traced_rows(inputs, shared))
+        with torch_execution.evaluating(self.model):
+            self.runner = torch_execution.build_runner(self.model, backend, select_traced_rows(inputs, shared))
         rows = shared.rows[None] if reference.own is None else as_array(reference.own(inputs), inputs.dtype)
         self.M, size, self.device = len(shared.rows), self.runner.size, self.runner.device
         self.inputs = self.runner.flat(inputs).to(self.device)
@@ -254,7 +254,7 @@ class Evaluator:
         trunk = find_trunk(self.model, inputs.shape[1:])
         if trunk is None:
             return None
-        with torch_rows.evaluating(self.model):
+        with torch_execution.evaluating(self.model):
             local = LocalCrops.of(trunk, backend, inputs, reference_rows, self.device)
             first, difference = torch.zeros(1, dtype=torch.int64, device=self.device), 0.0
             for codes in _sample_codes(self.height, self.width):
@@ -269,7 +269,7 @@ class Evaluator:
         return local
 
     def whole(self, codes: Codes, owner: torch.Tensor) -> torch.Tensor:
-        """Logits of the pairs' inputs, (pairs * M, classes); filled by bits, as torch_rows.filler."""
+        """Logits of the pairs' inputs, (pairs * M, classes); filled by bits, as torch_execution.filler."""
         count, size, cells = len(owner), self.runner.size, self.height * self.width
         in_rows, in_columns = (torch.from_numpy(code).to(self.device) for code in codes)
         # The bits of the cells, (pairs, cells) int32: 0 absent, -1 (all bits set) present.
@@ -306,14 +306,14 @@ class Evaluator:
         """The values of one block of pairs."""
         model, value = self.model, self.game.value
         places, scored = [], []
-        with torch_rows.evaluating(model):
+        with torch_execution.evaluating(model):
             rows, columns = np.arange(self.height), np.arange(self.width)
             codes = exploration.inside(rectangles, self.shifts[instances], rows, columns)
             for ask, part in self._calls(codes):
                 owner = torch.from_numpy(self.owners[instances[part]]).to(self.device)
                 outputs = ask([code[part] for code in codes], owner).view(len(part), 1, self.M, -1)
                 chosen = torch.from_numpy(self.targets[instances[part]]).to(self.device)
-                scores = torch_rows.score_on_device(outputs, chosen, None, value, model.framework, model.task)
+                scores = torch_execution.score_on_device(outputs, chosen, None, value, model.framework, model.task)
                 scored.append(scores[:, 0])
                 places.append(part)
             values = np.empty(len(instances))

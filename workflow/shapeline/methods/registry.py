@@ -217,7 +217,7 @@ METHODS = Registry(
         ),
         "kernel_shap": _define_sampled(
             "sampled:kernel_shap",
-            grows="shapeline.designs.incremental:kernel_shap",
+            grows="shapeline.designs.sampled:grow_kernel_shap",
             efficient=True,
             holds="coalitions",
             reads="shapeline.designs.uncertainty:read_kernel_shap",
@@ -226,7 +226,7 @@ METHODS = Registry(
         "sample_shapley": _define_sampled(
             "sampled:sample_shapley",
             SampleShapley,
-            grows="shapeline.designs.incremental:sample_shapley",
+            grows="shapeline.designs.sampled:grow_sample_shapley",
             first_round=12,
             rounds=3,
             efficient=True,

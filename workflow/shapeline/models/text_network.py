@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from shapeline.datasets.tokenizer import DELETED
+from shapeline.datasets.text import DELETED
 from shapeline.errors import ShapelineError
 
 ROWS = 1024  # that are sorted by length together

@@ -11,8 +11,7 @@ import pandas as pd
 
 from shapeline.files import document
 from shapeline.papers import claims
-from shapeline.papers.claim_checks import UNTESTABLE
-from shapeline.papers.claims import STAND_INS
+from shapeline.papers.claims import STAND_INS, UNTESTABLE
 from shapeline.report import criteria, experiment, findings, formatting, rendering, styling
 from shapeline.report.criteria import Evidence, name_verdict, training_means
 from shapeline.report.elements import HTML, figure, fold, heading, join_parts, note, part, table
