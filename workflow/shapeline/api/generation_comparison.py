@@ -14,7 +14,7 @@ from shapeline.api.generation import explain_generation, parse_method
 from shapeline.api.prompt_explanation import PromptExplanation
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, reported_extras
-from shapeline.generation import estimates, game
+from shapeline.generation import estimates, measures
 from shapeline.methods.settings import MethodSettings, parse
 from shapeline.metrics.error import correlation, mean_ranks
 from shapeline.seeds import seed_of
@@ -49,7 +49,7 @@ class PromptComparison(Comparison):
 
         leading = self.explanations[self.recommended or next(iter(self.explanations))]
         coloured = "".join(each.plot("text")._repr_html_() for each in leading)
-        about = leading[0].unit, game.WITHOUT_UNIT, coloured
+        about = leading[0].unit, measures.WITHOUT_UNIT, coloured
         explored = exploring.explore_prompts(self.every, self.recommended, *about)
         return drawing.save_page("Comparison of methods", drawing.comparison_head(self) + explored, path)
 
@@ -115,7 +115,7 @@ def compare_generation(
     first = [first] if isinstance(first, PromptExplanation) else first
     support = _check_support(support, first)
     result, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
-    least = min(exact_parts, game.MAX_EXACT)
+    least = min(exact_parts, measures.MAX_EXACT)
     exact = [
         _estimate(one, parse({"method": "shapley"}), 2 ** len(one), 0) if len(one) <= least else None for one in first
     ]
@@ -185,9 +185,7 @@ def _measure_prompts(found: Found, exact: list, support: list, repeats: int, see
     for entry, explanations in found.items():
         for number, one in enumerate(explanations):
             place, repeat = divmod(number, repeats)
-            for statistic, value in game.measure_faithfulness(
-                one, exact[place], support[place], seed_of(seed, place)
-            ).items():
+            for statistic, value in measures.measure(one, exact[place], support[place], seed_of(seed, place)).items():
                 rows.append((entry, place, repeat, statistic, np.nan, value))
     return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 

@@ -76,7 +76,7 @@ def _add_versions(config: Config, job: dict, model: str | None, *packages: str |
 
 def compare_job(config: Config, experiment: str) -> dict:
     files = list_sources(*job_code.list_script_modules("compare"))
-    return add_code_digest(compare_settings(config, experiment), files)
+    return add_code_digest(canonical({"metrics": runs.list_metrics(config, experiment), "seed": config.seed}), files)
 
 
 def report_job(config: Config, experiment: str) -> dict:
@@ -265,10 +265,6 @@ def _read_budget(config: Config, experiment: str, entry: str) -> float | dict:
 
 def measure_settings(config: Config, experiment: str, metric: str) -> dict:
     return canonical({"metric": metric, "parameters": getattr(config.experiments[experiment].metrics, metric)})
-
-
-def compare_settings(config: Config, experiment: str) -> dict:
-    return canonical({"metrics": runs.list_metrics(config, experiment), "seed": config.seed})
 
 
 def report_settings(config: Config, experiment: str) -> dict:
