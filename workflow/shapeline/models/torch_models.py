@@ -571,7 +571,7 @@ FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError,
 
 
 def export_graph(module: torch.nn.Module, rows: np.ndarray, free: tuple[int, ...] = (0,)) -> bytes:
-    """Return the module as a export_graph of ONNX, traced on rows, for any batch; free: axes of other sizes.
+    """Return the module as a graph of ONNX, traced on rows, for any batch; free: axes of other sizes.
 
     Equal modules have equal bytes. The tracing exporter is a hundred times as fast as torch.export. Raises Refused.
     """
@@ -602,7 +602,7 @@ def tracing(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _discard_output():
-    """Discard the standard output: torch 2.13 writes the whole export_graph there, from C++, where an export fails."""
+    """Discard the standard output: torch 2.13 writes the whole graph there, from C++, where an export fails."""
     sys.stdout.flush()
     output = os.dup(1)
     try:

@@ -261,10 +261,6 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     return [*code, *own]
 
 
-def measure_facts(metric: str) -> dict:
-    return list_facts(METRICS[metric], SHOWN)
-
-
 def report_code(config: Config, experiment: str) -> list[str]:
     return list_page_code("render_report", config.experiments[experiment].report.notebook)
 

@@ -58,7 +58,9 @@ def attribute_job(config: Config, experiment: str, entry: str) -> dict:
 
 def measure_job(config: Config, experiment: str, metric: str) -> dict:
     files = job_code.measure_code(config, experiment, metric)
-    job = add_code_digest(measure_settings(config, experiment, metric), files, job_code.measure_facts(metric))
+    job = add_code_digest(
+        measure_settings(config, experiment, metric), files, job_code.list_facts(METRICS[metric], job_code.SHOWN)
+    )
     return _add_versions(config, job, config.experiments[experiment].model if METRICS[metric].asks_model else None)
 
 

@@ -126,15 +126,11 @@ def check_near(place: Place) -> Iterator[str]:
                 yield f"{where}.near: there is no column '{column}'.{nearest(column, source.feature_names)}"
 
 
-def check_predictions(place: Place) -> Iterator[str]:
-    """There is a model where instances are chosen by what it predicts."""
-    if place.experiment.instances.correct and place.has_no_model:
-        yield f"{place.where}.instances.correct: without a model nothing is predicted; remove the key"
-
-
-def check_classes(place: Place) -> Iterator[str]:
-    """The class and the number of objects by which instances are chosen are known."""
+def check_choice(place: Place) -> Iterator[str]:
+    """The predictions, the class and the number of objects by which instances are chosen are known."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
+    if chosen.correct and place.has_no_model:
+        yield f"{where}.correct: without a model nothing is predicted; remove the key"
     if not source:
         return
     if source.task == "regression":

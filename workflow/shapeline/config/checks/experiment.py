@@ -68,24 +68,6 @@ def _find_data_problems(place: Place, metric: Metric) -> Iterator[str]:
         yield f"the ground-truth words of source '{source.name}' are not known; remove the metric"
 
 
-def check_logit(place: Place) -> Iterator[str]:
-    """The model gives a logit where the value is one."""
-    if place.function and place.experiment.value == "logit":
-        yield (
-            f"{place.where}.value: {place.function} gives probabilities and no logit; use log_probability or "
-            "probability"
-        )
-
-
-def check_notebook(place: Place) -> Iterator[str]:
-    """The page that shows images has some."""
-    if place.source and place.source.kind != "image" and place.experiment.report.notebook == "localization":
-        yield (
-            f"{place.where}.report.notebook: localization shows images, not a dataset of kind {place.source.kind}; use "
-            "report"
-        )
-
-
 def check_custom_metric(place: Place) -> Iterator[str]:
     """The function of a custom metric is there, and asks for what it can be given."""
     own = place.experiment.metrics.own
@@ -99,18 +81,6 @@ def check_custom_metric(place: Place) -> Iterator[str]:
         for argument, needed in takes.items():
             if needed and argument not in OWN_TAKES:
                 yield f"{where}: {reference} asks for '{argument}'.{nearest(argument, OWN_TAKES)}"
-
-
-def check_other_references(place: Place) -> Iterator[str]:
-    """The references beside the experiment's own fit the data."""
-    judged = place.experiment.metrics.log_odds
-    if judged and place.source:
-        for other in judged.references or ():
-            if other not in references.FITTING[place.source.kind]:
-                yield (
-                    f"{place.where}.metrics.log_odds.references: '{other}' does not fit kind {place.source.kind}; "
-                    "remove it"
-                )
 
 
 def check_exact_entry(place: Place) -> Iterator[str]:
@@ -222,7 +192,7 @@ def _place(config: Config, name: str, experiment: Experiment) -> Place:
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
     place = Place(config, name, experiment, model, derived.find_source(dataset), None)
-    if place.source is None or any(line for rule in (check_texts_model, check_features_fit) for line in rule(place)):
+    if place.source is None or any(check_features_fit(place)):
         return place
     try:
         return replace(place, shape=derived.find_feature_shape(config, experiment))
@@ -259,16 +229,14 @@ def check_shards(place: Place) -> Iterator[str]:
         )
 
 
-def check_texts_model(place: Place) -> Iterator[str]:
+def check_features_fit(place: Place) -> Iterator[str]:
+    """Check that the features are parts of the inputs of the dataset, and of texts those of a model."""
+    source, where = place.source, f"{place.where}.features.kind"
     if place.has_no_model and place.kind in TEXT_KINDS:
         yield (
             f"{place.where}.dataset: the tokens of a text are not points, so texts are explained by a model; give model"
         )
-
-
-def check_features_fit(place: Place) -> Iterator[str]:
-    """Check that the features are parts of the inputs of the dataset."""
-    source, where = place.source, f"{place.where}.features.kind"
+        return
     if source is None:
         return
     if place.kind not in FITTING[source.kind]:
@@ -283,9 +251,11 @@ def check_features_fit(place: Place) -> Iterator[str]:
 
 def check_value(place: Place) -> Iterator[str]:
     """What a coalition is worth is something that the model says of the dataset."""
+    where, chosen, of = f"{place.where}.value", place.experiment.value, f"datasets.{place.dataset_name}"
+    if place.function and chosen == "logit":
+        yield f"{where}: {place.function} gives probabilities and no logit; use log_probability or probability"
     if place.source is None or place.has_no_model:
         return
-    where, chosen, of = f"{place.where}.value", place.experiment.value, f"datasets.{place.dataset_name}"
     regression, several = place.source.task == "regression", place.source.task == "multilabel"
     if regression and chosen != "prediction":
         yield f"{where}: {of} is of regression and has no {chosen}; set value: prediction"
@@ -296,25 +266,33 @@ def check_value(place: Place) -> Iterator[str]:
 
 
 def check_reference(place: Place) -> Iterator[str]:
-    """What stands for a masked feature can stand in the inputs."""
+    """What stands for a masked feature can stand in the inputs; the file that has it is there."""
+    where, chosen, judged = f"{place.where}.reference", place.experiment.reference, place.experiment.metrics.log_odds
+    if isinstance(chosen, Placeholder):
+        yield f"{where}: a placeholder is of prompts; set another one"
+        return
+    try:
+        file = references.find_file(derived.canonical(chosen))
+        if file is not None and not file.is_file():
+            yield f"{where}.path: there is no file {file}; paths start at the folder of the run"
+    except ShapelineError as error:
+        yield f"{where}.path: {error}"
     if place.source is None or place.has_no_model:
         return
-    if isinstance(place.experiment.reference, Placeholder):
-        return
-    reference, _ = references.parse(derived.canonical(place.experiment.reference))
-    fitting = references.FITTING[place.source.kind]
+    reference, _ = references.parse(derived.canonical(chosen))
+    kind, fitting = place.source.kind, references.FITTING[place.source.kind]
     if reference not in fitting:
-        yield (
-            f"{place.where}.reference: '{reference}' does not fit a dataset of kind {place.source.kind}. "
-            f"Allowed: {', '.join(fitting)}."
-        )
+        yield f"{where}: '{reference}' does not fit a dataset of kind {kind}. Allowed: {', '.join(fitting)}."
+    for other in (judged and judged.references) or ():
+        if other not in fitting:
+            yield f"{place.where}.metrics.log_odds.references: '{other}' does not fit kind {kind}; remove it"
     dataset = place.dataset
-    if reference == "delete" and place.source.kind == "image":
+    if reference == "delete" and kind == "image":
         yield from _check_patches(place)
     elif reference in references.OF_FOLDERS and dataset and not folders.names_folder(dataset.tokenizer):
-        yield f"{place.where}.reference: '{reference}' is of texts that the tokenizer of a folder cuts; use pad"
+        yield f"{where}: '{reference}' is of texts that the tokenizer of a folder cuts; use pad"
     elif reference == "mask" and dataset and not folders.has_mask(dataset.tokenizer):
-        yield f"{place.where}.reference: the tokenizer in {dataset.tokenizer} has no mask token; use delete or pad"
+        yield f"{where}: the tokenizer in {dataset.tokenizer} has no mask token; use delete or pad"
 
 
 def _check_patches(place: Place) -> Iterator[str]:
@@ -345,24 +323,19 @@ def _check_patches(place: Place) -> Iterator[str]:
         )
 
 
-def check_reference_file(place: Place) -> Iterator[str]:
-    if isinstance(place.experiment.reference, Placeholder):
-        yield f"{place.where}.reference: a placeholder is of prompts; set another one"
-        return
-    try:
-        file = references.find_file(derived.canonical(place.experiment.reference))
-        if file is not None and not file.is_file():
-            yield f"{place.where}.reference.path: there is no file {file}; paths start at the folder of the run"
-    except ShapelineError as error:
-        yield f"{place.where}.reference.path: {error}"
-
-
-def check_torch_keys(place: Place) -> Iterator[str]:
-    """Keys of the engine of torch are of a model of torch."""
+def check_keys(place: Place) -> Iterator[str]:
+    """Keys of torch are of a model of torch, seconds are measured where asked for, a page of images has some."""
     framework = derived.find_framework(place.model) if place.model else None
     for key in ("precision", "compile"):
         if getattr(place.experiment, key) != Experiment.model_fields[key].default and framework != "torch":
             yield f"{place.where}.{key}: it is for models of torch; remove the key"
+    if place.experiment.timing == "per_instance" and place.experiment.cache:
+        yield f"{place.where}.timing: values kept in the cache are not timed one instance after another; remove cache"
+    if place.source and place.source.kind != "image" and place.experiment.report.notebook == "localization":
+        yield (
+            f"{place.where}.report.notebook: localization shows images, not a dataset of kind {place.source.kind}; use "
+            "report"
+        )
 
 
 def check_features_cut(place: Place) -> Iterator[str]:
@@ -377,12 +350,6 @@ def check_several_features(place: Place) -> Iterator[str]:
             f"{place.where}.features: there is a single feature (d = 1), so nothing to share out; make the features "
             "smaller"
         )
-
-
-def check_seconds(place: Place) -> Iterator[str]:
-    """Seconds are measured where they are asked for."""
-    if place.experiment.timing == "per_instance" and place.experiment.cache:
-        yield f"{place.where}.timing: values kept in the cache are not timed one instance after another; remove cache"
 
 
 def check_methods(place: Place) -> Iterator[str]:
@@ -407,27 +374,20 @@ def check_methods(place: Place) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     check_shards,
-    check_texts_model,
     check_features_fit,
     check_value,
     check_reference,
     check_metrics,
-    check_logit,
-    check_notebook,
     check_custom_metric,
     check_training_seeds,
-    check_other_references,
-    check_reference_file,
     datasets.check_texts,
     datasets.check_near,
-    datasets.check_predictions,
-    datasets.check_classes,
+    datasets.check_choice,
     datasets.check_target,
-    check_torch_keys,
+    check_keys,
     check_features_cut,
     check_reach,
     check_several_features,
-    check_seconds,
     check_methods,
     check_exact_entry,
     games.check_game_keys,
@@ -435,4 +395,4 @@ RULES: tuple[Rule, ...] = (
 )
 PROMPT_RULES: tuple[Rule, ...] = (*games.PROMPT_RULES, check_stopping_rules)
 GAME_RULES: tuple[Rule, ...] = (*games.RULES, check_shards, check_reach, check_methods, check_exact_entry)
-ENDS: tuple[Rule, ...] = (check_texts_model, check_features_fit, check_reach, check_several_features)
+ENDS: tuple[Rule, ...] = (check_features_fit, check_reach, check_several_features)

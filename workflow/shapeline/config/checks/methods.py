@@ -57,26 +57,20 @@ def check_user_file(place: Place, settings: Any) -> str | None:
     return problem and f"path: {problem}"
 
 
-def check_enumeration(entry: MethodPlace) -> Iterator[str]:
-    """Every coalition is evaluated, of features that are few enough."""
-    most = entry.method.pairs or MAX_D
-    if entry.method.exact and entry.d and entry.d > most:
+def check_number_of_features(entry: MethodPlace) -> Iterator[str]:
+    """Features are few enough to evaluate every coalition, or to store pairs, which are of the experiment's own."""
+    method, name, d, pairs = entry.method, entry.settings.method, entry.d or 0, entry.method.pairs
+    if method.exact and d > (most := pairs or MAX_D):
         yield (
-            f"{entry.where}: {entry.settings.method} enumerates 2^d coalitions and d = {entry.d} is above {most}; "
-            "use larger patches or groups of columns, or a sampled method"
+            f"{entry.where}: {name} enumerates 2^d coalitions and d = {d} is above {most}; use larger patches or "
+            "groups of columns, or a sampled method"
         )
-
-
-def check_pairs(entry: MethodPlace) -> Iterator[str]:
-    """Pairs are of the experiment's own features, and these are few enough to have them stored."""
-    most = entry.method.pairs
-    if most and getattr(entry.settings, "features", None):
-        name = entry.settings.method
+    if pairs and getattr(entry.settings, "features", None):
         yield f"{entry.where}.features: {name} scores pairs of the experiment's features; remove the key"
-    elif most and not entry.method.exact and entry.d and entry.d > most:
+    elif pairs and not method.exact and d > pairs:
         yield (
-            f"{entry.where}: {entry.settings.method} scores all pairs and d = {entry.d:,} is above {most}; "
-            "use larger patches or groups of columns"
+            f"{entry.where}: {name} scores all pairs and d = {d:,} is above {pairs}; use larger patches or groups of "
+            "columns"
         )
 
 
@@ -102,11 +96,16 @@ def _has_grid(entry: MethodPlace) -> bool:
     return _has_graph(entry) and entry.kind != "superpixel"  # words and runs of characters are a row
 
 
-def check_kept_features(entry: MethodPlace) -> Iterator[str]:
-    """A fit of a few features has a kernel of distance."""
+def check_estimates(entry: MethodPlace) -> Iterator[str]:
+    """A fit of a few features has a kernel of distance; another library's estimator has no intermediate budgets."""
     if getattr(entry.settings, "n_features", None) and entry.settings.kernel == "shapley":
         yield (
             f"{entry.where}.n_features: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
+        )
+    if entry.method.family == "peers" and getattr(entry.settings, "intermediate_budgets", None):
+        yield (
+            f"{entry.where}.intermediate_budgets: {entry.settings.method} returns only its last estimate; define an "
+            "entry per budget"
         )
 
 
@@ -249,15 +248,6 @@ def _has_no_grid(model: Model) -> bool:
         return False
 
 
-def check_last_estimate(entry: MethodPlace) -> Iterator[str]:
-    """Another library's estimator has no intermediate budgets."""
-    if entry.method.family == "peers" and getattr(entry.settings, "intermediate_budgets", None):
-        yield (
-            f"{entry.where}.intermediate_budgets: {entry.settings.method} returns only its last estimate; define an "
-            "entry per budget"
-        )
-
-
 def check_installed(entry: MethodPlace) -> Iterator[str]:
     """The library that the method runs is here; another experiment's run shall not end for it."""
     if entry.place.name not in entry.place.config.run:
@@ -270,10 +260,9 @@ def check_installed(entry: MethodPlace) -> Iterator[str]:
 
 
 RULES: tuple[MethodRule, ...] = (
-    check_enumeration,
-    check_pairs,
+    check_number_of_features,
     check_neighbours,
-    check_kept_features,
+    check_estimates,
     check_fixed_design,
     check_match_budget,
     check_tree,
@@ -281,7 +270,6 @@ RULES: tuple[MethodRule, ...] = (
     check_labelled_points,
     check_kind_of_data,
     check_network,
-    check_last_estimate,
     check_installed,
 )
 
