@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from shapeline.datasets import columns, loading, preparation, registry, risk_scores, sources
+from shapeline.datasets import loading, preparation, registry, risk_scores, sources, text
 from shapeline.datasets.fetch import fetch
 from tests.fixtures import builders, failures, text_files
 from tests.fixtures import influence_files as files
@@ -278,13 +278,13 @@ def test_compas_and_propublicas_filter(tmp_path, header):
 
 def test_lines_are_those_of_the_file(tmp_path):
     path = written(tmp_path / "t.csv", b'a,B c\n1,"two\nlines"\n\n x ,y\n')
-    table = columns.read(path, ("b_c", "a"))
+    table = text.read_columns(path, ("b_c", "a"))
     assert table.texts.index.tolist() == [2, 5] and table.texts["b_c"].tolist() == ["two\nlines", "y"]
     assert failures.failure(table.numbers, "a") == f"{path}, line 5: a is 'x'; expected a number."
     # Of equal names the first: ProPublica's file has two of them twice.
     written(path, b"a,A\n1,2\n")
-    assert columns.read(path, ("a",)).texts["a"].tolist() == ["1"]
-    assert failures.failure(columns.read, tmp_path / "none.csv", ("a",)).startswith(f"{tmp_path / 'none.csv'}: ")
+    assert text.read_columns(path, ("a",)).texts["a"].tolist() == ["1"]
+    assert failures.failure(text.read_columns, tmp_path / "none.csv", ("a",)).startswith(f"{tmp_path / 'none.csv'}: ")
 
 
 def test_categories_of_a_users_own_source(tmp_path):

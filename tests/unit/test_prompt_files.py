@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shapeline.errors import ShapelineError
-from shapeline.generation.prompt_files import check_parts, read_prompts
+from shapeline.generation.prompts import check_parts, read_prompts
 
 FERRY = ["The ferry runs every hour. Tickets cost four crowns.", "The library opened in 1931."]
 

@@ -13,7 +13,7 @@ from shapeline.config.validation import RENAMED_KEYS, rename_keys
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.game import Game
-from shapeline.metrics import custom
+from shapeline.metrics import bookkeeping
 from shapeline.scores import RENAMED_COLUMNS
 
 # A value of each renamed key where a configuration has it: the section of that place, and the value.
@@ -219,4 +219,4 @@ def test_a_custom_metric_may_name_the_backend_by_its_old_name(tmp_path):
     )
     rows = pd.DataFrame({"instance": [2, 3], "repeat": 0})
     game = Game(None, None, None, backend=ExecutionBackend("plain", 5))
-    assert custom.measure(rows, {"old": f"{tmp_path}/old.py:old"}, game)["value"].tolist() == [10, 15]
+    assert bookkeeping.measure_functions(rows, {"old": f"{tmp_path}/old.py:old"}, game)["value"].tolist() == [10, 15]

@@ -8,9 +8,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from shapeline.datasets import archive, columns, images
+from shapeline.datasets import archive, images
 from shapeline.datasets.archive import Limits, of
 from shapeline.datasets.sources import PARTS
+from shapeline.datasets.text import open_binary, read_named_rows
 from shapeline.errors import ShapelineError
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def read(paths: dict[str, Path], limits: dict | None = None) -> dict:
     (path,) = paths.values()
     skipped = Counter({OTHER: 0, UNREADABLE: 0})
     if path.suffix.lower() == ".csv":
-        with columns.open_binary(path) as stream:
+        with open_binary(path) as stream:
             faces = list(_read_rows(str(path), stream, skipped))
     else:
         faces, allowed = [], of(limits, member=1000)  # the table is 301 MB, and never in memory as one
@@ -97,7 +98,7 @@ def _read_image(path: Path, name: str, content: bytes, skipped: Counter, limits:
 
 def _read_rows(where: str, stream: BinaryIO, skipped: Counter) -> Iterator[tuple]:
     """(order, label, pixels) of the rows of fer2013.csv or icml_face_data.csv."""
-    for line, (emotion, text, usage) in columns.rows(where, stream, ("emotion", "pixels", "usage")):
+    for line, (emotion, text, usage) in read_named_rows(where, stream, ("emotion", "pixels", "usage")):
         if usage not in USAGES:
             raise ShapelineError(
                 f"{where}, line {line}: the usage '{usage}' is not one of {', '.join(USAGES)}; get it again."

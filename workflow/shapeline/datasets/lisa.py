@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from shapeline.datasets import annotated, archive, columns
+from shapeline.datasets import annotated, archive, text
 from shapeline.datasets.annotated import Annotation
 from shapeline.datasets.archive import of
 from shapeline.datasets.sources import PARTS, TEST, TRAIN
@@ -100,7 +100,7 @@ def _order(frame: str) -> tuple:
 def _rows(where: str, stream) -> list[tuple[str, tuple]]:
     """Return (frame, box) per row of a file of boxes; none of frames by night."""
     boxes = []
-    for line, (name, tag, *corners) in columns.rows(where, stream, COLUMNS, delimiter=";"):
+    for line, (name, tag, *corners) in text.read_named_rows(where, stream, COLUMNS, delimiter=";"):
         frame = FRAME.fullmatch(PurePosixPath(name).stem)
         if not frame:
             raise ShapelineError(f"{where}, line {line}: '{name}' names no frame (<sequence>--<number>); get it again.")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.datasets import columns
+from shapeline.datasets import text
 
 SSL_SCORE, PAROLE = "ssl_score", "parolee_i"
 SSL_YES, SEX = {"y": 1, "n": 0}, {"f": 1, "m": 0, "x": 0}
@@ -37,7 +37,7 @@ def read_ssl(paths: dict[str, Path]) -> dict:
     """
     (path,) = paths.values()
     names = (SSL_SCORE, *(column for column, _ in SSL_ATTRIBUTES.values()))
-    table = columns.read(path, names)
+    table = text.read_columns(path, names)
     whole = np.all([table.texts[name] != "" for name in names if name != PAROLE], axis=0)
     table = table.rows(whole)
     inputs, categories = table.inputs(SSL_ATTRIBUTES)
@@ -75,7 +75,7 @@ def read_compas(paths: dict[str, Path]) -> dict:
     """
     (path,) = paths.values()
     names = [COMPAS_SCORE, *(column for column, _ in COMPAS_ATTRIBUTES.values()), "is_recid", "score_text"]
-    table, skipped = columns.read(path, tuple(names)), {}
+    table, skipped = text.read_columns(path, tuple(names)), {}
     for reason, fits in COMPAS_FILTERS.items():
         kept = fits(table)
         skipped[f"left_out_{reason}"] = int((~kept).sum())

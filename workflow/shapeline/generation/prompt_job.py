@@ -28,8 +28,7 @@ from shapeline.errors import MethodFailure, ShapelineError, rename_place
 from shapeline.generation import estimates, game, language_models, measures
 from shapeline.generation.encoding import Answer, Encoder
 from shapeline.generation.game import PromptGame, Removal
-from shapeline.generation.prompt_files import PromptRow, read_prompts
-from shapeline.generation.prompts import WHERE, build_prompt
+from shapeline.generation.prompts import WHERE, PromptRow, build_prompt, read_prompts
 from shapeline.methods.settings import Budget
 from shapeline.metrics.bookkeeping import MEASURES_KEY
 from shapeline.seeds import seed_of

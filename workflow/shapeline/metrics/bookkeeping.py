@@ -1,9 +1,13 @@
-"""What the score file itself tells: the efficiency gap, the evaluations and the seconds."""
+"""What the score file itself tells, the efficiency gap, the evaluations and the seconds; and the user's metrics."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from shapeline.errors import ShapelineError
+from shapeline.methods import dispatch
 
 
 def efficiency(rows: pd.DataFrame) -> pd.DataFrame:
@@ -35,3 +39,35 @@ def prompts(rows: pd.DataFrame) -> pd.DataFrame:
         for name, value in (json.loads(row.details or "{}").get(MEASURES_KEY) or {}).items()
     ]
     return pd.DataFrame(result, columns=["instance", "repeat", "statistic", "x", "value"])
+
+
+def measure_functions(
+    rows: pd.DataFrame,
+    functions: dict[str, str],
+    game: Any = None,
+    inputs: np.ndarray | None = None,
+    buckets: list[tuple] | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return what each function ("file.py:function") gives for the score rows, (rows,) numbers; lower is better.
+
+    Each is given what it names of rows, model, inputs, buckets, reference, backend, seed. Its own errors pass with
+    a note.
+    """
+    available = {"rows": rows, "inputs": inputs, "buckets": buckets, "seed": seed}
+    available |= {name: getattr(game, name, None) for name in ("model", "reference", "backend")}
+    available["form"] = available["backend"]  # its name in functions written for earlier versions
+    frames = []
+    for name, file in functions.items():
+        try:
+            values = np.asarray(dispatch.resolve(file)(available))
+        except Exception as error:  # whatever the user's own code raises: its traceback says most
+            error.add_note(f"metric {name}: {file} failed")
+            raise
+        if values.shape != (len(rows),) or values.dtype.kind not in "buif":
+            raise ShapelineError(
+                f"metric {name}: {file} returned {values.dtype} of shape {values.shape}; return {len(rows)} "
+                "numbers, one per row"
+            )
+        frames.append(rows[["instance", "repeat"]].assign(statistic=name, x=np.nan, value=values.astype(float)))
+    return pd.concat(frames, ignore_index=True)

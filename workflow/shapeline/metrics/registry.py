@@ -199,7 +199,7 @@ METRICS: dict[str, Metric] = {
         moves_inputs=True,
     ),
     "own": Metric(
-        "shapeline.metrics.custom:measure",
+        "shapeline.metrics.bookkeeping:measure_functions",
         "faithfulness",
         {},
         CustomMetric,

@@ -22,8 +22,7 @@ from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
 from shapeline.datasets.sources import names_function
 from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
-from shapeline.generation.prompt_files import PromptRow, check_parts, read_prompts
-from shapeline.generation.prompts import build_prompt
+from shapeline.generation.prompts import PromptRow, build_prompt, check_parts, read_prompts
 from shapeline.models import registry
 from shapeline.workflow.dependencies import find_root
 

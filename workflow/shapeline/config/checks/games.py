@@ -7,7 +7,7 @@ from shapeline.config.types import Config
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError
-from shapeline.generation import prompt_files
+from shapeline.generation import prompts
 from shapeline.generation.prompts import KINDS, REMOVALS
 from shapeline.methods.dispatch import list_arguments
 from shapeline.methods.registry import METHODS, Method
@@ -112,7 +112,7 @@ def check_dataset(name: str, config: Config) -> Iterator[str]:
     if not dataset.path:
         yield f"{where}.path: is missing; name a .jsonl or .csv file of prompts"
     else:
-        yield from catch(f"{where}.path", lambda: prompt_files.read_prompts(expand(dataset.path)))
+        yield from catch(f"{where}.path", lambda: prompts.read_prompts(expand(dataset.path)))
 
 
 def check_prompts(place: Place) -> Iterator[str]:
@@ -124,7 +124,7 @@ def check_prompts(place: Place) -> Iterator[str]:
         yield f"{where}.features.kind: '{place.kind}' does not fit prompts. Allowed: {', '.join(KINDS)}."
     else:
         try:
-            prompt_files.check_parts(prompt_files.read_prompts(expand(dataset.path)), place.kind)
+            prompts.check_parts(prompts.read_prompts(expand(dataset.path)), place.kind)
         except (ShapelineError, TypeError) as error:
             yield f"{where}.features: {error}"
 
