@@ -237,8 +237,8 @@ class Columns:
             inputs.append(values)
         return np.stack(inputs, axis=1), categories
 
-    def read_named_rows(self, kept: np.ndarray) -> "Columns":
-        """Return the read_named_rows where `kept` (n,) is true."""
+    def rows(self, kept: np.ndarray) -> "Columns":
+        """Return the rows where `kept` (n,) is true."""
         return Columns(self.where, self.texts[kept])
 
     def _check(self, name: str, fits: np.ndarray, expected: str) -> None:
@@ -248,13 +248,13 @@ class Columns:
 
 
 def read_columns(path: Path, names: tuple[str, ...]) -> Columns:
-    """Return all read_named_rows of the named columns; raise ShapelineError as read_named_rows() does."""
+    """Return all rows of the named columns; raise ShapelineError as `read_named_rows`."""
     import pandas as pd
 
     with open_binary(path) as stream:
         result = dict(read_named_rows(str(path), stream, names))
     if not result:
-        raise ShapelineError(f"{path}: holds a header and no read_named_rows; give a file with read_named_rows.")
+        raise ShapelineError(f"{path}: holds a header and no rows; give a file with rows.")
     return Columns(str(path), pd.DataFrame(result.values(), index=result.keys(), columns=names, dtype="str"))
 
 
@@ -288,6 +288,4 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
         with open(path, "rb") as stream:
             yield stream
     except OSError as error:
-        raise ShapelineError(
-            f"{path}: cannot be read_columns ({error.strerror or error}); make it readable."
-        ) from error
+        raise ShapelineError(f"{path}: cannot be read ({error.strerror or error}); make it readable.") from error
