@@ -27,6 +27,9 @@ PREDICTION = "prediction"  # the one value of a regression model
 FULL_TOLERANCES = (1e-6, 1e-4)
 
 
+Progress = Callable[[int, int], None] | None  # called with the instances done and the evaluations made
+
+
 @dataclass(frozen=True, eq=False)
 class Game:
     """What is asked of a model: `value` of inputs whose masked features are filled from `reference`.
@@ -50,11 +53,7 @@ class Game:
         return dataclasses.replace(self, **changes)
 
     def values(
-        self,
-        inputs: np.ndarray,
-        masks: np.ndarray,
-        targets: np.ndarray | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        self, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None = None, progress: Progress = None
     ) -> np.ndarray:
         """Values v(S) of coalitions on instances, (n, K) float64 (Chen et al. 2018, §2.1); (n, K, T) of targets (n, T).
 
@@ -113,11 +112,7 @@ def _replace_full_values(
 
 
 def _evaluate_windows(
-    game: Game,
-    inputs: np.ndarray,
-    masks: np.ndarray,
-    targets: np.ndarray | None,
-    progress: Callable[[int, int], None] | None,
+    game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
     """Values of a model with a local receptive field, whose windows are tabled once a document (windows.py)."""
     model, reference = game.model, game.reference

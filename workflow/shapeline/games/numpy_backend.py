@@ -16,6 +16,7 @@ from shapeline.games.features import Features
 from shapeline.games.game import (
     PREDICTION,
     Game,
+    Progress,
     as_array,
     as_cells,
     check_finite,
@@ -52,11 +53,7 @@ class _Asked:
 
 
 def values(
-    game: Game,
-    inputs: np.ndarray,
-    masks: np.ndarray,
-    targets: np.ndarray | None,
-    progress: Callable[[int, int], None] | None,
+    game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
     """As Game.values, which has checked everything: values (n, K) float64."""
     model, size = game.model, math.prod(inputs.shape[1:])

@@ -20,6 +20,7 @@ from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, lim
 from shapeline.games.features import Features
 from shapeline.games.game import (
     Game,
+    Progress,
     as_array,
     check_finite,
     map_targets,
@@ -48,11 +49,7 @@ _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def values(
-    game: Game,
-    inputs: np.ndarray,
-    masks: np.ndarray,
-    targets: np.ndarray | None,
-    progress: Callable[[int, int], None] | None,
+    game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
     """As Game.values, which has checked everything: values (n, K) float64."""
     model, features, value, own = game.model, game.features, game.value, game.reference.own

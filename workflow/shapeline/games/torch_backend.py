@@ -12,7 +12,7 @@ import torch
 from shapeline.errors import MethodFailure
 from shapeline.games import calibration, execution, numpy_backend, windows
 from shapeline.games.features import Features
-from shapeline.games.game import Game, as_array, check_finite, map_targets, select_rows, share_reference
+from shapeline.games.game import Game, Progress, as_array, check_finite, map_targets, select_rows, share_reference
 from shapeline.games.references import Reference
 from shapeline.games.torch_execution import TRIED, Runner, build_runner, evaluating, filler, prepare, score_on_device
 from shapeline.models.classifier import Classifier
@@ -23,11 +23,7 @@ MEASURED = 0.03  # seconds that a batch is measured for
 
 
 def values(
-    game: Game,
-    inputs: np.ndarray,
-    masks: np.ndarray,
-    targets: np.ndarray | None,
-    progress: Callable[[int, int], None] | None,
+    game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
     """As Game.values, which has checked everything: values (n, K) float64."""
     by_backend = _evaluate_graph if game.backend.name == "onnx" else _evaluate_module
@@ -35,11 +31,7 @@ def values(
 
 
 def _evaluate_module(
-    game: Game,
-    inputs: np.ndarray,
-    masks: np.ndarray,
-    targets: np.ndarray | None,
-    progress: Callable[[int, int], None] | None,
+    game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
     model, value, own = game.model, game.value, game.reference.own
     reference = share_reference(game.reference, inputs)
@@ -96,11 +88,7 @@ def _evaluate_module(
 
 
 def _evaluate_graph(
-    game: Game,
-    inputs: np.ndarray,
-    masks: np.ndarray,
-    targets: np.ndarray | None,
-    progress: Callable[[int, int], None] | None,
+    game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
     """The same by the module's graph, whose rows numpy fills, so that each thread fills and asks its own."""
     model = game.model
