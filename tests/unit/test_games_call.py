@@ -348,7 +348,7 @@ def test_a_game_of_few_outputs_prints_a_column_per_output():
 def test_progress_counts_evaluations():
     told = []
     shapeline.shapley_values(table_game(9), 9, 40, progress=lambda *now: told.append(now), batch=19)
-    assert told == [(2, 0), (21, 19), (40, 0)]
+    assert told == [(1, 1), (2, 0), (21, 19), (40, 0)]
 
 
 @pytest.mark.parametrize(
@@ -360,10 +360,10 @@ def test_progress_counts_evaluations():
         ({"n_players": True}, "n_players is True"),
         ({"n_players": 2.5}, "n_players is 2.5"),
         ({"n_players": 40, "method": "shapley"}, "2^40 coalitions and at most d = 20"),
-        ({"game": lambda masks: 1.0}, "returned float64 of shape () for masks of 2 coalitions; return (2,)"),
-        ({"game": lambda masks: [1.0]}, "returned float64 of shape (1,)"),
-        ({"game": lambda masks: None}, "returned object of shape ()"),
-        ({"game": lambda masks: [[1], [1, 2]]}, "returned list for masks of 2"),
+        ({"game": lambda masks: 1.0}, "returned float64 of shape () for masks of"),
+        ({"game": lambda masks: [1.0, 1.0]}, "returned float64 of shape (2,)"),
+        ({"game": lambda masks: None}, "returned object of shape (1,) for masks of 1 coalition; return (1,)"),
+        ({"game": lambda masks: [[1], [1, 2]]}, "returned list for masks of 1"),
         ({"game": lambda masks: ["a", "b"]}, "returned <U1"),
         ({"game": lambda masks: 1 / 0}, "coalition of no players: ZeroDivisionError: division by zero"),
         (
@@ -382,7 +382,7 @@ def test_progress_counts_evaluations():
         ({"output_names": ["a", "b"]}, "output_names has 2 names for 1 outputs"),
         ({"method": "kernelshap"}, "Did you mean 'kernel_shap'?"),
         ({"method": ["shapley"]}, "unknown method '['shapley']'"),
-        ({"game": lambda masks: [{}] * len(masks)}, "returned list for masks of 2"),
+        ({"game": lambda masks: [{}] * len(masks)}, "returned list for masks of 1"),
         ({"method": "saliency"}, "saliency needs a model and its inputs; use one of"),
         ({"method": "kernel_shap", "size": 3}, "there is no parameter 'size'"),
         ({"n_jobs": 0}, "n_jobs is 0"),
@@ -398,4 +398,20 @@ def test_mistakes_are_one_line(arguments, words):
     given = {"game": lambda masks: masks.sum(axis=1), "n_players": 9} | arguments
     with pytest.raises(ShapelineError, match=re.escape(words)) as raised:
         shapeline.shapley_values(**given)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("batch", [None, 2, 3])
+def test_outputs_in_the_place_of_coalitions_are_refused(batch):
+    """Two outputs of two coalitions look alike either way round, and so does all of a game of one player."""
+    game = smooth_game(3, outputs=2)
+    for n in (1, 3):
+        with pytest.raises(ShapelineError, match=re.escape("of shape (2, 1) for masks of 1 coalition; return (1,)")):
+            shapeline.shapley_values(lambda masks, n=n: game(np.pad(masks, ((0, 0), (0, 3 - n)))).T, n, batch=batch)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"evaluations": 1000}, {"method": "kernel_shap"}, {"method": "lime"}])
+def test_coalitions_that_memory_cannot_hold_are_one_line(arguments):
+    with pytest.raises(ShapelineError, match="1048576 features exceed the memory; group") as raised:
+        shapeline.shapley_values(lambda masks: masks.sum(axis=1), 2**20, **arguments)
     assert "\n" not in str(raised.value)

@@ -102,7 +102,8 @@ class Values:
         with self.file or contextlib.nullcontext(), _calls(jobs, self.game, self.how.retries) as call:
             while done < len(masks):
                 began = time.monotonic()
-                some = masks[done : done + (size * jobs * ROUND if jobs > 1 else size)]
+                first = done == 0 and self._table is None  # alone: two outputs of two could be the wrong way round
+                some = masks[done : done + (1 if first else size * jobs * ROUND if jobs > 1 else size)]
                 parts, again = _cut(some, size), []
                 for part, values, failure in call(parts):
                     done += len(part)
@@ -247,6 +248,7 @@ def _as_columns(values: object, count: int) -> np.ndarray:
         values = values.detach().cpu() if hasattr(values, "detach") else values  # a tensor, also one with a gradient
         array = np.ma.filled(values, np.nan) if np.ma.is_masked(values) else np.asarray(values)
         array = array.astype(float) if array.dtype == object and array.ndim else array
+        array = array.reshape(1) if array.ndim == 0 and count == 1 else array  # of a game that squeezes its values
         fits = array.dtype.kind in "biuf" and array.ndim in (1, 2) and len(array) == count and array.size > 0
     except (ValueError, TypeError, RuntimeError):  # rows of different lengths, objects
         array, fits = None, False

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from shapeline.designs.design import Design, evaluations
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError
@@ -101,7 +103,14 @@ class MethodSettings:
         if "graph" in self._build.names:
             laid = getattr(self.parameters, "graph", "features")
             available["graph"] = graph if laid == "features" and graph is not None else shape_graph(laid, shape)
-        design = self._build(available)
+        try:
+            if (spent or 0) * d > psutil.virtual_memory().total:  # the system would end the process that fills it
+                raise MemoryError
+            design = self._build(available)
+        except MemoryError as error:
+            raise ShapelineError(
+                f"{self.name}: {d} features exceed the memory; group them, or lower the budget"
+            ) from error
         if self.method.takes is not None and (not isinstance(design, Design) or design.d != d):
             given = f"a Design of {design.d} features" if isinstance(design, Design) else f"a {type(design).__name__}"
             raise ShapelineError(f"{self.name}: returned {given}; return a Design of {d} features")
