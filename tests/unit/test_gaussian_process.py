@@ -488,6 +488,44 @@ def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted(
     np.testing.assert_allclose(gaussian_held.held_out(turned, relevance, rest), found, rtol=1e-5)
 
 
+def test_held_out_errors_count_by_the_share_of_their_size_that_is_left():
+    """A size of which all pairs are evaluated errs no more, so its held-out errors say nothing of the scores."""
+    d = 8
+    rng = np.random.default_rng(0)
+    pairs = find_pairs(draw_pairs(d, 2**d)[None]).rows[0]
+    lean = np.abs(pairs.sum(axis=1))
+    fours = rng.permutation(np.flatnonzero(lean == 0))[:14]
+    rows = np.concatenate([pairs[lean > 2], pairs[fours]])[None]  # the ends, all of sizes 1 and 2, some of size 4
+    smooth = np.tanh(rows @ rng.normal(size=d) / 4)
+    rough = smooth + 0.3 * rng.normal(size=smooth.shape) * (np.abs(rows.sum(axis=2)) == d - 4)
+    relevance, rest = np.full((1, d), 0.1), np.array([[1e-6, 0.0, 0.0, 0.0]])
+    data = [fit.Data.of(rows, odd, np.zeros(odd.shape)) for odd in (smooth, rough)]
+    alike, left = gaussian_held.count_left(data[0])
+    np.testing.assert_allclose(left, [[0, 0, 1, 1 - 14 / 35]], atol=1e-9)
+    assert (alike.sum(axis=1) == [[8, 28, 0, 14]]).all()
+    found, with_noise = (gaussian_held.held_out(one, relevance, rest)[0] for one in data)
+    assert with_noise < gaussian_held.WIDER and found < gaussian_held.WIDER
+
+
+def test_half_of_the_difference_between_variances_is_believed():
+    np.testing.assert_allclose(fit.level(np.array([[1.0, 4.0, 16.0], [0.0, 0.0, 0.0]])), [[3.0, 6.0, 12.0], [0, 0, 0]])
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.5])
+def test_a_jump_at_the_ends_is_suspected_at_pairs_that_are_not_seen(slope):
+    d, jump = 9, 3.0
+    rows = find_pairs(draw_pairs(d, 2**d)[None]).rows
+    weight = moments.rest_weights(rows)[0]
+    inner = np.abs(rows[0].sum(axis=1)) < d - 2  # neither the ends nor one feature alone
+    masks = draw_pairs(d, 4 * d)
+    values = slope * masks @ np.arange(d) + jump * masks.all(axis=1)
+    found = read_out(masks, values[None])
+    share = 1 / (len(masks) // 2 - 1 + 2)  # rule of succession: of so many pairs none jumped
+    expected = jump / 2 * np.sqrt(share * (weight[inner] ** 2).sum(axis=0))
+    np.testing.assert_allclose(found.standard_error[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(found.scores[0], slope * np.arange(d) + jump / d, atol=1e-3)
+
+
 @pytest.mark.parametrize(("name", "times"), [("diabetes", 24), ("digits", 8)])
 def test_intervals_hold_where_the_rest_is_much_and_where_it_is_little(name, times):
     played = accuracy_games.game(name, 12)

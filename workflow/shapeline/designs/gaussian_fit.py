@@ -10,15 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shapeline.designs import gaussian_moments as moments
 from shapeline.designs.design import inverse_of
-from shapeline.designs.gaussian_moments import (
-    correlation,
-    hyperbolic,
-    rest_variances,
-    rest_weights,
-    score_covariance,
-    score_variance,
-)
 
 REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, main effects alone
 REST = (1e-6, 1e-3, 3e-2)  # variance that the prior leaves out, relative to a coalition's
@@ -53,7 +46,7 @@ class Data:
     def of(cls, rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, outputs: np.ndarray | None = None) -> "Data":
         """Data with the weights of the rest worked out."""
         n, m, _ = rows.shape
-        return cls(rows, odd, noise, rest_weights(rows), np.empty((n, 0, m)) if outputs is None else outputs)
+        return cls(rows, odd, noise, moments.rest_weights(rows), np.empty((n, 0, m)) if outputs is None else outputs)
 
     def only(self, pairs: np.ndarray) -> "Data":
         """The same for some of the pairs."""
@@ -116,9 +109,15 @@ class Fit:
         return dataclasses.replace(self, criterion=self.criterion + penalty)
 
     def widen(self, factor: np.ndarray) -> "Fit":
-        """The same with variances times a factor (n,)."""
-        wider, others = self.variance * factor[:, None], self.other_variance * factor[:, None, None]
+        """The same with variances times a factor (n,), and half as different between scores: few pairs tell that."""
+        wider, others = level(self.variance) * factor[:, None], level(self.other_variance) * factor[:, None, None]
         return dataclasses.replace(self, variance=wider, other_variance=others)
+
+
+def level(variance: np.ndarray) -> np.ndarray:
+    """Return variances (..., d) of the same mean in proportion to their roots."""
+    root = np.sqrt(variance)
+    return root * variance.mean(axis=-1, keepdims=True) / np.maximum(root.mean(axis=-1, keepdims=True), 1e-300)
 
 
 def compute_pair_variance(data: Data, rest: np.ndarray) -> np.ndarray:
@@ -136,7 +135,7 @@ def compute_pair_variance(data: Data, rest: np.ndarray) -> np.ndarray:
 def compute_score_variance(d: int, rest: np.ndarray) -> np.ndarray:
     """Return the prior variance (n, 1) of a Shapley value by what the prior leaves out of pairs."""
     lean = np.abs(2 * np.arange(1, d + 1) - d) / d
-    of_sizes = rest[:, :1] * np.exp(rest[:, 1:2] * lean) @ rest_variances(d)
+    of_sizes = rest[:, :1] * np.exp(rest[:, 1:2] * lean) @ moments.rest_variances(d)
     return (of_sizes + rest[:, 2] * (2 / d) ** 2)[:, None]
 
 
@@ -178,8 +177,8 @@ def criterion(matrix: np.ndarray, odd: np.ndarray, gain: float = ENDS_GAIN) -> t
 
 def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras: Iterable[Extra | None]) -> list[Fit]:
     """Posteriors for one relevance (n, d), each of the rests (n, 4) and each of the extras."""
-    base, cross = correlation(data.rows, relevance), score_covariance(data.rows, relevance)
-    prior = score_variance(relevance)
+    base, cross = moments.correlation(data.rows, relevance), moments.score_covariance(data.rows, relevance)
+    prior = moments.score_variance(relevance)
     fitted = []
     for extra in extras:
         parts, penalty = (base, cross, prior), 0.0
@@ -267,7 +266,7 @@ def fit_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarr
     fitted = []
     for reach in REACH:
         relevance = make(reach)
-        base = correlation(data.rows, relevance)
+        base = moments.correlation(data.rows, relevance)
         rests = np.zeros((len(REST), len(base), 4))
         rests[:, :, 0] = np.array(REST)[:, None]
         value = np.empty(rests.shape[:2])
@@ -286,7 +285,7 @@ def best_of(fitted: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np
 
 def free_sizes(data: Data, relevance: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same relevances, and the rest with the variance of the sizes of highest likelihood, if it earns it."""
-    base, gain = correlation(data.rows, relevance), np.array([0.0] + [SIZES_GAIN] * len(SIZES))
+    base, gain = moments.correlation(data.rows, relevance), np.array([0.0] + [SIZES_GAIN] * len(SIZES))
     rests = np.repeat(rest[None], 1 + len(SIZES), axis=0)
     rests[1:, :, 3] = np.array(SIZES)[:, None]
     value = np.empty(rests.shape[:2])
@@ -324,7 +323,7 @@ def gradient(
     """Return the criterion's slope (n, d + 3) in log relevance, log level, lean and log sizes, before scaling to
     variance 1, and the variance of the ends."""
     m = data.shape[1]
-    odd, even = hyperbolic(data.rows, relevance)
+    odd, even = moments.hyperbolic(data.rows, relevance)
     top_even = even[:, 0, 0].copy()  # N with itself, where odd is 1
     own = compute_pair_variance(data, np.column_stack([level, lean, 0 * level]))
     off = own + data.noise + JITTER

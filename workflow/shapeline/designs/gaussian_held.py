@@ -119,24 +119,22 @@ def _forward(data: Data, inverse: np.ndarray, tried: np.ndarray, own: np.ndarray
 
 FOLDS = 3
 STEPS = 6  # of the ascent without a fold
-BELIEVED = 8  # pairs that a factor of 1 counts as
-FAR = 25.0  # times what was predicted, beyond which one pair's square tells no more
-LESS = 0.6  # of what a factor below 1 takes off that is believed
-MORE = 1.5  # power of a factor above 1: where single pairs err by more, the scores err by more than that
-LINEAR_POWER = 0.6  # of the linear fit's variance in the geometric mean, times features over pairs
+BELIEVED = 20  # pairs that a factor of 1 counts as: between samples of one game the factor varies by chance alone
+WIDER = 1.6  # residuals hold 1.6 times the main effects that the prior expects of their energy (median of 24 games)
+LINEAR_POWER = 0.3  # of the linear fit's variance in the geometric mean, times features over pairs
 LINEAR_SIZE = 1.6  # variance of the linear fit's scores over that of the process, typical of 4 to 8 d
 LINEAR_MOST = 4.0  # times this size, beyond which the linear fit is merely the worse one
-ALONE = 0.7  # share in the geometric mean of the variance by these errors alone, where values are two
+ALONE = 0.8  # share in the geometric mean of the variance by these errors alone, where values are two
 SHARED = 3  # pairs that the squared error of all sizes counts as in that of one size
-WIDER = 1.2  # variance left out of the fits that are tried; with it intervals hold on games of ten kinds
 
 
 def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.ndarray | None = None) -> np.ndarray:
     """Factor (n,) on the variances (n, d): squares of the errors at pairs that were held out, over what was predicted.
 
     relevance (n, d), rest (n, 4): where a fit begins. The relevances and the curve are learned anew without each third
-    of the pairs; only pairs that were drawn count, since of features alone all are there. Chance fits a game of two
-    values, as of labels or votes, too well: there these errors say more than the posterior variance, if it is given.
+    of the pairs. Only drawn pairs count, for of features alone all are there, each by the square of the share of its
+    size that is not evaluated, as the variance of that size's mean does. Chance fits a game of two values, as of labels
+    or votes, too well: there these errors say more than the posterior variance, if it is given.
     """
     n, m, d = data.shape
     lean = np.abs(data.rows.sum(axis=2))
@@ -146,8 +144,7 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     data = data.reorder(np.argsort(place, axis=1))
     drawn = np.abs(data.rows.sum(axis=2)) < d - 3
     reach = relevance.mean(axis=1) * d / 4
-    squares = np.zeros((n, m))
-    square, predicted, count = np.zeros((3, n))
+    squares, predicted = np.zeros((2, n, m))
     for fold in range(FOLDS):
         out = np.arange(1 + fold, m, FOLDS)
         kept = np.delete(np.arange(m), out)
@@ -155,17 +152,26 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
         scores = fits(some, relevance, [rest], [None])[0].scores
         learned = ascend(some, relevance_of(scores, reach), rest, STEPS)
         scores = fits(some, learned[0], [learned[1]], [None])[0].scores
-        squares[:, out], own = _errors(data, kept, out, *learned, curve(data, scores))
-        square += (np.minimum(squares[:, out], FAR * own) * drawn[:, out]).sum(axis=1)
-        predicted += (own * drawn[:, out]).sum(axis=1)
-        count += drawn[:, out].sum(axis=1)
-    factor = (BELIEVED + count * square / np.maximum(predicted, 1e-300)) / (BELIEVED + count)
-    factor = WIDER * np.where(factor < 1, 1 - LESS * (1 - factor), factor**MORE)
+        squares[:, out], predicted[:, out] = _errors(data, kept, out, *learned, curve(data, scores))
+    alike, left = count_left(data)
+    weight = drawn * (alike @ left[..., None])[..., 0] ** 2
+    ratio = ((weight * squares).sum(axis=1) + 1e-300) / ((weight * predicted).sum(axis=1) + 1e-300)
+    count = drawn.sum(axis=1)
+    factor = WIDER * ratio ** (count / (count + BELIEVED))
     if variance is None:
         return factor
     alone = steps_variance(data, squares * drawn) / np.maximum(variance.mean(axis=1), 1e-300)
     two_valued = np.isin(np.abs(data.odd), (0, 1)).all(axis=1)
     return np.where(two_valued, alone**ALONE * factor ** (1 - ALONE), factor)
+
+
+def count_left(data: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Return which pairs have each size, 1 to d // 2, (n, m, sizes), and the share of it that is not evaluated."""
+    d = data.shape[2]
+    sizes = np.arange(1, d // 2 + 1)
+    alike = np.round((1 - data.lean[..., None]) * d / 2) == sizes
+    every = np.exp(log_factorial(d) - log_factorial(sizes) - log_factorial(d - sizes))
+    return alike, np.maximum(1 - alike.sum(axis=1) / every / np.where(2 * sizes == d, 0.5, 1.0), 0)
 
 
 def steps_variance(data: Data, squares: np.ndarray) -> np.ndarray:
@@ -175,14 +181,12 @@ def steps_variance(data: Data, squares: np.ndarray) -> np.ndarray:
     """
     m, d = data.shape[1:]
     sizes = np.arange(1, d // 2 + 1)
-    alike = np.round((1 - data.lean[..., None]) * d / 2) == sizes
+    alike, left = count_left(data)
     number = alike.sum(axis=1)
     drawn = number * (sizes > 1)
     mean = squares.sum(axis=1, keepdims=True) / np.maximum(drawn.sum(axis=1, keepdims=True), 1)
     mean = ((squares[..., None] * alike).sum(axis=1) + SHARED * mean) / (number + SHARED)
     middle = np.where(2 * sizes == d, 0.5, 1.0)
-    every = middle * np.exp(log_factorial(d) - log_factorial(sizes) - log_factorial(d - sizes))
-    left = np.maximum(1 - number / every, 0)
     each = (4 * middle / d) ** 2 * mean * left / (np.maximum(number, 1) * (1 - (1 - 2 * sizes / d) ** 2))
     return (1 - d / m) ** 2.5 * each.sum(axis=1)
 

@@ -4,31 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shapeline.designs import gaussian_fit as fitting
+from shapeline.designs import gaussian_moments as moments
 from shapeline.designs.design import Design, diagonal, solve_positive
-from shapeline.designs.gaussian_fit import (
-    FEW,
-    LEARNED,
-    LEAST,
-    LINEAR_SHARE,
-    MOST,
-    NEARBY,
-    STEPS,
-    Data,
-    Fit,
-    add_rest,
-    ascend,
-    best_of,
-    compute_pair_variance,
-    compute_score_variance,
-    even_relevance,
-    fit_reaches,
-    fits,
-    free_sizes,
-    mixture,
-    relevance_of,
-)
+from shapeline.designs.gaussian_fit import Data, Fit
 from shapeline.designs.gaussian_held import curve, held_out, temper_by_linear_fit, terms
-from shapeline.designs.gaussian_moments import correlation, rest_weights, score_covariance, score_variance
 from shapeline.designs.gaussian_pairs import Pairs, draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.uncertainty import drop_unknown
 from shapeline.errors import ShapelineError
@@ -43,14 +23,14 @@ def explain_large(data: Data) -> Fit:
     which are chosen on some of the pairs, as is the factor on the variances; both where these are three per feature."""
     n, m, d = data.shape
     some = data.only(np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET - 1, replace=False))])
-    even = best_of(fit_reaches(some, lambda reach: np.full((n, d), even_relevance(d, reach))))
+    even = fitting.best_of(fitting.fit_reaches(some, lambda reach: np.full((n, d), fitting.even_relevance(d, reach))))
     fitted = [_posterior(data, *even)]
-    sized = best_of(fit_reaches(some, lambda reach: relevance_of(fitted[0].scores, reach)))
-    fitted.append(_posterior(data, *sized).penalise(LEARNED * d))
+    sized = fitting.best_of(fitting.fit_reaches(some, lambda reach: fitting.relevance_of(fitted[0].scores, reach)))
+    fitted.append(_posterior(data, *sized).penalise(fitting.LEARNED * d))
     if SUBSET < 3 * d:
-        return mixture(fitted)
-    fitted.append(_posterior(data, *ascend(some, *sized, STEPS)).penalise(LEARNED * d))
-    return mixture(fitted).widen(held_out(some, *even))
+        return fitting.mixture(fitted)
+    fitted.append(_posterior(data, *fitting.ascend(some, *sized, fitting.STEPS)).penalise(fitting.LEARNED * d))
+    return fitting.mixture(fitted).widen(held_out(some, *even))
 
 
 def _posterior(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Fit:
@@ -67,13 +47,14 @@ def _posterior_of(data: Data, place: int, relevance: np.ndarray, rest: np.ndarra
     parts = (data.rows, data.odd, data.noise, data.rest, data.outputs)
     own, relevance, rest = Data(*(part[one] for part in parts)), relevance[one], rest[one]
     odd, (m, d) = own.odd[0], own.rows.shape[1:]
-    matrix = add_rest(correlation(own.rows, relevance), own, rest)[0]
+    matrix = fitting.add_rest(moments.correlation(own.rows, relevance), own, rest)[0]
     factor = cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-    cross = score_covariance(own.rows, relevance)[0] + compute_pair_variance(own, rest)[0][:, None] * own.rest[0]
+    cross = fitting.compute_pair_variance(own, rest)[0][:, None] * own.rest[0]
+    cross += moments.score_covariance(own.rows, relevance)[0]
     right = np.column_stack([odd, cross, own.outputs[0].T])
     white = solve_triangular(factor, right, lower=True, check_finite=False, overwrite_b=True)
     white, seen, outputs = white[:, 0], white[:, 1 : d + 1], white[:, d + 1 :]
-    left = score_variance(relevance) + compute_score_variance(d, rest) - (seen**2).sum(axis=0)
+    left = moments.score_variance(relevance) + fitting.compute_score_variance(d, rest) - (seen**2).sum(axis=0)
     left, scale = np.maximum(left, 0), white @ white / m + 1e-300
     value = m * np.log(scale) + 2 * np.log(np.diagonal(factor)).sum()
     of_outputs = (outputs.T @ seen)[None], left[None] * (outputs**2).mean(axis=0)[None, :, None]
@@ -153,7 +134,7 @@ def _scores(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndar
     """Scores and their variances (n, d), for odd parts of scale 1, rounded to `rough` (n,)."""
     m, d = rows.shape[1:]
     if d <= 31 and m == 2 ** (d - 1) and not noise.any():
-        return (odd[:, None, :] @ rest_weights(rows))[:, 0], np.zeros((len(rows), d))
+        return (odd[:, None, :] @ moments.rest_weights(rows))[:, 0], np.zeros((len(rows), d))
     fit = _fit(rows, odd, noise)
     return prefer_linear(rows, odd, rough, fit.scores, fit.variance)
 
@@ -181,7 +162,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     odd, noise = Pairs(*copies, pairs.lone).odd(every)
     rows = pairs.rows
     if d <= 31 and m == 2 ** (d - 1):
-        scores, spread = odd[1:] @ rest_weights(rows)[0], np.zeros((len(values), d))
+        scores, spread = odd[1:] @ moments.rest_weights(rows)[0], np.zeros((len(values), d))
     else:
         with limit_to_one(m**2 * (d + len(values))):
             scores, spread = _fit_outputs(rows, odd, noise, 16 * np.finfo(float).eps * np.abs(every).max(axis=1))
@@ -211,34 +192,37 @@ def _fit_outputs(
 def explain(data: Data) -> Fit:
     """Posterior of the scores: equal relevances, then in proportion to scores, then, with pairs enough, learned."""
     n, m, d = data.shape
-    few = m <= FEW * d
-    even = _choose(data, fit_reaches(data, lambda reach: np.full((n, d), even_relevance(d, reach))), few)
-    fitted = [fit for relevance, rest in even for fit in fits(data, relevance, [rest], [None])]
-    scores = mixture(fitted).scores
-    sized = _choose(data, fit_reaches(data, lambda reach: relevance_of(scores, reach)), few)
-    more = [fit for relevance, rest in sized for fit in fits(data, relevance, [rest], [None])]
-    fitted += [fit.penalise(LEARNED * d) for fit in more]
+    few = m <= fitting.FEW * d
+    reaches = fitting.fit_reaches(data, lambda reach: np.full((n, d), fitting.even_relevance(d, reach)))
+    even = _choose(data, reaches, few)
+    fitted = [fit for relevance, rest in even for fit in fitting.fits(data, relevance, [rest], [None])]
+    scores = fitting.mixture(fitted).scores
+    sized = _choose(data, fitting.fit_reaches(data, lambda reach: fitting.relevance_of(scores, reach)), few)
+    more = [fit for relevance, rest in sized for fit in fitting.fits(data, relevance, [rest], [None])]
+    fitted += [fit.penalise(fitting.LEARNED * d) for fit in more]
     if few:
-        return mixture(fitted)
-    found = mixture(fitted + learn(data, *sized[0], fitted[-1].scores))
-    found = found.widen(held_out(data, *even[0], found.variance))
-    return found.widen(temper_by_linear_fit(data, found.variance))
+        return fitting.mixture(fitted)
+    found = fitting.mixture(fitted + learn(data, *sized[0], fitted[-1].scores))
+    factor = held_out(data, *even[0], found.variance)
+    return found.widen(factor * temper_by_linear_fit(data, found.variance * factor[:, None]))
 
 
 def _choose(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.ndarray]]:
     """Relevances and rest of every reach where the pairs are few, else of the best, with what sizes share."""
-    return [(relevance, rest) for relevance, rest, _ in reaches] if few else [free_sizes(data, *best_of(reaches))]
+    if few:
+        return [(relevance, rest) for relevance, rest, _ in reaches]
+    return [fitting.free_sizes(data, *fitting.best_of(reaches))]
 
 
 def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
     """Fits about the relevances that the likelihood's gradient leads to, with a curve and with terms on top."""
-    relevance, rest = ascend(data, relevance, rest, STEPS)
+    relevance, rest = fitting.ascend(data, relevance, rest, fitting.STEPS)
     extras = [extra for extra in (terms(data, relevance, rest), curve(data, scores)) if extra is not None]
     fitted = []
-    for more in sorted({more for more, _ in NEARBY}):
-        rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for near, factor in NEARBY if near == more]
-        fitted += fits(data, np.clip(relevance * more, LEAST, MOST), rests, [None, *extras])
-    return [fit.penalise(LEARNED * data.shape[2]) for fit in fitted]
+    for more in sorted({more for more, _ in fitting.NEARBY}):
+        rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for near, factor in fitting.NEARBY if near == more]
+        fitted += fitting.fits(data, np.clip(relevance * more, fitting.LEAST, fitting.MOST), rests, [None, *extras])
+    return [fit.penalise(fitting.LEARNED * data.shape[2]) for fit in fitted]
 
 
 def prefer_linear(
@@ -259,10 +243,20 @@ def prefer_linear(
     if together:
         exact &= exact.all()
     exact[exact] = np.linalg.matrix_rank(rows[:1] if together else rows[exact]) == d
-    few = m <= FEW * d
-    share = np.where(exact, 1.0, LINEAR_SHARE if few else 0.0)[:, None]
+    few = m <= fitting.FEW * d
+    share = np.where(exact, 1.0, fitting.LINEAR_SHARE if few else 0.0)[:, None]
     scores = scores + share * (2 * slope - scores)
+    variance = np.maximum(variance, suspect_jump(rows, odd, rough)[:, None])
     return scores, np.where(exact[:, None], 0.0, np.full(scores.shape, np.nan) if few else variance)
+
+
+def suspect_jump(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) -> np.ndarray:
+    """Return a least variance (n,) of scores where all pairs but the ends are linear and the ends jump: by the rule of
+    succession, one of m + 1 pairs that are not evaluated jumps by as much."""
+    m, d = rows.shape[1:]
+    slope, left = _linear(rows[:, 1:], odd[:, 1:])
+    jump = np.where(left <= 1e-10 + rough, odd[:, 0] - slope.sum(axis=1), 0.0)
+    return np.where(np.abs(jump) > 1e-10 + rough, jump**2 * moments.rest_variances(d)[1:-2].sum() / (m + 1), 0.0)
 
 
 def _linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -343,7 +337,7 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
     masks = draw_pairs(d, budget, seed)
     pairs = find_pairs(masks[None])
     d, m = masks.shape[1], pairs.rows.shape[1]
-    weights = np.full(d, even_relevance(d, relevance)) if np.ndim(relevance) == 0 else np.asarray(relevance)
+    weights = np.full(d, fitting.even_relevance(d, relevance)) if np.ndim(relevance) == 0 else np.asarray(relevance)
     if weights.shape != (d,) or not ((weights > 0) & (weights < 1)).all() or not rest > 0:
         raise ShapelineError(
             f"gp_shapley: relevances or rest are out of range; give {d} relevances within (0, 1), or one reach, "
@@ -351,12 +345,12 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
         )
     weights = weights[None]
     if m == 2 ** min(d - 1, 31):
-        share = rest_weights(pairs.rows)[0].T
+        share = moments.rest_weights(pairs.rows)[0].T
     else:
         with limit_to_one(m**2 * (m + d)):
-            matrix = correlation(pairs.rows, weights)[0]
+            matrix = moments.correlation(pairs.rows, weights)[0]
             diagonal(matrix)[:] += rest
-            cross = score_covariance(pairs.rows, weights)[0] + rest * rest_weights(pairs.rows)[0]
+            cross = moments.score_covariance(pairs.rows, weights)[0] + rest * moments.rest_weights(pairs.rows)[0]
             share = solve_positive(matrix, cross, "gp_shapley").T
     share = share - share.mean(axis=0)
     share[:, 0] += 2 / d
