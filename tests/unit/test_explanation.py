@@ -342,6 +342,25 @@ def test_rows_of_a_multiple_index_and_signs_that_do_not_print():
     assert "  a\\nb = x\\ny" in repr(found[0]) and "  a\\nb " in repr(found)
 
 
+def test_no_instances_and_no_classes(explained, tmp_path):
+    none = explained[[]]
+    assert len(none.to_frame()) == 0 and "of 0 instances" in repr(none)
+    with pytest.raises(ShapelineError, match="there are no instances, so there is no mean"):
+        none.summary()
+    with pytest.raises(ShapelineError, match="there is no such file"):
+        shapeline.Explanation.load(tmp_path / "none.parquet")
+    model = LogisticRegression().fit(FRAME[["age"]], np.arange(len(FRAME)) % 2)
+    with pytest.raises(ShapelineError, match="target is a set without classes"):
+        shapeline.explain(model, FRAME[["age"]], target=set())
+    with pytest.raises(ShapelineError, match=r"^explain: unknown value 'proba'\. Did you mean 'probability'"):
+        shapeline.explain(model, FRAME[["age"]], value="proba")
+    texts = pd.DataFrame({"said": ["good film", "bad film"] * 3})
+    words = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts["said"], [1, 0] * 3)
+    with pytest.raises(ShapelineError, match=r"for a model of texts give inputs\['said'\]"):
+        shapeline.explain(words, texts)
+    assert len(shapeline.explain(words, texts["said"])) == 6
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [

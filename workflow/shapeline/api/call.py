@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shapeline.api.case import CallOptions, build_case
 from shapeline.api.choice import AUTO, automatic, check_entry, count_affordable, limit_exact, seed_by, settle_spending
 from shapeline.api.explanation import Explanation
-from shapeline.errors import reported_extras
+from shapeline.errors import rename_place, reported_extras
 from shapeline.games.features import Features
 
 
@@ -107,9 +107,10 @@ def explain(
     wanted = CallOptions(
         reference, features, target, seed, background, value, y, feature_names, class_names, tokenizer, outputs
     )
-    case = build_case(model, inputs, wanted)
-    if method == AUTO:
-        largest = max((own.d for own, _ in case.buckets), default=1)
-        spent = count_affordable(largest, spend, evaluations)
-        settings = check_entry(automatic(largest, spent, limit_exact(spend, spent)), parameters, spend)
-    return case.explain_all(settings, spend, evaluations)
+    with rename_place("engine", "explain"):
+        case = build_case(model, inputs, wanted)
+        if method == AUTO:
+            largest = max((own.d for own, _ in case.buckets), default=1)
+            spent = count_affordable(largest, spend, evaluations)
+            settings = check_entry(automatic(largest, spent, limit_exact(spend, spent)), parameters, spend)
+        return case.explain_all(settings, spend, evaluations)

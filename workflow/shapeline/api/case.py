@@ -154,7 +154,12 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     filled, described = build_reference(wanted.reference, given, wanted.seed)
     classes = name_classes(model if cutter is None else model.module, wanted.class_names)
     settle_outputs(classifier, given, filled)
-    predictions = query_outputs(classifier, given.inputs)
+    try:
+        predictions = query_outputs(classifier, given.inputs)
+    except ShapelineError as error:
+        column = _find_text_column(inputs)
+        error.args = (f"{error}; for a model of texts give inputs[{column!r}]" if column is not None else str(error),)
+        raise
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
     given, filled, described = settle_mean(classifier, given, filled, described)
     classifier, settled_reference = settle_reference(classifier, given.inputs, filled)
@@ -169,6 +174,13 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
     sample_keys = _row_names(given)[positions]
     return Case(given, game, positions, targets, sample_keys, buckets, described, classes.names, wanted.seed)
+
+
+def _find_text_column(inputs: object) -> object:
+    """Return the name of the only column of a data frame, where it holds texts; else None."""
+    if getattr(inputs, "ndim", 0) != 2 or not hasattr(inputs, "columns") or inputs.shape[1] != 1:
+        return None
+    return inputs.columns[0] if all(isinstance(cell, str) for cell in inputs.iloc[:, 0]) else None
 
 
 def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) -> None:

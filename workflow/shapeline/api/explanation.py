@@ -1,6 +1,7 @@
 """The Explanation of the Python interface: scores with names and data, to index, plot, convert and save."""
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,7 +122,7 @@ class Explanation(Record):
     @property
     def half_widths(self) -> np.ndarray | None:
         """Half-widths (n, d) of 95 % intervals; None where the method gives none."""
-        return None if self.standard_error is None else LEVEL * self.standard_error.reshape(len(self), -1)
+        return None if self.standard_error is None else LEVEL * _flatten(self.standard_error)
 
     @property
     def input_numbers(self) -> np.ndarray:
@@ -182,8 +183,8 @@ class Explanation(Record):
             data = data[:, kept]
         features = [one and _select_features(one, kept, left) for one in about.features]
         about = dataclasses.replace(about, names=[left] * len(self), features=features, data=data)
-        flat = self.scores.reshape(len(self), -1)[:, kept]
-        spread = None if self.standard_error is None else self.standard_error.reshape(len(self), -1)[:, kept]
+        flat = _flatten(self.scores)[:, kept]
+        spread = None if self.standard_error is None else _flatten(self.standard_error)[:, kept]
         pairs, of_pairs = (
             None if one is None else _select_pairs(one, len(names), kept)
             for one in (self.interaction_values, self.interactions_standard_error)
@@ -204,7 +205,7 @@ class Explanation(Record):
         half-width of its 95 % interval, NaN where the method has none."""
         sizes = np.array([len(names) for names in self.about.names], int)
         each = np.repeat(np.arange(len(self)), sizes)
-        inside = np.arange(self.scores.reshape(len(self), -1).shape[1]) < sizes[:, None]
+        inside = np.arange(_flatten(self.scores).shape[1]) < sizes[:, None]
         named = {
             "instance": pd.Series(list(self.about.instances), dtype=object).to_numpy()[each],  # tuples stay tuples
             "target": np.array(self.target_names, dtype=object)[each],
@@ -214,7 +215,7 @@ class Explanation(Record):
         if values is not None:
             named["value"] = values.to_numpy(dtype=object).ravel()
         half = np.full(inside.shape, np.nan) if self.standard_error is None else LEVEL * self.standard_error
-        named |= {"score": self.scores.reshape(len(self), -1)[inside], "half": half.reshape(inside.shape)[inside]}
+        named |= {"score": _flatten(self.scores)[inside], "half": half.reshape(inside.shape)[inside]}
         return pd.DataFrame(named).infer_objects()
 
     def interactions(self) -> pd.DataFrame:
@@ -262,7 +263,7 @@ class Explanation(Record):
         where instances are explained for several, and of each output of a game, which have no mean in common."""
         if not self._shares_names():
             raise ShapelineError("explanation: instances have different features, so there is no mean; use to_frame()")
-        flat = self.scores.reshape(len(self), -1)
+        flat = _flatten(self.scores)
         means = {"mean |score|": np.nanmean(np.abs(flat), axis=0)}
         targets = np.array(self.target_names, object)
         is_apart = len(set(self.input_numbers)) < len(self) or self.about.value == formatting.GAME
@@ -331,7 +332,7 @@ class Explanation(Record):
         if self.about.kind == "text":
             values = numbers = np.array(self.about.names, dtype=object)
         return shap.Explanation(
-            self.scores.reshape(len(self), -1),
+            _flatten(self.scores),
             self.value_empty,
             numbers,
             display_data=None if values is None else np.asarray(values, dtype=object),
@@ -347,6 +348,11 @@ class Explanation(Record):
         """Read a file of `save`, or a score file or folder of a run. Raises ShapelineError for several repeats."""
         record, about = stored.read(path)
         return cls(**vars(record), about=Metadata(**about))
+
+
+def _flatten(scores: np.ndarray) -> np.ndarray:
+    """Return scores (n, *feature shape) as (n, d), also of no instances."""
+    return scores.reshape(len(scores), math.prod(scores.shape[1:]))
 
 
 def _select_pairs(pairs: np.ndarray, d: int, kept: np.ndarray) -> np.ndarray:

@@ -100,6 +100,8 @@ def _as_json(label: Any) -> Any:
 
 def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
     """The rows as a record, and what they are of."""
+    if not Path(path).exists():
+        raise ShapelineError(f"{path}: there is no such file; give a file of save, or a score file or folder of a run")
     rows = scores.final(scores.read(path))
     repeats = rows["repeat"].nunique()
     if repeats > 1:

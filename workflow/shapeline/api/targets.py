@@ -99,6 +99,8 @@ def choose_targets(
     if isinstance(target, str) and target == "true" and target not in names:
         return _broadcast_classes(_true(y), classes, predictions.shape, "y"), everyone
     if isinstance(target, set | frozenset) or (isinstance(target, str) and target == "each" and target not in names):
+        if not len(target):
+            raise ShapelineError("explain: target is a set without classes; give one or more")
         every = (
             range(count)
             if isinstance(target, str)
