@@ -261,6 +261,8 @@ class Explanation(Record):
     def summary(self) -> pd.DataFrame:
         """Return the mean |score| over instances per feature, the largest first, and the mean score: one of each class
         where instances are explained for several, and of each output of a game, which have no mean in common."""
+        if not len(self):
+            raise ShapelineError("explanation: there are no instances, so there is no mean; select one or more")
         if not self._shares_names():
             raise ShapelineError("explanation: instances have different features, so there is no mean; use to_frame()")
         flat = _flatten(self.scores)
