@@ -349,11 +349,12 @@ def test_no_instances_and_no_classes(explained, tmp_path):
         none.summary()
     with pytest.raises(ShapelineError, match="there is no such file"):
         shapeline.Explanation.load(tmp_path / "none.parquet")
-    model = LogisticRegression().fit(FRAME[["age"]], np.arange(len(FRAME)) % 2)
+    ages = FRAME[["age"]].fillna(0)
+    model = LogisticRegression().fit(ages, np.arange(len(ages)) % 2)
     with pytest.raises(ShapelineError, match="target is a set without classes"):
-        shapeline.explain(model, FRAME[["age"]], target=set())
+        shapeline.explain(model, ages, target=set())
     with pytest.raises(ShapelineError, match=r"^explain: unknown value 'proba'\. Did you mean 'probability'"):
-        shapeline.explain(model, FRAME[["age"]], value="proba")
+        shapeline.explain(model, ages, value="proba")
     texts = pd.DataFrame({"said": ["good film", "bad film"] * 3})
     words = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts["said"], [1, 0] * 3)
     with pytest.raises(ShapelineError, match=r"for a model of texts give inputs\['said'\]"):
