@@ -654,7 +654,7 @@ def test_convolutions_keep_float32_however_their_precision_was_set():
     first = "import torch, numpy as np, shapeline\n"  # names of each program
     programs = {str(own): first + KEEPS_PRECISION.format(own=own) for own in given}  # a setting cannot be taken back
     codes, errors = forks.run_in_forks(f"{first}from shapeline.games import torch_backend", programs)
-    assert codes == dict.fromkeys(programs, 0), errors
+    assert codes == dict.fromkeys(programs, 0), f"{codes}\n{errors}"
 
 
 def test_training_mode_is_put_back_and_not_used():
