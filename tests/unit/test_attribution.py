@@ -585,8 +585,9 @@ def test_the_default_method_is_exact_where_all_coalitions_are_few():
 
 
 def test_evaluations_are_a_budget_of_another_unit():
-    by_count = shapeline.explain(linear(), X, "kernel_shap", reference="zero", features="column", evaluations=24)
-    by_budget = shapeline.explain(linear(), X, "kernel_shap", reference="zero", features="column", budget=4)
+    model, given = linear(), {"reference": "zero", "features": "column"}  # of one model there is one backend
+    by_count = shapeline.explain(model, X, "kernel_shap", **given, evaluations=24)
+    by_budget = shapeline.explain(model, X, "kernel_shap", **given, budget=4)
     assert (by_count.scores == by_budget.scores).all() and by_count.about.method["evaluations"] == 24
     for spend in (
         {"evaluations": 24, "budget": 4},
