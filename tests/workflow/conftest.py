@@ -116,9 +116,10 @@ class Checkout:
         return {(row["rule"], row["output_file"]) for row in rows if row["plan"] != "no update"}
 
 
-# As in tests/conftest.py: a second of each run calibrates, and a tenth of each job of scores is for the clock's sake.
+# As in tests/conftest.py: a calibration takes a second, of which half finds a batch that is large enough for functions,
+# and of each job of scores a tenth is for the clock's sake.
 QUICKER = (
-    ("games/execution.py", "CALIBRATION_SECONDS = 3.0", "CALIBRATION_SECONDS = 0.1"),
+    ("games/execution.py", "CALIBRATION_SECONDS = 3.0", "CALIBRATION_SECONDS = 0.5"),
     ("attribution/rows.py", "MOMENT, PASSES = 0.1,", "MOMENT, PASSES = 0.01,"),
 )
 
