@@ -277,6 +277,19 @@ def test_no_text_and_no_features_are_said_plainly(tmp_path):
     assert "columns" not in yaml.safe_load(init_config.build_configuration(tmp_path / "odd.csv"))["datasets"]["odd"]
 
 
+def test_a_function_of_rows_is_no_builder_of_a_network(tmp_path, default, root, monkeypatch):
+    monkeypatch.chdir(root)
+    file = made(tmp_path, "classes")
+    own = tmp_path / "own.py"
+    own.write_text("def ask(rows):\n    return rows\n\ndef net(inputs, hidden=3):\n    return inputs\n")
+    for name, framework in (("ask", "function"), ("net", None)):
+        given = yaml.safe_load(init_config.build_configuration(file, model=f"{own}:{name}"))
+        assert given["models"]["classes"].get("framework") == framework
+        validation.load(merged(default, given))
+    with pytest.raises(ShapelineError, match=r"has no function 'nett'\. Did you mean 'net'"):
+        init_config.build_configuration(file, model=f"{own}:nett")
+
+
 def test_a_project_folder_can_be_moved(tmp_path, monkeypatch, default):
     """Paths below it are written from it, others from the root; a run elsewhere finds them beside the configuration."""
     project, elsewhere = tmp_path / "a", tmp_path / "elsewhere"

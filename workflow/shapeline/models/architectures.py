@@ -61,7 +61,8 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
             raise ShapelineError(f"models: '{architecture}' has no size '{name}'.{nearest(name, accepted)}")
     for name, default in accepted.items():
         if default is inspect.Parameter.empty and name not in sizes:
-            raise ShapelineError(f"models: '{architecture}' needs the size '{name}'; give it")
+            own = ", or set framework: function, if it answers rows" * (architecture not in ARCHITECTURES)
+            raise ShapelineError(f"models: '{architecture}' needs the size '{name}'; give it{own}")
     complete = {**accepted, **sizes}
     if architecture in ARCHITECTURES:
         _check_sizes(architecture, complete)

@@ -23,6 +23,7 @@ from shapeline.datasets.sources import names_function
 from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.generation.prompts import PromptRow, build_prompt, check_parts, read_prompts
+from shapeline.methods.dispatch import list_arguments
 from shapeline.models import registry
 from shapeline.workflow.dependencies import find_root
 
@@ -143,6 +144,7 @@ def _name_inputs(kind: str) -> str:
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
 TARGETS += ("income", "sentiment", "opinion", "quality", "price")
 LONG = 4  # words a cell on average, from which a column is one of texts
+SIZES = ("input_shape", "inputs", "classes", "channels", "side", "height", "width", "length", "vocabulary", "alphabet")
 CELLS = (str, bytes, bool, np.bool_, int, float, timedelta, datetime)  # that an encoder knows and skops keeps
 TREES = "# boosted trees of scikit-learn; save your own pipeline with skops.io.dump: docs/own_data.md"
 MAX_CLASSES = 20  # different numbers of a target that are classes
@@ -279,7 +281,7 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
         _name(path),
         _set_keys([*lines, *["task: regression"] * regression], keys),
         [TREES] * (not plain and not model),
-        f"source: {_quote(model)}" if model else built,
+        _format_source(model) if model else built,
         ["features: {kind: column}", "reference: {kind: background, rows: 16}    # baseline: training rows", *value],
         [*[EXACT] * exact, *trees, *gradients],
         ["log_odds: {}"] * (not regression) + ["error: {reference: exact}"] * exact,
@@ -371,7 +373,7 @@ def _configure_texts(
         name,
         _set_keys(lines, keys),
         [],
-        f"source: {_quote(model)}" if model else "architecture: word_cnn",
+        _format_source(model) if model else "architecture: word_cnn",
         [
             "features: {kind: word}",
             "reference: delete    # baseline: masked words are deleted"
@@ -414,7 +416,7 @@ def _configure_images(path: Path, model: str | None, ready: Ready | None, keys: 
         _name(path),
         _set_keys([*lines, f"color: {'grey' if grey else 'rgb'}"], keys),
         [],
-        f"source: {_quote(model)}" if model else f"architecture: {built}",
+        _format_source(model) if model else f"architecture: {built}",
         [
             f"features: {{kind: patch, size: {patch}}}    # side of a patch in pixels",
             "reference: mean    # baseline: the mean image of the training part",
@@ -422,6 +424,14 @@ def _configure_images(path: Path, model: str | None, ready: Ready | None, keys: 
         list_gradient_methods(model),
         ["log_odds: {}"],
     )
+
+
+def _format_source(model: str) -> str:
+    """Return the source of a model; of a function of rows, no builder of a network, with its framework."""
+    needed = []
+    if names_function(model) and Path(model.rpartition(":")[0]).is_file():
+        needed = [argument for argument, must in list_arguments(model).items() if must]
+    return f"source: {_quote(model)}" + ", framework: function" * (len(needed) == 1 and needed[0] not in SIZES)
 
 
 def _set_keys(lines: list[str], keys: dict) -> list[str]:
