@@ -1,6 +1,7 @@
 """A small configuration to begin with, made by looking at a custom file or folder."""
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -496,15 +497,18 @@ def _join_lines(
     return "\n".join(lines) + "\n"
 
 
+@functools.cache
+def _list_default_names() -> frozenset[str]:
+    defaults = yaml.safe_load((find_root() / "config.yaml").read_text(encoding="utf-8"))
+    return frozenset(one for section in ("datasets", "models", "experiments") for one in defaults.get(section) or ())
+
+
 def _name(path: Path) -> str:
     """Return a name for a file's dataset, model and experiment that config.yaml does not have and a target can."""
     plain = unicodedata.normalize("NFKD", path.resolve().stem).encode("ascii", "ignore").decode()
     name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
     name = name if name[0].isalpha() else f"data_{name}"
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    defaults = yaml.load((find_root() / "config.yaml").read_text(encoding="utf-8"), loader)
-    taken = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.RESERVED}
-    taken |= {one for section in ("datasets", "models", "experiments") for one in defaults.get(section) or ()}
+    taken = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.RESERVED} | _list_default_names()
     return f"my_{name}" if name in taken or yaml.safe_load(name) != name else name
 
 
