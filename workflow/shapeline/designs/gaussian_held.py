@@ -119,7 +119,7 @@ def _forward(data: Data, inverse: np.ndarray, tried: np.ndarray, own: np.ndarray
 
 FOLDS = 3
 STEPS = 6  # of the ascent without a fold
-BELIEVED = 20  # pairs that a factor of 1 counts as: between samples of one game the factor varies by chance alone
+BELIEVED = (20, 8)  # pairs that a factor of 1 counts as, below it and above: between samples it varies by chance alone
 WIDER = 1.6  # residuals hold 1.6 times the main effects that the prior expects of their energy (median of 24 games)
 LINEAR_POWER = 0.3  # of the linear fit's variance in the geometric mean, times features over pairs
 LINEAR_SIZE = 1.6  # variance of the linear fit's scores over that of the process, typical of 4 to 8 d
@@ -157,7 +157,7 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     weight = drawn * (alike @ left[..., None])[..., 0] ** 2
     ratio = ((weight * squares).sum(axis=1) + 1e-300) / ((weight * predicted).sum(axis=1) + 1e-300)
     count = drawn.sum(axis=1)
-    factor = WIDER * ratio ** (count / (count + BELIEVED))
+    factor = WIDER * ratio ** (count / (count + np.where(ratio > 1, *BELIEVED[::-1])))
     if variance is None:
         return factor
     alone = steps_variance(data, squares * drawn) / np.maximum(variance.mean(axis=1), 1e-300)
