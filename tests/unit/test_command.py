@@ -143,8 +143,21 @@ def test_texts_have_classes(tmp_path):
     table = pd.DataFrame({"wage": [1.5, None] * 30, "age": range(60), "note": ["words about a customer"] * 60})
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
-    given = init_config.build_configuration(tmp_path / "customers.csv")
+    given = init_config.build_configuration(tmp_path / "customers.csv")  # as the names of passengers beside features
+    assert 'target: "left" ' in given and "source: table_file" in given
+    assert """# texts of "note" are categories; shapeline init --set 'text: ...' explains their words""" in given
+    given = init_config.build_configuration(tmp_path / "customers.csv", keys={"text": "note"})
+    assert "source: text_file" in given and yaml.safe_load(given)["datasets"]["customers"]["text"] == "note"
+    with pytest.raises(ShapelineError, match="has no column 'notes'"):
+        init_config.build_configuration(tmp_path / "customers.csv", keys={"text": "notes"})
+    long = table.assign(note="as many words about a customer as a review of a film has, or more")
+    long.to_csv(tmp_path / "reviews.csv", index=False)
+    given = init_config.build_configuration(tmp_path / "reviews.csv")
     assert 'target: "left" ' in given and 'text: "note"    # the other columns are not read' in given
+    given = init_config.build_configuration(tmp_path / "reviews.csv", keys={"columns": ["wage", "note"]})
+    assert "source: table_file" in given
+    table[["age", "note", "left"]].to_csv(tmp_path / "notes.csv", index=False)  # age numbers the rows
+    assert 'text: "note"' in init_config.build_configuration(tmp_path / "notes.csv")
     given = init_config.build_configuration(tmp_path / "customers.csv", target="age")  # 60 numbers: no classes
     assert "source: table_file" in given and "task: regression" in given
 
@@ -450,6 +463,10 @@ def test_a_model_folder_is_asked_and_finds_its_data(what, kind, tmp_path, defaul
     data, model = made(tmp_path, what), model_folder(tmp_path / "model", kind)
     text = init_config.build_configuration(model)
     assert text == init_config.build_configuration(data, model=str(model))
+    if kind == "text":  # beside features, too
+        table = pd.read_csv(data).assign(age=RNG.random(60))
+        table.to_csv(tmp_path / "model" / "more.csv", index=False)
+        assert 'text: "said"' in init_config.build_configuration(tmp_path / "model" / "more.csv", model=str(model))
     given = yaml.safe_load(text)
     assert given["models"][what] == {"dataset": what, "source": str(model)}
     assert given["datasets"][what]["path"] == str(data)

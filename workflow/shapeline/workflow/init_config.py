@@ -144,7 +144,7 @@ def _name_inputs(kind: str) -> str:
 
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
 TARGETS += ("income", "sentiment", "opinion", "quality", "price")
-LONG = 4  # words a cell on average, from which a column is one of texts
+LONG, LONG_BESIDE_FEATURES = 4, 10  # words per cell on average, from which a column is one of texts
 SIZES = ("input_shape", "inputs", "classes", "channels", "side", "height", "width", "length", "vocabulary", "alphabet")
 CELLS = (str, bytes, bool, np.bool_, int, float, timedelta, datetime)  # that an encoder knows and skops keeps
 TREES = "# boosted trees of scikit-learn; save your own pipeline with skops.io.dump: docs/own_data.md"
@@ -238,10 +238,13 @@ def _configure_columns(path: Path, target: str | None, model: str | None, ready:
     if len(styles) > 1:
         file.insert(-1, f"# numbers such as 1,234 are guessed; or write {csv_file.describe_style(styles[1])}")
     labels = {str(value).casefold() for value in table[target].unique()}
-    longest = None if regression else _find_documents(table, target)
+    is_table = regression or {"columns", "categorical"} & set(keys)
+    of_texts = (table.drop(columns=target), None) if ready and ready.kind == "text" else (table, target)
+    longest = keys.get("text", None if is_table else _find_documents(*of_texts))
     if longest is not None:
         if ready:
             ready.check("text", path, labels)
+        table_file.check_column(path, names, "text", longest)
         table_file.read_documents(path, longest, table[longest], False)
         return _configure_texts(_name(path), file, table, longest, model, ready, keys)
     columns = table_file.select_columns(path, names, target, keys.get("columns"), keys.get("categorical"))
@@ -275,6 +278,10 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
     if left_out:
         without = ", ".join(f"{_quote(name)}, which {why}" for name, why in left_out.items())
         lines.append(f"columns: {_quote(list(features))}    # features; without {without}")
+    if not model and not regression and (texts := _find_documents(features, None)) is not None:
+        lines.append(
+            f"# texts of {_quote(texts)} are categories; shapeline init --set 'text: ...' explains their words"
+        )
     for name, words in table.attrs.get("words", {}).items():
         if name in features:
             lines.append(f"# na_values: {_quote(words)} makes missing cells of words in {_quote(name)}")
@@ -345,15 +352,19 @@ def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     return path, skops.io.dumps(pipeline), new
 
 
-def _find_documents(table, target: str) -> str | None:
-    """The column of the longest texts, where these are documents and no categories."""
+def _find_documents(table, target: str | None) -> str | None:
+    """The column of the longest texts, where these are documents and no categories; beside features longer ones, where
+    the target is given."""
     texts = {
         name: float(table[name].dropna().str.split().str.len().mean())
         for name in table
         if name != target and not table[name].isna().all() and _is_text(table[name])
     }
     longest = max(texts, key=texts.get, default=None)
-    return longest if longest is not None and texts[longest] >= LONG else None
+    others = [table[name] for name in table if name not in (target, longest)]
+    is_alone = target is None or all(_is_counter(values) or values.isna().all() for values in others)
+    words = LONG if is_alone else LONG_BESIDE_FEATURES
+    return longest if longest is not None and texts[longest] >= words else None
 
 
 def _configure_texts(
