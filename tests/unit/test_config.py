@@ -44,7 +44,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         (
             "datasets.digits38.source",
             "own_x.py:f",
-            ["datasets.digits38.source: there is no file own_x.py; paths start at the folder of the run"],
+            ["datasets.digits38.source: there is no file own_x.py; paths start at the folder of the "],
         ),
         ("datasets.digits38.source", "$NOT_SET/own_x.py:f", ["datasets.digits38.source: path", "NOT_SET is not set"]),
         ("datasets.digits38.classes", [3, 18], ["datasets.digits38", "18"]),
@@ -71,7 +71,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         (
             "models.digits_cnn",
             {"dataset": "digits38", "source": "own_y.py:f"},
-            ["models.digits_cnn.source: there is no file own_y.py; paths start at the folder of the run"],
+            ["models.digits_cnn.source: there is no file own_y.py; paths start at the folder of the "],
         ),
         ("experiments.digits.budget", float("inf"), ["experiments.digits.budget", "finite number"]),
         ("experiments.digits.methods", {"exact": {"method": "shapley"}}, ["'exact' is the only method"]),
@@ -319,7 +319,7 @@ def test_unset_variable_and_missing_local_path(default, monkeypatch):
     default["datasets"]["m"] = {"source": "mnist", "path": "${SHAPELINE_NOWHERE}/mnist"}
     assert any("SHAPELINE_NOWHERE is not set" in line for line in lines(default))
     monkeypatch.setenv("SHAPELINE_NOWHERE", "/nowhere")
-    assert any("there is no file or folder /nowhere/mnist" in line for line in lines(default))
+    assert any("there is nothing at /nowhere/mnist" in line for line in lines(default))
 
 
 def test_canonical_settings_ignore_order_numbers_written_two_ways_and_defaults(default):

@@ -194,7 +194,7 @@ def test_configuration_is_valid(block, default, monkeypatch):
     try:
         validation.load(merged(default, given))
     except ShapelineError as error:
-        wrong = [line for line in str(error).splitlines() if not re.search("there is no (such )?(file|folder)", line)]
+        wrong = [line for line in str(error).splitlines() if not re.search("there is (no (such )?(file|folder)|nothing at)", line)]
         assert not wrong, "\n".join(wrong)
 
 

@@ -576,7 +576,7 @@ def test_the_configuration_knows_the_shape_from_size(folder):
 
 def test_the_configuration_refuses_what_no_picture_can_mend(folder, tmp_path):
     raw = experiment(tmp_path / "elsewhere", size=[16, 24])
-    assert f"datasets.pets.path: there is no file or folder {tmp_path / 'elsewhere'}" in told(raw)
+    assert f"datasets.pets.path: there is nothing at {tmp_path / 'elsewhere'}" in told(raw)
     del raw["datasets"]["pets"]["path"]
     assert "datasets.pets: dataset key 'path': source 'image_folder' reads data of your own" in told(raw)
 

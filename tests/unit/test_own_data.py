@@ -473,8 +473,8 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
     ("path", "value", "said"),
     [
         ("datasets.loans.target", "grantd", "has no column 'grantd'. Did you mean 'granted'?"),
-        ("datasets.loans.path", "examples/own/none.csv", "there is no file or folder"),
-        ("datasets.loans.path", "loans.csv", "loans.csv; paths start at the folder of the run"),
+        ("datasets.loans.path", "examples/own/none.csv", "there is nothing at"),
+        ("datasets.loans.path", "loans.csv", "loans.csv; paths start at the folder of the configuration or run"),
         ("datasets.loans.source", "loans.csv", "by path, with source: table_file"),
         ("models.granting.source", "model.pkl", "granting.source: 'model.pkl' is not understood; name path/to/file.py"),
         (

@@ -35,7 +35,7 @@ def check_path(where: str, dataset: Dataset) -> Iterator[str]:
     try:
         path, source = sources.expand(dataset.path), SOURCES.get(dataset.source)
         if not path.exists():
-            yield f"{where}.path: there is no file or folder {path}; paths start at the folder of the run"
+            yield f"{where}.path: there is nothing at {path}; paths start at the folder of the configuration or run"
         elif source and source.files:
             records.local_files(source, path)
     except ShapelineError as error:

@@ -274,7 +274,7 @@ def check_reference(place: Place) -> Iterator[str]:
     try:
         file = references.find_file(derived.canonical(chosen))
         if file is not None and not file.is_file():
-            yield f"{where}.path: there is no file {file}; paths start at the folder of the run"
+            yield f"{where}.path: there is no file {file}; paths start at the folder of the configuration or run"
     except ShapelineError as error:
         yield f"{where}.path: {error}"
     if place.source is None or place.has_no_model:

@@ -60,7 +60,7 @@ def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
         hint = nearest(model.weights, WEIGHTS)
         yield f"{where}: '{model.weights}' is not a .pt, .pth or .safetensors file.{hint}"
     elif not file.is_file():
-        yield f"{where}: there is no file {file}; paths start at the folder of the run"
+        yield f"{where}: there is no file {file}; paths start at the folder of the configuration or run"
 
 
 def check_ready_file(name: str, model: Model, config: Config) -> Iterator[str]:

@@ -118,4 +118,4 @@ def describe_absence(path: str) -> str | None:
         file = sources.expand(path)
     except ShapelineError as error:
         return str(error)
-    return None if file.is_file() else f"there is no file {file}; paths start at the folder of the run"
+    return None if file.is_file() else f"there is no file {file}; paths start at the folder of the configuration or run"
