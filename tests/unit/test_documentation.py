@@ -194,7 +194,8 @@ def test_configuration_is_valid(block, default, monkeypatch):
     try:
         validation.load(merged(default, given))
     except ShapelineError as error:
-        wrong = [line for line in str(error).splitlines() if not re.search("there is (no (such )?(file|folder)|nothing at)", line)]
+        missing = re.compile("there is (nothing at|no (such )?(file|folder))")
+        wrong = [line for line in str(error).splitlines() if not missing.search(line)]
         assert not wrong, "\n".join(wrong)
 
 
