@@ -598,7 +598,7 @@ def test_the_variance_by_errors_of_pairs_is_that_of_slopes_in_each_size(d):
     rows = np.concatenate([np.ones((1, d)), every[kept]])
     data = fit.Data.of(rows[None], np.zeros((1, len(rows))), np.zeros((1, len(rows))))
     squares = square * np.r_[0, lean[kept] < d - 2][None]
-    found = gaussian_held.steps_variance(data, squares)
+    found = gaussian_held.steps_variance(data, squares, *gaussian_held.count_left(data))
     np.testing.assert_allclose(found, expected * (1 - d / len(rows)) ** 2.5)
 
 

@@ -119,7 +119,7 @@ def _forward(data: Data, inverse: np.ndarray, tried: np.ndarray, own: np.ndarray
 
 FOLDS = 3
 STEPS = 6  # of the ascent without a fold
-BELIEVED = (20, 8)  # pairs that a factor of 1 counts as, below it and above: between samples it varies by chance alone
+BELIEVED = (8, 20)  # pairs that a factor of 1 counts as, above it and below: between samples it varies by chance alone
 WIDER = 1.6  # residuals hold 1.6 times the main effects that the prior expects of their energy (median of 24 games)
 LINEAR_POWER = 0.3  # of the linear fit's variance in the geometric mean, times features over pairs
 LINEAR_SIZE = 1.6  # variance of the linear fit's scores over that of the process, typical of 4 to 8 d
@@ -157,10 +157,10 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     weight = drawn * (alike @ left[..., None])[..., 0] ** 2
     ratio = ((weight * squares).sum(axis=1) + 1e-300) / ((weight * predicted).sum(axis=1) + 1e-300)
     count = drawn.sum(axis=1)
-    factor = WIDER * ratio ** (count / (count + np.where(ratio > 1, *BELIEVED[::-1])))
+    factor = WIDER * ratio ** (count / (count + np.where(ratio > 1, *BELIEVED)))
     if variance is None:
         return factor
-    alone = steps_variance(data, squares * drawn) / np.maximum(variance.mean(axis=1), 1e-300)
+    alone = steps_variance(data, squares * drawn, alike, left) / np.maximum(variance.mean(axis=1), 1e-300)
     two_valued = np.isin(np.abs(data.odd), (0, 1)).all(axis=1)
     return np.where(two_valued, alone**ALONE * factor ** (1 - ALONE), factor)
 
@@ -174,14 +174,14 @@ def count_left(data: Data) -> tuple[np.ndarray, np.ndarray]:
     return alike, np.maximum(1 - alike.sum(axis=1) / every / np.where(2 * sizes == d, 0.5, 1.0), 0)
 
 
-def steps_variance(data: Data, squares: np.ndarray) -> np.ndarray:
-    """Return the variance (n,) of scores by squared errors at pairs (n, m), taken to be independent.
+def steps_variance(data: Data, squares: np.ndarray, alike: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Return the variance (n,) of scores by squared errors at pairs (n, m), taken to be independent; alike, left: of
+    `count_left`.
 
     A score is the mean over sizes of a feature's slopes among their pairs, of which those not evaluated err.
     """
     m, d = data.shape[1:]
     sizes = np.arange(1, d // 2 + 1)
-    alike, left = count_left(data)
     number = alike.sum(axis=1)
     drawn = number * (sizes > 1)
     mean = squares.sum(axis=1, keepdims=True) / np.maximum(drawn.sum(axis=1, keepdims=True), 1)

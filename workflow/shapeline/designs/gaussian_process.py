@@ -246,8 +246,8 @@ def prefer_linear(
     few = m <= fitting.FEW * d
     share = np.where(exact, 1.0, fitting.LINEAR_SHARE if few else 0.0)[:, None]
     scores = scores + share * (2 * slope - scores)
-    variance = np.maximum(variance, suspect_jump(rows, odd, rough)[:, None])
-    return scores, np.where(exact[:, None], 0.0, np.full(scores.shape, np.nan) if few else variance)
+    unsure = np.nan if few else np.maximum(variance, suspect_jump(rows, odd, rough)[:, None])
+    return scores, np.where(exact[:, None], 0.0, np.broadcast_to(unsure, scores.shape))
 
 
 def suspect_jump(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) -> np.ndarray:
