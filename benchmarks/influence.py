@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from shapeline import influence
-from shapeline.influence.arrays import space
+from shapeline.influence.distances import space
 
 ROWS, FEATURES, POINTS = 12_156, 2_304, 100  # the paper's faces
 RECORDS, COLUMNS, RECORD_POINTS = 398_684, 14, 8_000  # and its list of scores

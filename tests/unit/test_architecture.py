@@ -17,7 +17,6 @@ MOST_FILES, MOST_FILE_LINES = 277, 55_240  # of the package, which is to get sma
 # Modules of `workflow` that the Snakefile imports while it plans a run.
 PLANNING = {"dependencies", "job_code", "jobs", "messages", "runs"}
 FRAMEWORKS = {"torch", "tensorflow", "keras", "captum", "shap", "lime"}
-# Modules of influence are named like its functions, and a later import of one would put itself in a function's place.
 EAGER = {"shapeline", "shapeline.influence"}
 MOST_LINES, MOST_PARAMETERS, MOST_OF_A_SCRIPT = 60, 8, 39
 # Public functions, whose parameters are the paper's, and one's own call.
@@ -28,10 +27,10 @@ PUBLIC = {
     "api.generation.explain_generation",
     "api.generation_comparison.compare_generation",
     "games.retraining.__init__",
-    "influence.mim.augmented_mim",
+    "influence.measures.augmented_mim",
     "influence.local_linear.data_lime",
-    "influence.mim.mim",
-    "influence.parzen.parzen",
+    "influence.measures.mim",
+    "influence.measures.parzen",
 }
 
 

@@ -402,15 +402,16 @@ def names(files: list[str]) -> set[str]:
 def test_a_label_tracks_its_own_measure_and_no_framework(raw, root, monkeypatch):
     monkeypatch.chdir(root)
     raw["experiments"]["digits"]["methods"] |= {"mim": {"method": "mim"}, "q": {"method": "qii"}}
+    raw["experiments"]["faces"]["methods"] |= {"line": {"method": "data_lime", "rho": 1.0}}
     loaded = validation.load(raw)
-    measures = {"mim", "parzen", "local_linear", "qii", "counterfactual"}
+    measures = {"measures", "local_linear"}
     frameworks = {"torch_backend", "torch_models", "tf_backend", "keras_models", "torch_gradients", "tf_gradients"}
-    mim, parzen = (names(job_code.attribute_code(loaded, "faces", label)) for label in ("mim", "parzen"))
-    assert mim & measures == {"mim"} and parzen & measures == {"parzen"}
-    assert {"labelled_points", "neighbours", "arrays"} <= mim & parzen
+    mim, lime = (names(job_code.attribute_code(loaded, "faces", label)) for label in ("mim", "line"))
+    assert mim & measures == {"measures"} and lime & measures == {"local_linear"}
+    assert {"labelled_points", "distances"} <= mim & lime
     assert not mim & frameworks and not names(job_code.select_code(loaded, "faces")) & frameworks
-    assert "qii" in names(job_code.attribute_code(loaded, "digits", "q"))
-    assert {"mim", "torch_backend"} <= names(job_code.attribute_code(loaded, "digits", "mim"))
+    assert "measures" in names(job_code.attribute_code(loaded, "digits", "q"))
+    assert {"measures", "torch_backend"} <= names(job_code.attribute_code(loaded, "digits", "mim"))
     assert not names(job_code.attribute_code(loaded, "digits", "lime")) & (measures | {"labelled_points"})
     assert "axioms" in names(job_code.report_code(loaded, "faces")) - names(job_code.report_code(loaded, "digits"))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shapeline import designs, influence
 from shapeline.errors import ShapelineError
-from shapeline.influence import arrays, neighbours
+from shapeline.influence import distances
 
 ALPHAS = {
     "constant": lambda r: 1.0,
@@ -169,10 +169,10 @@ def test_blocks_and_chunks_change_nothing(monkeypatch):
     points, X, classes, *_ = data(7)
     whole = [influence.mim(points, X, classes), influence.parzen(points, X, classes, 0.5)]
     whole.append(influence.data_lime(points, X, classes, 1.0))
-    monkeypatch.setattr(neighbours, "CHUNK", 5 * len(X))
-    monkeypatch.setattr(neighbours, "BLOCK", 7 * 13)
-    monkeypatch.setattr(neighbours, "KEEP", 0)
-    monkeypatch.setattr(arrays, "_BLOCK", 50)
+    monkeypatch.setattr(distances, "CHUNK", 5 * len(X))
+    monkeypatch.setattr(distances, "BLOCK", 7 * 13)
+    monkeypatch.setattr(distances, "KEEP", 0)
+    monkeypatch.setattr(distances, "_BLOCK", 50)
     parts = [influence.mim(points, X, classes), influence.parzen(points, X, classes, 0.5)]
     parts.append(influence.data_lime(points, X, classes, 1.0))
     for one, other in zip(whole, parts, strict=True):
@@ -184,7 +184,7 @@ def test_many_near_pairs_are_computed_in_float64():
     X = np.concatenate([random.random((60, 50)), 1e4 + random.random((60, 50))])
     classes = random.choice([0, 1], 120)
     points = X[::20]
-    found = neighbours.Neighbours("test", points, X).compute_squared(slice(0, len(points)))
+    found = distances.Neighbours("test", points, X).compute_squared(slice(0, len(points)))
     assert found.dtype == "float64"
     close(
         influence.mim(points, X, classes),
@@ -197,7 +197,7 @@ def test_a_narrow_kernel_is_computed_in_float64():
     random = np.random.default_rng(0)
     X, classes = random.random((300, 1500), dtype=np.float32), random.choice([0, 1], 300)
     for sigma, dtype in ((1.0, "float64"), (8.0, "float32")):
-        found = neighbours.Neighbours("test", X[:9], X).compute_squared(slice(0, 9), sigma)
+        found = distances.Neighbours("test", X[:9], X).compute_squared(slice(0, 9), sigma)
         assert found.dtype == dtype
         exact = influence.parzen(X[:9], X, classes, sigma, dtype="float64")
         close(influence.parzen(X[:9], X, classes, sigma), exact, "float32")
@@ -218,7 +218,7 @@ def test_torch_runs_the_same_source(monkeypatch):
         lambda: influence.data_lime(points, X, classes, 1.0),
     ]
     on_numpy = [measure() for measure in measures]
-    monkeypatch.setattr(neighbours, "space", lambda where, device: arrays.Space(torch, "cpu"))
+    monkeypatch.setattr(distances, "space", lambda where, device: distances.Space(torch, "cpu"))
     for expected, measure in zip(on_numpy, measures, strict=True):
         close(measure(), expected, "float32")
 
@@ -424,11 +424,11 @@ def test_rows_apart_by_less_than_float32_are_not_equal():
 
 @pytest.mark.parametrize("few", [0, 1 << 20], ids=["hashed", "compared"])
 def test_equal_rows_are_found_by_hashes_and_by_comparing(few, monkeypatch):
-    monkeypatch.setattr(arrays, "_FEW", few)
+    monkeypatch.setattr(distances, "_FEW", few)
     random = np.random.default_rng(1)
     X, points = random.integers(-1, 2, (60, 3)) * 1.0, random.integers(-1, 2, (30, 3)) * -1.0
     X[0, 0] = np.nan
-    point_ids, data_ids = arrays.identities(points, X)
+    point_ids, data_ids = distances.identities(points, X)
     same = (points[:, None] == points).all(2)
     np.testing.assert_array_equal(point_ids[:, None] == point_ids, same)
     np.testing.assert_array_equal(data_ids[:, None] == point_ids, (X[:, None] == points).all(2))
@@ -436,14 +436,14 @@ def test_equal_rows_are_found_by_hashes_and_by_comparing(few, monkeypatch):
 
 
 def test_a_hash_that_collides_changes_nothing(monkeypatch):
-    monkeypatch.setattr(arrays, "_FEW", 0)
+    monkeypatch.setattr(distances, "_FEW", 0)
     points, X, classes, *_ = data(3)
     expected = influence.mim(points, X, classes)
     random = np.random.default_rng(0)
     grid, known = random.integers(0, 2, (40, 3)).astype(float), random.integers(0, 2, 40)
     counted = influence.counterfactual(grid, known)
-    home = sys.modules["shapeline.influence.counterfactual"]
-    for module in (arrays, home):
+    home = sys.modules["shapeline.influence.measures"]
+    for module in (distances, home):
         monkeypatch.setattr(module, "column_hashes", lambda values, columns: np.zeros(values.shape, np.uint64))
     np.testing.assert_array_equal(influence.mim(points, X, classes), expected)
     np.testing.assert_array_equal(influence.counterfactual(grid, known), counted)

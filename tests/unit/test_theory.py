@@ -12,7 +12,7 @@ import pytest
 
 from shapeline import designs, graphs, seeds
 from shapeline.errors import ShapelineError
-from shapeline.influence.mim import mim
+from shapeline.influence.measures import mim
 from shapeline.papers import theory_figures as figures
 from shapeline.theory import additivity, identities, least_squares, visited_nodes, windows
 from shapeline.theory import games as theory_games

@@ -61,7 +61,7 @@ def test_labelled_points_are_scored_without_a_model_and_shown(fresh):
     settings = json.loads((results / "reports/cancer.ipynb").read_text())["metadata"]["shapeline"]
     assert settings["settings_digest"]
 
-    measure = fresh.path / "workflow/shapeline/influence/mim.py"
+    measure = fresh.path / "workflow/shapeline/influence/measures.py"
     measure.write_text(measure.read_text() + "\n# edited\n")
     again = {path for rule, path in fresh.pending() if rule == "attribute"}
     assert again == {"results/cancer/scores/mim/0-of-1.parquet"}

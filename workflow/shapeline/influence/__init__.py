@@ -1,12 +1,18 @@
-"""Influence from labelled points alone (Sliwinski, Strobel & Zick 2019). Not lazy: names of functions are modules'."""
+"""Influence from labelled points alone (Sliwinski, Strobel & Zick 2019). Imported at once: `axioms` is a module."""
 
 from shapeline.influence import axioms
-from shapeline.influence.arrays import shifted_picture
-from shapeline.influence.counterfactual import counterfactual
+from shapeline.influence.distances import shifted_picture
 from shapeline.influence.local_linear import data_lime
-from shapeline.influence.mim import augment, augmented_mim, mim, set_influence, total_set_influence
-from shapeline.influence.parzen import parzen
-from shapeline.influence.qii import qii
+from shapeline.influence.measures import (
+    augment,
+    augmented_mim,
+    counterfactual,
+    mim,
+    parzen,
+    qii,
+    set_influence,
+    total_set_influence,
+)
 
 __all__ = [
     "augment",

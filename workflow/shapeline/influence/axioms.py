@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.errors import ShapelineError
-from shapeline.influence.arrays import positive
+from shapeline.influence.distances import positive
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6  # what counts as a difference between influences computed in float32
 SMALL_STEPS = (1e-2, 1e-4)  # moves towards the limit; a jump stays, a slope goes down with the step

@@ -5,8 +5,7 @@ import warnings
 import numpy as np
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.influence.arrays import Space, positive
-from shapeline.influence.neighbours import BLOCK, Neighbours
+from shapeline.influence.distances import BLOCK, Neighbours, Space, positive
 
 STEEP = 1e4  # largest over smallest eigenvalue that float32 rows bear within 1e-5
 CLASSIFIERS = ("line", "step")

@@ -373,14 +373,12 @@ METHODS = Registry(
             unit="none",
             of_prompts=True,
         ),
-        "mim": _define_measure("score_points", "mim:mim", Mim, asks_model=False),
-        "parzen": _define_measure("score_points", "parzen:parzen", Parzen, asks_model=False),
+        "mim": _define_measure("score_points", "measures:mim", Mim, asks_model=False),
+        "parzen": _define_measure("score_points", "measures:parzen", Parzen, asks_model=False),
         "data_lime": _define_measure("score_points", "local_linear:data_lime", DataLime, asks_model=False),
-        "augmented_mim": _define_measure("score_queried_points", "mim:augmented_mim", AugmentedMim, random=True),
-        "qii": _define_measure("score_outputs", "qii:qii", Qii, random=True),
-        "counterfactual": _define_measure(
-            "score_pairs", "counterfactual:counterfactual", asks_model=False, unsigned=True
-        ),
+        "augmented_mim": _define_measure("score_queried_points", "measures:augmented_mim", AugmentedMim, random=True),
+        "qii": _define_measure("score_outputs", "measures:qii", Qii, random=True),
+        "counterfactual": _define_measure("score_pairs", "measures:counterfactual", asks_model=False, unsigned=True),
         "peer_shap_kernel": _define_peer(
             "shap", "kernel", Sampled, minimum="kernel_minimum", efficient=True, random=True
         ),

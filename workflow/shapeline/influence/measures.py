@@ -1,0 +1,474 @@
+"""Measures of influence (Sliwinski, Strobel & Zick 2019); data-LIME is in `local_linear`.
+
+Monotone measures (MIM, sections 4 to 6): weighted sums of differences to labelled points. Parzen windows: gradient of a
+kernel estimate of the label (Baehrens et al. 2010; section 7.1). Counterfactual influence: pairs of records that differ
+in one feature (Datta et al. 2015; section 7.3). Quantitative input influence (QII), which evaluates the classifier (Datta
+et al. 2016; section 7.4).
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from shapeline.designs.design import all_coalitions
+from shapeline.designs.exact import shapley_readout
+from shapeline.errors import ShapelineError, nearest
+from shapeline.influence.distances import Neighbours, check, column_hashes, identities, positive, row_hashes, table
+
+ALPHAS = ("constant", "inverse", "inverse_square", "gaussian")
+
+
+def mim(
+    points,
+    X,
+    labels,
+    alpha: str | Callable = "inverse_square",
+    regression: bool = False,
+    categorical=(),
+    *,
+    width: float = 1.0,
+    point_labels=None,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> np.ndarray:
+    """Return the influence sum_y (y - x) alpha(|y - x|) s(x, y) over the data.
+
+    s is +1 where labels agree, else -1; with more than two classes, the point's own class against the rest. Rows equal
+    to x contribute 0.
+
+    Parameters
+    ----------
+    points : array of shape (p, n)
+        The explained rows.
+    X, labels : arrays of shape (m, n) and (m,)
+        The data.
+    alpha : {"constant", "inverse", "inverse_square", "gaussian"} or callable
+        "gaussian" is exp(-r^2 / (2 width^2)); a function takes an array r > 0 and returns finite values >= 0.
+    regression : bool
+        Whether s is the difference of the numbers, c(y) - c(x).
+    categorical : sequence of int
+        Columns that are 1 where equal to x's value, else 0.
+    width : float
+        Of the Gaussian.
+    point_labels : array of shape (p,), optional
+        By default those of the first row that each point equals.
+    dtype : str
+        Of the products.
+    device : {"cpu", "cuda"}
+
+    Returns
+    -------
+    numpy.ndarray
+        (p, n) float64, in units of the columns times those of alpha.
+
+    Raises
+    ------
+    ShapelineError
+        Where a number or the label of a point is missing.
+
+    References
+    ----------
+    Sliwinski, Strobel & Zick (2019), equation 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import influence
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
+    >>> labels = np.array([0, 1, 0, 1])
+    >>> influence.mim(X[:1], X, labels)
+    array([[-1.25,  0.75]])
+    """
+    if callable(alpha):
+        dtype = "float64"  # how steep it is, and so how much rounding it bears, is unknown
+    elif alpha not in ALPHAS:
+        raise ShapelineError(f"mim: unknown alpha {alpha!r}.{nearest(alpha, ALPHAS)}")
+    width = positive("mim", "width", width)
+    data = Neighbours("mim", points, X, categorical, dtype, device)
+    known, own = data.labels(labels, regression, point_labels)
+    known, own = data.space.array(known), data.space.array(own)
+    scores = np.empty(data.points.shape)
+    for chunk in data.chunks():
+        distances = data.compute_squared(chunk, width if alpha == "gaussian" else None)
+        weights = _weights(data.space.xp, distances.squared, alpha, width)
+        if regression:
+            weights *= data.space.cast(known - own[chunk, None], distances.dtype)
+        else:
+            weights = data.space.xp.where(known == own[chunk, None], weights, -weights)
+        scores[chunk] = data.sums(distances, weights)
+    return scores
+
+
+def _weights(xp, squared, alpha, width: float):
+    """alpha(r) of squared distances; finite for equal rows, which `sums` leaves out."""
+    squared = xp.where(squared > 0, squared, 1)
+    if callable(alpha):
+        weights = alpha(xp.sqrt(squared)) * xp.ones_like(squared)
+        if not (weights.shape == squared.shape and xp.isfinite(weights).all() and (weights >= 0).all()):
+            raise ShapelineError("mim: alpha returned other than one weight per distance; return finite numbers >= 0.")
+        return weights
+    if alpha == "constant":
+        return xp.ones_like(squared)
+    if alpha == "gaussian":
+        return xp.exp(squared / (-2 * width**2))
+    return 1 / (xp.sqrt(squared) if alpha == "inverse" else squared)
+
+
+def set_influence(sets, values, coalitions) -> np.ndarray:
+    """Influence of features on coalitions: MIM with Hamming distance and alpha = 1/d (Sliwinski et al. 2019, eq. 6-8).
+
+    sets (K, n) bool, values (K,), coalitions (q, n) bool among the sets -> (q, n) float64:
+    sum over sets T of (v(T) - v(S)) / |S differs from T| (e_T - e_S). On the empty coalition it is eq. 8, over the
+    given sets alone the measure of Balkanski et al. (2017).
+    """
+    where = "set_influence"
+    sets, coalitions = table(where, "sets", sets), table(where, "coalitions", coalitions)
+    if sets.shape[1] != coalitions.shape[1]:
+        raise ShapelineError(
+            f"{where}: coalitions have {coalitions.shape[1]} features and sets {sets.shape[1]}"
+            "; give them the same features."
+        )
+    for name, rows in (("sets", sets), ("coalitions", coalitions)):
+        if not np.isin(rows, (0, 1)).all():
+            raise ShapelineError(f"{where}: {name} holds other numbers than 0 and 1; give membership as 0 and 1.")
+    values = check(where, "values", values, len(sets), True)
+    point_ids, data_ids = identities(coalitions, sets)
+    matched = np.flatnonzero(data_ids >= 0)[::-1]
+    first = np.full(len(sets) + len(coalitions), -1)
+    first[data_ids[matched]] = matched
+    rows = first[point_ids]
+    if (rows < 0).any():
+        raise ShapelineError(
+            f"{where}: coalition {np.flatnonzero(rows < 0)[0]} is none of the sets, so it has no value; add it to "
+            "the sets."
+        )
+    sets, coalitions = sets.astype(np.float64), coalitions.astype(np.float64)
+    influence = np.empty(coalitions.shape)
+    step = max(1, (1 << 22) // len(sets))
+    for a in range(0, len(rows), step):
+        S = coalitions[a : a + step]
+        apart = S.sum(axis=1)[:, None] + sets.sum(axis=1) - 2 * S @ sets.T  # whole numbers, exact
+        weights = (values - values[rows[a : a + step], None]) / np.maximum(apart, 1)
+        influence[a : a + step] = weights @ sets - S * weights.sum(axis=1, keepdims=True)
+    return influence
+
+
+def total_set_influence(sets, values) -> np.ndarray:
+    """Set influence of each feature, (n,), summed over the sets without it (Sliwinski et al. 2019, eq. 9).
+
+    Over all 2^n sets it is (2^n (2^n - 1) / n) times the Banzhaf value normalised by 2^-n (theorem 6.1), so
+    2^(n-1) (2^n - 1) / n times `designs.banzhaf`, which is normalised by 2^(1-n).
+    """
+    influence = set_influence(sets, values, sets)
+    return (influence * (np.asarray(sets) == 0)).sum(axis=0)
+
+
+def augmented_mim(
+    predict: Callable,
+    points,
+    X,
+    labels,
+    *,
+    count: int = 100,
+    spread: float = 0.1,
+    seed: int = 0,
+    alpha: str = "inverse_square",
+    width: float = 1.0,
+    categorical=(),
+    regression: bool = False,
+    point_labels=None,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> np.ndarray:
+    """MIM at each point on the data and `count` more rows around it that the classifier labels, (p, n).
+
+    predict, points, X, labels, count, spread, seed: as in `augment`, which is asked for each point by itself. The rest:
+    as in `mim`.
+    """
+    measure = partial(mim, alpha=alpha, regression=regression, categorical=categorical, width=width)
+    scores = []
+    for place, point in enumerate(np.asarray(points)[:, None]):
+        more = augment(predict, point, X, labels, count, spread, seed=seed)
+        own = None if point_labels is None else np.asarray(point_labels)[place : place + 1]
+        scores.append(measure(point, *more, point_labels=own, dtype=dtype, device=device)[0])
+    return np.array(scores)
+
+
+def augment(predict: Callable, points, X, labels, count: int = 100, spread: float = 0.1, *, seed: int = 0):
+    """The data with `count` more rows around each point, labelled by the classifier (Sliwinski et al. 2019, §7.5).
+
+    predict: rows (k, n) -> (k,) labels.
+    points: (p, n), each an x.
+    X, labels: (m, n) and (m,); -> (X (m + p count, n), labels), on which any measure then runs.
+    count: new rows a point.
+    spread: they are x + N(0, spread times the column's standard deviation), so a constant column stays.
+    seed: of the noise.
+    """
+    points, X = table("augment", "points", points), table("augment", "X", X)
+    spread = positive("augment", "spread", spread)
+    if points.shape[1] != X.shape[1]:
+        raise ShapelineError(
+            f"augment: points have {points.shape[1]} features and X has {X.shape[1]}; give them the same columns."
+        )
+    random = np.random.default_rng(seed)
+    noise = random.standard_normal((len(points), count, X.shape[1])) * (spread * X.std(axis=0))
+    rows = (points[:, None, :] + noise).reshape(-1, X.shape[1])
+    answers = np.asarray(predict(rows))
+    if answers.shape != (len(rows),):
+        raise ShapelineError(
+            f"augment: the classifier gave shape {answers.shape} for {len(rows)} rows; return one label per row."
+        )
+    return np.concatenate([X, rows]), np.concatenate([np.asarray(labels), answers])
+
+
+def parzen(
+    points,
+    X,
+    labels,
+    sigma: float,
+    regression: bool = False,
+    categorical=(),
+    *,
+    point_labels=None,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> np.ndarray:
+    """Return the gradient at x of the share of x's label under a Gaussian kernel.
+
+    The closed form is sum_y w_y (1[c(y) = c(x)] - P) (y - x) / sigma^2, with softmax weights w of -|y - x|^2 / (2
+    sigma^2). The paper prints P(c = 1), which depends on the sign of the labels.
+
+    Parameters
+    ----------
+    points : array of shape (p, n)
+        The explained rows.
+    X, labels : arrays of shape (m, n) and (m,)
+        The data.
+    sigma : float
+        Width of the kernel. Where no row but the nearest keeps weight, the influence is 0, with a warning.
+    regression : bool
+        Whether the labels take the place of the indicator.
+    categorical, point_labels, dtype, device
+        As in `mim`.
+
+    Returns
+    -------
+    numpy.ndarray
+        (p, n) float64, per unit of each column.
+
+    Raises
+    ------
+    ShapelineError
+        As `mim`.
+
+    References
+    ----------
+    Baehrens et al. (2010); Sliwinski, Strobel & Zick (2019), section 7.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import influence
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
+    >>> labels = np.array([0, 1, 0, 1])
+    >>> influence.parzen(X[:1], X, labels, sigma=1.0).round(3)
+    array([[-0.208,  0.064]])
+    """
+    sigma = positive("parzen", "sigma", sigma)
+    data = Neighbours("parzen", points, X, categorical, dtype, device)
+    if regression and point_labels is None:
+        point_labels = np.zeros(len(data.points))  # the gradient of the mean label asks for none
+    known, own = data.labels(labels, regression, point_labels)
+    known, own = data.space.array(known), data.space.array(own)
+    xp = data.space.xp
+    scores = np.empty(data.points.shape)
+    lost = []
+    for chunk in data.chunks():
+        distances = data.compute_squared(chunk, sigma)
+        farther = distances.squared - xp.amin(distances.squared, 1)[:, None]
+        weights = xp.exp(farther / (-2 * sigma**2))
+        alone = ~((weights > 0) & (farther > 0)).any(1) & (farther > 0).any(1)
+        weights = weights / weights.sum(1)[:, None]
+        if regression:
+            mean = (weights * known).sum(1)
+            weights = weights * data.space.cast(known - mean[:, None], distances.dtype)
+        else:
+            # 1 - P is summed itself: next to P = 1 the difference has no digits.
+            agree = known == own[chunk, None]
+            agreeing = weights * agree
+            disagreeing = weights - agreeing
+            weights = agreeing * disagreeing.sum(1)[:, None] - disagreeing * agreeing.sum(1)[:, None]
+        scores[chunk] = data.sums(distances, weights) / sigma**2
+        lost.extend(np.flatnonzero(data.space.host(alone) & ~scores[chunk].any(axis=1)) + chunk.start)
+    if lost:
+        warnings.warn(
+            f"parzen: sigma = {sigma:g} is so small that no row but the nearest keeps weight at {len(lost)} of "
+            f"{len(scores)} points (the first is point {lost[0]}); their influence is 0. Take a larger sigma.",
+            stacklevel=2,
+        )
+    return scores
+
+
+def counterfactual(X, labels) -> np.ndarray:
+    """Return the mean over rows x of |c(x) - c(y)|, summed over the rows y that differ from x in feature i only.
+
+    Duplicates count. Where no two rows differ in one feature only, the influence is 0 everywhere, with a warning.
+
+    Parameters
+    ----------
+    X, labels : arrays of shape (m, n) and (m,)
+        The data; labels are numbers.
+
+    Returns
+    -------
+    numpy.ndarray
+        (n,) float64, one global number per feature.
+
+    Raises
+    ------
+    ShapelineError
+        Where a number is missing.
+
+    References
+    ----------
+    Datta, Datta, Procaccia & Zick (2015); Sliwinski, Strobel & Zick (2019), equation 15.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import influence
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
+    >>> labels = np.array([0, 1, 0, 1])
+    >>> influence.counterfactual(X, labels)
+    array([0.5, 0. ])
+    """
+    X = table("counterfactual", "X", X)
+    labels = check("counterfactual", "labels", labels, len(X), True)
+    total = row_hashes(X)
+    influence = np.zeros(X.shape[1])
+    pairs = 0
+    for feature in range(X.shape[1]):
+        column = X[:, feature]
+        # A row's hash is the sum of its cells' hashes, so the others' hash is a difference.
+        others = total - column_hashes(column[:, None], np.array([feature]))[:, 0]
+        group = np.unique(others, return_inverse=True)[1].reshape(-1)
+        rows = np.flatnonzero(np.bincount(group)[group] > 1)
+        if not len(rows):
+            continue
+        group = _verify(np.delete(X[rows], feature, axis=1), group[rows])
+        same = np.unique(np.column_stack([group, column[rows]]), axis=0, return_inverse=True)[1].reshape(-1)
+        influence[feature] = 2 * (_spread(group, labels[rows]) - _spread(same, labels[rows])) / len(X)
+        pairs += (np.bincount(group) ** 2).sum() - (np.bincount(same) ** 2).sum()
+    if not pairs:
+        warnings.warn(
+            f"counterfactual: no two of the {len(X):,} rows differ in one feature only, so every influence is 0; "
+            "the data are too sparse for this measure.",
+            stacklevel=2,
+        )
+    return influence
+
+
+def _verify(rest: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """The groups, made anew by sorting if ever two different rows had one hash."""
+    _, first, group = np.unique(group, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    if np.array_equal(rest, rest[first[group]]):
+        return group
+    return np.unique(rest, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _spread(group: np.ndarray, values: np.ndarray) -> float:
+    """Sum of |v - w| over unordered pairs within each group: v at rank r of k counts 2r + 1 - k times."""
+    order = np.lexsort((values, group))
+    counts = np.bincount(group)
+    counts = counts[counts > 0]
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    rank = np.arange(len(values)) - starts
+    return float((values[order] * (2 * rank + 1 - np.repeat(counts, counts))).sum())
+
+
+EXACT = 12  # columns
+ROWS = 1 << 16  # rows given to the classifier at a time
+CELLS = 1 << 24
+
+
+def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0) -> np.ndarray:
+    """Return the Shapley value of v(S) = mean over rows y of f(x on S, y elsewhere).
+
+    Positive means that x's value raises the output; the papers' game randomises S instead, which turns the sign.
+
+    Parameters
+    ----------
+    predict : callable
+        From rows (k, n) to numbers (k,).
+    points : array of shape (p, n)
+        The explained rows.
+    X : array of shape (m, n)
+        The data.
+    permutations : int
+        Above 12 columns, orders per point, each with one sampled row y: p (n + 1) permutations evaluations. Up to 12
+        columns the values are exact, with p m 2^n evaluated rows.
+    seed : int
+        Of the sample.
+
+    Returns
+    -------
+    numpy.ndarray
+        (p, n) float64, in units of the output.
+
+    Raises
+    ------
+    ShapelineError
+        Where points and data have other columns, or outputs are not finite.
+
+    References
+    ----------
+    Datta, Sen & Zick (2016); Sliwinski, Strobel & Zick (2019), section 7.4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapeline import influence
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
+    >>> influence.qii(lambda rows: rows @ np.array([2.0, 1.0]), [[1.0, 1.0]], X)
+    array([[0.5 , 0.25]])
+    """
+    points, X = table("qii", "points", points), table("qii", "X", X)
+    n = X.shape[1]
+    if points.shape[1] != n:
+        raise ShapelineError(f"qii: points have {points.shape[1]} features and X has {n}; give them the same columns.")
+    if permutations < 1:
+        raise ShapelineError(f"qii: permutations = {permutations}; at least 1.")
+    if n <= EXACT:
+        masks = all_coalitions(n, "qii")
+        values = [[_mean(predict, x, X, mask) for mask in masks] for x in points]
+        return np.asarray(values) @ shapley_readout(masks).T
+    random = np.random.default_rng(seed)
+    scores = np.zeros((len(points), n))
+    step = max(1, min(ROWS, CELLS // n) // (n + 1))
+    for row, x in enumerate(points):
+        for a in range(0, permutations, step):
+            count = min(step, permutations - a)
+            place = random.permuted(np.tile(np.arange(n), (count, 1)), axis=1)  # of each feature in the order
+            y = X[random.integers(len(X), size=count)]
+            asked = np.where(place[:, None, :] < np.arange(n + 1)[:, None], x, y[:, None, :])
+            values = _query(predict, asked.reshape(-1, n)).reshape(count, n + 1)
+            scores[row] += np.take_along_axis(np.diff(values, axis=1), place, axis=1).sum(axis=0)
+    return scores / permutations
+
+
+def _mean(predict: Callable, x: np.ndarray, X: np.ndarray, mask: np.ndarray) -> float:
+    sums = [_query(predict, np.where(mask, x, X[a : a + ROWS])).sum() for a in range(0, len(X), ROWS)]
+    return sum(sums) / len(X)
+
+
+def _query(predict: Callable, rows: np.ndarray) -> np.ndarray:
+    values = np.asarray(predict(rows), np.float64)
+    if values.shape != (len(rows),) or not np.isfinite(values).all():
+        raise ShapelineError(
+            f"qii: the classifier gave shape {values.shape} for {len(rows)} rows, or numbers that are not finite; it "
+            "must give one finite number per row, such as the probability of one class."
+        )
+    return values
