@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from shapeline.config import derived, mistakes, validation
-from shapeline.designs import lasso
+from shapeline.designs import surrogate
 from shapeline.errors import ShapelineError
 from shapeline.methods import dispatch, registry
 from shapeline.metrics import registry as metrics_registry
@@ -365,7 +365,7 @@ def test_typed_defaults_are_those_of_the_function(name, framework):
     method = registry.METHODS[name]
     signature = {**inspect.signature(dispatch.resolve(method.function_for(framework)).function).parameters}
     if name == "lime":
-        signature |= inspect.signature(lasso.sparse).parameters
+        signature |= inspect.signature(surrogate.sparse).parameters
     for key, field in method.parameters.model_fields.items():
         if key not in (
             "method",

@@ -6,7 +6,7 @@ import pytest
 from sklearn.datasets import load_sample_image
 
 from shapeline import designs, graphs
-from shapeline.designs.connected import _squares
+from shapeline.designs.local import _squares
 from shapeline.errors import ShapelineError
 from shapeline.games import features
 from shapeline.games.references import Reference

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shapeline import designs
-from shapeline.designs import strata
+from shapeline.designs import semivalues
 from shapeline.errors import ShapelineError
 
 from . import games
@@ -145,9 +145,9 @@ def test_stratified_svarm_fills_every_stratum_at_its_minimum():
 
 def test_sizes_are_rounded_to_what_is_expected():
     mass, most = np.array([1.0, 1.0, 0.5]), np.array([3.0, 40.0, 90.0])
-    drawn = np.array([strata.allot(mass, most, 10, np.random.default_rng(seed))[1] for seed in range(2000)])
+    drawn = np.array([semivalues.allot(mass, most, 10, np.random.default_rng(seed))[1] for seed in range(2000)])
     expected = np.array([3, 7 / 1.5, 3.5 / 1.5])
-    np.testing.assert_allclose(strata.allot(mass, most, 10, np.random.default_rng(0))[0], expected)
+    np.testing.assert_allclose(semivalues.allot(mass, most, 10, np.random.default_rng(0))[0], expected)
     assert (drawn.sum(axis=1) == 10).all() and (np.abs(drawn - expected) < 1).all()
     assert (np.abs(drawn.mean(axis=0) - expected) < 4 * 0.5 / np.sqrt(2000)).all()
 

@@ -8,8 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge, lars_path
 
 from shapeline import designs
-from shapeline.designs import lasso
-from shapeline.designs.lasso import SparseFit, fit
+from shapeline.designs import surrogate
+from shapeline.designs.surrogate import SparseFit, fit
 from shapeline.errors import ShapelineError
 from tests.unit import games
 
@@ -184,7 +184,7 @@ def test_the_refit_is_a_weighted_ridge_with_a_free_intercept(selection, ridge):
 def test_with_all_features_kept_it_is_lime(selection, kernel):
     design = designs.lime(8, 60, seed=3, kernel=kernel, kernel_width=0.5, ridge=2.0)
     values = np.random.default_rng(0).normal(size=(4, len(design.masks)))
-    kept = lasso.sparse(design, 8, kernel, 0.5, 2.0, selection)
+    kept = surrogate.sparse(design, 8, kernel, 0.5, 2.0, selection)
     np.testing.assert_allclose(kept.attribute(values), design.attribute(values), atol=1e-10)
 
 
@@ -236,7 +236,7 @@ def test_shapes_and_independence_of_instances(selection, monkeypatch):
     for i in range(3):
         for j in range(4):
             np.testing.assert_allclose(kept.attribute(values[i, j]), together[i, j], atol=1e-12)
-    monkeypatch.setattr(lasso, "CHUNK_CELLS", 100)  # two or three instances at a time
+    monkeypatch.setattr(surrogate, "CHUNK_CELLS", 100)  # two or three instances at a time
     np.testing.assert_allclose(kept.attribute(values), together, atol=1e-12)
     assert kept.attribute(np.zeros((0, 60))).shape == (0, 10)
 
@@ -268,13 +268,13 @@ def test_wrong_input(arguments, words):
 
 def test_a_shapley_kernel_has_no_sparse_fit():
     with pytest.raises(ShapelineError, match="kernel is 'shapley'"):
-        lasso.sparse(designs.lime(5, 20, kernel="shapley"), 2, kernel="shapley")
+        surrogate.sparse(designs.lime(5, 20, kernel="shapley"), 2, kernel="shapley")
 
 
 def test_it_has_all_that_is_asked_of_a_design():
     asked = {name for name in vars(designs.Design) if not name.startswith("_")} - set(
         designs.Design.__dataclass_fields__
     )
-    kept = lasso.sparse(designs.lime(5, 20, kernel="shapley"), 2)
+    kept = surrogate.sparse(designs.lime(5, 20, kernel="shapley"), 2)
     assert {"attribute", "attribute_pairs", "d", "evaluations"} <= asked <= set(dir(kept))
     assert kept.attribute_pairs(np.zeros(kept.evaluations)) is None

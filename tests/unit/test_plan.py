@@ -126,7 +126,7 @@ def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, mo
     kernel = dependencies.list_sources("shapeline.designs.sampled")
     assert "workflow/shapeline/designs/sampled.py" in kernel
     assert "workflow/shapeline/designs/design.py" in kernel
-    assert "workflow/shapeline/designs/connected.py" not in kernel
+    assert "workflow/shapeline/designs/local.py" not in kernel
     rows = dependencies.list_sources("shapeline.attribution.rows")
     assert "workflow/shapeline/games/game.py" in rows
     plumbing = (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shapeline import graphs
-from shapeline.designs import connected, local
+from shapeline.designs import local
 from shapeline.games import windows
 from shapeline.games.features import Features
 from shapeline.models.classifier import Classifier
@@ -106,7 +106,7 @@ def designs(d: int) -> dict[str, np.ndarray]:
         "one mask": np.ones((1, d), bool),
     }
     if d > 1:
-        made["runs of words"] = connected.c_shapley_regression((d,)).masks
+        made["runs of words"] = local.c_shapley_regression((d,)).masks
         made["l_shapley"] = local.l_shapley(graphs.chain(d), 1).masks
     return made
 
@@ -154,14 +154,14 @@ def test_small_chunks_change_nothing(monkeypatch, limit):
         monkeypatch.setattr(windows, name, limit)
     cells, random = words(12), np.random.default_rng(4)
     rows = random.integers(0, VOCABULARY, (3, LENGTH)).astype(np.int32)
-    for masks in (random.random((20, 12)) < 0.5, connected.c_shapley_regression((12,), 2).masks):
+    for masks in (random.random((20, 12)) < 0.5, local.c_shapley_regression((12,), 2).masks):
         check(net(3, threads=3), document(cells, 2), rows, masks, cells)
 
 
 def test_neighbouring_masks_share_their_work():
     d = 300
     cells = words(d, 400)
-    for masks in (connected.c_shapley_regression((d,)).masks, ~np.eye(d, dtype=bool)):
+    for masks in (local.c_shapley_regression((d,)).masks, ~np.eye(d, dtype=bool)):
         made = windows.plan(masks, cells, 3)
         compared = sum(ids.size for ids in made.levels)
         assert compared < 20 * len(masks) + 8 * d  # 298 a mask without sharing

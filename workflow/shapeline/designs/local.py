@@ -1,4 +1,8 @@
-"""L-Shapley: the Shapley value of each feature inside its own window, exact or by permutations."""
+"""L-Shapley and C-Shapley: coalitions inside a window of each feature on a graph.
+
+L-Shapley is the Shapley value of each feature inside its own window, exact or by permutations. C-Shapley takes
+connected coalitions inside the window, or is fitted to runs or squares (its regression).
+"""
 
 import networkx
 import numpy as np
@@ -7,6 +11,7 @@ from shapeline import graphs
 from shapeline.designs import design
 from shapeline.designs.exact import shapley_readout
 from shapeline.errors import ShapelineError
+from shapeline.threads import limit_to_one
 
 
 def l_shapley(
@@ -65,7 +70,7 @@ def l_shapley(
     needed = _coalitions(windows, samples)
     max_coalitions = min(max_coalitions, design.MAX_CELLS // max(map(len, windows)))
     if needed > max_coalitions:
-        raise ShapelineError(_refusal(graph, d, order, samples, needed, max_coalitions))
+        raise ShapelineError(_format_l_refusal(graph, d, order, samples, needed, max_coalitions))
 
     rng = np.random.default_rng(0 if seed is None else seed)
     sets, features, rows, weights, total = [], [], [], [], 0
@@ -126,7 +131,7 @@ def _coalitions(windows: list[tuple[int, ...]], samples: int | None) -> int:
     return sum(min(2 ** len(window), 2 * samples) for window in windows)
 
 
-def _refusal(graph, d, order, samples, needed, most) -> str:
+def _format_l_refusal(graph, d, order, samples, needed, most) -> str:
     if samples is not None:
         return (
             f"l_shapley: samples {samples} on {d} windows needs up to {needed:,} coalitions (limit {most:,}); lower it."
@@ -139,4 +144,202 @@ def _refusal(graph, d, order, samples, needed, most) -> str:
     return (
         f"l_shapley: order {order} on this graph of {d} nodes needs up to {count} coalitions (limit {most:,}); "
         f"{fits}, or give samples, the permutations inside each window."
+    )
+
+
+def c_shapley(
+    graph: networkx.Graph,
+    order: int = 4,
+    weights: str = "paper",
+    context: str = "absent",
+    max_coalitions: int = design.MAX_COALITIONS,
+) -> design.Design:
+    """Return the design of C-Shapley: the sum of c(U) [v(U) - v(U without i)] over connected U around i.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        Of the features.
+    order : int
+        Graph distance within which U lies.
+    weights : {"paper", "myerson"}
+        "paper": c(U) = 2/((u+2)(u+1)u), as printed; "myerson": (u-1)! b!/(u+b)! with b nodes of the window adjacent to
+        U, with which an order of at least the diameter gives the Myerson value of a game that is additive over
+        components.
+    context : {"absent", "present"}
+        Whether features outside the window are masked (the definition) or kept (the authors' code).
+    max_coalitions : int
+        Most coalitions before merging; less where windows are very wide.
+
+    Returns
+    -------
+    Design
+        Masks (K, d) bool and a sparse readout.
+
+    Raises
+    ------
+    ShapelineError
+        Where the windows need more coalitions, with the largest order that fits.
+
+    References
+    ----------
+    Chen, Song, Wainwright & Jordan (2018), equation 6.
+
+    Examples
+    --------
+    >>> from shapeline import designs, graphs
+    >>> len(designs.c_shapley(graphs.chain(200), order=2).masks)
+    1779
+    """
+    d = graphs.check(graph, "c_shapley")
+    order = design.whole("c_shapley", "order", order, 0)
+    design.one_of("c_shapley", "weights", weights, ("paper", "myerson"))
+    design.one_of("c_shapley", "context", context, ("absent", "present"))
+    shapes = _enumerate(graph, order, max_coalitions)
+    if shapes is None:
+        raise ShapelineError(_format_c_refusal(graph, d, order, max_coalitions))
+
+    sets, features, rows, terms, total = [], [], [], [], 0
+    for centres, nodes, table, place, subsets in shapes:
+        u = subsets.sum(axis=1)
+        if weights == "paper":
+            c = 2 / ((u + 2.0) * (u + 1.0) * u)
+        else:
+            b = graphs.boundaries(table, subsets).sum(axis=1)
+            c = np.exp(design.log_factorial(u - 1) + design.log_factorial(b) - design.log_factorial(u + b))
+        without = subsets.copy()
+        without[:, place] = False
+        for sign, keep in ((1, subsets), (-1, without)):
+            made = design.padded_sets(d, nodes[:, None, :], keep if context == "absent" else ~keep)
+            sets.append(made.reshape(-1, nodes.shape[1]))
+            features.append(np.repeat(centres, len(c)))
+            rows.append(total + np.arange(len(sets[-1])))
+            terms.append(np.tile(sign * c, len(centres)))
+            total += len(sets[-1])
+    return design.from_sets(d, sets, *(np.concatenate(part) for part in (features, rows, terms)), context)
+
+
+def c_shapley_regression(
+    shape: tuple[int, ...], order: int = 4, fit: str = "uniform", constrained: bool = False
+) -> design.Design:
+    """Return the design of least squares on all runs, or squares, of features.
+
+    The response is F = v(S) - v(empty), without an intercept.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (d,) for runs, (height, width) for squares, row major.
+    order : int
+        Runs have 1 to `order` features, squares sides of 1 to `order`.
+    fit : {"uniform", "kernel", "printed"}
+        Equal weights; Shapley kernel weights W; or the paper's (X'WX)^-1 X'F, whose scale is not that of a Shapley
+        value.
+    constrained : bool
+        Whether the scores sum to v(N) - v(empty).
+
+    Returns
+    -------
+    Design
+        Masks (K, d) bool and a dense readout.
+
+    References
+    ----------
+    Chen, Song, Wainwright & Jordan (2018), section 4.3.2.
+
+    Examples
+    --------
+    >>> from shapeline import designs
+    >>> designs.c_shapley_regression((3,), order=2).masks.astype(int)
+    array([[0, 0, 0],
+           [1, 0, 0],
+           [0, 1, 0],
+           [0, 0, 1],
+           [1, 1, 0],
+           [0, 1, 1]])
+    """
+    where = "c_shapley_regression"
+    shape = tuple(
+        design.whole(where, "shape", side, 1) for side in (shape if isinstance(shape, (tuple, list)) else (shape,))
+    )
+    if len(shape) not in (1, 2):
+        raise ShapelineError(f"{where}: shape {shape} has {len(shape)} axes; give (d,) for runs or (h, w) for squares.")
+    order = design.whole(where, "order", order, 1)
+    design.one_of(where, "fit", fit, ("uniform", "kernel", "printed"))
+    if constrained and fit == "printed":
+        raise ShapelineError(f"{where}: the printed form has no constrained fit; choose fit 'uniform' or 'kernel'.")
+    d = int(np.prod(shape))
+    if d == 1:
+        return design.only_feature()
+    inner = _squares(shape, order)
+    sizes = inner.sum(axis=1)
+    weights = np.ones(len(inner))
+    if fit != "uniform":
+        # The full coalition's weight has no bound: it becomes a constraint.
+        weights = np.where(sizes < d, design.kernel_weight(d, np.minimum(sizes, d - 1)), np.inf)
+    if constrained or not np.isfinite(weights).all():
+        if fit == "printed":
+            raise ShapelineError(f"{where}: the printed form has no weight for all {d} features at once; lower order.")
+        return design.constrained_fit(inner[sizes < d], weights[sizes < d], where)
+    rows = inner.astype(np.float64)
+    right = rows.T * weights
+    with limit_to_one(rows.size * d):
+        answer = design.solve_positive(right @ rows, rows.T if fit == "printed" else right, where)
+    masks = np.concatenate([np.zeros((1, d), bool), inner])
+    return design.Design(masks, np.column_stack([-answer.sum(axis=1), answer]))
+
+
+def _squares(shape: tuple[int, ...], order: int) -> np.ndarray:
+    """All runs (1 axis) or squares (2 axes) of side 1..order as masks (n, d), by side then position."""
+    blocks = []
+    for side in range(1, min(order, *shape) + 1):
+        spans = [np.arange(n) - np.arange(n - side + 1)[:, None] for n in shape]
+        spans = [(0 <= span) & (span < side) for span in spans]
+        if len(shape) == 2:
+            spans = [(spans[0][:, None, :, None] & spans[1][None, :, None, :]).reshape(-1, shape[0] * shape[1])]
+        blocks.append(spans[0])
+    return np.concatenate(blocks)
+
+
+def _enumerate(graph: networkx.Graph, order: int, most: int) -> list[tuple] | None:
+    """Return centres, windows, adjacency, centre's place and connected subsets (n, w) of each shape of window, or None.
+    Windows with the same adjacency and centre share one enumeration; None beyond `most` coalitions."""
+    windows = graphs.windows(graph, order)
+    widest = max(map(len, windows))
+    most = min(most, design.MAX_CELLS // widest)
+    if order > 1 and widest > design.MAX_D and _enumerate(graph, order // 2, most) is None:
+        return None  # a smaller order fails sooner, before wide windows are enumerated
+    groups: dict[tuple, tuple[list, list]] = {}
+    for node, window in enumerate(windows):
+        place = window.index(node)
+        key = place, len(window), np.packbits(graphs.adjacency(graph, window)).tobytes()
+        centres, nodes = groups.setdefault(key, ([], []))
+        centres.append(node)
+        nodes.append(window)
+    shapes, built = [], 0
+    for (place, _, _), (centres, nodes) in groups.items():
+        table = graphs.adjacency(graph, nodes[0])
+        # Each subset is evaluated with and without the centre.
+        subsets = graphs.connected_table(table, place, (most - built) // (2 * len(centres)))
+        if subsets is None:
+            return None
+        built += 2 * len(centres) * len(subsets)
+        shapes.append((np.array(centres), np.array(nodes), table, place, subsets))
+    return shapes
+
+
+def _format_c_refusal(graph: networkx.Graph, d: int, order: int, most: int) -> str:
+    largest = -1
+    while largest + 1 < order and _enumerate(graph, largest + 1, most) is not None:
+        largest += 1
+    fits = f"order {largest} fits" if largest >= 0 else "no order fits"
+    widest = max(map(len, graphs.windows(graph, order)))
+    most = min(most, design.MAX_CELLS // widest)
+    count = f"more than {most:,}"
+    shapes = _enumerate(graph, order, 8 * most) if widest <= design.MAX_D else None
+    if shapes is not None:
+        count = f"up to {sum(2 * len(centres) * len(subsets) for centres, _, _, _, subsets in shapes):,}"
+    return (
+        f"c_shapley: order {order} on this graph of {d} nodes needs {count} coalitions (limit {most:,}); "
+        f"{fits}, or choose sample_shapley at a budget."
     )

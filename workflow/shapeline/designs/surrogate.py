@@ -1,12 +1,20 @@
-"""Surrogate fits: LIME, and least squares over all coalitions with any symmetric weight."""
+"""Linear surrogates: LIME, least squares with any symmetric weight, and fits by a lasso.
+
+A lasso is not linear in the values and so no `Design`: LIME with K features, and ContextCite.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from shapeline.designs import design
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
+
+CHUNK_CELLS = 2**22  # instances x selected features x features: bounds memory, 32 MB
+NEGLIGIBLE = 1e-10  # of a feature's own variance, or of the largest correlation: rounding, not signal
 
 
 def lime_minimum(d: int, ridge: float = 1.0) -> int:
@@ -170,3 +178,232 @@ def ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.nd
         gram = rows.T @ rows
         design.diagonal(gram)[:] += ridge
         return design.solve_positive(gram, rows.T * root, "lime")
+
+
+def fit(
+    masks: np.ndarray, values: np.ndarray, weights: np.ndarray, k: int, ridge: float = 1.0, selection: str = "lasso"
+) -> np.ndarray:
+    """Scores (..., d) float64, at most k of an instance's not zero (Ribeiro et al. 2016, algorithm 1).
+
+    masks (K, d) bool, values (..., K), weights (K,) >= 0. selection "lasso": the features of the lasso path just before
+    a (k+1)-th would enter (Efron et al. 2004, section 3.1); "forward": one after the other, the feature that lowers the
+    squared error most. Then a weighted ridge fit of those, with a free intercept. A feature that the selected ones
+    determine on these masks is never selected. Raises ShapelineError.
+    """
+    return SparseFit(masks, weights, k, ridge, selection).attribute(values)
+
+
+def sparse(
+    fitted: design.Design,
+    n_features: int,
+    kernel: str = "cosine",
+    kernel_width: float = 0.25,
+    ridge: float = 1.0,
+    selection: str = "lasso",
+) -> "SparseFit":
+    """The fit of at most `n_features` features on the masks of a `lime` design made with this kernel and width."""
+    design.one_of("lime with a number of features", "kernel", kernel, ("cosine", "fraction"))
+    return SparseFit(fitted.masks, lime_weights(fitted.masks, kernel, kernel_width), n_features, ridge, selection)
+
+
+class FeatureFit:
+    """A fit of single features to the values of coalitions `masks` (K, d), in place of a `Design`."""
+
+    masks: np.ndarray
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return self.masks.shape[1]
+
+    @property
+    def evaluations(self) -> int:
+        """Number K of coalitions, each evaluated once an instance."""
+        return self.masks.shape[0]
+
+    def attribute_pairs(self, values: np.ndarray) -> None:
+        """A fit of single features says nothing of pairs."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFit(FeatureFit):
+    """Coalitions and a fit of at most `n_features` features to their values, where a `Design` would stand; as `fit`."""
+
+    masks: np.ndarray
+    weights: np.ndarray
+    n_features: int
+    ridge: float = 1.0
+    selection: str = "lasso"
+
+    def __post_init__(self):
+        masks, weights = self.masks, self.weights
+        if masks.ndim != 2 or masks.dtype != bool or weights.shape != (len(masks),):
+            raise ShapelineError(
+                f"lasso: masks {masks.dtype} {masks.shape} and weights {weights.shape}; give (K, d) bool and (K,)."
+            )
+        if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+            raise ShapelineError("lasso: weights are out of range; give finite ones of at least 0, and one above 0.")
+        design.whole("lasso", "the number of features kept", self.n_features, 1)
+        design.one_of("lasso", "selection", self.selection, tuple(SELECTIONS))
+        if not 0 <= self.ridge < np.inf:
+            raise ShapelineError(f"lasso: ridge is {self.ridge!r}; give a finite number of at least 0.")
+
+    @cached_property
+    def _products(self) -> tuple[np.ndarray, np.ndarray]:
+        """Weighted columns (K, d) and their products (d, d), centred: the intercept is free and drops out."""
+        rows = self.masks - self.weights @ self.masks / self.weights.sum()
+        weighted = rows * self.weights[:, None]
+        return weighted, weighted.T @ rows
+
+    def attribute(self, values: np.ndarray) -> np.ndarray:
+        """Scores (..., d) from the values (..., K) of the coalitions, in the order of the masks."""
+        values = np.asarray(values, dtype=np.float64)
+        if values.shape[-1:] != (self.evaluations,) or not np.isfinite(values).all():
+            raise ShapelineError(f"lasso: values {values.shape}; give (..., {self.evaluations}), all finite.")
+        weighted, gram = self._products
+        flat = values.reshape(-1, self.evaluations)
+        # The mean changes no product, but without it a large common value would leave its rounding in them.
+        centred = flat - (flat @ self.weights / self.weights.sum())[:, None]
+        centred[np.abs(centred).max(axis=1, initial=0) <= 1e-14 * np.abs(flat).max(axis=1, initial=0)] = 0
+        right = centred @ weighted
+        k = min(self.n_features, self.d)
+        scores = np.zeros((len(flat), self.d + 1))  # the last for empty places
+        step = max(1, CHUNK_CELLS // (k * self.d))
+        for first in range(0, len(flat), step):
+            part = slice(first, first + step)
+            chosen = SELECTIONS[self.selection](gram, right[part], k)
+            wanted = np.take_along_axis(np.pad(right[part], ((0, 0), (0, 1))), chosen, axis=1)
+            np.put_along_axis(scores[part], chosen, _solve(gram, chosen, wanted, self.ridge), axis=1)
+        return scores[:, : self.d].reshape(*values.shape[:-1], self.d)
+
+
+def _solve(gram: np.ndarray, chosen: np.ndarray, right: np.ndarray, ridge: float = 0.0) -> np.ndarray:
+    """Solutions (n, k) of each instance's equations among its chosen features (n, k), 0 in an empty place (d)."""
+    empty = chosen == len(gram)
+    within = np.pad(gram, (0, 1))[chosen[:, :, None], chosen[:, None, :]]
+    places = np.arange(chosen.shape[1])
+    within[:, places, places] += np.where(empty, 1, ridge)
+    return np.linalg.solve(within, np.where(empty, 0, right)[:, :, None])[:, :, 0]
+
+
+def _lasso(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
+    """Features (n, k) of each instance's lasso path before a (k+1)-th enters, d in a place that stays empty.
+
+    gram (d, d), right (n, d): products of the columns with each other and with the values. Least angle regression with
+    the lasso's drops, all instances a step at a time: the correlations of the active features fall together, at rate
+    1, until another's is as large (it joins), a coefficient is back at 0 (it drops), or none is left.
+    """
+    n, d = right.shape
+    padded = np.pad(gram, ((0, 1), (0, 0)))
+    chosen = np.full((n, k), d)
+    signs, coefficients = np.zeros((n, k)), np.zeros((n, k))
+    correlations = right.copy()
+    level = np.abs(right).max(axis=1, initial=0)
+    least = NEGLIGIBLE * level
+    live = np.flatnonzero(level > 0)
+    # A path has about k steps. Features that rounding lets join and drop in turns must not run for ever.
+    for _ in range(10 * (k + 10)):
+        if not len(live):
+            break
+        here, active = np.arange(len(live)), chosen[live]
+        direction = _solve(gram, active, signs[live])
+        drift = np.matmul(direction[:, None], padded[active])[:, 0]
+        joining = np.full((len(live), d + 1), np.inf)
+        for sign in (1, -1):
+            gap = np.maximum(level[live, None] - sign * correlations[live], 0)
+            speed = 1 - sign * drift  # at which the level catches up; parallel where it is 0
+            steps = np.where(speed > NEGLIGIBLE, gap / np.maximum(speed, NEGLIGIBLE), np.inf)
+            np.minimum(joining[:, :d], steps, out=joining[:, :d])
+        np.put_along_axis(joining, active, np.inf, axis=1)
+        returning = signs[live] * direction < 0
+        dropping = np.where(returning, np.abs(coefficients[live]) / np.maximum(np.abs(direction), 1e-300), np.inf)
+        joiner, dropped = joining.argmin(axis=1), dropping.argmin(axis=1)
+        join, drop = joining[here, joiner], dropping[here, dropped]
+
+        taken = np.minimum(np.minimum(join, drop), level[live])
+        coefficients[live] += taken[:, None] * direction
+        correlations[live] -= taken[:, None] * drift
+        level[live] -= taken
+        ended = level[live] <= least[live]
+        drops = ~ended & (drop <= join)
+        full = ~ended & ~drops & (active < d).all(axis=1)
+        joins = ~ended & ~drops & ~full
+        for array, nothing in ((chosen, d), (signs, 0), (coefficients, 0)):
+            array[live[drops], dropped[drops]] = nothing
+        free = (active == d).argmax(axis=1)
+        chosen[live[joins], free[joins]] = joiner[joins]
+        signs[live[joins], free[joins]] = np.sign(correlations[live, joiner])[joins]
+        live = live[~ended & ~full]
+    return chosen
+
+
+def _forward(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
+    """Features (n, k), each the one that lowers the squared error most beside those before it, d where none does.
+
+    Shapes as in `_lasso`. The columns are made orthogonal to the chosen ones as they go, by their products alone (a
+    Cholesky factor with pivots; orthogonal least squares, Chen, Cowan & Grant 1991).
+    """
+    n, d = right.shape
+    chosen, factor = np.full((n, k), d), np.zeros((n, k, d))
+    left, spread = right.copy(), np.tile(np.diagonal(gram), (n, 1))
+    least, here = NEGLIGIBLE * np.diagonal(gram), np.arange(n)
+    first = None
+    for place in range(k):
+        gain = np.where(spread > least, left**2 / np.where(spread > least, spread, 1), 0)
+        pick = gain.argmax(axis=1)
+        best = gain[here, pick]
+        first = best if first is None else first
+        enough = best > NEGLIGIBLE**2 * first
+        if not enough.any():
+            break
+        root = np.sqrt(np.where(enough, spread[here, pick], 1))
+        row = gram[pick] - np.matmul(factor[here, :, pick][:, None], factor)[:, 0]
+        row *= (enough / root)[:, None]
+        left -= row * (left[here, pick] / root)[:, None]
+        spread -= row**2
+        spread[here[enough], pick[enough]] = 0
+        factor[:, place] = row
+        chosen[enough, place] = pick[enough]
+    return chosen
+
+
+SELECTIONS = {"lasso": _lasso, "forward": _forward}
+
+
+def context_cite_minimum(d: int) -> int:
+    """Smallest budget of `context_cite`, in evaluations: two, between which a part can differ."""
+    return 2
+
+
+def context_cite(d: int, budget: int, seed: int = 0, keep_probability: float = 0.5, alpha: float = 0.01) -> "Ablations":
+    """Random ablations and a lasso on standardised masks, as ContextCite fits them.
+
+    Each part is kept independently with `keep_probability`; a mask that is sampled twice is evaluated once and counts
+    twice. alpha: of the lasso's penalty, in the unit of the values (the authors' 0.01 is for values per answer token).
+    """
+    d, budget = design.whole("context_cite", "d", d, 1), design.whole("context_cite", "budget", budget, 0)
+    if budget < context_cite_minimum(d):
+        raise ShapelineError(f"context_cite: budget is {budget} evaluations and the minimum is 2; raise it.")
+    masks = np.random.default_rng(seed).random((budget, d)) < keep_probability
+    return Ablations(*np.unique(masks, axis=0, return_counts=True), alpha)
+
+
+@dataclass(frozen=True, eq=False)
+class Ablations(FeatureFit):
+    """Distinct coalitions (K, d) bool with their counts (K,), and a lasso on their values; replaces a `Design`."""
+
+    masks: np.ndarray
+    counts: np.ndarray
+    alpha: float
+
+    def attribute(self, values: np.ndarray) -> np.ndarray:
+        """Scores (..., d) from the values (..., K) of the coalitions, in the order of the masks."""
+        from sklearn.linear_model import Lasso
+
+        values = np.asarray(values, dtype=np.float64)
+        centred = self.masks - np.average(self.masks, axis=0, weights=self.counts)
+        scale = np.sqrt(np.average(centred**2, axis=0, weights=self.counts))
+        rows = centred / np.where(scale > 0, scale, 1.0)
+        flat = values.reshape(-1, self.evaluations)
+        scores = [Lasso(self.alpha).fit(rows, one, sample_weight=self.counts).coef_ for one in flat]
+        return (np.array(scores) / np.where(scale > 0, scale, 1.0)).reshape(*values.shape[:-1], self.d)

@@ -1,9 +1,9 @@
 """Measures of influence (Sliwinski, Strobel & Zick 2019); data-LIME is in `local_linear`.
 
-Monotone measures (MIM, sections 4 to 6): weighted sums of differences to labelled points. Parzen windows: gradient of a
-kernel estimate of the label (Baehrens et al. 2010; section 7.1). Counterfactual influence: pairs of records that differ
-in one feature (Datta et al. 2015; section 7.3). Quantitative input influence (QII), which evaluates the classifier (Datta
-et al. 2016; section 7.4).
+Monotone measures (MIM, sections 4 to 6): weighted sums of differences to labelled points. Parzen windows: gradient of
+a kernel estimate of the label (Baehrens et al. 2010; section 7.1). Counterfactual influence: pairs of records that
+differ in one feature (Datta et al. 2015; section 7.3). Quantitative input influence (QII), which evaluates the
+classifier (Datta et al. 2016; section 7.4).
 """
 
 import warnings

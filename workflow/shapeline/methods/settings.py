@@ -114,7 +114,7 @@ class MethodSettings:
         if self.method.takes is not None and (not isinstance(design, Design) or design.d != d):
             given = f"a Design of {design.d} features" if isinstance(design, Design) else f"a {type(design).__name__}"
             raise ShapelineError(f"{self.name}: returned {given}; return a Design of {d} features")
-        return design if self._sparsify is None else self._sparsify({**self.arguments, "design": design})
+        return design if self._sparsify is None else self._sparsify({**self.arguments, "fitted": design})
 
     def scorer(self, framework: str | None) -> dispatch.Call:
         """Return the function of a method that makes scores itself, for a model of this framework."""
@@ -142,7 +142,7 @@ class MethodSettings:
     @functools.cached_property
     def _sparsify(self) -> dispatch.Call | None:
         # Named, not imported: an import would make every method depend on that file.
-        return dispatch.resolve("shapeline.designs.lasso:sparse") if self.arguments.get("n_features") else None
+        return dispatch.resolve("shapeline.designs.surrogate:sparse") if self.arguments.get("n_features") else None
 
     @functools.cached_property
     def arguments(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline import files
-from shapeline.designs import strata
+from shapeline.designs import semivalues
 from shapeline.designs.design import Design
 from shapeline.designs.gaussian_pairs import gp_shapley_minimum
 from shapeline.designs.gaussian_process import gp_pairs, gp_shapley, read_stack
@@ -156,9 +156,9 @@ ESTIMATORS = {
     BASE: Estimator(kernel_shap, kernel_shap_minimum),
     "gp_shapley": Estimator(gp_pairs, gp_shapley_minimum, learns=True),
     "gp_shapley, fixed": Estimator(gp_shapley, gp_shapley_minimum),
-    "leverage_shap": Estimator(strata.leverage_shap, strata.leverage_shap_minimum),
-    "unbiased_kernel_shap": Estimator(strata.unbiased_kernel_shap, strata.unbiased_kernel_shap_minimum),
-    "stratified_svarm": Estimator(strata.stratified_svarm, strata.stratified_svarm_minimum),
+    "leverage_shap": Estimator(semivalues.leverage_shap, semivalues.leverage_shap_minimum),
+    "unbiased_kernel_shap": Estimator(semivalues.unbiased_kernel_shap, semivalues.unbiased_kernel_shap_minimum),
+    "stratified_svarm": Estimator(semivalues.stratified_svarm, semivalues.stratified_svarm_minimum),
     "owen_sampling": Estimator(owen_sampling, owen_sampling_minimum),
     "sample_shapley": Estimator(sample_shapley, sample_shapley_minimum),
 }

@@ -6,10 +6,9 @@ import networkx
 import numpy as np
 
 from shapeline import graphs
-from shapeline.designs.connected import c_shapley, c_shapley_regression
 from shapeline.designs.design import Design, all_coalitions
 from shapeline.designs.exact import banzhaf, myerson, occlusion, shapley
-from shapeline.designs.local import l_shapley
+from shapeline.designs.local import c_shapley, c_shapley_regression, l_shapley
 from shapeline.designs.sampled import kernel_shap, sample_shapley
 from shapeline.designs.surrogate import lime, symmetric_least_squares
 from shapeline.seeds import seed_of

@@ -9,10 +9,9 @@ import networkx
 import numpy as np
 
 from shapeline import graphs
-from shapeline.designs.connected import c_shapley
 from shapeline.designs.design import Design, all_coalitions
 from shapeline.designs.exact import shapley
-from shapeline.designs.local import l_shapley
+from shapeline.designs.local import c_shapley, l_shapley
 from shapeline.theory.games import generator, scores
 
 

@@ -210,8 +210,6 @@ def attribute_code(config: Config, experiment: str, entry: str) -> list[str]:
     settings = config.experiments[experiment].methods[split_entry(entry)[0]]
     functions = _list_functions(config, experiment, entry)
     modules = [function.split(":")[0] for function in functions if not names_function(function)]
-    if getattr(settings, "n_features", None):
-        modules.append("shapeline.designs.lasso")
     model = config.experiments[experiment].model
     if METHODS[settings.method].family == "hierarchical" and model:
         modules += filter(None, [DEVICE_CODE.get(find_framework(config.models[model]))])
