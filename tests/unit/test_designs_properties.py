@@ -204,8 +204,8 @@ def test_minimum_budgets_import_neither_scipy_nor_a_framework():
         "import sys; from shapeline.designs import sampled, semivalues, surrogate;"
         "from shapeline.designs import gaussian_interactions, interactions;"
         "interactions.sample_interactions_minimum(9), gaussian_interactions.gp_interactions_minimum(9);"
-        "semivalues.leverage_shap_minimum(9), semivalues.unbiased_kernel_shap_minimum(9), semivalues.semivalue_minimum(9);"
-        "semivalues.stratified_svarm_minimum(9), semivalues.owen_sampling_minimum(9);"
+        "semivalues.leverage_shap_minimum(9), semivalues.unbiased_kernel_shap_minimum(9);"
+        "semivalues.semivalue_minimum(9), semivalues.stratified_svarm_minimum(9), semivalues.owen_sampling_minimum(9);"
         "sampled.kernel_shap_minimum(9), sampled.sample_shapley_minimum(9), surrogate.lime_minimum(9);"
         "print(sorted({'scipy', 'networkx', 'torch', 'tensorflow', 'pandas', 'sklearn'} & set(sys.modules)))"
     )
