@@ -54,10 +54,10 @@ def results():
 
 
 def test_accuracy_holds_where_its_interval_lies_above_the_claim(results):
-    assert claims.accuracy(0.87)(results).verdict == "holds"
-    assert claims.accuracy(0.91)(results).verdict == "undecided"  # it spans the claim
-    assert claims.accuracy(0.95)(results).verdict == "fails"
-    assert "90 % (88" in claims.accuracy(0.91)(results).found
+    assert claims.has_accuracy(0.87)(results).verdict == "holds"
+    assert claims.has_accuracy(0.91)(results).verdict == "undecided"  # it spans the claim
+    assert claims.has_accuracy(0.95)(results).verdict == "fails"
+    assert "90 % (88" in claims.has_accuracy(0.91)(results).found
 
 
 def test_fewer_evaluations_are_claimed_at_equal_error_alone(results):
@@ -75,20 +75,20 @@ def test_fewer_evaluations_are_claimed_at_equal_error_alone(results):
     }
     earlier = [scored(np.ones((30, 2)), evaluations=int(10 * x)).assign(budget=x) for x in budgets[:-1]]
     results.entries, results.intermediate_budgets = {}, dict.fromkeys(("good", "poor"), pd.concat(earlier))
-    told = claims.fewer("good", "poor")(results)
+    told = claims.needs_fewer("good", "poor")(results)
     assert told.verdict == "holds" and told.found.startswith("2.00 times as many (2.00 to 2.00)")
     assert "80.0 evaluations against 160" in told.found
-    assert claims.fewer("good", "poor", 3)(results).verdict == "fails"
-    assert claims.fewer("poor", "good")(results).verdict == "fails"
-    assert claims.fewer("good", "absent")(results).found == "absent did not run"
+    assert claims.needs_fewer("good", "poor", 3)(results).verdict == "fails"
+    assert claims.needs_fewer("poor", "good")(results).verdict == "fails"
+    assert claims.needs_fewer("good", "absent")(results).found == "absent did not run"
     results.intermediate_budgets = {}
     results.measured["error"] = results.measured["error"].query("x == 16")
-    assert claims.fewer("good", "poor")(results).verdict == "not testable"
+    assert claims.needs_fewer("good", "poor")(results).verdict == "not testable"
 
 
 def test_parameters_are_counted_exactly(results):
-    assert claims.parameters(351_002)(results).verdict == "holds"
-    assert claims.parameters(351_003)(results).verdict == "fails"
+    assert claims.has_size(351_002)(results).verdict == "holds"
+    assert claims.has_size(351_003)(results).verdict == "fails"
 
 
 def test_beats_holds_fails_or_stays_open(results):
@@ -111,15 +111,15 @@ def test_two_experiments_are_level_where_the_interval_of_their_difference_says_s
     told = {}
     for moved in (0.0, 0.06, 0.3):
         other.measured = {"log_odds": measured(good=results.measured["log_odds"]["value"][:30] + moved)}
-        told[moved] = claims.level("good", 0.1, "log_odds", "deletion_auc")(results, other)
+        told[moved] = claims.has_equal_mean("good", 0.1, "log_odds", "deletion_auc")(results, other)
     assert [finding.verdict for finding in told.values()] == ["holds", "undecided", "fails"]
-    assert claims.level("absent", 0.1, "log_odds", "deletion_auc")(results, other).verdict == claims.UNTESTABLE
-    check = claims.level("good", 0.1, "log_odds", "deletion_auc")
+    assert claims.has_equal_mean("absent", 0.1, "log_odds", "deletion_auc")(results, other).verdict == claims.UNTESTABLE
+    check = claims.has_equal_mean("good", 0.1, "log_odds", "deletion_auc")
     monkeypatch.setattr(claims, "CLAIMS", (claims.Claim("p", "1", "level", ("imdb", "other"), check, True),))
     both = claims.table([results, other]).iloc[0]
     assert (both["experiment"], both["verdict"]) == ("imdb, other", "⚠ fails")
     assert claims.table([results]).iloc[0]["found here"] == "other is not among these reports"
-    assert claims.of(results).empty
+    assert claims.select_claims(results).empty
 
 
 def test_an_order_takes_draws_as_part_of_their_instance(results):
@@ -162,19 +162,19 @@ def test_faster_compares_seconds_of_the_same_instances_timed_alone(results):
 
 
 def test_alike_is_the_mean_cosine(results):
-    assert claims.alike("good", "poor", 0.94)(results).verdict == "holds"
-    assert claims.alike("good", "other", 0.94)(results).found.startswith("-1.000")
-    assert claims.alike("good", "other", 0.94)(results).verdict == "fails"
+    assert claims.are_similar("good", "poor", 0.94)(results).verdict == "holds"
+    assert claims.are_similar("good", "other", 0.94)(results).found.startswith("-1.000")
+    assert claims.are_similar("good", "other", 0.94)(results).verdict == "fails"
 
 
 def test_mostly_counts_the_signs_of_one_feature(results):
     results.scores["good"]["scores"] = [np.array([-1.0, 2.0 * (i < 16) - 1, 0, 1]) for i in range(30)]
     told = claims.Finding("100 % (88.6 % to 100 %) of 30", "holds")
-    assert claims.mostly("good", "age", -1)(results) == told
-    assert claims.mostly("good", "age", 1)(results).verdict == "fails"
-    assert claims.mostly("good", "race", 1)(results).verdict == "undecided"  # 16 of 30
-    assert claims.mostly("good", "contact", 1)(results).verdict == "fails"  # nothing has no sign
-    assert claims.mostly("good", "height", 1)(results).verdict == "not testable"
+    assert claims.has_mostly_sign("good", "age", -1)(results) == told
+    assert claims.has_mostly_sign("good", "age", 1)(results).verdict == "fails"
+    assert claims.has_mostly_sign("good", "race", 1)(results).verdict == "undecided"  # 16 of 30
+    assert claims.has_mostly_sign("good", "contact", 1)(results).verdict == "fails"  # nothing has no sign
+    assert claims.has_mostly_sign("good", "height", 1)(results).verdict == "not testable"
 
 
 def test_bounds_and_seconds(results):
@@ -224,7 +224,7 @@ def test_wilsons_interval_is_scipys(count, of):
 
 def test_a_finding_on_some_of_the_rows_says_so(results):
     results.dataset_card = {"subset": "subset: train_some.csv, 40 rows, in place of train.csv"}
-    found = claims.of(results)
+    found = claims.select_claims(results)
     told = "on a subset: train_some.csv, 40 rows, in place of train.csv"
     assert len(found) > 1 and found["found here"].str.endswith(told).all()
     assert found["verdict"].str.endswith(" on a subset").all()

@@ -97,4 +97,4 @@ def test_pages_never_recommend_it():
     assert all(advice.entry != "deep" for _, advice in one.choices)
     measured = pd.DataFrame({"instance": range(30)})
     results = type("Results", (), {"measured": {QUESTION.metric: measured}})
-    assert f"Never recommended: deep, {NO_RULE}" in evidence.absence(one, results).data
+    assert f"Never recommended: deep, {NO_RULE}" in evidence.exclusions(one, results).data

@@ -249,11 +249,11 @@ def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
     [one] = criteria.evidence(results)
     quick = dataclasses.replace(one, seconds=pd.Series({"exact": 0.002, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert quick.recommend_by_time.entry == "exact" and quick.recommend_by_time.outcome == "best"
-    assert evidence.advices(quick, results)[evidence.SECONDS][0] == "Recommended: exact (2 ms per instance)"
+    assert evidence.advices(quick, results)[evidence.BY_TIME][0] == "Recommended: exact (2 ms per instance)"
     slow = dataclasses.replace(one, seconds=pd.Series({"exact": 1.0, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert slow.recommend_by_time.entry == "gp" and "exact" not in slow.recommend_by_time.bounds.index
     some = dataclasses.replace(one, seconds=pd.Series({"exact": 0.007, "gp": 0.01, "lime": 0.005, "random": 0.001}))
-    assert "faster than exact" in evidence.advices(some, results)[evidence.SECONDS][1]
+    assert "faster than exact" in evidence.advices(some, results)[evidence.BY_TIME][1]
     assert "With time as the cost, among methods faster than exact: lime (" in evidence.answers([some], results)[0][1]
     for other in (slow, dataclasses.replace(slow, truth=None)):  # none is left out, or there are no exact values
         assert "faster than" not in str(evidence.advices(other, results))
@@ -326,15 +326,15 @@ def test_a_label_measured_on_too_few_instances_is_told():
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
     [one] = criteria.evidence(results)
     assert one.absent == ("failing",) and set(one.values) == {"most", "other"} and len(one.values) == 20
-    assert "failing is not compared: measured on fewer than half" in evidence.absence(one, results).data
+    assert "failing is not compared: measured on fewer than half" in evidence.exclusions(one, results).data
     errors["failing"][:10] = 1.0
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
     [one] = criteria.evidence(results)
     assert one.absent == () and len(one.values) == 10
-    assert "The comparison uses the 10 of 20 instances" in evidence.absence(one, results).data
+    assert "The comparison uses the 10 of 20 instances" in evidence.exclusions(one, results).data
     results = of_errors({entry: errors[entry] for entry in ("most", "other")}, {"most": 3, "other": 2}, 8)
     [one] = criteria.evidence(results)
-    assert evidence.absence(one, results) is None
+    assert evidence.exclusions(one, results) is None
     [one] = criteria.evidence(of_errors(errors, {"most": 3, "other": 2, "failing": 1, "failed": 0}, 8))
     assert one.absent == ("failed",)  # nothing was measured of it
 

@@ -152,7 +152,7 @@ def test_the_page_shows_what_the_issue_asks_for(rendered):
 def test_every_part_is_made_without_a_model(results, kind):
     one = results[kind]
     parts = (sections_influence.header, sections_influence.sparse_section)
-    parts += (sections_points.points_section, sections_influence.alike_section, sections_influence.model_section)
+    parts += (sections_points.points_section, sections_influence.agreement_section, sections_influence.model_section)
     text = shown("".join(part(one).data for part in parts))
     assert "nan" not in text.split() and "None" not in text and not sections_influence.model_section(one).data
 
@@ -212,11 +212,11 @@ def test_a_row_has_the_picture_and_a_pair_a_measure_with_its_size():
     phi = np.zeros((1, 4, 4))
     phi[0, 1, 2] = -0.25
     shown_ = [
-        sections_points.Shown("mim <1>", phi),
-        sections_points.Shown("parzen", None),
-        sections_points.Shown("data_lime", 0 * phi, "nothing near"),
+        sections_points.InfluenceMap("mim <1>", phi),
+        sections_points.InfluenceMap("parzen", None),
+        sections_points.InfluenceMap("data_lime", 0 * phi, "nothing near"),
     ]
-    page = sections_points.picture_row(image, "happy\ninstance 7", shown_).data
+    page = sections_points.image_row(image, "happy\ninstance 7", shown_).data
     assert page.count("<img") == 5 and page.count("⚠ failed") == 1
     text = " ".join(shown(page).split())
     assert text == "happy instance 7 mim &lt;1&gt; ± 0.250 parzen ⚠ failed data_lime ± 0 ⚠ nothing near"

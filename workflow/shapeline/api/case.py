@@ -91,18 +91,18 @@ class Case:
         options = Options(seed_of(self.seed, method, 0), on_error="fail")
         parts, inputs = [], self.inputs
         with bar(method, len(inputs)) as tell:
-            for own, places in self.buckets:
+            for own, indices in self.buckets:
                 few = dataclasses.replace(
                     options,
-                    instances=self.positions[places],
-                    sample_keys=self.sample_keys[places],
-                    progress=tell(len(places)),
+                    instances=self.positions[indices],
+                    sample_keys=self.sample_keys[indices],
+                    progress=tell(len(indices)),
                 )
                 asked = self.game.having(features=own)
                 each = budget if evaluations is None or not own.d else evaluations / own.d
                 parsed = parse(settings, [until or each])
-                parts += attribute(asked, inputs[places], self.targets[places], parsed, few)
-        record = parts[0] if len(parts) == 1 else _join_groups(parts, [places for _, places in self.buckets])
+                parts += attribute(asked, inputs[indices], self.targets[indices], parsed, few)
+        record = parts[0] if len(parts) == 1 else _join_groups(parts, [indices for _, indices in self.buckets])
         limits = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
         return Explanation(**vars(record), about=self._describe(settings | limits))
 
@@ -120,11 +120,11 @@ class Case:
         """What the explanations are of."""
         given, game, m = self.given, self.game, len(self.positions)
         features, names = [None] * m, [()] * m
-        for own, places in self.buckets:
+        for own, indices in self.buckets:
             shared = list_names(own)
-            for place in places:
-                features[place] = own
-                names[place] = tuple(given.shown[self.positions[place]]) if given.spoken else shared
+            for index in indices:
+                features[index] = own
+                names[index] = tuple(given.shown[self.positions[index]]) if given.spoken else shared
         rows = 1 if game.reference.own else len(game.reference.rows)
         inputs = Metadata(features=given.instances, names=given.instances, data=given.shown, instances=given.instances)
         inputs = inputs.at(self.positions)
@@ -249,7 +249,7 @@ def list_names(features: Features) -> tuple[str, ...]:
         return features.names
     if features.kind in feature_kinds.IMAGE_KINDS:
         return tuple(f"row {row}, column {column}" for row, column in np.ndindex(*features.shape))
-    return tuple(f"{features.kind.replace('_', ' ')} {place}" for place in range(features.d))
+    return tuple(f"{features.kind.replace('_', ' ')} {index}" for index in range(features.d))
 
 
 def _row_names(given: Inputs) -> np.ndarray:
@@ -278,7 +278,7 @@ def _join_groups(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Re
             each = [np.pad(s, ((0, 0), (0, widest - s.shape[1])), constant_values=np.nan) for s in each]
         if isinstance(each[0], list):
             joined = [item for items in each for item in items]
-            columns[field.name] = [joined[place] for place in order]
+            columns[field.name] = [joined[index] for index in order]
         else:
             columns[field.name] = np.concatenate(each)[order]
     return Record(**columns)

@@ -215,7 +215,7 @@ def _exact(case: Case, notes: list[str]) -> Explanation | None:
     """Return the exact Shapley values of all inputs; None, with a note, where they cost too much."""
     reference = case.game.reference
     asked = 1 if reference.own else len(reference.rows)
-    cost = sum(2.0**own.d * len(places) for own, places in case.buckets) * asked
+    cost = sum(2.0**own.d * len(indices) for own, indices in case.buckets) * asked
     if cost > AFFORDABLE:
         limit = "reduce instances or background rows" if cost < 10 * AFFORDABLE else f"the limit is {AFFORDABLE:,}"
         notes.append(f"The exact values would cost {cost:,.3g} model rows, so no error is measured; {limit}.")

@@ -157,8 +157,8 @@ class Explanation(Record):
             raise ShapelineError(
                 f"explanation: instances are indexed by position; for the feature '{rows}' use e[:, '{rows}']"
             )
-        places = np.atleast_1d(np.arange(len(self))[rows])  # an IndexError beyond the end, which ends a loop
-        picked = self.at(places)
+        indices = np.atleast_1d(np.arange(len(self))[rows])  # an IndexError beyond the end, which ends a loop
+        picked = self.at(indices)
         return picked if columns is None else picked._having(columns)
 
     def _having(self, columns: Any) -> "Explanation":
@@ -175,7 +175,7 @@ class Explanation(Record):
                     raise ShapelineError(f"explanation: there is no feature '{name}'.{nearest(name, names)}")
             asked = [names.index(name) if isinstance(name, str) else name for name in asked]
         kept = np.atleast_1d(np.arange(len(names))[asked])
-        left = tuple(names[place] for place in kept)
+        left = tuple(names[index] for index in kept)
         about, data = self.about, self.about.data
         if isinstance(data, pd.DataFrame) and set(left) <= set(data):
             data = data[list(left)]
@@ -228,15 +228,15 @@ class Explanation(Record):
             able = ", ".join(name for name, one in METHODS.items() if one.pairs)
             raise ShapelineError(f"explanation: {method} computes no interactions; use one of {able}")
         tables = []
-        for place, names in enumerate(self.about.names):
+        for index, names in enumerate(self.about.names):
             first, second = np.triu_indices(len(names), 1)
-            score = self.interaction_values[place, : len(first)]
+            score = self.interaction_values[index, : len(first)]
             half = np.full(len(first), np.nan)
             if self.interactions_standard_error is not None:
-                half = LEVEL * self.interactions_standard_error[place, : len(first)]
+                half = LEVEL * self.interactions_standard_error[index, : len(first)]
             order = np.argsort(-np.abs(score), kind="stable")
             table = {"first": np.array(names, object)[first[order]], "second": np.array(names, object)[second[order]]}
-            who = {"instance": self.about.instances[place], "target": self.target_names[place]}
+            who = {"instance": self.about.instances[index], "target": self.target_names[index]}
             who = {name: [value] * len(order) for name, value in who.items()}
             tables.append(pd.DataFrame({**table, "score": score[order], "half": half[order], **who}))
         result = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()

@@ -39,7 +39,7 @@ def format_explanation(explanation) -> str:
     else:
         lines += [
             "",
-            *(_short(explanation, place) for place in range(min(n, MAX_ROWS))),
+            *(_short(explanation, index) for index in range(min(n, MAX_ROWS))),
             *_note_more(n - MAX_ROWS, "instance"),
         ]
     return "\n".join(lines)
@@ -91,9 +91,9 @@ def name_rows(explanation) -> list[str]:
     shared = Counter(name for name, _ in {*zip(names, numbers.tolist(), strict=True)})
     rows, seen = Counter(numbers.tolist()), Counter()
     result = []
-    for place, name in enumerate(names):
-        text = name if shared[name] == 1 else f"{name} (row {own[place]})"
-        text += f", {explanation.target_names[place]}" if rows[numbers[place]] > 1 else ""
+    for index, name in enumerate(names):
+        text = name if shared[name] == 1 else f"{name} (row {own[index]})"
+        text += f", {explanation.target_names[index]}" if rows[numbers[index]] > 1 else ""
         seen[text] += 1
         result.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
     return result
@@ -190,11 +190,11 @@ def _format_one(explanation) -> list[str]:
     scores = round_noise(scores)
     names = label_features(explanation, 0)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MAX_ROWS]
-    wide = max((len(names[place]) for place in order), default=0)
+    wide = max((len(names[index]) for index in order), default=0)
     lines = [f"  {format_title(explanation, 0)}"]
-    for place in order:
-        within = "" if half is None or np.isnan(half[place]) else f" ± {half[place]:.2g}"
-        lines.append(f"  {names[place]:<{wide}}  {scores[place]:>+10.4g}{within}")
+    for index in order:
+        within = "" if half is None or np.isnan(half[index]) else f" ± {half[index]:.2g}"
+        lines.append(f"  {names[index]:<{wide}}  {scores[index]:>+10.4g}{within}")
     return lines + _note_more(len(names) - len(order), "smaller feature")
 
 

@@ -262,7 +262,7 @@ def _game_of_function(call: _Call, built: Prompt, target: str | None, contrast: 
     everything = np.ones((1, built.d), bool)
     first = source(everything)
     tokens = (
-        (target or "answer",) if first.shape[1] == 1 else tuple(f"token {place + 1}" for place in range(first.shape[1]))
+        (target or "answer",) if first.shape[1] == 1 else tuple(f"token {index + 1}" for index in range(first.shape[1]))
     )
     played = PromptGame(built, tokens, np.ones(first.shape[1]), source)
     played.values(everything)

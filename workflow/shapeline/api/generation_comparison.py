@@ -162,9 +162,9 @@ def _explain_prompts(
                     one,
                     parse_method(name, parameters, evaluations, len(one)),
                     evaluations,
-                    seed_of(seed, entry, repeat, place),
+                    seed_of(seed, entry, repeat, index),
                 )
-                for place, one in enumerate(first)
+                for index, one in enumerate(first)
                 for repeat in range(repeats)
             ]
         except ShapelineError as failure:
@@ -184,9 +184,9 @@ def _measure_prompts(found: Found, exact: list, support: list, repeats: int, see
     rows = []
     for entry, explanations in found.items():
         for number, one in enumerate(explanations):
-            place, repeat = divmod(number, repeats)
-            for statistic, value in measures.measure(one, exact[place], support[place], seed_of(seed, place)).items():
-                rows.append((entry, place, repeat, statistic, np.nan, value))
+            index, repeat = divmod(number, repeats)
+            for statistic, value in measures.measure(one, exact[index], support[index], seed_of(seed, index)).items():
+                rows.append((entry, index, repeat, statistic, np.nan, value))
     return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 

@@ -88,10 +88,10 @@ class Inputs:
         if categories := self.card.get("categories"):
             rows = rows.astype(np.float64)
             for name, values in categories.items():
-                place = self.card["feature_names"].index(name)
+                index = self.card["feature_names"].index(name)
                 hashed = [seeds.seed_of(str(value)) % 2**52 for value in values]
-                codes = np.where(np.isnan(rows[:, place]), len(hashed), rows[:, place]).astype(int)
-                rows[:, place] = np.array([*hashed, np.nan])[codes]
+                codes = np.where(np.isnan(rows[:, index]), len(hashed), rows[:, index]).astype(int)
+                rows[:, index] = np.array([*hashed, np.nan])[codes]
         return [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in rows]
 
     def classifier(self, wrapped: Classifier) -> Classifier:
@@ -132,7 +132,7 @@ def read(
     if isinstance(inputs, pd.Series):
         inputs = _convert_series(inputs, model, background)
     if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSTmM":
-        names = _names(feature_names, inputs.shape[1]) or [f"column {place}" for place in range(inputs.shape[1])]
+        names = _names(feature_names, inputs.shape[1]) or [f"column {index}" for index in range(inputs.shape[1])]
         beside = background, _find_rows(reference)
         return _table(None, _build_frame("inputs", inputs, names), *beside, _find_common_type(inputs, *beside))
     if isinstance(inputs, pd.DataFrame):
@@ -280,7 +280,7 @@ def _table(
         "feature_names": names,
         "columns": names,
         "categories": categories,
-        "categorical": [place for place, name in enumerate(names) if name in categories],
+        "categorical": [index for index, name in enumerate(names) if name in categories],
     }
     if is_network:
         report_lost_digits("explain: inputs", np.concatenate(cells), names)
@@ -291,8 +291,8 @@ def _table(
 
 def _truth_as_numbers(rows: pd.DataFrame) -> pd.DataFrame:
     """The columns of True and False as 1 and 0."""
-    truth = [place for place, dtype in enumerate(rows.dtypes) if pd.api.types.is_bool_dtype(dtype)]
-    return rows.astype({rows.columns[place]: "Float64" if rows.iloc[:, place].hasnans else float for place in truth})
+    truth = [index for index, dtype in enumerate(rows.dtypes) if pd.api.types.is_bool_dtype(dtype)]
+    return rows.astype({rows.columns[index]: "Float64" if rows.iloc[:, index].hasnans else float for index in truth})
 
 
 def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.DataFrame:
@@ -445,8 +445,8 @@ def _rows_like(
 def _check_pictures(what: str, rows: np.ndarray) -> None:
     """No NaN, which in images means that a patch is left out; in tables it may be a value that is missing."""
     if rows.ndim == 4 and np.isnan(rows).any():
-        place = np.isnan(rows).any(axis=(1, 2, 3)).argmax()
-        raise ShapelineError(f"explain: {what}: the image at position {place} holds NaN; give numbers")
+        index = np.isnan(rows).any(axis=(1, 2, 3)).argmax()
+        raise ShapelineError(f"explain: {what}: the image at position {index} holds NaN; give numbers")
 
 
 def _names(feature_names: Sequence[str] | None, columns: int) -> list[str]:

@@ -67,8 +67,8 @@ def _sort_by_size(explanation) -> tuple[list[str], np.ndarray]:
 def _list_words(explanation) -> tuple[list[str], np.ndarray]:
     """Return the words of all texts, those in several texts where there are enough."""
     parts = [
-        pd.DataFrame({"text": place, "word": [str(name).lower() for name in names], "score": scores})
-        for place, (names, scores, _) in enumerate(map(explanation.of, range(len(explanation))))
+        pd.DataFrame({"text": index, "word": [str(name).lower() for name in names], "score": scores})
+        for index, (names, scores, _) in enumerate(map(explanation.of, range(len(explanation))))
     ]
     wide = pd.concat(parts).pivot_table(index="text", columns="word", values="score", aggfunc="mean", dropna=False)
     wide = wide.reindex(range(len(explanation))).dropna(axis=1, how="all")
@@ -105,12 +105,12 @@ def _dependence(explanation, feature: str | None = None):
     feature = names[0] if feature is None else feature
     if feature not in names:
         raise ShapelineError(f"plot: there is no feature '{feature}'.{nearest(str(feature), names)}")
-    (place,) = _places(explanation, [feature])
+    (index,) = _places(explanation, [feature])
     half = explanation.half_widths
-    half = None if half is None or not half[:, place].any() else half[:, place]
+    half = None if half is None or not half[:, index].any() else half[:, index]
     scores = scores[:, names.index(feature)]
     numbers = explanation.input_numbers
-    return figures.dependence(feature, values.iloc[:, place], scores, half, _name_axis(explanation), numbers)
+    return figures.dependence(feature, values.iloc[:, index], scores, half, _name_axis(explanation), numbers)
 
 
 def _cohort(explanation, groups=None):
@@ -171,10 +171,10 @@ def _overlay(explanation):
         raise ShapelineError("plot: 'overlay' needs images with known features; use 'bar' or 'beeswarm'")
     shown = range(min(len(explanation), MAX_IMAGES))
     maps = []
-    for place in shown:
-        _, scores, half = explanation.of(place)
+    for index in shown:
+        _, scores, half = explanation.of(index)
         surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half), scores, 0.0)
-        cells = explanation.about.features[place].cells[0]
+        cells = explanation.about.features[index].cells[0]
         maps.append(np.where(cells < 0, 0.0, surely[cells]))
     named = formatting.name_rows(explanation)
     names = [
@@ -216,11 +216,11 @@ def _texts(explanation):
     shown = range(min(len(explanation), MAX_TEXTS))
     each = [
         (
-            formatting.format_title(explanation, place),
-            *explanation.of(place),
-            formatting.find_second(explanation, place),
+            formatting.format_title(explanation, index),
+            *explanation.of(index),
+            formatting.find_second(explanation, index),
         )
-        for place in shown
+        for index in shown
     ]
     return figures.colour_words(each, len(explanation) - len(each))
 

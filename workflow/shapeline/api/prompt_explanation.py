@@ -89,7 +89,7 @@ class PromptExplanation:
 
     def top(self, count: int = 3) -> list[str]:
         """Return the parts with the largest scores, the largest first."""
-        return [self.parts[place] for place in np.argsort(-self.totals, kind="stable")[:count]]
+        return [self.parts[index] for index in np.argsort(-self.totals, kind="stable")[:count]]
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per part: part, score and half, the half-width of its 95 % interval (NaN where unknown)."""
@@ -130,9 +130,9 @@ class PromptExplanation:
             lines.append(f"against: {_short(self.contrast, 100)}")
         lines.append(f"{self.unit}: {self.value_full:.4g} with all parts, {self.value_empty:.4g} without")
         half, order = self.half_widths, np.argsort(-np.abs(self.totals), kind="stable")
-        for place in order[:ROWS]:
-            within = "" if half is None or not half[place] else f" ± {half[place]:.2g}"
-            lines.append(f"  {f'{self.totals[place]:+.4g}{within}':<18}  {_short(self.parts[place])}")
+        for index in order[:ROWS]:
+            within = "" if half is None or not half[index] else f" ± {half[index]:.2g}"
+            lines.append(f"  {f'{self.totals[index]:+.4g}{within}':<18}  {_short(self.parts[index])}")
         if len(order) > ROWS:
             lines.append(f"  and {len(order) - ROWS} parts with smaller scores")
         return "\n".join(lines)

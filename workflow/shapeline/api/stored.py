@@ -112,7 +112,7 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
     longest = max((len(row) for row in rows["scores"] if row is not None), default=0)
     n, shape = len(rows), described.get("shape") or [longest]
     if about is None:  # of a run, whose data are elsewhere
-        names = described.get("names") or [f"feature {place}" for place in range(longest)]
+        names = described.get("names") or [f"feature {index}" for index in range(longest)]
         reference = metadata.get("reference")
         about = {
             "method": metadata.get("parameters") or {},
@@ -171,9 +171,9 @@ def _storable(data: pd.DataFrame) -> pd.DataFrame:
     kept = data.copy(deep=False)
     if not _is_storable(kept.iloc[:, :0]):
         kept.index = kept.index.map(str)
-    for place in range(kept.shape[1]):
-        if not _is_storable(kept.iloc[:, [place]]):
-            kept.isetitem(place, kept.iloc[:, place].map(str).astype(object))
+    for index in range(kept.shape[1]):
+        if not _is_storable(kept.iloc[:, [index]]):
+            kept.isetitem(index, kept.iloc[:, index].map(str).astype(object))
     return kept
 
 
@@ -196,13 +196,13 @@ def _unpack(packed: Any) -> Any:
 def _pack_features(features: list) -> dict:
     """Each distinct one once, and which of them an instance has."""
     distinct = list({id(one): one for one in features if one is not None}.values())
-    place = {id(one): number for number, one in enumerate(distinct)}
+    index = {id(one): number for number, one in enumerate(distinct)}
     packed = [[one.kind, list(one.shape), _pack(one.cells), list(one.names)] for one in distinct]
-    return {"distinct": packed, "each": [place.get(id(one)) for one in features]}
+    return {"distinct": packed, "each": [index.get(id(one)) for one in features]}
 
 
 def _unpack_features(packed: dict) -> list:
     distinct = [
         Features(kind, tuple(shape), _unpack(cells), tuple(names)) for kind, shape, cells, names in packed["distinct"]
     ]
-    return [None if place is None else distinct[place] for place in packed["each"]]
+    return [None if index is None else distinct[index] for index in packed["each"]]

@@ -39,11 +39,11 @@ class Classes:
             return int(known)
         if isinstance(value, bool) and count == 2 and self.labels in ((), ("0", "1")):
             return int(value)
-        place = int(known) if is_number and known.isdigit() and int(known) < count else None
-        if place is not None and not self.labels:
-            return place
-        if place is not None:
-            label = (self.names or self.labels)[place]
+        index = int(known) if is_number and known.isdigit() and int(known) < count else None
+        if index is not None and not self.labels:
+            return index
+        if index is not None:
+            label = (self.names or self.labels)[index]
             raise ShapelineError(
                 f"explain: {what} {value} is not a class; the model's are {_format_classes(self.labels)}. For "
                 "the class at that "
@@ -159,8 +159,8 @@ def _name_row(inputs: np.ndarray, row: int, what: str, background: np.ndarray | 
     """A row by its number in the argument, which is in the background where the inputs are rows sampled from it."""
     if background is not None:
         same = (background == inputs[row]) | ((background != background) & (inputs[row] != inputs[row]))
-        places = np.flatnonzero(same.reshape(len(background), -1).all(axis=1))
-        what, row = ("background", int(places[0])) if len(places) else ("reference", row)
+        indices = np.flatnonzero(same.reshape(len(background), -1).all(axis=1))
+        what, row = ("background", int(indices[0])) if len(indices) else ("reference", row)
     return f"row {row} (from 0) of the {what}"
 
 

@@ -40,13 +40,13 @@ def list_texts(given: Any) -> list[str] | None:
     is_text = any(isinstance(cell, str | bytes) for cell in cells) or all(map(_is_missing, cells))
     if numeric or not is_text:
         return None
-    for place, cell in enumerate(cells):
+    for index, cell in enumerate(cells):
         if _is_missing(cell):
-            raise ShapelineError(f"explain: inputs: the text at position {place} is missing ({cell}); leave it out")
+            raise ShapelineError(f"explain: inputs: the text at position {index} is missing ({cell}); leave it out")
         if not isinstance(cell, str):
             fix = "decode it" if isinstance(cell, bytes) else "give texts alone, or rows of a table as a data frame"
             raise ShapelineError(
-                f"explain: inputs: position {place} holds a {type(cell).__name__} and not a text; {fix}"
+                f"explain: inputs: position {index} holds a {type(cell).__name__} and not a text; {fix}"
             )
     return [str(cell) for cell in cells]
 
@@ -80,7 +80,7 @@ def encode_words(texts: list[str], instead: object, like: Any) -> tuple[np.ndarr
         )
     each = [WORD.findall(text) for text in texts]
     check_words(each)
-    whole = [place for place, words in enumerate(each) if len(words) == 1]
+    whole = [index for index, words in enumerate(each) if len(words) == 1]
     if whole:
         log.warning(
             "explain: inputs: %d of %d texts are one word, and so one feature (first at position %d); for a language "
@@ -103,13 +103,13 @@ def encode_words(texts: list[str], instead: object, like: Any) -> tuple[np.ndarr
 
 def check_words(each: list[list[str]], tokens: list[int] | None = None) -> None:
     """Raise ShapelineError for a text without words or with too many; tokens: of each text with a tokenizer."""
-    for place, words in enumerate(each):
+    for index, words in enumerate(each):
         if not words:
-            raise ShapelineError(f"explain: inputs: the text at position {place} has no words; leave it out")
-        count, unit = (len(words), "words") if tokens is None else (tokens[place], "tokens")
+            raise ShapelineError(f"explain: inputs: the text at position {index} has no words; leave it out")
+        count, unit = (len(words), "words") if tokens is None else (tokens[index], "tokens")
         if count > MAX_WORDS:
             raise ShapelineError(
-                f"explain: inputs: the text at position {place} has {count:,} {unit} and the most is {MAX_WORDS:,}; "
+                f"explain: inputs: the text at position {index} has {count:,} {unit} and the most is {MAX_WORDS:,}; "
                 "explain parts of it"
             )
 
@@ -131,10 +131,10 @@ def _join_pairs(inputs: Any) -> list[str] | None:
     each = list(inputs) if isinstance(inputs, list | tuple | np.ndarray) else []
     if not any(_holds_text(one) for one in each):
         return None
-    for place, one in enumerate(each):
+    for index, one in enumerate(each):
         if not _holds_text(one) or len(one) != 2 or not all(isinstance(text, str) and PAIR not in text for text in one):
             raise ShapelineError(
-                f"explain: inputs: the item at position {place} is not a pair of texts; give ('first', 'second') each"
+                f"explain: inputs: the item at position {index} is not a pair of texts; give ('first', 'second') each"
             )
     return [f"{first}{PAIR}{second}" for first, second in each]
 
@@ -175,10 +175,10 @@ def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, li
     whole = max(1, *(len(text) for text in texts)) * 8 + 8  # more than any has
     made = tokenizer.tokenize(texts, cutter.tokenizer, cutter.most or whole)
     check_words(made.words, list(map(len, made.ids)))
-    for place, (second, words) in enumerate(zip(made.seconds, made.words, strict=True)):
+    for index, (second, words) in enumerate(zip(made.seconds, made.words, strict=True)):
         if second is not None and not 0 < second < len(words):
             raise ShapelineError(
-                f"explain: inputs: the {'second' if second else 'first'} sentence of the pair at position {place} has "
+                f"explain: inputs: the {'second' if second else 'first'} sentence of the pair at position {index} has "
                 "no words; leave the pair out"
             )
     long = int((made.sizes > made.length).sum())

@@ -135,7 +135,7 @@ def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference
     table = getattr(model.module, "table", None)
     if model.framework != "function" or table is None or table.names is None or reference.rows is None:
         return model, reference
-    whole = [place for place, column in enumerate(table.columns) if column.is_whole]
+    whole = [index for index, column in enumerate(table.columns) if column.is_whole]
     cells = reference.rows[:, whole]
     if not (np.abs(cells - np.rint(cells)) > 0).any():
         return model, reference
@@ -264,8 +264,8 @@ def _choose(names: Sequence[str], tried: _Tried, plan: Search) -> ExecutionBacke
     counted = {key: seconds / plan.worth.get(key[0], 1.0) for key, seconds in tried.seconds.items()}
     limit = plan.nearly * min(counted.values())
     near = [key for key, seconds in counted.items() if seconds <= limit]
-    place = {name: place for place, name in enumerate(names)}
-    name, batch = min(near, key=lambda key: (place[key[0]] if plan.in_order else 0, key[1], counted[key]))
+    index = {name: index for index, name in enumerate(names)}
+    name, batch = min(near, key=lambda key: (index[key[0]] if plan.in_order else 0, key[1], counted[key]))
     return ExecutionBackend(name, batch, 1 / tried.seconds[name, batch], tried.differences[name])
 
 

@@ -272,12 +272,12 @@ def is_apart(masked: np.ndarray, own: np.ndarray, allowed: float = 0.0) -> np.nd
 def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarray, apart: np.ndarray) -> None:
     """Raise where the model's outputs of rows put together (masked) are apart from those of the rows themselves."""
     if apart.any():
-        place = tuple(np.argwhere(apart)[0])
+        index = tuple(np.argwhere(apart)[0])
         raise ShapelineError(
-            f"engine: model '{name}', instance {{instance}}: it says {own[place]:.6g} of the input and "
-            f"{masked[place]:.6g} of the same cells among masked rows; give a model that answers row by row, from the "
+            f"engine: model '{name}', instance {{instance}}: it says {own[index]:.6g} of the input and "
+            f"{masked[index]:.6g} of the same cells among masked rows; give a model that answers row by row, from the "
             "cells alone",
-            int(places[place[0]]),
+            int(places[index[0]]),
         )
 
 
@@ -285,9 +285,9 @@ def check_finite(game, block: np.ndarray, start: int, first: int) -> None:
     """Raise at the first NaN or infinite value of a block, naming model, instance and coalition."""
     if np.isfinite(block).all():
         return
-    place = np.argwhere(~np.isfinite(block))[0]
-    row, column = place[:2]
-    model, output = game.model, block[tuple(place)]
+    index = np.argwhere(~np.isfinite(block))[0]
+    row, column = index[:2]
+    model, output = game.model, block[tuple(index)]
     where = f"engine: model '{model.architecture}', instance {{instance}}, coalition {first + column}"
     if model.framework == "function" and game.value != PREDICTION and not np.isnan(output):
         raise ShapelineError(

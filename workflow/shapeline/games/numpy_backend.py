@@ -272,8 +272,8 @@ def fill_columns(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out:
         return
     runs = np.empty((cells, count, 2, most), rows.dtype)
     runs[:, :, 0], runs[:, :, 1] = own[..., None], other[:, None]
-    places = 2 * np.arange(cells * count).reshape(cells, count, 1) + (mask == 0)
-    np.take(runs.reshape(-1, most), places.ravel(), axis=0, out=out, mode="clip")
+    indices = 2 * np.arange(cells * count).reshape(cells, count, 1) + (mask == 0)
+    np.take(runs.reshape(-1, most), indices.ravel(), axis=0, out=out, mode="clip")
 
 
 def _forward(model: Classifier, threads: int) -> Callable[[np.ndarray], np.ndarray]:

@@ -272,11 +272,11 @@ def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: i
     if dataset.inputs.ndim != 2:
         raise ShapelineError("reference kind 'conditional': the inputs are not a table; use mean or background.")
     records, names = dataset.inputs[training], dataset.card.get("feature_names") or range(dataset.inputs.shape[1])
-    for place in dataset.card.get("categorical") or ():
-        raise ShapelineError(f"reference kind 'conditional': column '{names[place]}' holds categories; use background.")
-    for place in np.flatnonzero(~np.isfinite(np.asarray(records, np.float64)).all(axis=0)):
+    for index in dataset.card.get("categorical") or ():
+        raise ShapelineError(f"reference kind 'conditional': column '{names[index]}' holds categories; use background.")
+    for index in np.flatnonzero(~np.isfinite(np.asarray(records, np.float64)).all(axis=0)):
         raise ShapelineError(
-            f"reference kind 'conditional': column '{names[place]}' has missing or infinite numbers; use mean or "
+            f"reference kind 'conditional': column '{names[index]}' has missing or infinite numbers; use mean or "
             "background."
         )
     rng = np.random.default_rng(seed_of("conditional", seed))

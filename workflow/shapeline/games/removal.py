@@ -33,8 +33,8 @@ class _Removal:
     def mask(self, mask: np.ndarray) -> Any:
         """Return each row filled from each row of the background, (n_rows x n_background, n_columns), in its type."""
         there = np.ones(self.rows.shape[1], bool)
-        for place, columns in enumerate(self.columns):
-            there[columns] = mask[place]
+        for index, columns in enumerate(self.columns):
+            there[columns] = mask[index]
         if not hasattr(self.kept, "iloc"):
             return np.where(there, self.kept, self.filled)
         kept, filled = self.kept.reset_index(drop=True), self.filled.reset_index(drop=True)
@@ -217,12 +217,12 @@ def _entropy(probabilities: np.ndarray) -> np.ndarray:
 
 def _numbers(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return the number of each label among the classes. Raises ShapelineError for one that is none of them."""
-    places = pd.Index(classes).get_indexer(y)
-    if (places < 0).any():
+    indices = pd.Index(classes).get_indexer(y)
+    if (indices < 0).any():
         raise ShapelineError(
-            f"{where}: y has the label {y[places < 0].tolist()[0]!r}, which is no class of the model; give its classes"
+            f"{where}: y has the label {y[indices < 0].tolist()[0]!r}, which is no class of the model; give its classes"
         )
-    return places
+    return indices
 
 
 def _log_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:

@@ -129,13 +129,13 @@ class DataValuation(_Retraining):
             raise ShapelineError(f"DataValuation: groups has {len(groups)} labels for {count} examples; give {count}")
         if untrainable not in ("raise", "empty"):
             raise ShapelineError(f"DataValuation: untrainable is {untrainable!r}; give 'raise' or 'empty'")
-        labels = [f"example {place}" for place in range(count)] if groups is None else [str(one) for one in groups]
+        labels = [f"example {index}" for index in range(count)] if groups is None else [str(one) for one in groups]
         self.player_names = list(dict.fromkeys(labels))
         self.n_players = len(self.player_names)
         own = pd.Index(labels if groups is None else list(groups), dtype=object, tupleize_cols=False)
         if own.nunique(dropna=False) > self.n_players:
             raise ShapelineError("DataValuation: two groups have the same text, as 1 and '1'; give labels of one type")
-        number = {name: place for place, name in enumerate(self.player_names)}
+        number = {name: index for index, name in enumerate(self.player_names)}
         self.player_of = np.array([number[label] for label in labels])
         self.untrainable = untrainable
         super().__init__(estimator, (X, y, X_test, y_test), scoring, empty)
@@ -144,10 +144,10 @@ class DataValuation(_Retraining):
         return self.player_of, self.untrainable
 
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
-        places = np.flatnonzero(mask[self.player_of])
+        indices = np.flatnonzero(mask[self.player_of])
         try:
             model = self._train(
-                validation_scores.select_rows(self.X, places), validation_scores.select_rows(self.y, places)
+                validation_scores.select_rows(self.X, indices), validation_scores.select_rows(self.y, indices)
             )
             return validation_scores.compute_scores(self.scorers, model, self.X_test, self.y_test)
         except ValueError as error:
@@ -209,7 +209,7 @@ class FeatureSelection(_Retraining):
         return [columns.tolist() for columns in self.columns]
 
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
-        there = np.sort(np.concatenate([self.columns[place] for place in np.flatnonzero(mask)]))
+        there = np.sort(np.concatenate([self.columns[index] for index in np.flatnonzero(mask)]))
         train, test = (X.iloc[:, there] if hasattr(X, "iloc") else X[:, there] for X in (self.X, self.X_test))
         return validation_scores.compute_scores(self.scorers, self._train(train, self.y), test, self.y_test)
 
@@ -219,12 +219,12 @@ def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) 
     if np.ndim(X) != 2 or not hasattr(X, "shape"):
         raise ShapelineError(f"{where}: X is a {type(X).__name__}; give a data frame or an array (n_rows, n_columns)")
     named = [str(name) for name in getattr(X, "columns", [])]
-    names = named or [f"column {place}" for place in range(X.shape[1])]
+    names = named or [f"column {index}" for index in range(X.shape[1])]
     if groups is None:
-        return names, [np.array([place]) for place in range(X.shape[1])]
-    number = {name: place for place, name in enumerate(named)} | {place: place for place in range(X.shape[1])}
+        return names, [np.array([index]) for index in range(X.shape[1])]
+    number = {name: index for index, name in enumerate(named)} | {index: index for index in range(X.shape[1])}
     number |= {
-        name: place for place, name in enumerate(getattr(X, "columns", []))
+        name: index for index, name in enumerate(getattr(X, "columns", []))
     }  # a name that is a number comes first
     if not isinstance(groups, Mapping) or not all(np.ndim(columns) == 1 for columns in groups.values()):
         raise ShapelineError(f"{where}: groups is not a mapping of lists; give {{'name': [column, ...], ...}}")
@@ -232,11 +232,11 @@ def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) 
     if unknown or not groups or not all(len(columns) for columns in groups.values()):
         reason = f"there is no column {unknown[0]!r}" if unknown else "a group has no columns"
         raise ShapelineError(f"{where}: groups: {reason}; give a name for each group, and a list of its columns")
-    places = [np.array([number[column] for column in columns]) for columns in groups.values()]
-    every = np.concatenate(places)
+    indices = [np.array([number[column] for column in columns]) for columns in groups.values()]
+    every = np.concatenate(indices)
     if len(set(every.tolist())) < len(every):
         raise ShapelineError(f"{where}: groups: a column is in two groups; give each column to one")
-    return [str(name) for name in groups], places
+    return [str(name) for name in groups], indices
 
 
 class EnsembleSelection:
@@ -366,7 +366,7 @@ def list_members(where: str, models: object) -> tuple[list[str], list[object], n
         classes = members[0].classes_
         if not all(np.array_equal(getattr(member, "classes_", None), classes) for member in members):
             raise ShapelineError(f"{where}: the models have other classes than each other; give models of one task")
-    names = [str(name) for name in models] if named else [f"model {place}" for place in range(len(members))]
+    names = [str(name) for name in models] if named else [f"model {index}" for index in range(len(members))]
     return names, members, None if classes is None else np.asarray(classes)
 
 

@@ -144,7 +144,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
         smallest = 1 << int(np.clip(math.log2(min(MOMENT / single, largest)), 0, math.log2(FEW_ROWS)))
         plan = calibration.Search(
             shares=tuple(
-                place / len(backends) for place in range(1, len(backends) + 1)
+                index / len(backends) for index in range(1, len(backends) + 1)
             ),  # each has its share of the time
             refusals=(execution.BackendRefused, RuntimeError, MethodFailure),
             smallest=smallest,

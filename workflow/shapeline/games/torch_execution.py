@@ -163,13 +163,13 @@ def leave_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.T
             )
         kept = gone.to(torch.uint8).argsort(dim=1, stable=True)  # those that are there first, in their order
         counts = (~gone).sum(1)
-        images, parts, places = rows.nan_to_num(0.0), [], []
+        images, parts, indices = rows.nan_to_num(0.0), [], []
         for count in counts.unique().tolist():
             own = (counts == count).nonzero()[:, 0]
             parts.append(module(images[own], kept[own, :count]))
-            places.append(own)
+            indices.append(own)
         logits = checked_logits(torch.cat(parts), len(rows), name, model.task)
-        return torch.empty_like(logits).index_copy_(0, torch.cat(places), logits)
+        return torch.empty_like(logits).index_copy_(0, torch.cat(indices), logits)
 
     return forward
 

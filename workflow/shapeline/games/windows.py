@@ -100,9 +100,9 @@ def _rank_codes(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, n
         seen = np.zeros(len(codes) * size, bool)
         seen[keys.ravel()] = True
         distinct = np.flatnonzero(seen)
-        place = np.empty(len(seen), np.int64)
-        place[distinct] = np.arange(len(distinct))
-        ranks = place[keys]
+        index = np.empty(len(seen), np.int64)
+        index[distinct] = np.arange(len(distinct))
+        ranks = index[keys]
     else:
         distinct, ranks = np.unique(keys, return_inverse=True)
         ranks = ranks.reshape(keys.shape)

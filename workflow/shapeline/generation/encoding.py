@@ -45,14 +45,14 @@ class Encoder:
             raise ShapelineError(f"{WHERE}: removal='mask' needs a fast tokenizer; choose removal='delete'.")
         rendered = prompt.render(np.ones(prompt.d, bool))
         text = self.texts([rendered])[0]
-        players, place = np.full(len(text) + 1, FIXED), 0
+        players, index = np.full(len(text) + 1, FIXED), 0
         for content, whole, before in zip(
             prompt.contents, prompt.whole or (FIXED,), self._texts_before(prompt), strict=True
         ):
-            start = text.find(before, place)
-            if start >= 0 and not text[place:start].strip():
-                place = start + len(before)  # else the template depends on the messages
-            place = _mark(players, text, place, content, whole)
+            start = text.find(before, index)
+            if start >= 0 and not text[index:start].strip():
+                index = start + len(before)  # else the template depends on the messages
+            index = _mark(players, text, index, content, whole)
         encoded = self.tokenizer(text, add_special_tokens=not self.chat, return_offsets_mapping=True, verbose=False)
         ids = self._complete(list(encoded["input_ids"]), text)
         owners = np.full(len(ids), FIXED)
@@ -64,7 +64,7 @@ class Encoder:
 
     def _texts_before(self, prompt: Prompt) -> list[str]:
         """What the chat template writes before each message."""
-        marks = [f"\ue000{place}\ue001" for place in range(len(prompt.contents))]
+        marks = [f"\ue000{index}\ue001" for index in range(len(prompt.contents))]
         messages = [{"role": role, "content": mark} for role, mark in zip(prompt.roles, marks, strict=False)]
         return re.split("\ue000\\d+\ue001", self._apply_template(messages))[:-1] if messages else [""]
 
@@ -106,7 +106,7 @@ class Encoder:
     def answer_of(self, ids: Sequence[int], text: str | None = None) -> Answer:
         """Return an answer of these ids without the special tokens around it; raise where nothing remains."""
         special = set(self.tokenizer.all_special_ids) - {getattr(self.tokenizer, "unk_token_id", None)}
-        inside = [place for place, number in enumerate(ids) if number not in special]
+        inside = [index for index, number in enumerate(ids) if number not in special]
         if not inside:
             problem = "the model's own answer is empty" if text is None else f"the answer {text!r:.40} has no token"
             raise ShapelineError(f"{WHERE}: {problem}; give target='an answer'.")
@@ -145,7 +145,7 @@ class Encoder:
 
 def _pieces(tokenizer: Any, ids: tuple[int, ...]) -> tuple[str, ...]:
     """What each token adds to the text."""
-    texts = [tokenizer.decode(ids[: place + 1]) for place in range(len(ids))]
+    texts = [tokenizer.decode(ids[: index + 1]) for index in range(len(ids))]
     pieces = [
         text[len(before) :] if text.startswith(before) else ""
         for before, text in zip(["", *texts], texts, strict=False)

@@ -37,13 +37,13 @@ def border_levels(prompt: Prompt) -> np.ndarray:
 def _units(prompt: Prompt, number: int) -> np.ndarray:
     """A row per part of a message: its number, its sentence, its passage and the message."""
     content = prompt.contents[number]
-    text, place, rows = content.render(np.ones(prompt.d, bool)), 0, []
+    text, index, rows = content.render(np.ones(prompt.d, bool)), 0, []
     starts = [np.array([start for start, _ in split_text(text, level, WHERE)]) for level in LEVELS]
     for piece, player in zip(content.pieces, content.players, strict=True):
-        place = text.index(piece, place)
+        index = text.index(piece, index)
         if player >= 0:
-            rows.append([player, *(np.searchsorted(level, place, "right") for level in starts), number])
-        place += len(piece)
+            rows.append([player, *(np.searchsorted(level, index, "right") for level in starts), number])
+        index += len(piece)
     return np.array(rows, np.int64).reshape(-1, len(LEVELS) + 2)
 
 
@@ -54,9 +54,9 @@ def cut(nodes: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     inside = (borders > left) & (borders < right)
     near = -np.abs(2 * borders - left - right)
     rank = np.where(inside, levels * (4 * len(levels) + 4) + near, np.iinfo(np.int64).min)
-    place = borders[rank.argmax(axis=1)]
+    index = borders[rank.argmax(axis=1)]
     first, second = nodes.copy(), nodes.copy()
-    first[:, 3], second[:, 2] = place, place
+    first[:, 3], second[:, 2] = index, index
     return first, second
 
 

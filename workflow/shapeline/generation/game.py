@@ -90,13 +90,13 @@ class ModelSource:
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         from shapeline.generation import prefix_cache
 
-        rows, places = self._rows(masks)
+        rows, indices = self._rows(masks)
         result = None
         if self.reuse or (self.reuse is None and prefix_cache.pays(self.language_model, rows)):
             result = prefix_cache.score(self.language_model, rows)
         result = prefix_cache.score_in_batches(self.language_model, rows) if result is None else result
         step = len(self.answers)
-        return np.array([np.concatenate(result[place * step : place * step + step]) for place in places])
+        return np.array([np.concatenate(result[index * step : index * step + step]) for index in indices])
 
     def _rows(self, masks: np.ndarray) -> tuple[list, list[int]]:
         """Rows of distinct prompts, one per answer, and the distinct prompt of each coalition."""

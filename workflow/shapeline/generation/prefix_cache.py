@@ -42,10 +42,10 @@ def score_in_batches(language_model: LanguageModel, rows: Sequence[Row]) -> list
     one_pass = _seq2seq_pass if language_model.seq2seq else _causal_pass
 
     def run(most: int) -> None:
-        waiting = [place for place in range(len(rows)) if result[place] is None]
+        waiting = [index for index in range(len(rows)) if result[index] is None]
         for batch in cut_batches(language_model, rows, waiting, most):
-            for place, values in zip(batch, one_pass(language_model, [rows[place] for place in batch]), strict=True):
-                result[place] = values
+            for index, values in zip(batch, one_pass(language_model, [rows[index] for index in batch]), strict=True):
+                result[index] = values
 
     with language_model.evaluating():
         halve(language_model, max(len(rows), 1), run, "prompt")

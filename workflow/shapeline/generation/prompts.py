@@ -101,10 +101,10 @@ class Content:
     @classmethod
     def of(cls, text: str, spans: Sequence[Span], first: int = 0) -> "Content":
         """The pieces of a text whose spans are the players from `first` on."""
-        pieces, players, gaps, gap, place = [], [], [], "", 0
+        pieces, players, gaps, gap, index = [], [], [], "", 0
         ends = [(start, end, first + number) for number, (start, end) in enumerate(spans)]
         for start, end, player in [*ends, (len(text), len(text), FIXED)]:
-            between = text[place:start]
+            between = text[index:start]
             if between.strip():
                 gaps.append(gap + between[: len(between) - len(between.lstrip())])
                 pieces.append(between.strip())
@@ -117,7 +117,7 @@ class Content:
                 pieces.append(text[start:end])
                 players.append(player)
                 gap = ""
-            place = end
+            index = end
         return cls(tuple(pieces), tuple(players), (*gaps, gap))
 
     def render(self, kept: np.ndarray, placeholder: str | None = None) -> str:
@@ -186,12 +186,12 @@ def build_prompt(
         return _split_messages(roles, texts, context)
     asked = _question(roles)
     contents, parts = [], []
-    removable = [place for place in range(asked) if roles[place] != "system"]
-    for place, text in enumerate(texts):
+    removable = [index for index in range(asked) if roles[index] != "system"]
+    for index, text in enumerate(texts):
         spans: list[Span] = []
-        if place == asked and (context is not None or not removable):
+        if index == asked and (context is not None or not removable):
             text, spans = _fill_template(text, context, features, template or CHAT_TEMPLATE)
-        elif context is None and place in removable:
+        elif context is None and index in removable:
             spans = split_text(text, features, WHERE)
         contents.append(Content.of(text, spans, len(parts)))
         parts += [text[start:end] for start, end in spans]
@@ -202,28 +202,28 @@ def _split_messages(roles: tuple[str, ...], texts: tuple[str, ...], context: obj
     """Every message before the question is a part, but the system's."""
     if context is not None:
         raise ShapelineError(f"{WHERE}: features='message' takes no context; choose passage, or leave context out.")
-    removable = [place for place in range(_question(roles)) if roles[place] != "system"]
+    removable = [index for index in range(_question(roles)) if roles[index] != "system"]
     if not removable:
         raise ShapelineError(f"{WHERE}: there is no message before the question; choose features='sentence' or 'word'.")
-    whole = tuple(removable.index(place) if place in removable else FIXED for place in range(len(roles)))
+    whole = tuple(removable.index(index) if index in removable else FIXED for index in range(len(roles)))
     contents = tuple(Content.of(text, []) for text in texts)
-    return Prompt(tuple(texts[place] for place in removable), contents, roles, whole)
+    return Prompt(tuple(texts[index] for index in removable), contents, roles, whole)
 
 
 def _question(roles: tuple[str, ...]) -> int:
     """The last message of a user, which stays with all that follows."""
-    return max((place for place, role in enumerate(roles) if role == "user"), default=len(roles) - 1)
+    return max((index for index, role in enumerate(roles) if role == "user"), default=len(roles) - 1)
 
 
 def _messages(prompt: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Roles and texts of chat messages."""
     messages = as_list(prompt) or []
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if not isinstance(message, Mapping) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
             raise ShapelineError(
-                f'{WHERE}: message {place + 1} is {shorten_value(message)}; give {{"role": "user", "content": "text"}}.'
+                f'{WHERE}: message {index + 1} is {shorten_value(message)}; give {{"role": "user", "content": "text"}}.'
             )
     if not messages:
         raise ShapelineError(
@@ -261,8 +261,8 @@ def _fill_template(question: str, context: object, features: object, template: s
     if not isinstance(features, str) and len(passages) > 1:
         raise ShapelineError(f"{WHERE}: spans are of one text; give the context as one text.")
     text, spans = before, []
-    for place, passage in enumerate(passages):
-        text += "\n\n" * (place > 0)
+    for index, passage in enumerate(passages):
+        text += "\n\n" * (index > 0)
         single = isinstance(features, str) and features == "passage" and not isinstance(context, str)
         own = _trim_passage(passage) if single else split_text(passage, features, WHERE)
         spans += [(len(text) + start, len(text) + end) for start, end in own]
@@ -296,14 +296,14 @@ class PromptRow:
         result: list[int] = []
         for one in self.support:
             plain = " ".join(str(one).split())
-            of_text = [place for place, part in enumerate(parts) if _overlap(" ".join(part.split()), plain)]
-            places = of_text if isinstance(one, str) else [one] if 0 <= one < len(parts) else []
-            if not places:
+            of_text = [index for index, part in enumerate(parts) if _overlap(" ".join(part.split()), plain)]
+            indices = of_text if isinstance(one, str) else [one] if 0 <= one < len(parts) else []
+            if not indices:
                 raise ShapelineError(
                     f"{self.where}: support {one!r:.60} is none of the {len(parts)} parts; give the number of a part, "
                     "from 0, or its text"
                 )
-            result += places
+            result += indices
         return sorted(set(result))
 
 

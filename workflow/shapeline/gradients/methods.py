@@ -134,8 +134,8 @@ def expected_gradients(
     with open_slope(game.model, inputs, targets) as slope:
         for instance, sample in _passes(n, samples, slope.rows):
             x, x0 = slope.points_of(inputs[instance]), slope.points_of(origins[instance, drawn[instance, sample]])
-            place = along[instance, sample].reshape(-1, *[1] * (x.ndim - 1))
-            moved = slope.gradient(x0 + place * (x - x0), instance)[0].astype(np.float64) * (x - x0)
+            index = along[instance, sample].reshape(-1, *[1] * (x.ndim - 1))
+            moved = slope.gradient(x0 + index * (x - x0), instance)[0].astype(np.float64) * (x - x0)
             _add_runs(of_cells, instance, slope.sum_embeddings(moved))
         of_inputs = _values(slope, lambda part: inputs[part], np.arange(n))
         of_rows = _values(slope, lambda part: origins[owner[part], row[part]], owner)

@@ -143,15 +143,15 @@ def _pooled_line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> 
     pool = next(pool for kind, pool in POOLS.items() if isinstance(part, kind))
     options = part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode
     cells = given.flatten(2)
-    places = pool(given.detach(), *options, return_indices=True)[1].flatten(2)
-    of_input, of_reference = places.chunk(2)
+    indices = pool(given.detach(), *options, return_indices=True)[1].flatten(2)
+    of_input, of_reference = indices.chunk(2)
     y, y0 = output.detach().flatten(2).chunk(2)
     largest = torch.maximum(y, y0)
     apart = torch.sub(*cells.detach().chunk(2))
     line = output.detach().flatten(2)
-    for place, change in ((of_input, largest - y0), (of_reference, y - largest)):
-        distance = apart.gather(2, place)
+    for index, change in ((of_input, largest - y0), (of_reference, y - largest)):
+        distance = apart.gather(2, index)
         slope = torch.where(change == 0, 0, change / torch.where(distance == 0, 1, distance)).repeat(2, 1, 1)
-        moved = (cells - cells.detach()).gather(2, place.repeat(2, 1, 1))
+        moved = (cells - cells.detach()).gather(2, index.repeat(2, 1, 1))
         line = line + slope * moved
     return line.view_as(output)

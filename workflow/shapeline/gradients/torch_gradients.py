@@ -319,8 +319,8 @@ def read_by(layers: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the rollout's row (n, t) of the token that is read: the first, or under causal attention the last."""
     whole = rollout(layers)
     ahead = sum(layer[:, :, 0, 1:].sum() for layer in layers)
-    place = torch.zeros(len(whole), dtype=torch.long, device=whole.device)
+    index = torch.zeros(len(whole), dtype=torch.long, device=whole.device)
     if ahead == 0:
         attended = layers[0].amax((1, 2)) > 0
-        place = (attended * torch.arange(attended.shape[1], device=attended.device)).amax(1)
-    return whole[torch.arange(len(whole), device=whole.device), place]
+        index = (attended * torch.arange(attended.shape[1], device=attended.device)).amax(1)
+    return whole[torch.arange(len(whole), device=whole.device), index]

@@ -281,10 +281,10 @@ def explore_trees(
     while len(instances):
         coefficients, alone = _play(tally, instances, children, players, worth, empty)
         taken = np.arange(children.shape[1]) < players[:, None]
-        parent, place = np.nonzero(taken)
-        nodes, instances, alone = children[parent, place], instances[parent], alone[parent, place]
-        of_path = coefficients[parent, place] * products[parent]
-        score = of_path if leaf_score == "product" else coefficients[parent, place]
+        parent, index = np.nonzero(taken)
+        nodes, instances, alone = children[parent, index], instances[parent], alone[parent, index]
+        of_path = coefficients[parent, index] * products[parent]
+        score = of_path if leaf_score == "product" else coefficients[parent, index]
         slack = tolerance * tally.spread()[instances]
         if mode == "absolute":
             relevant = score - threshold > slack
@@ -405,10 +405,10 @@ def inside(
     """Return which rectangles (P, parts, 4), moved up and left by shifts, hold a row and a column, a bit each."""
     bits = (1 << np.arange(rectangles.shape[1])).astype(np.int16)
     codes = []
-    for axis, places in enumerate((rows, columns)):
-        places = (places + shifts[:, axis, None]) % len(places)
+    for axis, indices in enumerate((rows, columns)):
+        indices = (indices + shifts[:, axis, None]) % len(indices)
         start, stop = rectangles[:, :, 2 * axis, None], rectangles[:, :, 2 * axis + 1, None]
-        inside = (places[:, None] >= start) & (places[:, None] < stop)
+        inside = (indices[:, None] >= start) & (indices[:, None] < stop)
         codes.append((inside * bits[:, None]).sum(axis=1, dtype=np.int16))
     return codes[0], codes[1]
 

@@ -44,11 +44,11 @@ class Forest:
         """Return the place of each cell's segment among the leaves; labels (*shape) int, the segment of a cell."""
         order = self.labels[instance]
         by_label = np.argsort(order)
-        places = by_label[np.searchsorted(order[by_label], labels).clip(max=len(order) - 1)]
-        if not np.array_equal(order[places], labels):
+        indices = by_label[np.searchsorted(order[by_label], labels).clip(max=len(order) - 1)]
+        if not np.array_equal(order[indices], labels):
             missing = np.setdiff1d(labels, order)
             raise ShapelineError(f"h_shap: segment {missing[0]} of the input is not in its tree; list every segment.")
-        return places
+        return indices
 
 
 def forest(trees: Sequence) -> Forest:
@@ -139,18 +139,18 @@ def h_shap_tree(
     """
     trees = forest([tree])
     labels = np.asarray(labels)
-    places = trees.places(0, labels)
+    indices = trees.places(0, labels)
     columns = np.arange(len(trees.labels[0]))
 
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         still = np.zeros((len(instances), 2), np.int64)
         present = inside(rectangles, still, columns[:1], columns)[1] != 0
         block = max(1, MASK_BYTES // labels.size)
-        parts = [call_game(game, present[i : i + block][:, places]) for i in range(0, len(present), block)]
+        parts = [call_game(game, present[i : i + block][:, indices]) for i in range(0, len(present), block)]
         return np.concatenate(parts)
 
     explored = explore_forest(evaluate, trees, threshold, mode, leaf_score, tolerance)
-    saliency, raw = explored.maps(0, places)
+    saliency, raw = explored.maps(0, indices)
     leaves = trees.labels[0][explored.leaves[:, 2]]
     return HShap(
         saliency,

@@ -87,9 +87,9 @@ def trees(
 def _score_superpixels(game: Game, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
     n, segments = len(inputs), game.features.cells[0]
     forest = forests.forest([forests.superpixel_tree(segments)] * n)
-    places = np.argsort(forest.labels[0])  # of each superpixel, among the leaves
-    explored = forests.explore_forest(evaluate_by_masks(game, inputs, targets, places=places), forest, *growth)
-    maps = (explored.maps(i, places[segments])[0] for i in range(n))
+    indices = np.argsort(forest.labels[0])  # of each superpixel, among the leaves
+    explored = forests.explore_forest(evaluate_by_masks(game, inputs, targets, places=indices), forest, *growth)
+    maps = (explored.maps(i, indices[segments])[0] for i in range(n))
     sums = [np.bincount(segments.ravel(), weights=each.ravel(), minlength=game.features.d) for each in maps]
     leaves = np.bincount(explored.instances, minlength=n)
     return _format_result(np.stack(sums), explored.evaluations, explored.visited_nodes, leaves)

@@ -56,9 +56,9 @@ def find_trunk(model: Classifier, shape: Sequence[int]) -> Trunk | None:
     if kept is not None and kept[0] == tuple(shape):
         return kept[1]
     window, stride, end, work = [1, 1], [1, 1], 0, 0
-    for place, layer in enumerate(module):
+    for index, layer in enumerate(module):
         if isinstance(layer, nn.Flatten):
-            end = place
+            end = index
             break
         if isinstance(layer, _CELLWISE):
             continue
@@ -305,7 +305,7 @@ class Evaluator:
     def evaluate(self, instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         """The values of one block of pairs."""
         model, value = self.model, self.game.value
-        places, scored = [], []
+        indices, scored = [], []
         with torch_execution.evaluating(model):
             rows, columns = np.arange(self.height), np.arange(self.width)
             codes = exploration.inside(rectangles, self.shifts[instances], rows, columns)
@@ -315,9 +315,9 @@ class Evaluator:
                 chosen = torch.from_numpy(self.targets[instances[part]]).to(self.device)
                 scores = torch_execution.score_on_device(outputs, chosen, None, value, model.framework, model.task)
                 scored.append(scores[:, 0])
-                places.append(part)
+                indices.append(part)
             values = np.empty(len(instances))
-            values[np.concatenate(places)] = torch.cat(scored).cpu().numpy()
+            values[np.concatenate(indices)] = torch.cat(scored).cpu().numpy()
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
             raise ShapelineError(

@@ -89,8 +89,8 @@ def _top_hits(ordered: np.ndarray, hits: np.ndarray, total: np.ndarray, seeds: l
     sure, possible = (np.take_along_axis(counted, ends[:, None], 1)[:, 0] for ends in (above, upto))
     # How many of a random choice of equals are true, without making the choice.
     drawn = [
-        np.random.default_rng(seed).hypergeometric(good, equals - good, places)
-        for seed, good, equals, places in zip(
+        np.random.default_rng(seed).hypergeometric(good, equals - good, indices)
+        for seed, good, equals, indices in zip(
             seeds, possible - sure, upto - above, np.maximum(total - above, 0), strict=True
         )
     ]
@@ -161,8 +161,8 @@ def measure_words(
     owner = np.repeat(np.arange(len(rows)), d)
     order = np.lexsort((chance, -values, owner))  # the words of a row stay together, its highest score first
     k = np.bincount(owner, wanted, minlength=len(rows))
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(d) - d, d)
-    hits = np.bincount(owner, wanted[order] & (place < k[owner]), minlength=len(rows))
+    index = np.arange(len(owner)) - np.repeat(np.cumsum(d) - d, d)
+    hits = np.bincount(owner, wanted[order] & (index < k[owner]), minlength=len(rows))
     counted = (k > 0) & (rows["target"].to_numpy() == [labels[instance] for instance in instances])
     f1 = np.divide(hits, k, out=np.full(len(rows), np.nan), where=counted)
     return rows[["instance", "repeat"]].assign(statistic="f1", x=np.nan, value=f1)

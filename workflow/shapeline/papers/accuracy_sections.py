@@ -27,9 +27,9 @@ def ratios(means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     """Geometric means over games of the error's ratio to kernel_shap's against the budget, with intervals as bars."""
     drawing = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = drawing.subplots()
-    for place, (name, style) in enumerate(styles.items()):
+    for index, (name, style) in enumerate(styles.items()):
         line = means[means["estimator"] == name].sort_values("times")
-        across = line["times"] * 1.025 ** (place - len(styles) / 2)  # bars side by side
+        across = line["times"] * 1.025 ** (index - len(styles) / 2)  # bars side by side
         axes.vlines(across, line["low"], line["high"], color=style.colour, alpha=0.6, linewidth=1.4)
         axes.plot(
             across, line["ratio"], style.marker, linestyle=style.line, color=style.colour, markersize=5.5, label=name
@@ -49,7 +49,7 @@ def errors(measured: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     rows = math.ceil(len(games) / columns)
     high = 1.1 + 2.1 * rows
     drawing = Figure(figsize=(WIDTH, high))  # a layout by constraints would take two seconds
-    places = {
+    indices = {
         "left": 0.065,
         "right": 0.995,
         "bottom": 1.0 / high,
@@ -57,7 +57,7 @@ def errors(measured: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
         "wspace": 0.35,
         "hspace": 0.35,
     }
-    panels = drawing.subplots(rows, columns, squeeze=False, gridspec_kw=places)
+    panels = drawing.subplots(rows, columns, squeeze=False, gridspec_kw=indices)
     for axes, game in zip(panels.flat, games, strict=False):
         own = measured[measured["game"] == game]
         for name, style in styles.items():

@@ -40,9 +40,9 @@ def axiom_table(by_measure: Mapping[str, Sequence[axioms.Verdict]]) -> pd.DataFr
         {
             "axiom": f"{verdict.number} {_format_name(verdict)}",
             "requirement": verdict.statement,
-            **{name: "passes" if row[place].passed else "⚠ fails" for name, row in by_measure.items()},
+            **{name: "passes" if row[index].passed else "⚠ fails" for name, row in by_measure.items()},
         }
-        for place, verdict in enumerate(first)
+        for index, verdict in enumerate(first)
     )
 
 
@@ -182,18 +182,18 @@ def _plane(axes: Axes, data: axioms.Labelled, expected, scale: float) -> None:
 def _dots(axes: Axes, across: np.ndarray, up: np.ndarray, labels: np.ndarray, known: int, random: bool) -> None:
     """Every point by its label; those from `known` on are new, and of `random` labels only the first is certain."""
     axes.plot(across[:1], up[:1], "o", markersize=17, markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.2)
-    for place, (x, y) in enumerate(zip(across, up, strict=True)):
-        colour = INK if place < known else SECOND
-        if random and place:
+    for index, (x, y) in enumerate(zip(across, up, strict=True)):
+        colour = INK if index < known else SECOND
+        if random and index:
             axes.plot(x, y, marker="$?$", color=QUIET, markersize=9)
-        elif labels[place] == labels[0]:
+        elif labels[index] == labels[0]:
             axes.plot(x, y, "o", color=colour, markersize=7)
         else:
             axes.plot(x, y, "s", markerfacecolor=PAPER, markeredgecolor=colour, markeredgewidth=1.5, markersize=7.5)
-    places, counts = np.unique(np.column_stack([across, up]), axis=0, return_counts=True)
-    for place, count in zip(places, counts, strict=True):
+    indices, counts = np.unique(np.column_stack([across, up]), axis=0, return_counts=True)
+    for index, count in zip(indices, counts, strict=True):
         if count > 1 and not random:
-            axes.annotate(f"×{count}", place, xytext=(11, -10), textcoords="offset points", fontsize=8.5, color=INK)
+            axes.annotate(f"×{count}", index, xytext=(11, -10), textcoords="offset points", fontsize=8.5, color=INK)
 
 
 def _arrow(axes: Axes, start: Sequence[float], change: Sequence[float], dashed: bool) -> None:

@@ -21,7 +21,7 @@ UNTESTABLE = "not testable"
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of a claim, in words with its interval, and the verdict: HOLDS, FAILS, UNDECIDED or UNTESTABLE."""
+    """The measured value with its interval, as text, and the verdict: HOLDS, FAILS, UNDECIDED or UNTESTABLE."""
 
     found: str
     verdict: str
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim and its check on the first of its experiments that there is; every: on all of them, in order."""
+    """A claim and its check on the first available of its experiments; every: on all of them, in order."""
 
     paper: str
     section: str
@@ -39,8 +39,8 @@ class Claim:
     every: bool = False
 
 
-def accuracy(claimed: float) -> Callable[[Results], Finding]:
-    """Test accuracy of the model: holds or fails where its 95 % Wilson interval lies on one side of the claimed one."""
+def has_accuracy(claimed: float) -> Callable[[Results], Finding]:
+    """Check the model's test accuracy by its 95 % Wilson interval; undecided where it includes the claimed accuracy."""
 
     def check(results: Results) -> Finding:
         correct, rows = results.model_card.get("test_accuracy"), results.model_card["rows"]["test"]
@@ -51,15 +51,15 @@ def accuracy(claimed: float) -> Callable[[Results], Finding]:
     return check
 
 
-def wilson(count: int, of: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share (Wilson 1927)."""
-    z, p = 1.959963985, count / of
-    middle, half = p + z**2 / (2 * of), z * math.sqrt(p * (1 - p) / of + z**2 / (4 * of**2))
-    return (middle - half) / (1 + z**2 / of), (middle + half) / (1 + z**2 / of)
+def wilson(count: int, total: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of the proportion count / total (Wilson 1927)."""
+    z, p = 1.959963985, count / total
+    middle, half = p + z**2 / (2 * total), z * math.sqrt(p * (1 - p) / total + z**2 / (4 * total**2))
+    return (middle - half) / (1 + z**2 / total), (middle + half) / (1 + z**2 / total)
 
 
-def parameters(claimed: int) -> Callable[[Results], Finding]:
-    """Number of trainable parameters."""
+def has_size(claimed: int) -> Callable[[Results], Finding]:
+    """Check the number of trainable parameters."""
 
     def check(results: Results) -> Finding:
         counted = results.model_card.get("parameters")
@@ -78,20 +78,20 @@ def beats(
             return Finding(f"metric {metric} was not measured", UNTESTABLE)
         measured = results.measured[metric]
         values = paired.pivot_by_method(measured[measured["method"].isin([first, *others])], statistic)
-        absent = [entry for entry in (first, *others) if entry not in values]
-        if absent:
-            return Finding(f"{', '.join(absent)} did not run, or on too few instances", UNTESTABLE)
+        missing = [entry for entry in (first, *others) if entry not in values]
+        if missing:
+            return Finding(f"{', '.join(missing)} did not run, or on too few instances", UNTESTABLE)
         if not enough(len(values)):
             return Finding(f"{number(len(values))} instances are too few for a verdict", UNTESTABLE)
         claim = compare_with_others(values[[first, *others]], first, better)
-        ahead = "; ".join(f"{entry} {interval(row)}" for entry, row in claim.table.iterrows())
-        return Finding(f"ahead of: {ahead}", claim.verdict)
+        comparisons = "; ".join(f"{entry} {interval(row)}" for entry, row in claim.table.iterrows())
+        return Finding(f"ahead of: {comparisons}", claim.verdict)
 
     return check
 
 
-def level(entry: str, within: float, metric: str, statistic: str) -> Callable[[Results, Results], Finding]:
-    """Check by Welch's 95 % interval that a method's means in two experiments differ by at most `within`."""
+def has_equal_mean(entry: str, margin: float, metric: str, statistic: str) -> Callable[[Results, Results], Finding]:
+    """Check by Welch's 95 % interval that a method's means in two experiments differ by at most `margin`."""
 
     def check(first: Results, second: Results) -> Finding:
         values = []
@@ -102,39 +102,39 @@ def level(entry: str, within: float, metric: str, statistic: str) -> Callable[[R
             values.append(paired.pivot_by_method(frame[frame["method"] == entry], statistic)[entry].dropna().to_numpy())
         if not enough(min(map(len, values))):
             return Finding(f"{number(min(map(len, values)))} instances are too few for a verdict", UNTESTABLE)
-        (a, b), error = values, math.sqrt(sum(one.var(ddof=1) / len(one) for one in values))
+        (a, b), error = values, math.sqrt(sum(sample.var(ddof=1) / len(sample) for sample in values))
         row = {"mean": b.mean() - a.mean()}
         row |= {"low": row["mean"] - 1.96 * error, "high": row["mean"] + 1.96 * error}
-        inside, outside = max(-row["low"], row["high"]) <= within, max(row["low"], -row["high"]) > within
-        text = f"{a.mean():.3f} and {b.mean():.3f}, apart {interval(row)}; the margin is {within:g}"
-        return Finding(text, HOLDS if inside else FAILS if outside else UNDECIDED)
+        is_within, is_beyond = max(-row["low"], row["high"]) <= margin, max(row["low"], -row["high"]) > margin
+        text = f"{a.mean():.3f} and {b.mean():.3f}, apart {interval(row)}; the margin is {margin:g}"
+        return Finding(text, HOLDS if is_within else FAILS if is_beyond else UNDECIDED)
 
     return check
 
 
-def fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
-    """Check how many times the evaluations of the first method the second needs for the least error of both."""
+def needs_fewer(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
+    """Check the ratio of evaluations, second over first method, at the smallest error that both reach."""
 
     def check(results: Results) -> Finding:
         if "error" not in results.measured:
             return Finding("metric error was not measured", UNTESTABLE)
-        if absent := [entry for entry in (first, second) if entry not in results.scores]:
-            return Finding(f"{', '.join(absent)} did not run", UNTESTABLE)
+        if missing := [entry for entry in (first, second) if entry not in results.scores]:
+            return Finding(f"{', '.join(missing)} did not run", UNTESTABLE)
         pair = equal_error(results, first, second)
         if pair is None:
             return Finding("no error that both cross between two intermediate budgets", UNTESTABLE)
         if not np.isfinite(pair.low):
             return Finding(f"{number(pair.n)} instances or intermediate budgets are too few for a verdict", UNTESTABLE)
-        at = f"RMSE {number(pair.error, whole=False)}: {number(pair.first)} evaluations against {number(pair.second)}"
-        mean, low, high = (number(side, whole=False) for side in (pair.ratio, pair.low, pair.high))
+        cost = f"RMSE {number(pair.error, whole=False)}: {number(pair.first)} evaluations against {number(pair.second)}"
+        mean, low, high = (number(bound, whole=False) for bound in (pair.ratio, pair.low, pair.high))
         result = verdict(math.log(pair.low), math.log(pair.high), bar=math.log(least))
-        return Finding(f"{mean} times as many ({low} to {high}); {at}", result)
+        return Finding(f"{mean} times as many ({low} to {high}); {cost}", result)
 
     return check
 
 
 def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], Finding]:
-    """Check the seconds per instance of the second method over the first's (geometric mean), timed one by one."""
+    """Check the geometric mean of the ratio of seconds per instance, second over first, timed one by one."""
 
     def check(results: Results) -> Finding:
         frames = [results.scores.get(entry) for entry in (first, second)]
@@ -154,18 +154,18 @@ def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], F
     return check
 
 
-def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]:
-    """Mean cosine of the scores of two methods, at least so large."""
+def are_similar(first: str, second: str, least: float) -> Callable[[Results], Finding]:
+    """Check that the mean cosine similarity of the scores of two methods is at least `least`."""
 
     def check(results: Results) -> Finding:
         if not {first, second} <= set(results.scores):
             return Finding(f"no scores of {first} and {second}", UNTESTABLE)
         ids = results.instances["instance"]
         rows = [experiment.select_scores(results.scores[entry], ids) for entry in (first, second)]
-        both = [(a, b) for a, b in zip(*rows, strict=True) if a is not None and b is not None]
-        if len(both) < 2:
+        pairs = [(a, b) for a, b in zip(*rows, strict=True) if a is not None and b is not None]
+        if len(pairs) < 2:
             return Finding(f"no scores of {first} and {second}", UNTESTABLE)
-        left, right = (np.array(side) for side in zip(*both, strict=True))
+        left, right = (np.array(side) for side in zip(*pairs, strict=True))
         norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
         cosines = np.divide((left * right).sum(1), norms, out=np.zeros(len(norms)), where=norms > 0)
         row = intervals(cosines[:, None]).loc[0]
@@ -175,8 +175,8 @@ def alike(first: str, second: str, least: float) -> Callable[[Results], Finding]
     return check
 
 
-def mostly(entry: str, feature: str, sign: int, least: float = 0.5) -> Callable[[Results], Finding]:
-    """The share of instances to whose class or number per feature adds (sign 1) or takes away (-1)."""
+def has_mostly_sign(entry: str, feature: str, sign: int, least: float = 0.5) -> Callable[[Results], Finding]:
+    """Check the share of instances in which the feature's score is positive (sign 1) or negative (-1)."""
 
     def check(results: Results) -> Finding:
         if entry not in results.scores:
@@ -196,7 +196,7 @@ def mostly(entry: str, feature: str, sign: int, least: float = 0.5) -> Callable[
 
 
 def check_cost_bound(entry: str, bound: Callable[[int], float], formula: str) -> Callable[[Results], Finding]:
-    """Evaluations per instance of a method, against a bound in d."""
+    """Check the evaluations per instance of a method against a bound in d."""
 
     def check(results: Results) -> Finding:
         if entry not in results.scores:
@@ -213,18 +213,18 @@ def check_cost_bound(entry: str, bound: Callable[[int], float], formula: str) ->
 
 
 def takes_at_most(entry: str, most: float) -> Callable[[Results], Finding]:
-    """Check the mean seconds per instance of a method by its 95 % interval; none where a batch's time is shared."""
+    """Check the mean seconds per instance of a method by its 95 % interval, which exists only without batching."""
 
     def check(results: Results) -> Finding:
         if entry not in results.scores:
             return Finding(f"no scores of {entry}", UNTESTABLE)
-        each = experiment.good(results.scores[entry]).groupby("instance")["seconds"].mean()
-        if not np.isfinite(each.mean()):
+        seconds = experiment.good(results.scores[entry]).groupby("instance")["seconds"].mean()
+        if not np.isfinite(seconds.mean()):
             return Finding(f"every explanation of {entry} failed", UNTESTABLE)
-        alone = results.settings.get("timing") == "per_instance" and len(each) > 1
-        half = 1.96 * each.std() / math.sqrt(len(each)) if alone else math.nan
-        row = {"mean": each.mean(), "low": each.mean() - half, "high": each.mean() + half}
-        low, high = (row["low"], row["high"]) if alone else [row["mean"]] * 2
+        separate = results.settings.get("timing") == "per_instance" and len(seconds) > 1
+        half = 1.96 * seconds.std() / math.sqrt(len(seconds)) if separate else math.nan
+        row = {"mean": seconds.mean(), "low": seconds.mean() - half, "high": seconds.mean() + half}
+        low, high = (row["low"], row["high"]) if separate else [row["mean"]] * 2
         return Finding(f"{interval(row)} s per instance", HOLDS if high <= most else FAILS if low > most else UNDECIDED)
 
     return check
@@ -243,7 +243,7 @@ F1 = {"metric": "localization", "statistic": "f1", "better": "higher"}
 F1_BEST = {**F1, "statistic": "f1_best"}
 AUPRC = {**F1, "statistic": "auprc"}
 SHAPLEY_RIVALS = ("partition_500", "expected_gradients", "deep_lift")
-# The paper prints a formula, and names the least squares that it is meant to solve: both are judged, and no other fit.
+# The paper prints a formula and names the least-squares problem that it solves; both variants are judged.
 FITS = {"c_shapley_regression_printed": "as printed", "c_shapley_regression_kernel": "by the fit that it names"}
 PICTURE_RIVALS = {"kernel_shap": "KernelSHAP", "sample_shapley": "SampleShapley", "saliency": "Saliency"}
 PEERS = {
@@ -253,21 +253,19 @@ PEERS = {
 }
 LIBRARY = {"crosses_1_peers": "One cross", "crosses_6_peers": "Six crosses"}
 REAL = {"malaria": "Trophozoites", "lisa": "Green lights"}
-# Where an experiment is not the paper's own: what it is, said beside every finding.
+# How a smaller experiment differs from the paper's; each finding states it.
 SMALLER = {
     "mnist_small": "in 2 × 2 patches, by a network of 270 digits",
     "agnews_words": "by the word CNN in place of the character network",
 }
 CROSSES = ("crosses_6", "crosses_1", "crosses")
 CLAIMS = (
-    Claim(CHEN, "5.1, A", "The word CNN on IMDB has 351,002 parameters", ("imdb",), parameters(351_002)),
-    Claim(CHEN, "table 1", "It classifies 90.1 % of the test reviews", ("imdb",), accuracy(0.901)),
-    Claim(
-        CHEN, "5.1, A", "The character CNN on AG News has 11,337,988 parameters", ("agnews",), parameters(11_337_988)
-    ),
-    Claim(CHEN, "table 1", "It classifies 90.09 % of the test news", ("agnews",), accuracy(0.9009)),
-    Claim(CHEN, "5.1, A", "The LSTM on Yahoo Answers has 7,146,166 parameters", ("yahoo",), parameters(7_146_166)),
-    Claim(CHEN, "table 1", "It classifies 70.84 % of the test questions", ("yahoo",), accuracy(0.7084)),
+    Claim(CHEN, "5.1, A", "The word CNN on IMDB has 351,002 parameters", ("imdb",), has_size(351_002)),
+    Claim(CHEN, "table 1", "It classifies 90.1 % of the test reviews", ("imdb",), has_accuracy(0.901)),
+    Claim(CHEN, "5.1, A", "The character CNN on AG News has 11,337,988 parameters", ("agnews",), has_size(11_337_988)),
+    Claim(CHEN, "table 1", "It classifies 90.09 % of the test news", ("agnews",), has_accuracy(0.9009)),
+    Claim(CHEN, "5.1, A", "The LSTM on Yahoo Answers has 7,146,166 parameters", ("yahoo",), has_size(7_146_166)),
+    Claim(CHEN, "table 1", "It classifies 70.84 % of the test questions", ("yahoo",), has_accuracy(0.7084)),
     *(
         Claim(
             CHEN,
@@ -329,8 +327,8 @@ CLAIMS = (
         ("imdb", "reviews", "imdb_sentence"),
         check_cost_bound("l_shapley", lambda d: 4 * d + 2, "4 d + 2"),
     ),
-    Claim(CHEN, "5.2, A", "The CNN on MNIST classifies 99.7 % of 3s and 8s", ("mnist38",), accuracy(0.997)),
-    Claim(CHEN, "5.2, A", "The CNN on CIFAR classifies 96.1 % of deer and horses", ("cifar10dh",), accuracy(0.961)),
+    Claim(CHEN, "5.2, A", "The CNN on MNIST classifies 99.7 % of 3s and 8s", ("mnist38",), has_accuracy(0.997)),
+    Claim(CHEN, "5.2, A", "The CNN on CIFAR classifies 96.1 % of deer and horses", ("cifar10dh",), has_accuracy(0.961)),
     *(
         Claim(CHEN, "5.2", f"On {data} C-Shapley ({said}) is before {called}", experiments, beats(entry, rival))
         for experiments, data in ((("mnist38", "mnist_small"), "MNIST"), (("cifar10dh",), "CIFAR"))
@@ -349,33 +347,33 @@ CLAIMS = (
         "5.1",
         "Least squares with the Shapley kernel needs fewer evaluations than sampled permutations",
         ("digits_convergence", "cancer_convergence"),
-        fewer("kernel_shap", "sample_shapley"),
+        needs_fewer("kernel_shap", "sample_shapley"),
     ),
     Claim(
         SLIWINSKI,
         "8.2",
         "MIM and Parzen have the same direction on the Strategic Subject List: cosine of 0.94 or more",
         ("ssl",),
-        alike("mim", "parzen", 0.94),
+        are_similar("mim", "parzen", 0.94),
     ),
     Claim(
         SLIWINSKI,
         "8.2",
         "MIM and Parzen have the same direction on COMPAS, which stands in for the list: cosine of 0.94 or more",
         ("compas",),
-        alike("mim", "parzen", 0.94),
+        are_similar("mim", "parzen", 0.94),
     ),
     *(
-        Claim(SLIWINSKI, "8.2", said, ("ssl", "compas"), mostly("mim", feature, sign))
+        Claim(SLIWINSKI, "8.2", said, ("ssl", "compas"), has_mostly_sign("mim", feature, sign))
         for feature, sign, said in (
             ("age", -1, "In most cases a greater age decreases the score"),
             ("last contact", 1, "Often, here at least every other time, a later contact increases the score"),
         )
     ),
     Claim(SLIWINSKI, "8.1", "An influence vector of a face takes 4 to 5 seconds", ("fer",), takes_at_most("mim", 5.0)),
-    Claim(TENEGGI, "4.1", "The network finds more than 99 % of the crosses", CROSSES[:2], accuracy(0.99)),
-    Claim(TENEGGI, "4.2", "The network finds more than 99 % of the trophozoites", ("malaria",), accuracy(0.99)),
-    Claim(TENEGGI, "4.3", "The network finds about 95 % of the green lights", ("lisa",), accuracy(0.95)),
+    Claim(TENEGGI, "4.1", "The network finds more than 99 % of the crosses", CROSSES[:2], has_accuracy(0.99)),
+    Claim(TENEGGI, "4.2", "The network finds more than 99 % of the trophozoites", ("malaria",), has_accuracy(0.99)),
+    Claim(TENEGGI, "4.3", "The network finds about 95 % of the green lights", ("lisa",), has_accuracy(0.95)),
     Claim(
         TENEGGI,
         "5.2",
@@ -440,7 +438,7 @@ CLAIMS = (
             "5.2",
             f"The number of crosses is irrelevant: h-Shap ({said}) has the same F1 for one and for six, to within 0.05",
             ("crosses_1", "crosses_6"),
-            level(entry, 0.05, "localization", "f1"),
+            has_equal_mean(entry, 0.05, "localization", "f1"),
             every=True,
         )
         for entry, said in (("h_shap", "τ = 0"), ("h_shap_relative", "70 %"))
@@ -493,30 +491,30 @@ CLAIMS = (
 )
 
 
-def concern(results: Sequence[Results]) -> bool:
-    """Return whether an experiment is one that a claim names."""
+def has_claims(results: Sequence[Results]) -> bool:
+    """Return whether a claim names one of the experiments."""
     return not {result.experiment for result in results}.isdisjoint(
         name for claim in CLAIMS for name in claim.experiments
     )
 
 
 def table(results: Sequence[Results]) -> pd.DataFrame:
-    """Every claim with what the results say: paper, section, claim, experiment, found, verdict."""
+    """Return every claim with its finding: paper, section, claim, experiment, found here, verdict."""
     by_name = {result.experiment: result for result in results}
     return pd.DataFrame([_judge_claim(claim, by_name) for claim in CLAIMS])
 
 
-def of(results: Results) -> pd.DataFrame:
-    """The claims that one experiment can judge, for its own page: paper, section, claim, found, verdict."""
+def select_claims(results: Results) -> pd.DataFrame:
+    """Return the claims that one experiment can judge: paper, section, claim, found here, verdict."""
     named = [claim for claim in CLAIMS if results.experiment in claim.experiments]
-    judged = [_judge_claim(claim, {results.experiment: results}) for claim in named]
-    testable = pd.DataFrame([row for row in judged if row["verdict"] != UNTESTABLE])
+    rows = [_judge_claim(claim, {results.experiment: results}) for claim in named]
+    testable = pd.DataFrame([row for row in rows if row["verdict"] != UNTESTABLE])
     return testable.drop(columns="experiment", errors="ignore")
 
 
 def section(results: Results) -> HTML:
-    """The papers' claims that this experiment can judge, beside what was measured; empty where there is none."""
-    judged = of(results)
+    """Return the papers' claims that this experiment can judge with the measured values; empty without any."""
+    judged = select_claims(results)
     if judged.empty:
         return HTML("")
     timed = "each instance timed separately" if results.settings.get("timing") == "per_instance" else "timed in batches"
@@ -532,20 +530,20 @@ def section(results: Results) -> HTML:
 
 
 def _judge_claim(claim: Claim, results: Mapping[str, Results]) -> dict:
-    there = [name for name in claim.experiments if name in results]
-    absent = [name for name in claim.experiments if name not in results]
-    ending, name = "", ", ".join(there if claim.every else there[:1]) if there else None
-    if not there or (claim.every and absent):
-        finding = Finding(f"{absent[0]} is not among these reports", UNTESTABLE)
+    available = [name for name in claim.experiments if name in results]
+    missing = [name for name in claim.experiments if name not in results]
+    ending, name = "", ", ".join(available if claim.every else available[:1]) if available else None
+    if not available or (claim.every and missing):
+        finding = Finding(f"{missing[0]} is not among these reports", UNTESTABLE)
     else:
-        finding = claim.check(*(results[one] for one in (there if claim.every else there[:1])))
+        finding = claim.check(*(results[experiment] for experiment in (available if claim.every else available[:1])))
         if name in SMALLER:
             finding = Finding(f"{finding.found}, {SMALLER[name]}", finding.verdict)
-        card = results[there[0]].dataset_card
+        card = results[available[0]].dataset_card
         if card.get("synthetic"):
             finding = Finding(f"{finding.found}, on synthetic data", finding.verdict)
         if card.get("subset") and finding.verdict != UNTESTABLE:
-            ending = " on a subset"  # which decides no claim about the paper's data
+            ending = " on a subset"  # A subset decides no claim about the paper's data.
             finding = Finding(f"{finding.found}, on a {card['subset']}", finding.verdict)
     return {
         "paper": claim.paper,

@@ -250,13 +250,13 @@ def cosine_strips(by_entry: Mapping[str, pd.DataFrame], styles: Mapping[str, Sty
         return None
     drawing = Figure(figsize=(min(WIDTH, 2.2 + 1.5 * len(by_entry)), 3.6), layout="constrained")
     axes = drawing.subplots()
-    for place, (entry, frame) in enumerate(by_entry.items()):
+    for index, (entry, frame) in enumerate(by_entry.items()):
         aside = 0.2 * (np.arange(len(frame)) * 0.618 % 1 - 0.5)
-        axes.plot(place - 0.15 + aside, frame["cosine"], "o", color=styles[entry].colour, alpha=0.5, markersize=4)
+        axes.plot(index - 0.15 + aside, frame["cosine"], "o", color=styles[entry].colour, alpha=0.5, markersize=4)
         axes.plot(
-            place + 0.15 + aside, frame["ideal"], "o", color=QUIET, markerfacecolor="none", alpha=0.6, markersize=4
+            index + 0.15 + aside, frame["ideal"], "o", color=QUIET, markerfacecolor="none", alpha=0.6, markersize=4
         )
-        axes.plot([place - 0.36, place + 0.36], [frame["bound"].mean()] * 2, color=EXACT, linewidth=1.8)
+        axes.plot([index - 0.36, index + 0.36], [frame["bound"].mean()] * 2, color=EXACT, linewidth=1.8)
     axes.set_xticks(range(len(by_entry)), list(by_entry))
     axes.set(ylabel="cosine", ylim=(-0.02, 1.02), xlim=(-0.6, len(by_entry) - 0.4))
     return drawing

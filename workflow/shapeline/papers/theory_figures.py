@@ -126,11 +126,11 @@ def shares() -> Figure:
     drawing = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     chain, *maps = drawing.subplots(1, 4, width_ratios=[1.7, 1, 1, 1])
     colours = palette()
-    for place, order in enumerate((1, 2, 4, 8)):
+    for index, order in enumerate((1, 2, 4, 8)):
         share = linear_share(graphs.chain(9), order)
-        marker = "osD^"[place]
-        chain.plot(range(1, 10), share, marker=marker, color=colours[(3, 1, 4, 5)[place]], markersize=4.5)
-        chain.text(9.25, share[-1] + (-0.05, -0.02, 0.0, 0.045)[place], f"order {order}", fontsize=8.5, va="center")
+        marker = "osD^"[index]
+        chain.plot(range(1, 10), share, marker=marker, color=colours[(3, 1, 4, 5)[index]], markersize=4.5)
+        chain.text(9.25, share[-1] + (-0.05, -0.02, 0.0, 0.045)[index], f"order {order}", fontsize=8.5, va="center")
     chain.axhline(1, color=CORRECTED, linestyle=DASHED)
     chain.text(1, 1.025, "Myerson weights, any order", fontsize=8.5, color=CORRECTED)
     chain.set(
@@ -173,18 +173,18 @@ def hierarchy(simulated: Hierarchy) -> Figure:
         xscale="log",
     )
     colours = palette()
-    for place, s in enumerate(sorted({row[0] for row in simulated.similarity})):
+    for index, s in enumerate(sorted({row[0] for row in simulated.similarity})):
         k, bound, lowest = np.array([row[1:4] for row in simulated.similarity if row[0] == s]).T
         fine = np.arange(1, simulated.cells + 1)
         right.plot(
             fine,
             [visited_nodes.similarity_lower_bound(simulated.cells, s, int(value)) for value in fine],
-            color=colours[place],
+            color=colours[index],
         )
-        right.plot(k, lowest, "osD^"[place], color=colours[place], markersize=4.5)
+        right.plot(k, lowest, "osD^"[index], color=colours[index], markersize=4.5)
         right.annotate(
             f"leaf of {s} cell{'s' if s > 1 else ''}", (1, bound[0]), xytext=(4, 5), textcoords="offset points",
-            fontsize=8.5, color=colours[place],
+            fontsize=8.5, color=colours[index],
         )  # fmt: skip
     right.set(
         title=f"Theorem 3.4: similarity to the Shapley map, {simulated.cells} cells",

@@ -170,7 +170,7 @@ class Evidence:
         """Return the recommendation at each cost, in evaluations per instance, from which on it changes."""
         spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)
         better = paired.order(self.candidates, self.criterion.better)
-        leads = [name for place, name in enumerate(better) if all(spent[name] < spent[one] for one in better[:place])]
+        leads = [name for index, name in enumerate(better) if all(spent[name] < spent[one] for one in better[:index])]
         rows: list[tuple[float, Recommendation]] = []
         for most in sorted(spent[leads]):  # the best mean is another from these costs on alone
             advice = self.advice(most)

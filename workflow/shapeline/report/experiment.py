@@ -293,7 +293,7 @@ def count_spent(frame: pd.DataFrame) -> int:
     """Coalitions evaluated for the rows, with those that only intermediate budgets at smaller budgets used."""
     own = frame["evaluations"].to_numpy()
     noted = [json.loads(details).get("evaluated") if isinstance(details, str) else None for details in frame["details"]]
-    return int(sum(own[place] if union is None else union for place, union in enumerate(noted)))
+    return int(sum(own[index] if union is None else union for index, union in enumerate(noted)))
 
 
 def count_evaluations(results: Results, frame: pd.DataFrame) -> int:
@@ -402,11 +402,11 @@ def choose_instances(instances: pd.DataFrame, count: int) -> pd.DataFrame:
 
 def positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
     """Places in the dataset's arrays of the instances, which are named by their position in the source."""
-    places = pd.Index(dataset.ids).get_indexer(ids(instances))
-    own = dataset.labels[places, instances["target"]] if "image" in instances else dataset.labels[places]
-    if (places < 0).any() or (own != instances["label"]).any():
+    indices = pd.Index(dataset.ids).get_indexer(ids(instances))
+    own = dataset.labels[indices, instances["target"]] if "image" in instances else dataset.labels[indices]
+    if (indices < 0).any() or (own != instances["label"]).any():
         raise ShapelineError("report: the explained instances are not those of the prepared dataset; run both again.")
-    return places
+    return indices
 
 
 def select_scores(frame: pd.DataFrame, instances: Sequence[int], column: str = "scores") -> list[np.ndarray | None]:
@@ -449,4 +449,4 @@ def find_other_class(results: Results, row: Mapping) -> str | None:
 
 def feature_names(results: Results) -> list[str]:
     """The names of the d features, or numbers where they have none."""
-    return list(results.features.names) or [f"feature {place}" for place in range(results.d)]
+    return list(results.features.names) or [f"feature {index}" for index in range(results.d)]

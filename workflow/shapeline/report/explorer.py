@@ -162,7 +162,7 @@ def _content(data: ExplorerData) -> dict:
             raise ShapelineError(f"explorer: '{entry.name}' has {counts}; give one per instance, or None.")
     data = _sum_blocks(data)
     shown = len(data.instances) if data.n_shown is None else min(data.n_shown, len(data.instances))
-    is_named = data.kind != "image" or any(name != f"feature {place}" for place, name in enumerate(data.names))
+    is_named = data.kind != "image" or any(name != f"feature {index}" for index, name in enumerate(data.names))
     names = [entry.name for entry in data.entries]
     chosen = [names.index(name) for name in dict.fromkeys(data.recommended) if name in names]
     chosen = chosen or [*range(min(CHOSEN, len(names)))]
@@ -181,8 +181,8 @@ def _content(data: ExplorerData) -> dict:
             {"name": entry.name, "note": entry.note, "unit": entry.unit, "intervals": entry.half is not None}
             for entry in data.entries
         ],
-        "instances": [_instance(data, place, place < shown, chosen) for place in range(len(data.instances))],
-        "scores": [[_explanation(entry, place) for entry in data.entries] for place in range(shown)],
+        "instances": [_instance(data, index, index < shown, chosen) for index in range(len(data.instances))],
+        "scores": [[_explanation(entry, index) for entry in data.entries] for index in range(shown)],
     }
 
 

@@ -29,7 +29,7 @@ Column = tuple[Results, Evidence, Recommendation | None]
 
 
 def shares(answer: Evidence, advice: Recommendation) -> pd.Series:
-    """Return the position of each mean between random attribution (else the worst), 0, and the best mean, 1."""
+    """Return each mean rescaled so that random attribution (or the worst mean) is 0 and the best mean is 1."""
     means = answer.values.mean()
     if answer.criterion.better == "higher":
         means = -means
@@ -49,12 +49,12 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     if not columns:
         return None
     positions = [shares(answer, answer.last) for _, answer, _ in columns]
-    placed = pd.DataFrame(dict(enumerate(positions))).dropna(how="all")
-    placed = placed[(placed.fillna(0) != 0).any(axis=1)]  # random attribution is 0 everywhere
-    order = pd.DataFrame({"in": placed.notna().sum(axis=1), "mean": placed.mean(axis=1)})
-    placed = placed.loc[order.sort_values(["in", "mean"], ascending=False, kind="stable").index]
+    position_table = pd.DataFrame(dict(enumerate(positions))).dropna(how="all")
+    position_table = position_table[(position_table.fillna(0) != 0).any(axis=1)]  # random attribution is 0 everywhere
+    order = pd.DataFrame({"in": position_table.notna().sum(axis=1), "mean": position_table.mean(axis=1)})
+    position_table = position_table.loc[order.sort_values(["in", "mean"], ascending=False, kind="stable").index]
     head = "".join(_head(column) for column in columns)
-    body = "".join(_row(entry, row, columns) for entry, row in placed.iterrows())
+    body = "".join(_row(entry, row, columns) for entry, row in position_table.iterrows())
     return join_parts(
         heading("Methods by experiment and criterion", 2),
         note(
@@ -78,7 +78,7 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
 
 
 def _head(column: Column) -> str:
-    """Return the head of a column, with what the page filters by."""
+    """Return the head of a column, with the attributes by which the page filters."""
     result, answer, _ = column
     kind, title = result.dataset_card.get("kind", "game"), html.escape(_title(column)).replace("_", "_<wbr>")
     return f'<th data-kind="{html.escape(kind)}" data-criterion="{html.escape(answer.criterion.short)}">{title}</th>'
@@ -101,21 +101,21 @@ def _row(entry: str, row: pd.Series, columns: Sequence[Column]) -> str:
             cells.append('<td title="not measured by this criterion">–</td>')
             continue
         result, answer, advice = column
-        taken = advice is not None and (advice.entry == entry or str(advice.entry).startswith(f"{entry} at "))
-        mark = f"{'⚠ ' * bool(changes(answer, result))}{name_verdict(advice)[0]} " if taken else ""
+        is_recommended = advice is not None and (advice.entry == entry or str(advice.entry).startswith(f"{entry} at "))
+        mark = f"{'⚠ ' * bool(changes(answer, result))}{name_verdict(advice)[0]} " if is_recommended else ""
         hint = (
             f"{entry}, {_title(column)}: {format_count(answer.evaluations.get(entry, np.nan), 'evaluation')} per "
             "instance"
         )
-        if taken and advice.entry != entry:
+        if is_recommended and advice.entry != entry:
             hint += f"; at {advice.entry.partition(' at ')[2]}"
         hint += "; worse than random attribution" if value < 0 else ""
-        way, text = f"{100 * min(max(value, 0.0), 1.0):.0f}%", f"{100 * value:.0f} %".replace("-", "−")
-        cells.append(f'<td style="--way: {way}">{_link_text(column, mark + text, hint)}</td>')
+        width, text = f"{100 * min(max(value, 0.0), 1.0):.0f}%", f"{100 * value:.0f} %".replace("-", "−")
+        cells.append(f'<td style="--way: {width}">{_link_text(column, mark + text, hint)}</td>')
     return f"<tr><td>{html.escape(str(entry)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"
 
 
-MIN_METHODS = 3  # methods that are ranked
+MIN_METHODS = 3  # for a ranking
 
 
 def pooled_section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML | None:
@@ -146,24 +146,24 @@ def _rank_group(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     pairs = [_pair(result) for result, _ in members]
     if len(entries) < MIN_METHODS or len(set(pairs)) < 2:
         return None
-    cells = [_means(answer, result, entries) for result, answer in members]
-    cluster = [pair for pair, means in zip(pairs, cells, strict=True) for _ in range(len(means))]
+    means_of_members = [_means(answer, result, entries) for result, answer in members]
+    cluster = [pair for pair, means in zip(pairs, means_of_members, strict=True) for _ in range(len(means))]
     sign = 1 if first.criterion.better == "lower" else -1
-    means = pd.concat(cells, ignore_index=True) * sign
-    pooled, each = paired.pool_ranks(means, cluster), paired.ranks(means)
+    means = pd.concat(means_of_members, ignore_index=True) * sign
+    pooled, ranks = paired.pool_ranks(means, cluster), paired.ranks(means)
     shown = pd.DataFrame(
         {
             "method": entry,
             "mean rank": number(row["mean"], 2, whole=False),
             "simultaneous 95 % CI": ends(row["low"], row["high"]),
-            **{pair: _format_list(each.loc[np.array(cluster) == pair, entry]) for pair in dict.fromkeys(pairs)},
+            **{pair: _format_list(ranks.loc[np.array(cluster) == pair, entry]) for pair in dict.fromkeys(pairs)},
         }
         for entry, row in pooled.iterrows()
     )
     budget = members[0][0].settings.get("budget")
-    at = "" if budget is None else f", budget {number(budget)} d"
+    scope = "" if budget is None else f", budget {number(budget)} d"
     return join_parts(
-        table(shown, f"{first.criterion.title.split(': ')[0]}{at}: ranks of {number(len(entries))} methods"),
+        table(shown, f"{first.criterion.title.split(': ')[0]}{scope}: ranks of {number(len(entries))} methods"),
         note(_format_ranks(pooled, len(set(pairs)))),
     )
 
@@ -171,14 +171,14 @@ def _rank_group(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
 def _list_shared_entries(members: Sequence[tuple[Results, Evidence]]) -> list[str]:
     """Return the entries of all members that have the same method and parameters everywhere."""
 
-    def describe(result: Results, entry: str) -> tuple:
+    def identify(result: Results, entry: str) -> tuple:
         return result.entries[entry]["method"], result.entries[entry].get("parameters")
 
     first, answer = members[0]
     return [
         entry
         for entry in answer.values
-        if all(entry in other.values and describe(of, entry) == describe(first, entry) for of, other in members)
+        if all(entry in other.values and identify(of, entry) == identify(first, entry) for of, other in members)
     ]
 
 
@@ -187,7 +187,7 @@ def _pair(result: Results) -> str:
 
 
 def _means(answer: Evidence, result: Results, entries: list[str]) -> pd.DataFrame:
-    """Return means (training seeds, methods), the first over all its instances, without seeds that lack a method."""
+    """Return means (training seeds, methods); the first row uses all instances; complete seeds only."""
     others = training_means(answer, result)
     others = others.loc[others.index > 0, entries] if set(entries) <= set(others) else pd.DataFrame(columns=entries)
     return pd.concat([answer.values[entries].mean().to_frame().T, others.astype(float)], ignore_index=True)
@@ -198,17 +198,17 @@ def _format_list(ranks: pd.Series) -> str:
 
 
 def _format_ranks(pooled: pd.DataFrame, pairs: int) -> str:
-    """Return in a sentence which methods rank significantly differently."""
+    """Return a sentence with the methods that rank significantly differently."""
     apart = [
         f"{better} before {worse}"
         for better, worse in itertools.combinations(pooled.index, 2)
         if pooled["high"][better] < pooled["low"][worse]
     ]
-    over = f"Over {number(pairs)} pairs of dataset and model"
+    scope = f"Over {number(pairs)} pairs of dataset and model"
     if not apart:
-        return f"{over}, no two methods rank significantly differently."
+        return f"{scope}, no two methods rank significantly differently."
     order = join_names(apart) if len(apart) < 4 else f"{number(len(apart))} of the pairs of methods, first {apart[0]}"
-    return f"{over}, these rank significantly differently: {order}."
+    return f"{scope}, these rank significantly differently: {order}."
 
 
 PAPER = {  # Chen et al. 2018, table 1
@@ -255,12 +255,12 @@ def build_row(result: Results) -> dict:
 
 
 def experiments_table(rows: Iterable[Mapping]) -> HTML:
-    """Return data and models of text experiments beside the paper's (Chen et al. 2018, table 1); missing is a dash."""
+    """Return data and models of text experiments beside the paper's (Chen et al. 2018, table 1); a dash is missing."""
     body, notes = [], []
     for row in rows:
         name, paper = row.get("title") or row["dataset"], PAPER.get(row["dataset"])
-        first = f'<td class="text"><b>{html.escape(name)}</b></td>{_facts("here", row)}'
-        body.append(f'<tr class="{"first" if paper else ""}">{first}</tr>')
+        cells = f'<td class="text"><b>{html.escape(name)}</b></td>{_facts("here", row)}'
+        body.append(f'<tr class="{"cells" if paper else ""}">{cells}</tr>')
         if paper:
             body.append(f'<tr><td class="text paper"></td>{_facts("paper", paper, "paper")}</tr>')
         if row.get("note"):
@@ -277,8 +277,8 @@ def experiments_table(rows: Iterable[Mapping]) -> HTML:
     )
 
 
-def _facts(who: str, row: Mapping, kind: str = "") -> str:
-    cells = [f'<td class="text {kind}">{who}</td>']
+def _facts(source: str, row: Mapping, css_class: str = "") -> str:
+    cells = [f'<td class="text {css_class}">{source}</td>']
     for name in COLUMNS:
         value = row.get(name)
         if value is None:
@@ -289,11 +289,11 @@ def _facts(who: str, row: Mapping, kind: str = "") -> str:
             text = f"{value:,.1f}"
         else:
             text = html.escape(value) if isinstance(value, str) else number(value, 12)
-        cells.append(f'<td class="{"text" if name == "model" else "number"} {kind}">{text}</td>')
+        cells.append(f'<td class="{"text" if name == "model" else "number"} {css_class}">{text}</td>')
     return "".join(cells)
 
 
-# Beside the others in the figure of all experiments; the methods there must be the same everywhere.
+# The methods of the figure of all experiments, which shows the same methods in every panel.
 COMMON = (
     "l_shapley",
     "c_shapley",
@@ -304,7 +304,7 @@ COMMON = (
     "occlusion",
     "random",
 )
-MIN_INSTANCES = 10  # least instances of a curve in the figure of all experiments
+MIN_INSTANCES = 10  # of a curve in the figure of all experiments
 
 
 def write_index(
@@ -314,63 +314,63 @@ def write_index(
     digests: Mapping[str, str] | None = None,
 ) -> None:
     """Write the index of executed notebooks; pages: link -> title of others; digests: of settings by experiment."""
-    every = [experiment.load(**document(result)["metadata"]["papermill"]["parameters"]) for result in notebooks]
-    answered = {result.experiment: criteria.evidence(result) for result in every}
-    of_papers = claims.concern(every)
+    results = [experiment.load(**document(path)["metadata"]["papermill"]["parameters"]) for path in notebooks]
+    evidence_of = {path.experiment: criteria.evidence(path) for path in results}
+    with_claims = claims.has_claims(results)
     parts = [
-        cards(every, answered),
-        section(every, answered),
-        evidence.overview(every, answered),
-        pooled_section(every, answered),
-        papers_section(every, pages or {}) if of_papers else None,
-        part("Models and data", models_section(every)) if every else None,
-        part("Provenance", origins_section(every, digests or {})) if every else None,
+        cards(results, evidence_of),
+        section(results, evidence_of),
+        evidence.overview(results, evidence_of),
+        pooled_section(results, evidence_of),
+        papers_section(results, pages or {}) if with_claims else None,
+        part("Models and data", models_section(results)) if results else None,
+        part("Provenance", origins_section(results, digests or {})) if results else None,
     ]
-    write_page(join_parts(*parts), html, [result.experiment for result in every], pages if of_papers else None)
+    write_page(join_parts(*parts), html, [path.experiment for path in results], pages if with_claims else None)
 
 
 def write_page(
     body: HTML, html: Path | str, experiments: Sequence[str], pages: Mapping[str, str] | None = None
 ) -> None:
-    """Write the page that links every report; pages: link -> title of others."""
+    """Write the page that links every report; pages: link -> title of other pages."""
     links = {f"{name}.html": name for name in experiments}
     links |= {link: title.split(":")[0] for link, title in (pages or {}).items()}
-    named = (f'<a href="{_escape(link)}">{_escape(name)}</a>' for link, name in links.items())
+    anchors = (f'<a href="{_escape(link)}">{_escape(name)}</a>' for link, name in links.items())
     title = "<h1>Shapeline: recommended attribution methods and their cost</h1>"
-    whole = rendering.page("Shapeline reports", f"<nav>{' '.join(named)}</nav>\n{title}{body.data}")
-    rendering.write(Path(html), rendering.link_files(whole, Path(html).stem))
+    page = rendering.page("Shapeline reports", f"<nav>{' '.join(anchors)}</nav>\n{title}{body.data}")
+    rendering.write(Path(html), rendering.link_files(page, Path(html).stem))
 
 
 def _escape(text: object) -> str:
     return markup.escape(str(text), quote=True)
 
 
-def cards(results: Sequence[Results], answered: Mapping[str, Sequence[Evidence]]) -> HTML:
-    """Return a card per experiment: what matters to its model, the recommended methods with their cost, key figures."""
+def cards(results: Sequence[Results], evidence_of: Mapping[str, Sequence[Evidence]]) -> HTML:
+    """Return a card per experiment: key figures, and the recommended methods with their cost."""
     if not results:
         return note("No experiment has a report yet.")
-    outcome = "".join(_card(result, answered[result.experiment]) for result in results)
-    return HTML(f'<p class="note">{criteria.LEGEND}</p><div class="cards">{outcome}</div>')
+    cards = "".join(_card(result, evidence_of[result.experiment]) for result in results)
+    return HTML(f'<p class="note">{criteria.LEGEND}</p><div class="cards">{cards}</div>')
 
 
 def _card(result: Results, answers: Sequence[Evidence]) -> str:
     facts = findings.headline(result)
     link = f'<a class="need" href="{_escape(result.experiment)}.html">{_escape(facts["title"])}</a>'
-    shown = [f"{format_count(facts['instances'], 'instance')}, d = {number(result.d)}"]
+    figures = [f"{format_count(facts['instances'], 'instance')}, d = {number(result.d)}"]
     if facts["r2"] is not None:
-        shown.append(f"model R² {facts['r2']:.2f}")
+        figures.append(f"model R² {facts['r2']:.2f}")
     elif facts["accuracy"] is not None:
-        shown.append(f"model accuracy {100 * facts['accuracy']:.1f} %")
-    shown.append(f"{number(facts['evaluations'])} evaluations in total")
+        figures.append(f"model accuracy {100 * facts['accuracy']:.1f} %")
+    figures.append(f"{number(facts['evaluations'])} evaluations in total")
     if facts["failures"]:
-        shown.append(f"⚠ {number(facts['failures'])} of {number(facts['rows'])} explanations failed")
+        figures.append(f"⚠ {number(facts['failures'])} of {number(facts['rows'])} explanations failed")
     rows = [
         f'<span class="criterion">{_escape(need)}</span> <b class="method">{_escape(taken)}</b><br>{_escape(cost)}'
         for need, taken, cost in evidence.verdicts(answers, result)
     ]
     rows = "".join(f"<p>{row}</p>" for row in rows) or "<p>No recommendation: no criterion ranks the methods.</p>"
-    drawn = importance.thumbnail(result, importance.choose_method(result, answers))
-    return f'<article class="card">{link}<p class="quiet">{_escape(", ".join(shown))}</p>{drawn}{rows}</article>'
+    thumbnail = importance.thumbnail(result, importance.choose_method(result, answers))
+    return f'<article class="card">{link}<p class="quiet">{_escape(", ".join(figures))}</p>{thumbnail}{rows}</article>'
 
 
 def papers_section(results: Sequence[Results], pages: Mapping[str, str]) -> HTML:
@@ -380,7 +380,7 @@ def papers_section(results: Sequence[Results], pages: Mapping[str, str]) -> HTML
     )
     drawn = [result for result in results if "log_odds" in result.metrics and len(result.instances) >= MIN_INSTANCES]
     frames = {result.experiment: result.metrics["log_odds"] for result in drawn}
-    judged = claims.table([result for result in results if result.dataset_card])  # and not of a game
+    judged = claims.table([result for result in results if result.dataset_card])  # a game has no dataset
     tested = judged["verdict"] != UNTESTABLE
     links = "".join(f'<li><a href="{_escape(link)}">{_escape(title)}</a></li>' for link, title in pages.items())
     return join_parts(
@@ -406,7 +406,7 @@ def papers_section(results: Sequence[Results], pages: Mapping[str, str]) -> HTML
 
 
 def models_section(results: Sequence[Results]) -> HTML:
-    """Return models and data (table 1); a model serves several experiments, and a game has neither."""
+    """Return models and data (table 1), each model once; a game has neither."""
     rows = {
         (result.dataset_card["name"], result.model_card.get("name")): build_row(result)
         for result in results
@@ -416,7 +416,7 @@ def models_section(results: Sequence[Results]) -> HTML:
 
 
 def origins_section(results: Sequence[Results], digests: Mapping[str, str]) -> HTML:
-    """Return the provenance of the results; digests: of the settings of each experiment, if known."""
+    """Return the provenance of the results; digests: of the settings per experiment, if known."""
     return join_parts(
         table(_origins(results, digests), text=["commit", "versions", "device", "frameworks", "configuration"]),
         note(
@@ -433,8 +433,8 @@ def _masking(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) ->
     curves = [frame.assign(experiment=name) for name, frame in frames.items()]
     if not curves:
         return None
-    every = pd.concat(curves, ignore_index=True)
-    return every.loc[(every["statistic"] == "deletion") & every["method"].isin(list(styles)),
+    frame_of_all = pd.concat(curves, ignore_index=True)
+    return frame_of_all.loc[(frame_of_all["statistic"] == "deletion") & frame_of_all["method"].isin(list(styles)),
                      ["experiment", "method", "x", "mean", "low", "high"]]  # fmt: skip
 
 
@@ -442,10 +442,10 @@ def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataF
     """Return commit, versions, devices, seed and configuration of every experiment, from its score files."""
 
     def merge(result: Results, key: str) -> str:
-        every = [file.get(key) for files in result.metadata.values() for file in files]
+        values = [file.get(key) for files in result.metadata.values() for file in files]
         if key == "versions":
-            return formatting.merge_values(every) or "–"
-        return "; ".join(sorted({formatting.plain(value) for value in every if value is not None})) or "–"
+            return formatting.merge_values(values) or "–"
+        return "; ".join(sorted({formatting.plain(value) for value in values if value is not None})) or "–"
 
     keys = {
         "commit": "git_commit",

@@ -146,8 +146,8 @@ def styles(entries: Mapping[str, dict], exact: str | None = None, colours: str =
         elif entry == exact:
             result[entry] = Style(EXACT, marker, "-", 2.2)
         else:
-            turn, place = divmod(coloured, len(wheel))
-            result[entry] = Style(wheel[place], marker, DASHES[turn % len(DASHES)])
+            turn, index = divmod(coloured, len(wheel))
+            result[entry] = Style(wheel[index], marker, DASHES[turn % len(DASHES)])
             coloured += 1
     return result
 

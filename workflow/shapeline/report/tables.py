@@ -31,9 +31,9 @@ def health(results: experiment.Results) -> pd.DataFrame:
 def _packages(results: experiment.Results) -> dict[str, str]:
     """Return the packages of each method whose version differs from the installed one, or from that of most methods."""
     shards = {
-        (entry, place): metadata.get("versions", {})
+        (entry, index): metadata.get("versions", {})
         for entry, files in results.metadata.items()
-        for place, metadata in enumerate(files)
+        for index, metadata in enumerate(files)
     }
     warnings: dict[str, dict[str, None]] = {}
     for (entry, _), packages in find_differences(shards).items():

@@ -51,8 +51,8 @@ def units(values: np.ndarray, block: np.ndarray | None = None) -> np.ndarray:
         values = _mean(values, 1)
     if block is None or len(values) == 0:
         return values
-    _, place = np.unique(np.asarray(block), return_inverse=True)
-    member = (np.arange(place.max() + 1)[:, None] == place).astype(float)
+    _, index = np.unique(np.asarray(block), return_inverse=True)
+    member = (np.arange(index.max() + 1)[:, None] == index).astype(float)
     count = member @ np.isfinite(values)
     mean = _mean(values, 0)
     apart = member @ np.nan_to_num(values - mean)

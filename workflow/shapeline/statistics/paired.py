@@ -21,10 +21,10 @@ def alike(gains: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     tied = ((sizes[:, 1:] == sizes[:, :-1]) & (sizes[:, 1:] != 0)).any(1)
     kinds = np.column_stack([(gains != 0).sum(1), tied])
     for count, tie in np.unique(kinds, axis=0):
-        places = np.flatnonzero((kinds == (count, tie)).all(1))
+        indices = np.flatnonzero((kinds == (count, tie)).all(1))
         if count:
-            rows = gains[places]
-            yield places, rows[rows != 0].reshape(len(places), count)
+            rows = gains[indices]
+            yield indices, rows[rows != 0].reshape(len(indices), count)
 
 
 def signed_rank_test(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -38,8 +38,8 @@ def signed_rank_test(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if n <= MAX_EXACT and not ties.any():
         chances = _distribution(n)
         upto = np.cumsum(chances)
-        place = above.round().astype(int)
-        return np.minimum(1.0, 2 * np.minimum(upto[place], upto[-1 - place])), signed
+        index = above.round().astype(int)
+        return np.minimum(1.0, 2 * np.minimum(upto[index], upto[-1 - index])), signed
     if n <= MAX_SIGNS:
         signs = np.array(list(itertools.product((0.0, 1.0), repeat=n)))
         p = [2 * min((signs @ own <= sum_).mean(), (signs @ own >= sum_).mean())
@@ -170,9 +170,9 @@ def count_needed(differences: np.ndarray) -> float:
 def _test_signed_ranks(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return two-sided p of Wilcoxon's test and the rank-biserial correlation per column; 1 and 0 where all are 0."""
     p, effect = np.ones(gains.shape[1]), np.zeros(gains.shape[1])
-    for places, rows in alike(gains.T):
-        p[places], signed = signed_rank_test(rows)
-        effect[places] = signed.sum(1) / np.abs(signed).sum(1)
+    for indices, rows in alike(gains.T):
+        p[indices], signed = signed_rank_test(rows)
+        effect[indices] = signed.sum(1) / np.abs(signed).sum(1)
     return p, effect
 
 
@@ -251,8 +251,8 @@ def signed_rank_rejections(differences: np.ndarray, level: float = SURE) -> np.n
     if (~whole).any():
         rejected[~whole] = signed_rank_test(differences[~whole])[0] < level
     others = np.flatnonzero(whole)
-    for places, rows in alike(differences[others]):
-        rejected[others[places]] = signed_rank_test(rows)[0] < level
+    for indices, rows in alike(differences[others]):
+        rejected[others[indices]] = signed_rank_test(rows)[0] < level
     return rejected
 
 

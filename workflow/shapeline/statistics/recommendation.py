@@ -170,7 +170,7 @@ def recommend(
     kept = _screen(rows, at_end, margin)
     low, high, status = bound_behind_best(rows, at_end, margin, kept)
     judged = replace(unjudged, bounds=unjudged.bounds.assign(low=low, high=high, status=status))
-    return _advice(judged, _Compared(rows[:, kept], at_end, margin), [entries[place] for place in kept], size)
+    return _advice(judged, _Compared(rows[:, kept], at_end, margin), [entries[index] for index in kept], size)
 
 
 def _complete(
@@ -191,7 +191,7 @@ def _screen(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
     kept = list(range(rows.shape[1]))
     while True:
         low = beyond.ends(_strict(len(kept), len(rows)))[0]
-        left = [place for place in kept if place == 0 or not low[place] > 0]
+        left = [index for index in kept if index == 0 or not low[index] > 0]
         if left == kept:
             return kept
         kept = left

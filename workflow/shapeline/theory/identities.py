@@ -80,7 +80,7 @@ def search(points: int = 4, n: int = 3, data_sets: int = 30, seed: int = 0) -> S
     lost = {axiom: np.linalg.norm(rows, axis=0) for axiom, rows in systems.items()}
     system, first = np.concatenate(list(systems.values())), len(MIM)
     broken = {
-        name: tuple(axiom for axiom in AXIOMS if lost[axiom][first + place] > 1e-9) for place, name in enumerate(OTHERS)
+        name: tuple(axiom for axiom in AXIOMS if lost[axiom][first + index] > 1e-9) for index, name in enumerate(OTHERS)
     }
     least = np.linalg.svd(system[:, first:], compute_uv=False).min()
     return Search(float(np.linalg.norm(system[:, :first], axis=0).max()), float(least), broken)

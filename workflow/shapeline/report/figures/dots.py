@@ -77,8 +77,8 @@ def place_axes(
     left = 0.1 + max(measure_width(name) for name in names)
     across = (wide - left) / columns - between
     ends = {"left": left / wide, "right": 1 - between / wide, "bottom": 0.55 / high, "top": 1 - above / high}
-    places = {**ends, "wspace": between / across}
-    return drawing.subplots(1, columns, sharey=True, squeeze=False, gridspec_kw=places)[0]
+    indices = {**ends, "wspace": between / across}
+    return drawing.subplots(1, columns, sharey=True, squeeze=False, gridspec_kw=indices)[0]
 
 
 def name_rows(axes: Axes, entries: Sequence[str]) -> None:
@@ -92,19 +92,19 @@ def dot_panel(
 ) -> None:
     """Draw a dot and interval per method, the mean beside it, the best control dotted; rows: as of `scalars`."""
     beside = axes.get_yaxis_transform()
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         if entry in rows.index:
             row, style = rows.loc[entry], styles[entry]
             drawn = [
                 *axes.plot(
-                    [row["low"], row["high"]], [place, place], color=style.colour, linewidth=2, solid_capstyle="butt"
+                    [row["low"], row["high"]], [index, index], color=style.colour, linewidth=2, solid_capstyle="butt"
                 ),
                 *axes.plot(
-                    row["mean"], place, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6.5
+                    row["mean"], index, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6.5
                 ),
                 axes.text(
                     1.02,
-                    place,
+                    index,
                     number(row["mean"], whole=False),
                     transform=beside,
                     va="center",
@@ -136,12 +136,12 @@ def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, St
     entries = paired.order(means, answer.criterion.better)
     drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(entries)))
     [axes] = place_axes(drawing, entries)
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         style = styles[entry]
-        drawn = axes.plot(means[entry].agg(["min", "max"]), [place, place], color=style.colour, linewidth=1.2)
+        drawn = axes.plot(means[entry].agg(["min", "max"]), [index, index], color=style.colour, linewidth=1.2)
         for training, mean in means[entry].items():
             face = style.colour if training == 0 else PAPER
-            drawn += axes.plot(mean, place, style.marker, color=style.colour, markerfacecolor=face, markersize=6.5)
+            drawn += axes.plot(mean, index, style.marker, color=style.colour, markerfacecolor=face, markersize=6.5)
         mark_method(entry, *drawn)
     axes.set_yticks(range(len(entries)), entries)
     axes.set_ylim(len(entries) - 0.5, -0.5)
@@ -159,7 +159,7 @@ def cost_plane(
     rows = rows.loc[[entry for entry in styles if entry in rows.index and entry in answer.values]]
     spent_on = [answer.evaluations, pd.Series(dtype=float) if seconds is None else seconds[seconds > 0]]
     panels = [rows[np.isfinite(cost.reindex(rows.index).to_numpy(float))] for cost in spent_on]
-    there = [place for place, drawn in enumerate(panels) if len(drawn)]
+    there = [index for index, drawn in enumerate(panels) if len(drawn)]
     if not there:
         return None
     drawing = Figure(figsize=(WIDTH, 4.2 * len(there)))
@@ -169,9 +169,9 @@ def cost_plane(
     # By hand: a layout by constraints takes longer than all the rest of the section.
     high = drawing.get_figheight()
     drawing.subplots_adjust(1.05 / WIDTH, 0.6 / high, 1 - 0.1 / WIDTH, 1 - 0.1 / high, hspace=0.18)
-    for axes, place in zip(every, there, strict=True):
-        drawn, spent = panels[place], spent_on[place].reindex(panels[place].index).to_numpy(float)
-        if place == 0:
+    for axes, index in zip(every, there, strict=True):
+        drawn, spent = panels[index], spent_on[index].reindex(panels[index].index).to_numpy(float)
+        if index == 0:
             lines.evaluations_axis(axes, spent.max())
         else:
             axes.set_xscale("log")
@@ -187,8 +187,8 @@ def cost_plane(
             lines.draw_point(axes, across, row, styles[entry])
         lines.hide_small_ticks(axes)
         axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.criterion.better} is better")
-    for axes, place in zip(every, there, strict=True):  # when all is drawn, for names are placed in the final layout
-        lines.name_points(axes, spent_on[place].reindex(panels[place].index).to_numpy(float), panels[place], styles)
+    for axes, index in zip(every, there, strict=True):  # when all is drawn, for names are placed in the final layout
+        lines.name_points(axes, spent_on[index].reindex(panels[index].index).to_numpy(float), panels[index], styles)
     return drawing
 
 
@@ -210,9 +210,9 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
     for rank in range(1, k + 1):
         axes.plot([rank, rank], [0, -0.16], color=INK, linewidth=1)
         axes.text(rank, -0.25, str(rank), ha="center", va="bottom", fontsize=8.5, color=INK)
-    for place, (entry, rank) in enumerate(average.items()):
-        left, style = place < half, styles[entry]
-        row = place + 1 if left else k - place
+    for index, (entry, rank) in enumerate(average.items()):
+        left, style = index < half, styles[entry]
+        row = index + 1 if left else k - index
         edge = 0.7 if left else k + 0.3
         line = axes.plot([rank, rank, edge], [0, row, row], color=style.colour, linewidth=0.9)
         dot = axes.plot(rank, 0, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6)

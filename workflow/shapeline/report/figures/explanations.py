@@ -60,9 +60,9 @@ def waterfall(
     axes.barh(range(len(names)), scores, left=stop - scores, color=_colours(scores), height=0.72)
     _intervals(axes, stop, half, np.arange(len(names)))
     right = np.maximum(stop + (0 if half is None else np.nan_to_num(half)), stop - scores)
-    for place, (edge, score) in enumerate(zip(right, scores, strict=True)):
+    for index, (edge, score) in enumerate(zip(right, scores, strict=True)):
         text = ("+" if score > 0 else "") + number(score, whole=False)
-        axes.annotate(text, (edge, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.annotate(text, (edge, index), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
     for end in ends:
         axes.axvline(end, color=INK, linewidth=0.9, linestyle=(0, (3, 2)))
     axes.margins(x=0.12)
@@ -189,12 +189,12 @@ def dependence(
     drawing = Figure(figsize=(0.62 * WIDTH, 4.2), layout="constrained")
     axes = drawing.subplots()
     numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    places = values.astype(float).to_numpy() if numeric else _places(axes, values)
+    indices = values.astype(float).to_numpy() if numeric else _places(axes, values)
     if half is not None:
-        axes.errorbar(places, scores, yerr=np.nan_to_num(half), fmt="none", ecolor=PALE, elinewidth=1, zorder=1)
-    axes.scatter(places, scores, s=16, color=FOR, linewidths=0, zorder=2)
+        axes.errorbar(indices, scores, yerr=np.nan_to_num(half), fmt="none", ecolor=PALE, elinewidth=1, zorder=1)
+    axes.scatter(indices, scores, s=16, color=FOR, linewidths=0, zorder=2)
     axes.axhline(0, color=INK, linewidth=0.8)
-    missing = int(np.isnan(places).sum())
+    missing = int(np.isnan(indices).sum())
     axes.set(
         xlabel=f"{shorten(name)}{f' ({number(missing)} missing values are not shown)' if missing else ''}",
         ylabel=across,
@@ -225,19 +225,19 @@ def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str)
     colours, step = palette(), 0.8 / len(groups)
     drawing = Figure(figsize=(0.8 * WIDTH, 1.2 + 0.18 * len(names) * (len(groups) + 1)), layout="constrained")
     axes = drawing.subplots()
-    for place, (name, scores) in enumerate(groups.items()):
-        rows = np.arange(len(names)) + step * (place - (len(groups) - 1) / 2)
+    for index, (name, scores) in enumerate(groups.items()):
+        rows = np.arange(len(names)) + step * (index - (len(groups) - 1) / 2)
         means, low, high = mean_intervals(np.abs(scores[:, :MAX_BARS]))
         axes.barh(
             rows,
             means,
             height=0.9 * step,
-            color=colours[place % len(colours)],
+            color=colours[index % len(colours)],
             label=f"{shorten(name)} ({number(len(scores))})",
         )
         ends = [means - low, high - means]
         axes.errorbar(
-            means, rows, xerr=ends, fmt=MARKERS[place % len(MARKERS)], markersize=3, color=INK, elinewidth=1, capsize=2
+            means, rows, xerr=ends, fmt=MARKERS[index % len(MARKERS)], markersize=3, color=INK, elinewidth=1, capsize=2
         )
     axes.set(xlabel=f"mean |{across.partition(' ')[0]}| with 95 % intervals over instances")
     axes.set_yticks(range(len(names)), [shorten(name) for name in names])
@@ -309,12 +309,12 @@ def trade_off(
     left, right = drawing.subplots(1, 2, width_ratios=[1.5, 1])
     means, low, high = mean_intervals(values)
     order = np.argsort(means, kind="stable")
-    for row, place in enumerate(order):
-        best = entries[place] == taken
+    for row, index in enumerate(order):
+        best = entries[index] == taken
         look = {"marker": "*" if best else "o", "markersize": 13 if best else 6, "color": FOR if best else MIDDLE}
-        ends = [[means[place] - low[place]], [high[place] - means[place]]]
-        left.errorbar(means[place], row, xerr=ends, capsize=2, elinewidth=1, **look)
-    left.set_yticks(range(len(entries)), [f"{entries[place]} ({format_evaluations(costs[place])})" for place in order])
+        ends = [[means[index] - low[index]], [high[index] - means[index]]]
+        left.errorbar(means[index], row, xerr=ends, capsize=2, elinewidth=1, **look)
+    left.set_yticks(range(len(entries)), [f"{entries[index]} ({format_evaluations(costs[index])})" for index in order])
     left.set_ylim(len(entries) - 0.4, -0.6)
     left.set(xlabel=across, title="Quality (evaluations per instance); star: recommended")
     right.imshow(agreement, cmap="gray_r", vmin=-0.2, vmax=2.2, interpolation="nearest")
@@ -330,8 +330,8 @@ def trade_off(
 def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, second: int | None) -> str:
     limit = float(np.nanmax(np.abs(scores), initial=0.0)) or 1.0
     spans = []
-    for place, (name, score) in enumerate(zip(names, scores, strict=True)):
-        within = 0.0 if half is None else float(half[place])
+    for index, (name, score) in enumerate(zip(names, scores, strict=True)):
+        within = 0.0 if half is None else float(half[index])
         value = number(score, whole=False) + (f" ± {number(within, 2, whole=False)}" if within else "")
         strength = 0.0 if np.isnan(score) or abs(score) <= within else abs(score) / limit
         level = round(LEVELS * strength) * (1 if score > 0 else -1)
@@ -339,7 +339,7 @@ def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, se
             f"border-{'bottom' if level > 0 else 'top'}:{1 + 2 * strength:.1f}px solid {FOR if level > 0 else AGAINST}"
         )
         look = f"background:{tint(level)};color:{EXACT};{line}" if level else ""
-        apart = "<br>" if place == second else ""
+        apart = "<br>" if index == second else ""
         spans.append(f'{apart}<span style="{look}" title="{value}">{html.escape(name)}</span>')
     return " ".join(spans)
 
@@ -348,7 +348,7 @@ def _largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
     """Return the largest scores first and the sum of the others last, whose interval is unknown."""
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")
     top, others = order[:MAX_BARS], order[MAX_BARS:]
-    picked = [names[place] for place in top] + ([f"sum of {len(others)} other features"] if len(others) else [])
+    picked = [names[index] for index in top] + ([f"sum of {len(others)} other features"] if len(others) else [])
     ends = None if half is None else np.r_[half[top], [np.nan] * bool(len(others))]
     return picked, np.r_[scores[top], [scores[others].sum()] * bool(len(others))], ends
 

@@ -76,8 +76,8 @@ def error_by_cost(
     marks = [(budget, "budget")] if budget else []
     if exact in evaluations.index:
         marks.append((evaluations[exact], f"{exact} (error 0)"))
-    for place, (across, text) in enumerate(marks):
-        _marker_line(axes, across, text, place)
+    for index, (across, text) in enumerate(marks):
+        _marker_line(axes, across, text, index)
     hide_small_ticks(axes)
     axes.set_ylabel(f"RMSE to {exact or 'the exact values'} ({unit})")
     name_points(axes, spent, rows, styles)
@@ -112,8 +112,8 @@ def hide_small_ticks(axes: Axes) -> None:
 def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:
     """A dotted line at a number of evaluations; its name at the top, each in a row of its own as lines may coincide."""
     axes.axvline(across, color=MIDDLE, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
-    place = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2 - 13 * row), "textcoords": "offset points"}
-    axes.annotate(text, (across, 1), **place, ha="right", va="top", fontsize=8, color=QUIET)
+    index = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2 - 13 * row), "textcoords": "offset points"}
+    axes.annotate(text, (across, 1), **index, ha="right", va="top", fontsize=8, color=QUIET)
 
 
 def name_points(
@@ -136,8 +136,8 @@ def name_points(
     offsets = [(8, 0), (-8, 0), (0, 10), (0, -10)]
     offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
     points = axes.figure.dpi / 72  # pixels each
-    for place in np.lexsort([-middle[:, 1], middle[:, 0]]):
-        entry, point = rows.index[place], (across[place], rows["mean"].iloc[place])
+    for index in np.lexsort([-middle[:, 1], middle[:, 0]]):
+        entry, point = rows.index[index], (across[index], rows["mean"].iloc[index])
         style = {"va": "center", "fontsize": 9, "color": styles[entry].ink, "bbox": PLATE}
         text = axes.annotate(entry, point, xytext=(0, 0), textcoords="offset points", ha="left", **style)
         mark_method(entry, text)
@@ -211,21 +211,21 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: st
     titles = {entry: wrap_name(entry, WIDTH / columns - 0.3) for entry in entries}
     drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows))
     above = 0.1 + 0.165 * max(title.count("\n") + 1 for title in titles.values())
-    places = _places(drawing, rows, columns, above)
-    panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False, gridspec_kw=places)
+    indices = _places(drawing, rows, columns, above)
+    panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False, gridspec_kw=indices)
     lines = {entry: select_line(frame, statistic, entry) for entry in entries}
     gap = pd.DataFrame({"x": [np.nan], "mean": [np.nan]})
     every = pd.concat([part for line in lines.values() for part in (line[["x", "mean"]], gap)])  # drawn as one
-    for place, axes in enumerate(panels.flat):
-        if place >= len(entries):
+    for index, axes in enumerate(panels.flat):
+        if index >= len(entries):
             axes.set_visible(False)
             continue
         axes.plot(100 * every["x"], every["mean"], color=FAINT, linewidth=0.8)
-        entry = entries[place]
+        entry = entries[index]
         draw_curve(axes, lines[entry], styles[entry], entry, band=0.3)
         # A place of its own: to look for one takes as long as the panel.
         axes.set_title(titles[entry], color=styles[entry].ink, fontsize=9.5, y=1)
-        if place + columns >= len(entries):
+        if index + columns >= len(entries):
             axes.tick_params(labelbottom=True)
     drawing.supxlabel(PANELS[statistic][1], fontsize=9.5)
     drawing.supylabel(PANELS[statistic][2], fontsize=9.5)

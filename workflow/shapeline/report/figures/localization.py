@@ -87,16 +87,16 @@ def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     rows = math.ceil(len(present) / columns)
     drawing = Figure(figsize=(WIDTH, rows * (0.9 + 0.25 * len(entries))), layout="constrained")
     panels = drawing.subplots(rows, columns, squeeze=False)
-    for place, axes in enumerate(panels.flat):
-        if place >= len(present):
+    for index, axes in enumerate(panels.flat):
+        if index >= len(present):
             axes.set_visible(False)
             continue
-        title, across = PANELS[present[place]]
-        dot_panel(axes, scalars(frame, present[place]), styles, entries, Panel(title, across, higher=True))
+        title, across = PANELS[present[index]]
+        dot_panel(axes, scalars(frame, present[index]), styles, entries, Panel(title, across, higher=True))
         axes.set_xlabel(across)
-        axes.set_yticks(range(len(entries)), entries if place % columns == 0 else [""] * len(entries))
+        axes.set_yticks(range(len(entries)), entries if index % columns == 0 else [""] * len(entries))
         axes.set_ylim(len(entries) - 0.4, -0.6)
-        if present[place].startswith("f1"):
+        if present[index].startswith("f1"):
             for name, marker in zip(CEILINGS, "|>", strict=True):
                 tops = scalars(frame, name)["mean"]
                 there = [entry for entry in entries if entry in tops.index]
@@ -195,13 +195,13 @@ def runtime_plane(
     axes = drawing.subplots()
     across = time.loc[rows.index, "mean"].to_numpy()
     axes.set_xscale("log")
-    for place, (entry, row) in enumerate(rows.iterrows()):
+    for index, (entry, row) in enumerate(rows.iterrows()):
         style, took = styles[entry], time.loc[entry]
-        axes.plot([across[place]] * 2, [row["low"], row["high"]], color=style.colour, linewidth=1.8)
+        axes.plot([across[index]] * 2, [row["low"], row["high"]], color=style.colour, linewidth=1.8)
         if np.isfinite(took["low"]):
             axes.plot([took["low"], took["high"]], [row["mean"]] * 2, color=style.colour, linewidth=1.8)
         axes.plot(
-            across[place], row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5
+            across[index], row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5
         )
     spans = time.loc[rows.index, ["low", "high"]].to_numpy(dtype=float)
     axes.set_xlim(np.nanmin([across, spans[:, 0]]) / 1.5, np.nanmax([across, spans[:, 1]]) * 2.5)
@@ -352,6 +352,6 @@ def read_details(frame: pd.DataFrame, name: str) -> pd.Series:
 def prepare_images(results: Results, truth: np.ndarray | None, picked: pd.DataFrame) -> tuple[np.ndarray, list, list]:
     """Images (n, channels, height, width), true regions (n, each (height, width) or None) and cells of the features."""
     images = results.read_inputs(picked)
-    places = pd.Index(results.instances["instance"]).get_indexer(picked["instance"])
-    regions = [None] * len(picked) if truth is None else list(truth[places])
+    indices = pd.Index(results.instances["instance"]).get_indexer(picked["instance"])
+    regions = [None] * len(picked) if truth is None else list(truth[indices])
     return images, regions, [results.features_of(image).cells[0] for image in images]

@@ -54,10 +54,10 @@ def network(
         axes.set_axis_off()
     for axes, image, name, owner, parts, both in zip(panels, images, names, cells, own, pairs, strict=False):
         axes.imshow(scale_tones(image), cmap=tone, vmin=0, vmax=1, interpolation="nearest", alpha=0.3)
-        places = np.array([np.argwhere(owner == feature).mean(axis=0)[::-1] for feature in range(len(parts))])
+        indices = np.array([np.argwhere(owner == feature).mean(axis=0)[::-1] for feature in range(len(parts))])
         for first, second, score, share in largest(both, len(parts)):
             axes.plot(
-                *places[[first, second]].T,
+                *indices[[first, second]].T,
                 color=FOR if score > 0 else AGAINST,
                 linewidth=max(THICK * share, 0.3),
                 alpha=0.35 + 0.6 * share,
@@ -65,7 +65,7 @@ def network(
             )
         top = max(float(np.abs(parts).max()), 1e-300)
         colours = [FOR if score > 0 else AGAINST for score in parts]
-        axes.scatter(*places.T, s=150 * np.abs(parts) / top, c=colours, edgecolors=PAPER, linewidths=0.8, zorder=3)
+        axes.scatter(*indices.T, s=150 * np.abs(parts) / top, c=colours, edgecolors=PAPER, linewidths=0.8, zorder=3)
         ends = f"dots ± {number(top)}, lines ± {number(float(np.abs(both).max(initial=0.0)))}"
         axes.set_title(f"{name}\n{ends}", fontsize=8, fontweight="normal", loc="center")
     return drawing
@@ -85,7 +85,7 @@ def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, 
     axes.imshow(shown / limit, cmap=SIGNS, vmin=-1.15, vmax=1.15, interpolation="nearest")
     if len(kept) <= WRITTEN:
         _write(axes, shown, limit)
-    short = [names[place] if len(names[place]) < 28 else names[place][:26] + "…" for place in kept]
+    short = [names[index] if len(names[index]) < 28 else names[index][:26] + "…" for index in kept]
     axes.set_xticks(range(len(kept)), short, rotation=55, ha="left", rotation_mode="anchor")
     axes.set_yticks(range(len(kept)), short)
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
@@ -115,12 +115,12 @@ def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, u
     d = len(words)
     drawn = largest(pairs, d)
     kept = _fitting(words, drawn)
-    left, places = 0.0, {}
+    left, indices = 0.0, {}
     for feature in kept:
         wide = LETTER * (len(words[feature]) + 1.5)
-        places[feature], left = left + wide / 2, left + wide
-    kept_pairs = [one for one in drawn if one[0] in places and one[1] in places]
-    reach = max((abs(places[j] - places[i]) for i, j, *_ in kept_pairs), default=1.0)
+        indices[feature], left = left + wide / 2, left + wide
+    kept_pairs = [one for one in drawn if one[0] in indices and one[1] in indices]
+    reach = max((abs(indices[j] - indices[i]) for i, j, *_ in kept_pairs), default=1.0)
     top = 0.35 + 0.5 * min(reach, 4.5)
     wide, high = max(left, 4.0) + 0.3, 2 * top + 0.4
     drawing = Figure(figsize=(wide, high))
@@ -128,12 +128,12 @@ def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, u
     axes.set(xlim=(0, left), ylim=(-top, top))
     axes.set_axis_off()
     for first, second, score, share in kept_pairs:
-        _arc(axes, places[first], places[second], score, share, (top - 0.2) / reach)
+        _arc(axes, indices[first], indices[second], score, share, (top - 0.2) / reach)
     limit = max(float(np.abs(own).max()), 1e-300)
-    for feature, place in places.items():
+    for feature, index in indices.items():
         level = round(LEVELS * own[feature] / limit)
         box = {"facecolor": tint(level) if level else PAPER, "edgecolor": "none", "boxstyle": "square,pad=0.12"}
-        axes.text(place, 0, words[feature], ha="center", va="center", fontsize=9, color=INK, bbox=box)
+        axes.text(index, 0, words[feature], ha="center", va="center", fontsize=9, color=INK, bbox=box)
     biggest = number(float(np.abs(pairs).max(initial=0.0)))
     rest = f"; {d - len(kept)} words without a large pair are left out" if len(kept) < d else ""
     ends = f"words ± {number(limit)}, arcs ± {biggest} {unit}{rest}"

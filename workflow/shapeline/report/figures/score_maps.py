@@ -87,7 +87,7 @@ class Images(Artist):
 
     def __init__(self, tiles: Sequence[tuple[Tile, tuple[float, float, float, float]]], high: float):
         super().__init__()
-        self.tiles = [_paint_tile(shown, place, high) for shown, place in tiles]
+        self.tiles = [_paint_tile(shown, index, high) for shown, index in tiles]
 
     def draw(self, renderer: RendererBase) -> None:
         for left, bottom, pixels in self.tiles:
@@ -99,12 +99,12 @@ def picture_grid(
     names: Sequence[str], entries: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
     """Draw tile(row, method or None) in a grid in one pair of axes: a row per name, a column per method."""
-    side, places, high = _grid(names, entries, columns)
+    side, indices, high = _grid(names, entries, columns)
     drawing = Figure(figsize=(WIDTH, high))
     axes = drawing.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(high, 0), autoscale_on=False)
     axes.axis("off")
     painted, frames, boxes = [], [], []
-    for row, entry, left, top in places:
+    for row, entry, left, top in indices:
         shown = tile(row, entry)
         x0, y0, x1, y1 = inside = _fit_tile(shown, left, top, side)
         middle, centre, corner = (x0 + x1) / 2, (y0 + y1) / 2, np.array([x0, y0])
@@ -139,12 +139,12 @@ def _grid(
     gap, titles, under = 0.10, 0.50, 0.20  # between tiles, above a block, below a map
     side = min(1.25, (WIDTH - left) / (columns + 1) - gap)
     block = titles + len(names) * (side + under)
-    places = [
+    indices = [
         (row, entry, left + column * (side + gap), part * block + titles + row * (side + under))
         for part, row in itertools.product(range(blocks), range(len(names)))
         for column, entry in enumerate([None, *entries[part * columns : (part + 1) * columns]])
     ]
-    return side, places, math.ceil((blocks * block + 0.05) * DOTS_PER_INCH) / DOTS_PER_INCH
+    return side, indices, math.ceil((blocks * block + 0.05) * DOTS_PER_INCH) / DOTS_PER_INCH
 
 
 def _fit_tile(shown: Tile, left: float, top: float, side: float) -> tuple[float, float, float, float]:
@@ -231,7 +231,7 @@ def score_table(
     inks = _write_scores(axes, scores[order], ends[order], shades.to_rgba(shades.get_array()), 7.5 if half else 8.5)
     _whiskers(axes, np.isfinite(ends[order]), scores[order] / limits, ends[order] / limits, inks)
     axes.set_xticks(range(len(entries)), [wrap_name(entry, 9.5 / len(entries)) for entry in entries])
-    axes.set_yticks(range(rows), [names[place] for place in order])
+    axes.set_yticks(range(rows), [names[index] for index in order])
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
     axes.hlines(np.arange(rows - 1) + 0.5, -0.5, len(entries) - 0.5, color=PAPER, linewidth=1)
     axes.vlines(np.arange(len(entries) - 1) + 0.5, -0.5, rows - 0.5, color=PAPER, linewidth=2)

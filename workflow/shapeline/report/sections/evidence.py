@@ -31,7 +31,7 @@ from shapeline.statistics import paired
 from shapeline.statistics.paired import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
 
-SAME, SECONDS = "The same method", "with time as the cost"
+SAME_METHOD, BY_TIME = "The same method", "with time as the cost"
 
 
 def answers(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str]]:
@@ -52,20 +52,20 @@ def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
 
 
 def _card(answer: Evidence, results: Results) -> str:
-    taken = answer.within(results) or answer.last
-    [(short, more)] = answers([answer], results)
+    advice = answer.within(results) or answer.last
+    [(decision, reason)] = answers([answer], results)
     lines = [("need", answer.criterion.need or answer.criterion.title)]
-    if taken is None:
+    if advice is None:
         lines.append(("method", "no method fits the budget"))
     else:
         if changed := robustness.changes(answer, results):
             lines.append(("change", f"⚠ Not robust: {join_names(changed)}."))
-        lines.append(("method", name_verdict(taken)))
-        lines += [("cost", f"{_cost(answer, taken.entry)} per instance")] * bool(taken.entry)
-        lines += [("", text) for text in _evidence_lines(answer, taken, results)]
-    shown = "".join(f'<p class="{kind}">{html.escape(text)}</p>' for kind, text in lines)
-    fold = f"<details><summary>Details</summary><p><b>{html.escape(short)}</b> {html.escape(more)}</p></details>"
-    return f'<div class="card">{shown}{fold}</div>'
+        lines.append(("method", name_verdict(advice)))
+        lines += [("cost", f"{_cost(answer, advice.entry)} per instance")] * bool(advice.entry)
+        lines += [("", text) for text in _evidence_lines(answer, advice, results)]
+    lines_html = "".join(f'<p class="{kind}">{html.escape(text)}</p>' for kind, text in lines)
+    fold = f"<details><summary>Details</summary><p><b>{html.escape(decision)}</b> {html.escape(reason)}</p></details>"
+    return f'<div class="card">{lines_html}{fold}</div>'
 
 
 def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str, str]]:
@@ -74,9 +74,9 @@ def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, 
         return [("All criteria", "⚠ none", "the model is not significantly better than chance")]
     rows = []
     for answer in evidence:
-        taken, need = answer.within(results) or answer.last, answer.criterion.need or answer.criterion.title
-        cost = "" if taken is None or not taken.entry else f"{_cost(answer, taken.entry)} per instance"
-        rows.append((need, "no method fits the budget" if taken is None else name_verdict(taken), cost))
+        advice, need = answer.within(results) or answer.last, answer.criterion.need or answer.criterion.title
+        cost = "" if advice is None or not advice.entry else f"{_cost(answer, advice.entry)} per instance"
+        rows.append((need, "no method fits the budget" if advice is None else name_verdict(advice), cost))
         if robustness.changes(answer, results):
             rows[-1] = (need, f"⚠ {rows[-1][1]}", cost)
     return rows
@@ -84,59 +84,59 @@ def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, 
 
 def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) -> list[str]:
     """Return the mean, the result of the comparison, and the cost of the exact values, a sentence each."""
-    what, count = answer.criterion.title.split(": ")[-1], len(advice.bounds)
+    quantity, count = answer.criterion.title.split(": ")[-1], len(advice.bounds)
     limited = answer.within(results) is not None and results.settings.get("budget") is not None
     scope = f" of {count} methods{' within the budget' if limited else ''}"
-    leads = advice.entry == advice.bounds.index[0]
-    compared = {
+    is_best = advice.entry == advice.bounds.index[0]
+    comparison = {
         "best": f"Significantly better than the others{scope.replace(' of', ' among', 1)}.",
         "recommended": f"Best mean{scope}; no cheaper method is non-inferior to it."
-        if leads
+        if is_best
         else f"Non-inferior to the best{scope}.",
         "alone": "The only method measured.",
     }.get(advice.outcome)
     if advice.outcome == "undecided":
-        fine = "has the best mean" if leads else "is non-inferior to the best"
-        use = f"{advice.entry} {fine} and can be used. " if advice.safe else ""
-        compared = f"{use}{format_count(len(answer.values), 'instance')} do not suffice to decide."
+        status = "has the best mean" if is_best else "is non-inferior to the best"
+        use = f"{advice.entry} {status} and can be used. " if advice.safe else ""
+        comparison = f"{use}{format_count(len(answer.values), 'instance')} do not suffice to decide."
     better = f"{answer.criterion.better} is better"
-    lines = [f"{what} {_mean(answer, advice.entry, results)}, {better}."] * bool(advice.entry)
-    lines += [compared] * bool(compared)
+    lines = [f"{quantity} {_mean(answer, advice.entry, results)}, {better}."] * bool(advice.entry)
+    lines += [comparison] * bool(comparison)
     if answer.truth is not None and answer.truth != advice.entry:
         times = answer.seconds.get(answer.truth, np.nan) / answer.seconds.get(advice.entry, np.nan)
-        longer = f", {number(times, 2)} times as long" if np.isfinite(times) else ""
-        lines.append(f"Exact values ({answer.truth}): {_cost(answer, answer.truth)} per instance{longer}.")
+        ratio = f", {number(times, 2)} times as long" if np.isfinite(times) else ""
+        lines.append(f"Exact values ({answer.truth}): {_cost(answer, answer.truth)} per instance{ratio}.")
     return lines
 
 
 def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
-    subject, what = answer.criterion.title.split(": ")
+    subject, quantity = answer.criterion.title.split(": ")
     within = answer.within(results)
-    taken = within or answer.last
-    if taken is None:
+    advice = within or answer.last
+    if advice is None:
         return f"{subject}: no method fits the budget.", ""
     (scope, (decision, why)), *others = advices(answer, results).items()
     short = f"{subject}, {scope}. {decision}." if scope != ANY else f"{subject}. {decision}."
     if within is None:
         short = f"{subject}: no method fits the budget. {_capital(scope)}: {_shorten(decision)}."
     last = answer.recommend_beyond(results) if within else None
-    stays = last is None or (last.entry == taken.entry and "undecided" not in (last.outcome, taken.outcome))
-    mean = f"{_capital(what)} of {taken.entry}: {_mean(answer, taken.entry, results)}"
+    is_final = last is None or (last.entry == advice.entry and "undecided" not in (last.outcome, advice.outcome))
+    mean = f"{_capital(quantity)} of {advice.entry}: {_mean(answer, advice.entry, results)}"
     more = [f"{_capital(why)}."] if why else []
-    more += [f"{mean}, {answer.criterion.better} is better."] if taken.entry else []
-    if taken.entry in results.entries and results.entries[taken.entry].get("is_control"):
-        sure = taken.outcome != "undecided" and stays
-        worth = "; no more expensive method is significantly better" if sure else ""
-        more.append(f"{taken.entry} is a control{worth}.")
-    more += [warning] if (warning := _warn(results, taken.entry)) else []
-    more += [exact] if (exact := _recommend_exact(answer, taken.entry)) else []
+    more += [f"{mean}, {answer.criterion.better} is better."] if advice.entry else []
+    if advice.entry in results.entries and results.entries[advice.entry].get("is_control"):
+        is_sure = advice.outcome != "undecided" and is_final
+        comparison = "; no more expensive method is significantly better" if is_sure else ""
+        more.append(f"{advice.entry} is a control{comparison}.")
+    more += [warning] if (warning := _warn(results, advice.entry)) else []
+    more += [exact] if (exact := _recommend_exact(answer, advice.entry)) else []
     more += [judged] if (judged := robustness.reference_change(answer, results)) else []
-    again = answer.limit if stays else None  # the section below has the sentence
+    repeated = answer.limit if is_final else None  # the section below states it
     quicker = f", among methods {answer.quicker}" if answer.quicker else ""
     more += [
-        f"{_capital(scope)}{quicker if scope == SECONDS else ''}: {_shorten(decision)}."
+        f"{_capital(scope)}{quicker if scope == BY_TIME else ''}: {_shorten(decision)}."
         for scope, (decision, _) in others
-        if decision != SAME and scope != again
+        if decision != SAME_METHOD and scope != repeated
     ]
     return short, " ".join(more)
 
@@ -151,17 +151,17 @@ def _warn(results: Results, entry: str | None) -> str:
     return f"⚠ {entry}: {counts} of {format_count(len(frame), 'explanation')} (see Diagnostics)."
 
 
-def _recommend_exact(answer: Evidence, taken: str | None) -> str:
+def _recommend_exact(answer: Evidence, entry: str | None) -> str:
     """Return that the exact values take less time than the recommended method; "" where they do not."""
-    own, other = (answer.seconds.get(entry, np.nan) for entry in (answer.truth, taken))
-    if answer.truth in (None, taken) or not own < other:
+    exact, recommended = (answer.seconds.get(name, np.nan) for name in (answer.truth, entry))
+    if answer.truth in (None, entry) or not exact < recommended:
         return ""
     return f"The exact values of {answer.truth} take less time: {_cost(answer, answer.truth)} per instance."
 
 
 def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
     """Return decision and reason within the budget, at any cost, and with time as the cost, by scope."""
-    within, last, quick = answer.within(results), answer.recommend_beyond(results), answer.recommend_by_time
+    within, last, by_time = answer.within(results), answer.recommend_beyond(results), answer.recommend_by_time
     limited = results.settings.get("budget") is not None
     parts = {}
     if within is not None:
@@ -171,12 +171,12 @@ def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
         parts[answer.limit] = _parts(answer, last, "" if answer.limit == ANY else "at this cost")
     chosen = within or last
     if chosen is not None and answer.truth != chosen.entry:
-        same = (
+        is_same = (
             answer.last is not None
             and not answer.quicker
-            and all(getattr(quick, name) == getattr(answer.last, name) for name in ("entry", "outcome", "rivals"))
+            and all(getattr(by_time, name) == getattr(answer.last, name) for name in ("entry", "outcome", "rivals"))
         )
-        parts[SECONDS] = (SAME, "") if same else _parts(answer, quick, answer.quicker, seconds=True)
+        parts[BY_TIME] = (SAME_METHOD, "") if is_same else _parts(answer, by_time, answer.quicker, seconds=True)
     return parts
 
 
@@ -191,9 +191,9 @@ def _cost(answer: Evidence, entry: str, seconds: bool = False) -> str:
     text = format_count(count, "evaluation")
     if entry in answer.gradients:
         text = f"{format_count(count / PASSES, 'gradient')} (counted as {text})"
-    took = answer.seconds.get(entry, np.nan)
-    time = f"{number(1000 * took)} ms" if np.isfinite(took) else "–"
-    return time if seconds else f"{text}, {time}" if np.isfinite(took) else text
+    seconds_per_instance = answer.seconds.get(entry, np.nan)
+    time = f"{number(1000 * seconds_per_instance)} ms" if np.isfinite(seconds_per_instance) else "–"
+    return time if seconds else f"{text}, {time}" if np.isfinite(seconds_per_instance) else text
 
 
 def _mean(answer: Evidence, entry: str | None, results: Results) -> str:
@@ -225,7 +225,7 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
         return note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}")
     parts = [_describe_rule(evidence)]
     for answer in evidence:
-        parts += [heading(answer.criterion.title), recommendation(answer, results), absence(answer, results)]
+        parts += [heading(answer.criterion.title), recommendation(answer, results), exclusions(answer, results)]
         parts += [costs_and_ranks(answer, results), compare_with_best(answer, results), choices_table(answer)]
     return join_parts(*parts, rank_over_criteria(evidence))
 
@@ -265,14 +265,14 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
 
 
 def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
-    """Return two figures of a criterion: means against costs, and average ranks."""
+    """Return two figures for a criterion: means against costs, and average ranks."""
     criterion, styles, seconds = answer.criterion, styling.assign_styles(results), mean_seconds(results)
     means = scalars(results.metrics.get(criterion.metric), criterion.statistic)
-    named = f"{results.experiment}, {criterion.short}:"
+    prefix = f"{results.experiment}, {criterion.short}:"
     return join_parts(
         figure(
             cost_plane(answer, means, styles, seconds),
-            f"{named} means against evaluations and seconds per instance",
+            f"{prefix} means against evaluations and seconds per instance",
             f"{criterion.title}. Means with 95 % intervals against their cost; "
             f"{'lower' if criterion.better == 'lower' else 'upper'} left is better. The line joins the methods that "
             "no cheaper method beats. A gradient counts as three evaluations. Seconds are means over instances.",
@@ -280,7 +280,7 @@ def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
         ),
         figure(
             rank_diagram(answer, styles),
-            f"{named} average ranks of the methods with the critical difference",
+            f"{prefix} average ranks of the methods with the critical difference",
             f"Average rank over {number(len(answer.values))} instances, 1 is best. A bar joins methods whose ranks "
             "differ by less than Nemenyi's critical difference at 5 %, which is stricter than the pairwise tests.",
             numbers=average_ranks(answer),
@@ -302,28 +302,28 @@ def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
     agreement = paired.kendall_w((means * signs).to_numpy().T)
     ranks = (means * signs).rank(method="min").astype(int)
     ranks = ranks.loc[ranks.mean(axis=1).sort_values(kind="stable").index]
-    shown = pd.DataFrame(
+    ranked = pd.DataFrame(
         {
             "method": entry,
             **{name: f"{rank} ({number(means.loc[entry, name], whole=False)})" for name, rank in row.items()},
         }
         for entry, row in ranks.iterrows()
     )
-    left = sorted({entry for answer in evidence for entry in answer.values} - set(common))
+    not_ranked = sorted({entry for answer in evidence for entry in answer.values} - set(common))
     return join_parts(
         heading("Agreement of the criteria"),
-        table(shown, "Rank by the mean (mean), per criterion"),
+        table(ranked, "Rank by the mean (mean), per criterion"),
         note(
             f"Kendall's W {agreement:.2f} over {number(len(common))} methods and {number(len(evidence))} criteria: 1 "
             f"for identical rankings, {1 / len(evidence):.2f} on average for independent ones. "
             "Methods with overlapping intervals may change ranks by chance."
-            + (f" Not ranked by all criteria: {join_names(left)}." if left else "")
+            + (f" Not ranked by all criteria: {join_names(not_ranked)}." if not_ranked else "")
         ),
     )
 
 
 def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML:
-    """Return the recommendation of every experiment (evidence by name) per criterion; a note where there is none."""
+    """Return every experiment's recommendation per criterion (evidence: by experiment); a note where none exists."""
     rows = []
     for result in results:
         chance = warn_near_chance(result)
@@ -335,12 +335,12 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
                     "criterion": answer.criterion.short,
                     "within the budget": "⚠ model near chance" if chance else _short(answer, within),
                     "at any cost": "–" if chance else _short(answer, answer.last),
-                    SECONDS: "–" if chance else _short(answer, answer.recommend_by_time, seconds=True),
+                    BY_TIME: "–" if chance else _short(answer, answer.recommend_by_time, seconds=True),
                 }
             )
     if not rows:
         return note("No experiment has a metric that ranks its methods on at least six instances.")
-    wrapped = ["criterion", "within the budget", "at any cost", SECONDS]
+    wrapped = ["criterion", "within the budget", "at any cost", BY_TIME]
     return fold(
         "Recommendations within the budget, at any cost, and by time",
         join_parts(
@@ -359,7 +359,7 @@ def _short(answer: Evidence, advice: Recommendation | None, seconds: bool = Fals
 
 
 def recommendation(answer: Evidence, results: Results) -> HTML:
-    """Return the recommendation within the budget, at any cost, and with time as the cost, a sentence each."""
+    """Return one sentence per scope: recommendation within the budget, at any cost, and with time as the cost."""
     lines = []
     for scope, (decision, why) in advices(answer, results).items():
         sentence = f"{decision}{f': {why}' if why else ''}."
@@ -367,8 +367,8 @@ def recommendation(answer: Evidence, results: Results) -> HTML:
     return HTML("".join(lines))
 
 
-def absence(answer: Evidence, results: Results) -> HTML | None:
-    """Return which methods and instances the comparison leaves out, and why."""
+def exclusions(answer: Evidence, results: Results) -> HTML | None:
+    """Return the methods and instances that the comparison excludes, with reasons."""
     sentences = []
     if answer.absent:
         verb = "is" if len(answer.absent) == 1 else "are"
@@ -397,9 +397,9 @@ OUTCOMES = {
 
 def choices_table(answer: Evidence) -> HTML | None:
     """Return the recommended method by budget; None where random scores are best at every cost."""
-    shown = pd.DataFrame(
+    choices = pd.DataFrame(
         {
-            "evaluations at most": format_evaluations(most),
+            "evaluations at most": format_evaluations(limit),
             "recommended": advice.entry or "–",
             "evidence": OUTCOMES[advice.outcome],
             "best mean": advice.bounds.index[0],
@@ -410,13 +410,13 @@ def choices_table(answer: Evidence) -> HTML | None:
             "not distinguishable from": join_names(list(advice.rivals)) if advice.rivals else "–",
             "additional instances needed": number(float(f"{advice.needed:.2g}")) if advice.rivals else "–",
         }
-        for most, advice in answer.choices
-        if advice.outcome != "alone" or advice.entry != answer.random  # random attribution at no cost informs nobody
+        for limit, advice in answer.choices
+        if advice.outcome != "alone" or advice.entry != answer.random  # random attribution alone is no information
     )
-    if shown.empty:
+    if choices.empty:
         return None
     text = ["evidence", "recommended", "best mean", "not distinguishable from"]
-    return table(shown, "Recommended method by budget", text=text)
+    return table(choices, "Recommended method by budget", text=text)
 
 
 def compare_with_best(answer: Evidence, results: Results) -> HTML:
@@ -452,17 +452,17 @@ def compare_with_best(answer: Evidence, results: Results) -> HTML:
 
 
 def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
-    """Return the false-positive rate of the test (A/A test) for the method with most repeats, or that there is none."""
-    measured, statistic = results.measured[answer.criterion.metric], answer.criterion.statistic
-    scalar = (measured["statistic"] == statistic) & measured["x"].isna() & measured["method"].isin(list(answer.values))
-    repeats = measured[scalar].groupby("method")["repeat"].nunique()
+    """Return the test's false-positive rate (A/A test) for the method with most repeats, or that it is not measured."""
+    frame, statistic = results.measured[answer.criterion.metric], answer.criterion.statistic
+    scalar = (frame["statistic"] == statistic) & frame["x"].isna() & frame["method"].isin(list(answer.values))
+    repeats = frame[scalar].groupby("method")["repeat"].nunique()
     if not (repeats > 1).any():
         return note(
             "False-positive rate (A/A test): not measured, since no method has repeats (set repeats: 2); "
             "docs/statistics.md has the rates of other experiments."
         )
     entry = repeats.idxmax()
-    samples = paired.pivot_by_repeat(measured[scalar & (measured["method"] == entry)], statistic)[entry]
+    samples = paired.pivot_by_repeat(frame[scalar & (frame["method"] == entry)], statistic)[entry]
     return note(f"False-positive rate (A/A test), {entry}: {rate_of_equal_methods(samples.to_numpy()).sentence}")
 
 

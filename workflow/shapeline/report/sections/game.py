@@ -80,7 +80,7 @@ def _largest(results: Results, entry: str) -> str:
     if scores is None:
         return f"{entry} failed on the first output."
     names, order = first["players"], np.argsort(-np.abs(scores))[:TOP]
-    shown = ", ".join(f"{names[place]} {_format_signed(scores[place], spread, place)}" for place in order)
+    shown = ", ".join(f"{names[index]} {_format_signed(scores[index], spread, index)}" for index in order)
     sure = "" if spread is None else _excluding(scores, spread)
     return f"Largest scores{' of ' + name_output(first) if len(results.instances) > 1 else ''}: {shown}.{sure}"
 
@@ -124,7 +124,7 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
     leading = best[0] if best and best[0] in columns else next(iter(columns))
     order = np.argsort(-columns[leading][0], kind="stable")
     largest = order[np.sort(np.argsort(-np.abs(columns[leading][0][order]), kind="stable")[:MAX_PLAYERS])]
-    names = [row["players"][place] for place in largest]
+    names = [row["players"][index] for index in largest]
     drawn = {
         entry: (scores[largest], None if spread is None else spread[largest])
         for entry, (scores, spread) in columns.items()
@@ -160,10 +160,10 @@ def _as_frame(players: list[str], columns: dict) -> pd.DataFrame:
 
 def _as_table(players: list[str], order: np.ndarray, columns: dict) -> pd.DataFrame:
     shown = {
-        entry: [_format_signed(scores[place], spread, place) for place in order]
+        entry: [_format_signed(scores[index], spread, index) for index in order]
         for entry, (scores, spread) in columns.items()
     }
-    return pd.DataFrame({"player": [players[place] for place in order], **shown})
+    return pd.DataFrame({"player": [players[index] for index in order], **shown})
 
 
 def convergence_section(results: Results) -> HTML:
@@ -238,11 +238,11 @@ def interactions_section(results: Results) -> HTML:
 def _pairs_table(names: list[str], found: np.ndarray, spread: np.ndarray | None) -> pd.DataFrame:
     first, second = pairs_of(len(names))
     order = np.argsort(-np.abs(found), kind="stable")[:MAX_PAIRS]
-    shown = [_format_signed(found[place], spread, place) for place in order]
+    shown = [_format_signed(found[index], spread, index) for index in order]
     return pd.DataFrame(
         {
-            "first": [names[first[place]] for place in order],
-            "second": [names[second[place]] for place in order],
+            "first": [names[first[index]] for index in order],
+            "second": [names[second[index]] for index in order],
             "interaction": shown,
         }
     )

@@ -89,7 +89,7 @@ def _prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
     yield heading(_cut(row["question"]))
     ends = f"{number(row['value_full'], whole=False)} with all parts, {number(row['value_empty'], whole=False)} without"
     against = f" against “{_cut(row['contrast'])}”" if row["contrast"] else ""
-    support = "; ".join(_cut(row["parts"][place]) for place in row["support"])
+    support = "; ".join(_cut(row["parts"][index]) for index in row["support"])
     support = f" Support by the file: {support}" if support else ""
     yield note(f"Answer: “{_cut(row['answer'])}”{against}. log p(answer), nats: {ends}.{support}")
     frame = results.scores[leading]

@@ -181,9 +181,9 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
     images = results.read_inputs(rows)
     by_class = {}
     for group in np.unique(groups)[:MAX_CLASSES]:
-        places = np.flatnonzero(groups == group)
-        maps = {entry: mean_map(results, images, values, places) for entry, values in scores.items()}
-        by_class[int(group)] = images[places].mean(0), maps, len(places)
+        indices = np.flatnonzero(groups == group)
+        maps = {entry: mean_map(results, images, values, indices) for entry, values in scores.items()}
+        by_class[int(group)] = images[indices].mean(0), maps, len(indices)
     return by_class
 
 
@@ -195,13 +195,13 @@ def _groups(instances: pd.DataFrame) -> np.ndarray:
 
 def mean_map(results: Results, images: np.ndarray, values: list, places: np.ndarray) -> np.ndarray | None:
     """Mean scores a pixel over some instances, 0 where no feature owns it; None without a score."""
-    fine = [place for place in places if values[place] is not None]
+    fine = [index for index in places if values[index] is not None]
     if not fine:
         return None
     if results.features is not None:  # the mean of the scores has the mean map, at the cost of one
-        mean = np.mean([values[place] for place in fine], axis=0)
+        mean = np.mean([values[index] for index in fine], axis=0)
         return np.append(mean, 0.0)[results.features.cells[0]].ravel()
-    total = sum(np.append(values[place], 0.0)[results.features_of(images[place]).cells[0]] for place in fine)
+    total = sum(np.append(values[index], 0.0)[results.features_of(images[index]).cells[0]] for index in fine)
     return total.ravel() / len(fine)
 
 
@@ -245,12 +245,12 @@ def explanations(results: Results) -> HTML:
     tables = [
         instance_table(
             experiment.describe_units(results),
-            {entry: scores[place] for entry, scores in values.items()},
-            {entry: scores[place] for entry, scores in ends.items()},
+            {entry: scores[index] for entry, scores in values.items()},
+            {entry: scores[index] for entry, scores in ends.items()},
             list_named_values(results, row),
             name,
         )
-        for place, (row, name) in enumerate(zip(rows, names, strict=True))
+        for index, (row, name) in enumerate(zip(rows, names, strict=True))
     ]
     return join_parts(HTML("".join(tables)), order_note(results))
 
@@ -268,9 +268,9 @@ def order_note(results: Results) -> HTML | None:
     for entry, frame in results.scores.items():
         rows = experiment.good(frame).reindex(columns=["scores", "standard_error"]).dropna()
         pairs = [(np.asarray(one)[None], np.asarray(spread)[None]) for one, spread in rows.itertuples(index=False)]
-        places = np.array([count_settled(*pair)[0] for pair in pairs])
-        if len(places):
-            medians.append(f"{entry} {number(np.median(places))} ({share((places > 0).mean())} settle the first)")
+        indices = np.array([count_settled(*pair)[0] for pair in pairs])
+        if len(indices):
+            medians.append(f"{entry} {number(np.median(indices))} ({share((indices > 0).mean())} settle the first)")
     if not medians:
         return None
     return note(

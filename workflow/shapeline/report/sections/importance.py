@@ -123,7 +123,7 @@ def sort_by_size(results: Results, entry: str) -> tuple[list[str], np.ndarray]:
         return [], np.empty((0, 0))
     scores, names = _scores(results, entry), _names(results)
     order = np.argsort(-np.nan_to_num(np.nanmean(np.abs(scores), axis=0)), kind="stable")
-    return [names[place] for place in order], scores[:, order]
+    return [names[index] for index in order], scores[:, order]
 
 
 def _scores(results: Results, entry: str) -> np.ndarray:
@@ -135,7 +135,7 @@ def _names(results: Results) -> list[str]:
     """Return the names of the features; of an image their rows and columns."""
     shape = results.features.shape
     if results.dataset_card["kind"] == "image" and len(shape) == 2:
-        return [f"row {place // shape[1] + 1}, column {place % shape[1] + 1}" for place in range(results.d)]
+        return [f"row {index // shape[1] + 1}, column {index % shape[1] + 1}" for index in range(results.d)]
     return experiment.feature_names(results)
 
 
@@ -182,8 +182,8 @@ def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
     """Return ranks (n, d) in [0, 1] of the values of features that are one column each, NaN for others."""
     cells = results.features.cells.ravel()
     values = results.read_inputs(results.instances).reshape(len(results.instances), -1)
-    places = {name: np.flatnonzero(cells == place) for place, name in enumerate(_names(results))}
-    columns = [values[:, places[name][0]] if len(places[name]) == 1 else None for name in names]
+    indices = {name: np.flatnonzero(cells == index) for index, name in enumerate(_names(results))}
+    columns = [values[:, indices[name][0]] if len(indices[name]) == 1 else None for name in names]
     if all(column is None for column in columns):
         return None
     ranks = [np.full(len(values), np.nan) if one is None else pd.Series(one).rank(pct=True) for one in columns]
@@ -202,10 +202,10 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
     names = ["mean |score|", "mean score", "mean image"]
 
     def tile(row: int, group: str | None) -> Tile:
-        places = np.flatnonzero(every[group or "all"])
+        indices = np.flatnonzero(every[group or "all"])
         if row == 2:
-            return Tile(colour_image(images[places].mean(0), tone))
-        result = mean_map(results, images, (sizes, scores)[row], places)
+            return Tile(colour_image(images[indices].mean(0), tone))
+        result = mean_map(results, images, (sizes, scores)[row], indices)
         if result is None:
             return Tile(None)
         return Tile(

@@ -45,7 +45,7 @@ def section(results: Results) -> HTML:
 def _parts(frame: pd.DataFrame, ids: Sequence) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Own parts (d,) and pairs of each instance that has them, by its place."""
     rows = zip(experiment.select_scores(frame, ids), experiment.select_scores(frame, ids, "interactions"), strict=True)
-    return {place: row for place, row in enumerate(rows) if row[0] is not None and row[1] is not None}
+    return {index: row for index, row in enumerate(rows) if row[0] is not None and row[1] is not None}
 
 
 def _shares(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> dict:
@@ -73,9 +73,9 @@ def _format_share(results: Results, entry: str, parts: Mapping[int, tuple[np.nda
         results.scores[entry], results.instances["instance"], "interactions_standard_error"
     )
     shares = [
-        figures.keep_significant(pairs, spread[place]) != 0
-        for place, (_, pairs) in parts.items()
-        if spread[place] is not None
+        figures.keep_significant(pairs, spread[index]) != 0
+        for index, (_, pairs) in parts.items()
+        if spread[index] is not None
     ]
     return share(np.concatenate(shares).mean()) if shares else "–"
 
@@ -85,10 +85,10 @@ def _strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.ndarra
     if results.features is None or results.dataset_card["kind"] == "text" or results.d < 2:
         return "–"
     pairs = np.array([row for _, row in parts.values()])
-    place = int(np.abs(pairs).mean(axis=0).argmax())
+    index = int(np.abs(pairs).mean(axis=0).argmax())
     names = _names(results)
-    first, second = (names[one[place]] for one in pairs_of(results.d))
-    return f"{first} × {second}: mean {number(pairs[:, place].mean(), whole=False)}"
+    first, second = (names[one[index]] for one in pairs_of(results.d))
+    return f"{first} × {second}: mean {number(pairs[:, index].mean(), whole=False)}"
 
 
 def _names(results: Results) -> list[str]:
@@ -122,7 +122,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         cells = [results.features_of(image).cells[0] for image in images]
         names = [_two_a_line(experiment.instance_name(results, row)) for row in picked.to_dict("records")]
         drawing = figures.network(images, names, cells, own, surely, choose_tone(results.dataset_card))
-        features = [[f"feature {place}" for place in range(len(row))] for row in own]
+        features = [[f"feature {index}" for index in range(len(row))] for row in own]
         features = features if results.features is None else [_names(results)] * len(own)
         caption = (
             f"{meaning}. Dots: main effects; lines: the {figures.MAX_PAIRS} largest pairs, scaled by scores; the title "
@@ -133,8 +133,8 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         )
         return
     words = [document.words for document in texts.build_documents(results, picked)] if _is_text(results) else None
-    for place, (title, row, both, sure) in enumerate(zip(titles, own, pairs, surely, strict=True)):
-        names = words[place] if words else _names(results)
+    for index, (title, row, both, sure) in enumerate(zip(titles, own, pairs, surely, strict=True)):
+        names = words[index] if words else _names(results)
         if words:
             drawing = figures.arcs(names, row, sure, title, results.value_unit)
             caption = (
@@ -150,7 +150,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
 def _two_a_line(name: str) -> str:
     """The lines of a name two by two: four above an image are cut off."""
     lines = name.split("\n")
-    return "\n".join(", ".join(lines[place : place + 2]) for place in range(0, len(lines), 2))
+    return "\n".join(", ".join(lines[index : index + 2]) for index in range(0, len(lines), 2))
 
 
 def _is_text(results: Results) -> bool:
@@ -189,9 +189,9 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
     removed = experiment.select_scores(frame, results.instances["instance"])
     rows = []
     for entry, parts in found.items():
-        there = [place for place in parts if removed[place] is not None]
+        there = [index for index in parts if removed[index] is not None]
         if there:
-            split = [split_occlusion(removed[place], *parts[place]) for place in there]
+            split = [split_occlusion(removed[index], *parts[index]) for index in there]
             rows.append({"method": entry, **_sizes(pd.concat(split), results.value_unit)})
     if not rows:
         yield note("Occlusion failed on all instances.")
@@ -203,10 +203,10 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
         "remainder is of higher orders, or the sampling error. Root mean squares over features and instances."
     )
     entry = next(iter(found))
-    place = next((place for place in found[entry] if removed[place] is not None), None)
-    if place is not None:
+    index = next((index for index in found[entry] if removed[index] is not None), None)
+    if index is not None:
         yield _describe_instance(
-            results, entry, place, split_occlusion(removed[place], *found[entry][place]), found[entry][place][1]
+            results, entry, index, split_occlusion(removed[index], *found[entry][index]), found[entry][index][1]
         )
 
 

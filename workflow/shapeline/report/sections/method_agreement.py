@@ -36,9 +36,9 @@ def agreements(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     if not count or not len(first):
         return pd.DataFrame(columns=columns)
     # One frame a statistic: one an instance took most of the time, of thousands of instances.
-    places, pairs = np.repeat(np.arange(count), len(first)), np.tile(np.arange(len(first)), count)
+    indices, pairs = np.repeat(np.arange(count), len(first)), np.tile(np.arange(len(first)), count)
     long = [
-        pd.DataFrame({"instance": places, "statistic": statistic, "method": pairs, "value": np.concatenate(values)})
+        pd.DataFrame({"instance": indices, "statistic": statistic, "method": pairs, "value": np.concatenate(values)})
         for statistic, values in by_quantity.items()
     ]
     table = compare(pd.concat(long, ignore_index=True).assign(repeat=0, x=np.nan))
@@ -53,10 +53,10 @@ def agreement(frame: pd.DataFrame, entries: Sequence[str]) -> Figure | None:
     present = [entry for entry in entries if entry in {*frame["method"], *frame["other"]}]
     if len(present) < 2:
         return None
-    place = {entry: at for at, entry in enumerate(present)}
+    index = {entry: at for at, entry in enumerate(present)}
     values = np.full((len(present), len(present)), np.nan)
     for row in frame[frame["method"].isin(present) & frame["other"].isin(present)].to_dict("records"):
-        low, high = sorted((place[row["method"]], place[row["other"]]))
+        low, high = sorted((index[row["method"]], index[row["other"]]))
         values[(high, low) if row["statistic"] == "rank correlation" else (low, high)] = row["mean"]
     side = min(0.62, (WIDTH - 3.6) / len(present))
     drawing = Figure(figsize=(min(WIDTH, 3.6 + side * len(present)), 1.9 + 0.75 * side * len(present)))

@@ -1,5 +1,5 @@
-"""Points with the influence of their features: images beside maps and shifted images, records beside bars;
-and the sections of measures without a model."""
+"""Instances with the influence of their features: images beside influence maps and shifted images, rows of tables
+beside bars; and the sections on measures that use no model."""
 
 import html
 import time
@@ -24,13 +24,13 @@ from shapeline.report.sections import common, method_agreement
 from shapeline.report.styling import NARROW, SIGNS, styled
 from shapeline.report.tables import record_values
 
-POINTWISE = ("mim", "parzen", "data_lime", "augmented_mim")  # a vector a point, whose image can be shifted along it
-PAPER_COSINE = 0.94  # between MIM and Parzen, at least, mean over 8,000 points (Sliwinski et al. 2019, §8.2)
-ALIKE = 1000  # instances whose agreement is computed; more change no digit that is shown
+POINTWISE = ("mim", "parzen", "data_lime", "augmented_mim")  # one vector per instance, by which an image is shifted
+PAPER_COSINE = 0.94  # least mean between MIM and Parzen over 8,000 instances (Sliwinski et al. 2019, §8.2)
+MAX_COMPARED = 1000  # instances; a larger sample changes no printed digit
 
 
 def list_data_entries(results: Results, methods: Iterable[str] | None = None) -> list[str]:
-    """The methods whose scores come from the data alone, in their order; of some methods where they are named."""
+    """Return the entries whose scores use only data, in order; restricted to `methods` where these are given."""
     chosen = None if methods is None else set(methods)
     return [
         entry
@@ -52,14 +52,14 @@ def cosine(first: Sequence[np.ndarray | None], second: Sequence[np.ndarray | Non
 
 
 def cosine_pairs(vectors: Mapping[str, Sequence[np.ndarray | None]]) -> dict[tuple[str, str], np.ndarray]:
-    """The cosines of every pair of methods, in their order; vectors: method -> one (d,) a point, None for a failure."""
+    """Return the cosines of every pair of methods, in order; vectors (d,) per instance, None for a failure."""
     entries = list(vectors)
-    pairs = [(first, second) for place, first in enumerate(entries) for second in entries[place + 1 :]]
+    pairs = [(first, second) for index, first in enumerate(entries) for second in entries[index + 1 :]]
     return {pair: cosine(*(vectors[entry] for entry in pair)) for pair in pairs}
 
 
 def sparse_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose point has an empty neighbourhood: instance and why (its flag, or influences all 0)."""
+    """Return instance and reason (warning, or all influences 0) of the rows with an empty neighbourhood."""
     fine = experiment.good(frame)
     empty = np.array([not np.any(scores) for scores in fine["scores"]], bool)
     why = fine["warning"].astype(object).where(fine["warning"].notna(), np.where(empty, "every influence is 0", None))
@@ -91,19 +91,19 @@ def _costs(results: Results) -> list[tuple[str, str]]:
     free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].asks_model]
     each = 1000 * experiment.mean_seconds(results).reindex(free)
     times = ", ".join(f"{entry} {number(time, 2, whole=False)} ms" for entry, time in each.items() if np.isfinite(time))
-    more = (
+    reason = (
         "Without a model no metric ranks the measures; compare their axioms and their agreement below. Cost per "
         f"instance: {times}, and no model evaluations."
     )
-    return [("No recommendation.", more)] * bool(times)
+    return [("No recommendation.", reason)] * bool(times)
 
 
 def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
-    """Return the findings in lines; rows: labelled instances read; advised: whether recommendations precede."""
+    """Return the findings as sentences; rows: labelled rows read; advised: whether recommendations precede."""
     free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].asks_model]
-    points = number(len(results.instances))
+    count = number(len(results.instances))
     measures = ", ".join(free) or "no measure"
-    lines = [f"Influence of each feature at {points} instances, from {number(rows)} labelled rows only ({measures})."]
+    lines = [f"Influence of each feature at {count} instances, from {number(rows)} labelled rows only ({measures})."]
     if results.model_card:
         lines += findings.headlines(results, advised)
     else:
@@ -126,7 +126,7 @@ def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
 
 
 def _pair(results: Results) -> dict[str, list]:
-    """The vectors of the first MIM and the first Parzen method at all points; empty where one of them is missing."""
+    """Return the vectors of the first MIM and first Parzen entries, for all instances; empty where one is missing."""
     entries = [next(iter(list_data_entries(results, [method])), None) for method in ("mim", "parzen")]
     if None in entries:
         return {}
@@ -135,13 +135,13 @@ def _pair(results: Results) -> dict[str, list]:
 
 
 def sparse_section(results: Results) -> HTML:
-    """Which points have an empty neighbourhood, a line a measure and reason; a reassurance where none has."""
+    """Return a row per measure and reason for the instances with empty neighbourhoods; a note where none has one."""
     rows = []
     for entry in list_data_entries(results):
         for why, group in sparse_rows(results.scores[entry]).groupby("why", sort=False):
-            first = ", ".join(map(str, group["instance"].head(8))) + (", …" if len(group) > 8 else "")
-            points = f"⚠ {number(len(group))} of {number(len(results.scores[entry]))}"
-            rows.append({"method": entry, "affected": points, "why": why, "instances": first})
+            listed = ", ".join(map(str, group["instance"].head(8))) + (", …" if len(group) > 8 else "")
+            affected = f"⚠ {number(len(group))} of {number(len(results.scores[entry]))}"
+            rows.append({"method": entry, "affected": affected, "why": why, "instances": listed})
     if not rows:
         return note(
             "No instance has an empty neighbourhood: no measure warns of one, and no influence is 0 everywhere."
@@ -159,8 +159,8 @@ def sparse_section(results: Results) -> HTML:
     )
 
 
-def alike_section(results: Results) -> HTML:
-    """The cosine between MIM and Parzen over all points, its distribution, and that of every other pair."""
+def agreement_section(results: Results) -> HTML:
+    """Return the distribution of the cosine between MIM and Parzen over all instances, and a table of all pairs."""
     ids = results.instances["instance"]
     entries = list_data_entries(results, POINTWISE)
     pairs = cosine_pairs({entry: experiment.select_scores(results.scores[entry], ids) for entry in entries})
@@ -188,7 +188,7 @@ def alike_section(results: Results) -> HTML:
 
 
 def cosine_table(pairs: Mapping[tuple[str, str], np.ndarray]) -> pd.DataFrame:
-    """A row a pair: mean, median, 5th and 95th percentile, number of points; text."""
+    """Return a row per pair: mean, median, 5th and 95th percentile, number of instances; as text."""
     rows = []
     for (first, second), values in pairs.items():
         low, median, high = map(_three, np.percentile(values, [5, 50, 95]))
@@ -204,7 +204,7 @@ def _three(value: float) -> str:
 
 @styled
 def cosine_histogram(values: np.ndarray, paper: float | None = PAPER_COSINE) -> Figure:
-    """The distribution of cosines (p,) with its median, 5th and 95th percentile, and the paper's mean."""
+    """Draw the distribution of cosines (p,) with its median, 5th and 95th percentile, and the paper's mean."""
     low, median, high = np.percentile(values, [5, 50, 95])
     start = max(-1.0, min(values.min(), paper - 0.02 if paper else 0.9, 0.9))
     drawing = Figure(figsize=(NARROW, 3.3), layout="constrained")
@@ -221,11 +221,11 @@ def cosine_histogram(values: np.ndarray, paper: float | None = PAPER_COSINE) -> 
     return drawing
 
 
-BESIDE = (
+COMPARISON_NOTE = (
     "Measures from data and methods that evaluate the model explain the same instances. An influence is a slope; a "
     "score of a model method is a share of the prediction, so the two can differ in sign."
 )
-DIFFERENCES = (
+DIFFERENCES_NOTE = (
     "An influence is the effect of a larger value, a score that of the present value: signs can differ where a value "
     "is small. An influence is towards the label of the instance, a score towards the predicted class: they oppose "
     "each other where the model is wrong. The deletion curves mask features with the baseline, independently of the "
@@ -234,19 +234,19 @@ DIFFERENCES = (
 
 
 def model_section(results: Results) -> HTML:
-    """How the measures agree with the methods that asked a model, and the masking curves of both; empty without one."""
+    """Return the agreement with methods that evaluate a model, and the deletion curves; empty without a model."""
     if not results.model_card:
         return HTML("")
-    ids = results.instances["instance"].head(ALIKE)
+    ids = results.instances["instance"].head(MAX_COMPARED)
     scores = results.select_scores(ids)
-    few = f"The first {number(ALIKE)} of {number(len(results.instances))} instances." if len(ids) == ALIKE else ""
+    subset = f"The first {number(MAX_COMPARED)} of {number(len(results.instances))} instances."
     return join_parts(
         heading("Comparison with methods that evaluate the model"),
-        note(BESIDE),
-        elements.fold(elements.FOLD, note(DIFFERENCES)),
+        note(COMPARISON_NOTE),
+        elements.fold(elements.FOLD, note(DIFFERENCES_NOTE)),
         heading("Agreement", 4),
         method_agreement.agreement_section(scores),
-        note(few) if few and len(results.instances) > ALIKE else None,
+        note(subset) if len(results.instances) > MAX_COMPARED else None,
         masking_note(results),
         common.masking_section(results),
     )
@@ -265,46 +265,46 @@ def masking_note(results: Results) -> HTML | None:
     return note(f"The lowest (best) deletion AUC, in nats: {lowest}.") if lowest else None
 
 
-MAX_FEATURES = 20  # features of a record that are listed
+MAX_FEATURES = 20  # listed per row of a table
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One image beside a map: what is written under both, the influence of every cell, and a warning if any."""
+class InfluenceMap:
+    """An influence map: its caption, the influence of every cell, and a warning if any."""
 
     caption: str
-    phi: np.ndarray | None  # of the image's shape; None for a failure
+    phi: np.ndarray | None  # of the image's shape; None where the explanation failed
     warning: str = ""
 
 
 def points_section(results: Results) -> HTML:
-    """The points shown, with the influence of their features: images, or tables of values and bars."""
+    """Return the shown instances with the influence of their features: images, or tables of values and bars."""
     picked = results.shown
     if results.dataset_card["kind"] == "image":
-        return faces(results, picked)
+        return image_rows(results, picked)
     if results.dataset_card["kind"] == "table":
-        return records(results, picked)
+        return record_tables(results, picked)
     return note("Not available: these measures need images or rows of a table, and the inputs are texts.")
 
 
-def faces(results: Results, picked: pd.DataFrame) -> HTML:
-    """A row per image: itself, then for each measure its influence map and the image shifted along it."""
+def image_rows(results: Results, picked: pd.DataFrame) -> HTML:
+    """Return a row per image: the image, then per measure its influence map and the image shifted along it."""
     entries = list_data_entries(results, POINTWISE)
     scores = {entry: experiment.select_scores(results.scores[entry], picked["instance"]) for entry in entries}
     reasons = {entry: sparse_rows(results.scores[entry]).set_index("instance")["why"] for entry in entries}
     images = results.read_inputs(picked)
     rows = []
-    for place, (image, point) in enumerate(zip(images, picked.to_dict("records"), strict=True)):
+    for index, (image, point) in enumerate(zip(images, picked.to_dict("records"), strict=True)):
         features = results.features_of(image)
-        shown = [
-            Shown(
+        maps = [
+            InfluenceMap(
                 entry,
-                None if scores[entry][place] is None else cell_map(scores[entry][place], features),
+                None if scores[entry][index] is None else cell_map(scores[entry][index], features),
                 reasons[entry].get(point["instance"], ""),
             )
             for entry in entries
         ]
-        rows.append(picture_row(image, experiment.instance_name(results, point), shown))
+        rows.append(image_row(image, experiment.instance_name(results, point), maps))
     return join_parts(*rows, note(READING))
 
 
@@ -315,17 +315,17 @@ READING = (
 )
 
 
-def picture_row(image: np.ndarray, name: str, shown: Sequence[Shown], sweep: bool = False) -> HTML:
-    """The image (channels, height, width) in [0, 1], then every map beside (sweep: above) its shifted image."""
+def image_row(image: np.ndarray, name: str, maps: Sequence[InfluenceMap], sweep: bool = False) -> HTML:
+    """Return an image (channels, height, width) in [0, 1], then every map beside (sweep: above) its shifted image."""
     title, *rest = name.split("\n")
     alt = html.escape(", ".join(name.split("\n")), quote=True)
     first = f"{_img(_grey(image), f'Image: {alt}')}<span><b>{html.escape(title)}</b></span>"
     first += "".join(f"<span>{html.escape(line)}</span>" for line in rest)
-    cells = "".join(f'<div class="measure">{_draw_measure(image, measure, alt)}</div>' for measure in shown)
+    cells = "".join(f'<div class="measure">{_draw_measure(image, measure, alt)}</div>' for measure in maps)
     return HTML(f'<div class="face{" sweep" if sweep else ""}"><div>{first}</div><div>{cells}</div></div>')
 
 
-def _draw_measure(image: np.ndarray, measure: Shown, name: str) -> str:
+def _draw_measure(image: np.ndarray, measure: InfluenceMap, name: str) -> str:
     caption = f"<b>{html.escape(measure.caption)}</b>"
     if measure.phi is None:
         return f'<span>{caption}</span><span class="flag">⚠ failed</span>'
@@ -338,7 +338,7 @@ def _draw_measure(image: np.ndarray, measure: Shown, name: str) -> str:
 
 
 def shift_image(image: np.ndarray, phi: np.ndarray) -> np.ndarray:
-    """The image moved along the influence until the eye sees it, of the same shape, in [0, 1]."""
+    """Return the image shifted visibly along the influence, of the same shape, in [0, 1]."""
     return influence.shifted_picture(image.reshape(-1), phi.reshape(-1)).reshape(image.shape)
 
 
@@ -350,7 +350,7 @@ def tint_map(phi: np.ndarray) -> np.ndarray:
 
 
 def _grey(image: np.ndarray) -> np.ndarray:
-    """(channels, height, width) as colours: one channel is a brightness, white at 1."""
+    """Return (channels, height, width) as colours (height, width, 3); one channel is a brightness, white at 1."""
     return np.moveaxis(np.broadcast_to(image.clip(0, 1), (3, *image.shape[1:])), 0, -1)
 
 
@@ -358,13 +358,13 @@ def _img(colours: np.ndarray, alt: str) -> str:
     return f'<img width="{colours.shape[1]}" alt="{alt}" src="{to_data_uri(colours)}">'
 
 
-def records(results: Results, picked: pd.DataFrame) -> HTML:
-    """A table a record: every feature with its value and its influence by each measure as a number and a bar."""
+def record_tables(results: Results, picked: pd.DataFrame) -> HTML:
+    """Return a table per row: each feature's value, and its influence by each measure as a number and a bar."""
     entries = list_data_entries(results)
     scores = {entry: experiment.select_scores(results.scores[entry], picked["instance"]) for entry in entries}
     inputs = results.read_inputs(picked)
     parts = []
-    for place, (row, point) in enumerate(zip(inputs, picked.to_dict("records"), strict=True)):
+    for index, (row, point) in enumerate(zip(inputs, picked.to_dict("records"), strict=True)):
         features = results.features_of(row)
         title = ", ".join(experiment.instance_name(results, point).split("\n"))
         parts += [
@@ -372,7 +372,7 @@ def records(results: Results, picked: pd.DataFrame) -> HTML:
             record_table(
                 experiment.feature_names(results),
                 record_values(row, features, results.dataset_card),
-                {entry: scores[entry][place] for entry in entries},
+                {entry: scores[entry][index] for entry in entries},
             ),
         ]
     remarks = [
@@ -396,14 +396,14 @@ REMARKS = {
 def record_table(
     names: Sequence[str], values: Sequence[str], scores: Mapping[str, np.ndarray | None], most: int = MAX_FEATURES
 ) -> HTML:
-    """Return features with values and per method influence (d,) and bar, None for a failure; the largest."""
-    there = {entry: row for entry, row in scores.items() if row is not None}
+    """Return the `most` influential features with values, and per method influence and bar; scores None: failed."""
+    available = {entry: row for entry, row in scores.items() if row is not None}
     order = np.arange(len(names))
-    if len(names) > most and there:
-        ranks = pd.DataFrame({entry: np.abs(row) for entry, row in there.items()}).rank().mean(axis=1)
+    if len(names) > most and available:
+        ranks = pd.DataFrame({entry: np.abs(row) for entry, row in available.items()}).rank().mean(axis=1)
         order = np.sort(np.argsort(-ranks.to_numpy(), kind="stable")[:most])
     head = "".join(f'<th class="number">{html.escape(entry)}</th><th></th>' for entry in scores)
-    limits = {entry: np.abs(row).max() or 1.0 for entry, row in there.items()}
+    limits = {entry: np.abs(row).max() or 1.0 for entry, row in available.items()}
     body = []
     for feature in order:
         cells = "".join(
@@ -412,8 +412,8 @@ def record_table(
         )
         name, value = html.escape(names[feature]), html.escape(values[feature])
         body.append(f'<tr><td>{name}</td><td class="number">{value}</td>{cells}</tr>')
-    rest = len(names) - len(order)
-    more = note(f"{number(rest)} features with smaller influence are not shown.") if rest else None
+    n_hidden = len(names) - len(order)
+    more = note(f"{number(n_hidden)} features with smaller influence are not shown.") if n_hidden else None
     listed = HTML(
         f'<div class="wide"><table class="record"><thead><tr><th>feature</th><th class="number">value</th>{head}</tr>'
         f"</thead><tbody>{''.join(body)}</tbody></table></div>"
@@ -429,13 +429,13 @@ def _bar(value: float, limit: float) -> str:
 
 
 def cell_map(scores: np.ndarray, features: Features) -> np.ndarray:
-    """Scores (d,) as a map of the input's shape: each cell has its feature's score divided by its number of cells."""
+    """Return scores (d,) as a map of the input's shape: a feature's score is divided evenly among its cells."""
     sizes = np.bincount(features.cells[features.cells >= 0], minlength=features.d)
-    return np.append(scores / np.maximum(sizes, 1), 0.0)[features.cells]  # the appended 0 is what -1 points at
+    return np.append(scores / np.maximum(sizes, 1), 0.0)[features.cells]  # -1, no feature, selects the appended 0
 
 
-SWEPT = 12_500  # labelled rows at most for the sweeps, about the paper's: seconds a page
-# The ten values of each in table 3 of the paper.
+MAX_SWEEP_ROWS = 12_500  # about the paper's number of labelled rows; takes seconds per page
+# Ten values per parameter, of table 3 of the paper.
 SWEEPS = {
     "parzen": {"sigma": ("σ", (2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5))},
     "data_lime": {
@@ -452,20 +452,20 @@ HOW_TO_READ = (
 
 @dataclass(frozen=True)
 class Sweep:
-    """One parameter of a measure over several values: vectors (values, p, n) at p points, seconds a vector."""
+    """One parameter of a measure over several values: vectors phi (values, p, n) at p instances, seconds per vector."""
 
     method: str
     symbol: str
     values: tuple[float, ...]
     phi: np.ndarray
-    warned: tuple[bool, ...]  # a value each: whether some point kept no neighbour
+    warned: tuple[bool, ...]  # per value: whether an instance has no neighbours
     seconds: float
 
 
 def sweep(
-    points: np.ndarray, X: np.ndarray, labels: np.ndarray, own: np.ndarray, methods: Iterable[str]
+    points: np.ndarray, X: np.ndarray, labels: np.ndarray, point_labels: np.ndarray, methods: Iterable[str]
 ) -> list[Sweep]:
-    """The parameter sweeps of table 3 at points (p, n), whose labels are own (p,), over the data X (m, n)."""
+    """Compute the parameter sweeps of table 3 at points (p, n) with labels (p,), over the data X (m, n)."""
     sweeps = []
     for method in methods:
         measure = getattr(influence, method)
@@ -475,7 +475,7 @@ def sweep(
             for value in values:
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always")
-                    phi.append(measure(points, X, labels, **{parameter: value}, point_labels=own))
+                    phi.append(measure(points, X, labels, **{parameter: value}, point_labels=point_labels))
                 warned.append(bool(caught))
             seconds = (time.perf_counter() - start) / (len(values) * len(points))
             sweeps.append(Sweep(method, symbol, values, np.array(phi), tuple(warned), seconds))
@@ -483,17 +483,17 @@ def sweep(
 
 
 def sweeps_section(results: Results, count: int = 2) -> HTML:
-    """Image rows of the sweeps at the first point of each class; empty without images, or measures with a width."""
+    """Return image rows of the sweeps, one instance per class; empty without images or measures with a width."""
     methods = {results.entries[entry]["method"]: None for entry in list_data_entries(results, SWEEPS)}
     if results.dataset_card["kind"] != "image" or not methods or results.dataset_card.get("task") == "regression":
         return HTML("")
     picked = experiment.choose_instances(results.instances, count)
-    places = experiment.positions(results.dataset, picked)
-    images, own = results.dataset.inputs[places], results.dataset.labels[places]
-    known = results.dataset.part("train") if results.model_card else results.dataset
-    rows = np.unique(np.linspace(0, len(known.inputs) - 1, SWEPT).astype(int))  # evenly through the file
-    flat = known.inputs[rows].reshape(len(rows), -1)
-    sweeps = sweep(images.reshape(len(images), -1), flat, known.labels[rows], own, methods)
+    indices = experiment.positions(results.dataset, picked)
+    images, point_labels = results.dataset.inputs[indices], results.dataset.labels[indices]
+    data = results.dataset.part("train") if results.model_card else results.dataset
+    rows = np.unique(np.linspace(0, len(data.inputs) - 1, MAX_SWEEP_ROWS).astype(int))  # spread evenly over the file
+    flat = data.inputs[rows].reshape(len(rows), -1)
+    sweeps = sweep(images.reshape(len(images), -1), flat, data.labels[rows], point_labels, methods)
     names = results.name_instances(picked)
     return join_parts(
         heading("Parameter sweeps"),
@@ -504,24 +504,24 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
 
 
 def sweep_rows(swept: Sweep, images: np.ndarray, names: Sequence[str]) -> HTML:
-    """A row per image: itself, then for each value the map above the shifted image."""
+    """Return a row per image: the image, then per value the map above the shifted image."""
     rows = []
-    for place, (image, name) in enumerate(zip(images, names, strict=True)):
-        maps = [phi[place].reshape(image.shape) for phi in swept.phi]
-        shown = [
-            Shown(f"{swept.symbol} = {value:g}", phi, "no neighbours" if warned and not phi.any() else "")
+    for index, (image, name) in enumerate(zip(images, names, strict=True)):
+        maps = [phi[index].reshape(image.shape) for phi in swept.phi]
+        marked = [
+            InfluenceMap(f"{swept.symbol} = {value:g}", phi, "no neighbours" if warned and not phi.any() else "")
             for value, phi, warned in zip(swept.values, maps, swept.warned, strict=True)
         ]
-        rows.append(picture_row(image, name, shown, sweep=True))
+        rows.append(image_row(image, name, marked, sweep=True))
     return join_parts(
         heading(f"{swept.method}, {swept.symbol} from {swept.values[0]:g} to {swept.values[-1]:g}"), *rows
     )
 
 
 def sweep_times(sweeps: Sequence[Sweep], rows: int) -> str:
-    """How long a vector took to compute, for every sweep."""
-    took = "; ".join(f"{swept.method} ({swept.symbol}) {number(swept.seconds, 2)} s" for swept in sweeps)
+    """Return the seconds per vector of every sweep, as a sentence."""
+    times = "; ".join(f"{swept.method} ({swept.symbol}) {number(swept.seconds, 2)} s" for swept in sweeps)
     return (
-        f"Computed for this page from {number(rows)} labelled rows; time per vector: {took}. A magnitude far below "
+        f"Computed for this page from {number(rows)} labelled rows; time per vector: {times}. A magnitude far below "
         "that of wider kernels means that only the nearest rows have weight."
     )

@@ -179,10 +179,10 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
     for axes, statistic in zip(panels, quantities, strict=True):
         for depth, offset, strength in zip(depths, offsets, np.linspace(0.35, 1, len(depths) + 1)[1:], strict=True):
             rows = scalars(frame[frame["x"] == depth], statistic)
-            for place, entry in enumerate(entries):
+            for index, entry in enumerate(entries):
                 if entry in rows.index:
                     row, style = rows.loc[entry], styles[entry]
-                    at = place + offset
+                    at = index + offset
                     drawn = {"color": style.colour, "alpha": strength}
                     axes.plot([row["low"], row["high"]], [at, at], linewidth=2, solid_capstyle="butt", **drawn)
                     axes.plot(row["mean"], at, style.marker, markerfacecolor=style.face, markersize=5.5, **drawn)

@@ -204,7 +204,7 @@ def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
         Document(
             name=f"document {row['instance']}",
             words=text,
-            scores={entry: scores[place] for entry, scores in values.items()},
+            scores={entry: scores[index] for entry, scores in values.items()},
             truth=str(card["classes"][row["label"]]) if row["label"] >= 0 else None,
             prediction=str(card["classes"][row["prediction"]]),
             probability=row["probability"],
@@ -214,12 +214,12 @@ def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
             units=units,
             second=row.get("second"),
             unsure={
-                entry: np.abs(values[entry][place]) <= ends[place]
+                entry: np.abs(values[entry][index]) <= ends[index]
                 for entry, ends in half.items()
-                if ends[place] is not None
+                if ends[index] is not None
             },
         )
-        for place, (row, text) in enumerate(zip(picked.to_dict("records"), texts, strict=True))
+        for index, (row, text) in enumerate(zip(picked.to_dict("records"), texts, strict=True))
     ]
 
 
