@@ -66,7 +66,7 @@ def fitting(case: Case) -> tuple[dict[str, Run], dict[str, str]]:
     """Runs of the methods that fit a case, and why the others do not."""
     runs, left_out = {}, {}
     for name, method in METHODS.items():
-        if method.family not in FAMILIES or not method.asks_model:
+        if method.family not in FAMILIES or not method.needs_model:
             continue
         if reason := _unfit(name, case):
             left_out[name] = reason
@@ -83,7 +83,7 @@ def _unfit(name: str, case: Case) -> str | None:
         (lambda: name == "myerson" and len(case.features.shape) == 2, "too many connected coalitions on a grid"),
         (lambda: bool(method.data) and kind not in method.data, f"not for data of kind {kind}"),
         (lambda: method.torch_only and case.framework != "torch", "for torch alone"),
-        (lambda: case.architecture in method.refuses, f"not for a {case.architecture}"),
+        (lambda: case.architecture in method.unsupported, f"not for a {case.architecture}"),
     ]
     for holds, reason in checks:
         if holds():

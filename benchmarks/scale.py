@@ -20,7 +20,7 @@ import pyarrow as pa
 
 import shapeline
 from shapeline import scores
-from shapeline.config.types import INSTANCES_A_SHARD
+from shapeline.config.types import INSTANCES_PER_SHARD
 from shapeline.datasets import loading, preparation
 from shapeline.metrics import scored_rows
 from shapeline.report import rendering
@@ -126,7 +126,7 @@ def step(what: str, folder: Path) -> None:
     given = json.loads((folder / "parameters.json").read_text())
     if what == "attribute":
         dataset = loading.load(folder / "data")
-        shapeline.explain(_model, dataset.inputs[:INSTANCES_A_SHARD], "sample_shapley", features="column", budget=2)
+        shapeline.explain(_model, dataset.inputs[:INSTANCES_PER_SHARD], "sample_shapley", features="column", budget=2)
     elif what in ("error", "cost"):
         truth = scores.read(given["scores"]["exact"])
         found = []

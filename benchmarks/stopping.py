@@ -36,7 +36,7 @@ def rounds_of(played: Game, draw: int) -> tuple[list[int], np.ndarray, np.ndarra
 def with_earlier(rounds: list[int], scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray:
     """The uncertainties (rounds, n, d) that rounds are stopped by."""
     _, n, d = scores.shape
-    earlier, rows = Foretold(n, d, METHODS["gp_shapley"].falls), np.arange(n)
+    earlier, rows = Foretold(n, d, METHODS["gp_shapley"].convergence_rate), np.arange(n)
     every = zip(rounds, scores, standard_error, strict=True)
     return np.array([earlier.widen(rows, np.full(n, spent), *one) for spent, *one in every])
 
@@ -47,7 +47,7 @@ def stopped(played: Game, traces: list, own: bool, target: float) -> str:
     for rounds, scores, alone, together in traces:
         standard_error = alone if own else together
         met = np.array([predicted_error(one) <= target for one in standard_error])
-        early = slice(0, 0 if own else METHODS["gp_shapley"].rounds - 1)
+        early = slice(0, 0 if own else METHODS["gp_shapley"].min_rounds - 1)
         met[early] &= ~standard_error[early].any(axis=2)
         first = np.where(met.any(axis=0), met.argmax(axis=0), -1)
         spent += [rounds[place] for place in first]

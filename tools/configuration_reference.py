@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shapeline.config.types import (
-    OWN,
+    CUSTOM_METHOD,
     Config,
     Data,
     Dataset,
@@ -77,7 +77,7 @@ def page() -> str:
         parts.append(f"### {title}\n")
         known = {name: model.parameters for name, model in METHODS.items() if model.family == family}
         parts += [f"#### `{name}`\n\n{format_method(parameters)}" for name, parameters in known.items()]
-    parts += ["### A custom function\n", f"#### `{OWN}`\n\n{format_method(CustomMethod)}"]
+    parts += ["### A custom function\n", f"#### `{CUSTOM_METHOD}`\n\n{format_method(CustomMethod)}"]
     return "\n".join(parts)
 
 

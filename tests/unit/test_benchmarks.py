@@ -87,7 +87,7 @@ def test_every_method_is_measured_or_left_out_with_a_reason():
     wanted = {
         name
         for name, one in methods.METHODS.items()
-        if one.family in ("coalitions", "hierarchical", "gradients") and one.asks_model
+        if one.family in ("coalitions", "hierarchical", "gradients") and one.needs_model
     }
     assert set(runs) | set(left_out) == wanted and not set(runs) & set(left_out)
     too_dear = {"shapley", "banzhaf", "myerson", "stratified_svarm", "shapley_interactions", "sample_interactions"}

@@ -515,7 +515,7 @@ def test_what_a_model_folder_does_not_fit_is_one_line(tmp_path, with_transformer
 def test_an_onnx_file_is_asked_for_its_rows(shape, whole, what, told, tmp_path, default, monkeypatch):
     data, model = made(tmp_path, what), tmp_path / "model.onnx"
     model.touch()
-    monkeypatch.setattr(onnx_file, "takes", lambda source, content: (shape, whole))
+    monkeypatch.setattr(onnx_file, "read_input", lambda source, content: (shape, whole))
     if isinstance(told, str):
         with pytest.raises(ShapelineError, match=told):
             init_config.build_configuration(data, model=str(model))

@@ -360,7 +360,7 @@ def test_names_of_the_paper_configuration_are_disjoint(root, default):
 @pytest.mark.parametrize("name", sorted(name for name, method in registry.METHODS.items() if not method.measure))
 def test_typed_defaults_are_those_of_the_function(name, framework):
     """Jobs are given only what differs from the default, so the function's own default must be the typed one."""
-    if lacking := registry.missing(name):
+    if lacking := registry.find_missing_package(name):
         pytest.skip(lacking)
     method = registry.METHODS[name]
     signature = {**inspect.signature(dispatch.resolve(method.function_for(framework)).function).parameters}

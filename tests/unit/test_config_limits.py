@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from shapeline.config import validation
-from shapeline.config.checks.methods import estimate_bytes, find_largest
+from shapeline.config.checks.methods import estimate_bytes, find_max_budget
 from shapeline.config.mistakes import format_bytes
 from shapeline.errors import ShapelineError
 
@@ -130,7 +130,7 @@ def test_the_experiments_own_budget_is_bounded_too(default, name):
 
 @pytest.mark.parametrize(("method", "d"), [("kernel_shap", 3), ("kernel_shap", 5000), ("sample_shapley", 400)])
 def test_what_is_told_to_be_enough_is_held(method, d):
-    assert 0 < estimate_bytes(method, find_largest(method, d), d) <= 16e9
+    assert 0 < estimate_bytes(method, find_max_budget(method, d), d) <= 16e9
     assert estimate_bytes(method, float("inf"), d) == (
         9 * d * 2**d if d < 1000 and method == "kernel_shap" else float("inf")
     )

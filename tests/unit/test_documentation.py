@@ -254,7 +254,8 @@ def test_the_axioms_that_the_page_names_hold():
         least = registry.METHODS[name].minimum and dispatch.resolve(registry.METHODS[name].minimum).function(d) / d
         design = build({"method": name}, (d,), max(4.0, least) if registry.METHODS[name].sampled else None, 1)
 
-        read = registry.METHODS[name].reads_stack and dispatch.resolve(registry.METHODS[name].reads_stack).function
+        reference = registry.METHODS[name].batch_estimator
+        read = reference and dispatch.resolve(reference).function
 
         def scores(game, design=design, read=read):
             values = game[design.masks @ numbered]

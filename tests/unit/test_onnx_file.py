@@ -139,4 +139,4 @@ def test_without_the_runtime_a_line_says_how_to_install_it(tmp_path, monkeypatch
 
 def test_it_says_what_rows_it_takes(file):
     path = file(shape=("rows", 2))
-    assert onnx_file.takes(str(path), path.read_bytes()) == ((2,), False)
+    assert onnx_file.read_input(str(path), path.read_bytes()) == ((2,), False)

@@ -15,7 +15,7 @@ from shapeline.games.references import Reference
 from shapeline.gradients.cells import average_map, upsample
 from shapeline.gradients.torch_gradients import grad_cam
 from shapeline.models.classifier import Classifier
-from shapeline.models.folder import PictureNetwork
+from shapeline.models.folder import ImageNetwork
 from tests.fixtures import vision
 
 CARD = {"input_shape": (3, 16, 16), "kind": "image"}
@@ -127,7 +127,7 @@ def test_patches_that_are_left_out_are_those_that_attention_is_masked_from_in_on
 def test_patches_that_are_left_out_are_those_that_attention_is_masked_from(kind):
     pytest.importorskip("transformers")
     own, masks = vision.vit(kind=kind), masks_of_all_sizes()
-    net = PictureNetwork(own, 2.0, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], [1, 0]).eval()
+    net = ImageNetwork(own, 2.0, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], [1, 0]).eval()
     game = Game(Classifier("torch", "net", net, 2), GONE, PATCHES)
     found = game.values(PICTURES, masks, np.zeros(3, int))
     special = 2 if kind == "DeiT" else 1

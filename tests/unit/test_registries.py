@@ -14,7 +14,7 @@ from shapeline.models import architectures, training
 
 @pytest.mark.parametrize("name", sorted(registry.METHODS))
 def test_a_method_draws_by_seed_where_its_entry_says_so(name):
-    if lacking := registry.missing(name):
+    if lacking := registry.find_missing_package(name):
         pytest.skip(lacking)
     method = registry.METHODS[name]
     assert bool(method.random) == (

@@ -41,7 +41,7 @@ from shapeline.workflow import jobs as plan_settings
 from . import games, value_tables
 
 D = 10
-GROWING = [name for name, method in METHODS.items() if method.grows]
+GROWING = [name for name, method in METHODS.items() if method.nested_design]
 
 
 def asked_of(tables, asked=None):
@@ -130,7 +130,7 @@ def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing
         if method != "sample_shapley":  # whose draws differ in length, so that some are filled up
             assert len(asked[row]) == found.evaluations[row]
             assert found.evaluations[row] == rounds[taken - 1] // 2 * 2
-        if taken > METHODS[method].rounds:  # one round less would not have been enough
+        if taken > METHODS[method].min_rounds:  # one round less would not have been enough
             earlier = explained(method, tables, StoppingCriterion(rounds[taken - 2] / D, error=1e-9), places=[row])
             assert predicted_error(earlier.standard_error)[0] > 0.05
 
@@ -244,7 +244,7 @@ def rounds_of(found):
 @pytest.mark.parametrize("method", GROWING)
 def test_an_estimate_whose_first_rounds_are_too_sure_stops_in_the_third_at_the_earliest_unless_it_is_certain(method):
     """At 4 d and 5 d gp_shapley erred twice as much as it said where that was small enough, on a sure network."""
-    tables, least, first = tables_of(6), METHODS[method].rounds, METHODS[method].first_round
+    tables, least, first = tables_of(6), METHODS[method].min_rounds, METHODS[method].first_round
     loose = explained(method, tables, StoppingCriterion(64, error=1e6))
     assert rounds_of(loose) == {least} and loose.warning == [None] * 6
     assert least == (1 if method == "kernel_shap" else 3)
@@ -311,7 +311,7 @@ def test_the_plan_and_the_estimates_know_the_most_that_it_spends():
     assert settings["budget"] == {"max_budget": 32, "error": "5%"}
     assert find_budget(config, "own", "own") == 32
     assert estimates.estimate_instance(config, "own", "own")[0] == 32 * 4
-    assert METHODS["gp_shapley"].largest == gaussian_process.MOST_COALITIONS
+    assert METHODS["gp_shapley"].max_evaluations == gaussian_process.MOST_COALITIONS
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def metric_files(experiment, metrics):
 def data_inputs(experiment):
     """The data and the instances, where a metric that evaluates no model reads them."""
     if not any(
-        METRICS[metric].asks_data
+        METRICS[metric].reads_data
         for metric in runs.list_score_metrics(CONFIG, experiment)
     ):
         return {}

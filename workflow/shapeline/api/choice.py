@@ -7,8 +7,8 @@ from shapeline.config.mistakes import MAX_BUDGET
 from shapeline.designs.design import MAX_D, whole
 from shapeline.errors import ShapelineError, nearest
 from shapeline.methods.parameters import StoppingRule
-from shapeline.methods.registry import METHODS, stopping_problem
-from shapeline.methods.settings import PLANNED
+from shapeline.methods.registry import METHODS, find_stopping_problem
+from shapeline.methods.settings import BUDGET_KEYS
 
 AUTO = "auto"
 BUDGET = 4  # a multiple of d
@@ -44,7 +44,7 @@ def automatic(d: int, spent: float, exact: float) -> str:
     """Return the method for d features: exact if affordable, else gp_shapley, else kernel_shap."""
     if d <= MAX_D and 2**d <= exact:
         return "shapley"
-    return "gp_shapley" if spent <= METHODS["gp_shapley"].largest else "kernel_shap"
+    return "gp_shapley" if spent <= METHODS["gp_shapley"].max_evaluations else "kernel_shap"
 
 
 def limit_exact(spend: float | dict, spent: float) -> float:
@@ -71,7 +71,7 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
     """The settings of a method that a call names. Raises ShapelineError."""
     if not isinstance(method, str) or method not in METHODS:
         raise ShapelineError(f"{where}: unknown method '{method}'.{nearest(method, METHODS)}")
-    for key in PLANNED:
+    for key in BUDGET_KEYS:
         if key in parameters:
             raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
     if isinstance(budget, dict):
@@ -89,7 +89,7 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
         key = ".".join(map(str, first["loc"]))
         if first["type"] != "extra_forbidden":
             raise ShapelineError(f"{method}: {key}: {first['msg']}; give another value.") from None
-        allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *PLANNED)]
+        allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *BUDGET_KEYS)]
         spend = "; set the cost by evaluations= or budget=." if METHODS[method].sampled else "; leave it out."
         own = f".{nearest(key, allowed)}" if allowed else spend
         raise ShapelineError(f"{method}: there is no parameter '{key}'{own}") from None
@@ -98,7 +98,7 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
 
 def _check_good_enough(method: str, budget: dict, where: str) -> None:
     try:
-        problem = stopping_problem(method, StoppingRule.model_validate(budget))
+        problem = find_stopping_problem(method, StoppingRule.model_validate(budget))
     except ValidationError as failure:
         problem = (
             f'budget is {budget}: {failure.errors()[0]["msg"]}; give {{"error": 0.05}}, {{"error": "5%"}} or '

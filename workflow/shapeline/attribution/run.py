@@ -189,7 +189,7 @@ def _check_method(method: MethodSettings, game: Game, options: Options) -> None:
         raise ShapelineError(
             f"{name}: examples of one label each are compared, and these have several; choose another method"
         )
-    if lacking := not method.arguments.get("python") and registry.missing(name):
+    if lacking := not method.arguments.get("python") and registry.find_missing_package(name):
         raise ShapelineError(lacking)
     if method.method.torch_only and model and model.framework == "tensorflow":  # a job imports one framework
         raise reject(

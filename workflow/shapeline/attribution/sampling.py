@@ -287,8 +287,8 @@ class Rounds:
     places: np.ndarray
     asks: Sequence[Callable[[np.ndarray], Batch]]
     until: StoppingCriterion
-    falls: float | None = None
-    least: int = 1
+    convergence_rate: float | None = None
+    min_rounds: int = 1
     together: bool = False
     several = False  # budgets
 
@@ -310,7 +310,7 @@ class Rounds:
             [answer] = asked.read(values)
             if scores is None:
                 scores, standard_error = np.empty((2, n, asked.masks.shape[2]))
-                earlier = Foretold(*scores.shape, self.falls) if self.falls else None
+                earlier = Foretold(*scores.shape, self.convergence_rate) if self.convergence_rate else None
             if earlier:
                 widened = earlier.widen(left, answer.evaluations, answer.scores, answer.standard_error)
                 answer = answer._replace(standard_error=widened)
@@ -319,7 +319,7 @@ class Rounds:
             details["rounds"][left] += 1
             exact = ~standard_error[left].any(axis=1)  # also where equal scores have no order
             met = self.until.is_met(answer.scores, answer.standard_error, full[left] - empty[left]) | exact
-            if number < min(self.least, len(self.asks)):
+            if number < min(self.min_rounds, len(self.asks)):
                 met &= exact
             if self.together:
                 met &= met.all()
@@ -411,7 +411,7 @@ def sample(
         masks, rounds = spent[-1], [ask([count / d]) for count in spent]
 
         def asks(places: np.ndarray) -> Rounds:
-            return Rounds(places, rounds, until, method.method.falls, method.method.rounds, outputs)
+            return Rounds(places, rounds, until, method.method.convergence_rate, method.method.min_rounds, outputs)
 
     # Masks of each instance, and designs for some of them; rounds and budgets hold theirs each.
     whole_pool = method.method.exchangeable and len(designs) == 1 and not until

@@ -283,8 +283,8 @@ def check_names(argument: str, given: object, count: int, noun: str) -> tuple[st
 
 def check_outputs(method: MethodSettings, count: int) -> None:
     """Refuse a method whose estimator reads one output, for a game of several. Raises ShapelineError."""
-    entry = method.method
-    if count > 1 and (method.arguments.get("n_features") or (entry.reads_stack and not entry.reads_outputs)):
+    of_one_output = method.method.batch_estimator and not method.method.multi_output_estimator
+    if count > 1 and (method.arguments.get("n_features") or of_one_output):
         raise ShapelineError(
             f"{WHERE}: {method.name} with these settings explains one output and the game has {count}; give one of "
             "them, as lambda masks: game(masks)[:, 0], or use gp_shapley"

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shapeline.config.types import INSTANCES_A_SHARD, Config, Dataset, Experiment, Model
+from shapeline.config.types import INSTANCES_PER_SHARD, Config, Dataset, Experiment, Model
 from shapeline.datasets import checks, registry
 from shapeline.datasets.registry import SOURCES, Source
 from shapeline.games.features import shape_of
@@ -70,7 +70,7 @@ def count_shards(config: Config, experiment: Experiment) -> int:
     count = chosen.number
     if experiment.prompts:
         return 1 if number == "auto" else min(number, count)
-    return math.ceil(count / INSTANCES_A_SHARD) if number == "auto" else min(number, count)
+    return math.ceil(count / INSTANCES_PER_SHARD) if number == "auto" else min(number, count)
 
 
 def count_evaluation_shards(config: Config, experiment: Experiment) -> int:

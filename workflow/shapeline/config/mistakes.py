@@ -12,7 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from shapeline.config.derived import SMOKE
-from shapeline.config.types import WANTED, Config
+from shapeline.config.types import PATTERN_HINTS, Config
 from shapeline.datasets.sources import USER_FILE
 from shapeline.errors import nearest
 from shapeline.methods.parameters import CustomMethod
@@ -84,8 +84,8 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
         allowed = re.findall(r"'([^']+)'", error["ctx"]["expected_tags"])
         key, tag = error["ctx"]["discriminator"].strip("'()"), error["ctx"]["tag"]
         return f"unknown {key} '{tag}'.{nearest(tag, allowed)}"
-    if kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in WANTED:
-        return f"{shorten_value(value)} is not understood; {WANTED[error['ctx']['pattern']]}"
+    if kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in PATTERN_HINTS:
+        return f"{shorten_value(value)} is not understood; {PATTERN_HINTS[error['ctx']['pattern']]}"
     if value is None or value == {} or value == []:
         return "the section is empty; add an entry, or remove it"
     if (

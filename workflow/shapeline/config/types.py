@@ -1,4 +1,4 @@
-"""The types of the configuration: every key, its range and its default, and what follows from a few of them."""
+"""The types of the configuration: every key, its range and its default."""
 
 import re
 from typing import Annotated, Any, Literal, Union
@@ -13,12 +13,13 @@ from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, PRECISIONS, SCHEDULES
 
-INSTANCES_A_SHARD = 250
-ROOT = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")  # no results
+INSTANCES_PER_SHARD = 250
+# Folders of the repository that the folder of results must not be.
+ROOT_FOLDERS = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")
 MODEL_FILE = rf"{USER_FILE}|\.(skops|keras|onnx|json|ubj|txt|cbm)$|{FOLDER}"
 TOKENIZER = rf"{USER_FILE}|{FOLDER}"
-# What a text that does not match a pattern should have been.
-WANTED = {
+# Corrections for texts that do not match a pattern.
+PATTERN_HINTS = {
     USER_FILE: "write path/to/file.py:function",
     TOKENIZER: "write path/to/file.py:function, or path/to/folder of a tokenizer.json",
     MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, one of XGBoost (.json, .ubj), LightGBM "
@@ -289,7 +290,7 @@ class Placeholder(Strict):
 
 
 def kind(reference: Any) -> str | None:
-    """Which member of `Reference` a value means; the one of plain names has the tag "mean"."""
+    """Return the tag of the member of `Reference` that a value selects; plain names have the tag "mean"."""
     if isinstance(reference, str):
         return "mean"
     return reference.get("kind") if isinstance(reference, dict) else getattr(reference, "kind", None)
@@ -338,7 +339,7 @@ class Instances(Strict):
 
     @property
     def number(self) -> int:
-        """How many there are at most."""
+        """The maximum of explained instances."""
         return len(self.texts or self.near or ()) or self.count
 
 
@@ -361,17 +362,17 @@ class Report(Strict):
 
 
 def method(entry: Any) -> str | None:
-    """Which member of `MethodEntry` an entry means; that of custom functions has the tag OWN."""
+    """Return the tag of the member of `MethodEntry` that an entry selects; CUSTOM_METHOD for custom functions."""
     name = entry.get("method") if isinstance(entry, dict) else getattr(entry, "method", None)
-    return OWN if re.match(USER_FILE, str(name)) else name and str(name)
+    return CUSTOM_METHOD if re.match(USER_FILE, str(name)) else name and str(name)
 
 
-OWN = "path/to/file.py:function"
+CUSTOM_METHOD = "path/to/file.py:function"
 MethodEntry = Annotated[
     Union[
         (
             *(Annotated[entry.parameters, Tag(name)] for name, entry in METHODS.items()),
-            Annotated[CustomMethod, Tag(OWN)],
+            Annotated[CustomMethod, Tag(CUSTOM_METHOD)],
         )
     ],
     Discriminator(method),
@@ -464,20 +465,20 @@ class Experiment(Strict):
 
     @property
     def prompts(self) -> dict[str, Any] | None:
-        """The language model and the prompts that the experiment explains, None where it explains something else."""
+        """The language model and the prompts of an experiment on prompts; None for other experiments."""
         return self._prompts
 
     @property
     def has_no_data(self) -> bool:
-        """Whether there is no prepared dataset: of a game, and of prompts."""
+        """Whether the experiment has no prepared dataset, because it explains a game or prompts."""
         return bool(self.game or self._prompts)
 
     def attach_prompts(self, prompts: dict[str, Any]) -> "Experiment":
-        """Return the experiment on prompts, which are in the place of a model and a dataset."""
+        """Return the experiment with prompts in place of a model and a dataset."""
         report = self.report.model_copy(update={"notebook": "generation"})
-        settled = self.model_copy(update={"model": None, "dataset": None, "report": report})
-        settled._prompts = prompts
-        return settled
+        experiment = self.model_copy(update={"model": None, "dataset": None, "report": report})
+        experiment._prompts = prompts
+        return experiment
 
 
 class Config(Strict):

@@ -246,7 +246,7 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value:
         return Batch(masks.masks[None], masks.full, masks.empty, masks.distinct, read)
 
     asks = [lambda places, spent=spent: ask(spent) for spent in method.rounds(game.d)]
-    rounds = Rounds(np.arange(1), asks, method.until, method.method.falls, method.method.rounds)
+    rounds = Rounds(np.arange(1), asks, method.until, method.method.convergence_rate, method.method.min_rounds)
     answer = rounds.explain(lambda rows, masks: _values(game, masks[0], value).sum(axis=1)[None])[0]
     [(design, masks)] = last
     by_token = _values(game, masks.masks, value)[: design.evaluations]

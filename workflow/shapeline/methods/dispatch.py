@@ -1,4 +1,4 @@
-"""How entries of the registry become functions and are called; apart from it, so that an edit there re-runs nothing."""
+"""Import and call the functions that registries name; a module of its own, so that edits of entries re-run no job."""
 
 import ast
 import importlib
@@ -13,17 +13,17 @@ from shapeline.errors import ShapelineError, nearest
 
 @dataclass(frozen=True)
 class Call:
-    """A function that a registry names, or a user's, and the names of its arguments."""
+    """A function of a registry or of the user, and the names of its arguments."""
 
     function: Callable
     names: tuple[str, ...]
 
     def __call__(self, available: Mapping[str, object]) -> object:
-        """Call the function with those of the available values that it names."""
+        """Call the function with those of the available values that are its arguments."""
         return self.function(**self._select_named(available))
 
     def bind(self, available: Mapping[str, object]) -> Callable:
-        """Return the function with those of the available values that it names."""
+        """Return the function bound to those of the available values that are its arguments."""
         return partial(self.function, **self._select_named(available))
 
     def _select_named(self, available: Mapping[str, object]) -> dict[str, object]:
@@ -38,7 +38,7 @@ def resolve(reference: str) -> Call:
     return Call(function, tuple(inspect.signature(function).parameters))
 
 
-OWN_TAKES = ("d", "shape", "graph", "budget", "seed")
+DESIGN_ARGUMENTS = ("d", "shape", "graph", "budget", "seed")
 
 
 def list_arguments(reference: str) -> dict[str, bool]:
@@ -56,7 +56,7 @@ def list_arguments(reference: str) -> dict[str, bool]:
         raise ShapelineError(f"{path}: has no function '{name}'{hint}")
     arguments = functions[name]
     listed = [*arguments.posonlyargs, *arguments.args]
-    needed = {argument.arg: place < len(listed) - len(arguments.defaults) for place, argument in enumerate(listed)}
+    needed = {argument.arg: index < len(listed) - len(arguments.defaults) for index, argument in enumerate(listed)}
     return needed | {
         argument.arg: default is None
         for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)

@@ -1,4 +1,4 @@
-"""Typed parameters of methods, with defaults and descriptions; the registry says which methods take which."""
+"""Typed parameters of methods, with defaults and descriptions; the registry assigns them to methods."""
 
 import math
 from typing import Annotated, Literal
@@ -13,12 +13,12 @@ Plain = bool | int | float | str
 
 
 class Parameters(BaseModel):
-    """What every method entry may say."""
+    """Base of the parameters of a method entry."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     def count_evaluations(self, d: float, shape: tuple[int, ...] | None) -> float | None:
-        """Evaluations of an instance of d features, where neither a budget nor a design nor gradients say them."""
+        """Return the evaluations of an instance of d features if no budget, design or gradients determine them."""
         return None
 
 
@@ -81,7 +81,7 @@ class Sampled(MethodFeatures):
 
     @property
     def most(self) -> float | None:
-        """The most evaluations of an instance that its own budget allows, as a multiple of d."""
+        """The maximum of evaluations per instance that its own budget allows, as a multiple of d."""
         return self.budget.max_budget if isinstance(self.budget, StoppingRule) else self.budget
 
 
@@ -198,7 +198,7 @@ class HShap(MethodFeatures):
 
     def count_evaluations(self, d: float, shape: tuple[int, ...] | None) -> float:
         levels = max(1.0, math.log2(max(shape or (d,)) / self.min_size))
-        return 14 * 8 * levels * len(self.shifts or (0,))  # 14 new coalitions a node; about eight nodes a level go on
+        return 14 * 8 * levels * len(self.shifts or (0,))  # 14 new coalitions per node, about 8 nodes per level
 
 
 class Partition(Parameters):
@@ -317,29 +317,29 @@ class CustomFixedMethod(MethodFeatures):
 
 
 class CustomMethod(Sampled, CustomFixedMethod):
-    """An entry of a function defined by the user; one that takes no budget is a CustomFixedMethod."""
+    """An entry of a user-defined function with a budget; one without is a CustomFixedMethod."""
 
 
 def kernel_minimum(d: int) -> int:
-    """Evaluations that a kernel fit of d scores needs: 2d, or all."""
+    """Return the evaluations that a kernel fit of d scores needs: 2d, or all."""
     return min(2 * d, 2**d)
 
 
 def permutation_minimum(d: int) -> int:
-    """Evaluations of one permutation with both of its ends."""
+    """Return the evaluations of one permutation with both of its ends."""
     return d + 1
 
 
 def pair_minimum(d: int) -> int:
-    """Evaluations of one permutation and its reverse."""
+    """Return the evaluations of one permutation and its reverse."""
     return 2 * d
 
 
 def split_minimum(d: int) -> int:
-    """Evaluations of one split of all the features."""
+    """Return the evaluations of one split of all features."""
     return min(4, d + 1)
 
 
 def fit_minimum(d: int) -> int:
-    """Evaluations of a ridge fit, which any number determines."""
+    """Return the evaluations of a ridge fit, which any number determines."""
     return 2

@@ -1,11 +1,11 @@
 """The registry of attribution methods: name -> where the function lives, its typed parameters, and its traits.
 
-A method is a function in a file of its own and an entry here; nothing else lists methods by what they are.
-A method's function names, as its arguments, what it needs: `d`, `shape`, `graph`, `budget` and `seed` for a design;
-`game` (model, reference, features, value, backend), `inputs`, `targets`, `features`, `instances`, `seed` and, where it
-is sampled, `budget` (evaluations per instance) for one that makes scores itself; and its own parameters. It returns a
-`Design`, or `(scores (n, d), evaluations per instance)`, and perhaps a third thing: name -> a number per instance, with
-"warning" a text or None."""
+A method is a function in its own file and an entry here; no other module lists methods by their traits. The arguments
+of the function name its inputs: `d`, `shape`, `graph`, `budget` and `seed` for a design; `game` (model, reference,
+features, value, backend), `inputs`, `targets`, `features`, `instances`, `seed` and, if it is sampled, `budget`
+(evaluations per instance) for a method that computes scores itself; and its own parameters. It returns a `Design`, or
+`(scores (n, d), evaluations per instance)` and optionally a mapping from names to one number per instance, where
+"warning" is a text or None."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from pydantic import create_model
 from shapeline.datasets.sources import names_function
 from shapeline.designs.design import FIRST_ROUND
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
-from shapeline.methods.dispatch import OWN_TAKES, list_arguments
+from shapeline.methods.dispatch import DESIGN_ARGUMENTS, list_arguments
 from shapeline.methods.parameters import (
     AugmentedMim,
     BetaShapley,
@@ -61,49 +61,49 @@ from shapeline.methods.parameters import (
 class Method:
     """One registry entry; `function` is "module:function" inside the package, imported only when it runs.
 
-    Where a trait hangs on a parameter, it is that parameter's name: an efficient="constrained" method is efficient
-    where its entry sets `constrained`, a one_sided="signed" one is one-sided unless its entry sets `signed`, and
-    gradients="steps" takes as many gradients as `steps` says, random="samples" samples where `samples` are given."""
+    A trait that depends on a parameter has that parameter's name as its value: an efficient="constrained" method is
+    efficient if its entry sets `constrained`, a one_sided="signed" method is one-sided unless its entry sets `signed`,
+    gradients="steps" computes `steps` gradients, and random="samples" samples if `samples` are given."""
 
     family: Literal["coalitions", "hierarchical", "gradients", "data", "peers", "external"]
     function: str  # "{framework}" in it stands for torch or tf
     parameters: type[Parameters] = Parameters
     needs: tuple[
         Literal["grid", "labelled points", "derivative", "torch", "path", "attention", "estimator"], ...
-    ] = ()  # beside the values of masks
-    asks_model: bool = True
+    ] = ()  # inputs beside the values of masks
+    needs_model: bool = True
     efficient: bool | str = False  # scores add up to v(all) - v(none)
     unsigned: bool = False  # scores are magnitudes
-    one_sided: bool | str = False  # scores are what is positive alone
-    # What the scores are in: the experiment's value; the network's output, which is log p or a prediction; that by unit
-    # of the input; or nothing that has a name.
+    one_sided: bool | str = False  # scores are the positive parts only
+    # The unit of the scores: the experiment's value; the network's output (log p or a prediction); the output per unit
+    # of the input; or none.
     unit: Literal["value", "output", "slope", "none"] = "value"
     random: bool | str = False  # samples by seed, unless it is exact
     exchangeable: bool = False  # a sample with its features permuted is another sample of the same design
-    grows: str | None = None  # "module:function" of a design whose coalitions a larger budget of it asks too
-    first_round: int = FIRST_ROUND  # of it, in evaluations per feature
-    falls: float | None = None  # its error ~ evaluations^-falls; where given, rounds are predicted by those before too
-    rounds: int = 1  # before it may stop: where the first ones are too sure of themselves, unless they are certain
-    largest: int | None = None  # evaluations that can be read out
-    reads: str | None = None  # "module:function" from a design and values to scores and their uncertainty
-    reads_stack: str | None = None  # the same from masks and values of each instance
-    reads_outputs: str | None = None  # the same of the outputs of one game, by one estimator
-    holds: Literal["coalitions", "permutations"] | None = None  # what a budget buys, distinct; None: unknown
+    nested_design: str | None = None  # "module:function" of a design whose coalitions a larger budget includes
+    first_round: int = FIRST_ROUND  # evaluations per feature of the first round of the nested design
+    convergence_rate: float | None = None  # r of error ~ evaluations^-r, if earlier rounds help to predict the error
+    min_rounds: int = 1  # before an explanation may stop whose error is not 0: errors of early rounds are too small
+    max_evaluations: int | None = None  # that the estimator can use
+    estimator: str | None = None  # "module:function" from a design and values to scores and their uncertainty
+    batch_estimator: str | None = None  # the same from masks and values of each instance
+    multi_output_estimator: str | None = None  # the same for the outputs of one game, by one estimator
+    distinct: Literal["coalitions", "permutations"] | None = None  # distinct ones that a budget pays for
     exact: bool = False  # enumerates 2^d coalitions
-    pairs: int | None = None  # features of which it scores the pairs too, at most; scores add up with these alone
-    control: bool = False  # what a method has to beat
-    gradients: int | str = 0  # of an instance
-    minimum: str | None = None  # "module:function" of d: the smallest budget in evaluations
-    measure: str | None = None  # "module:function" that the function of a data method is given as `measure`
+    pairs: int | None = None  # maximum of features if it scores pairs too; scores add up only with these
+    control: bool = False  # a baseline that other methods should beat
+    gradients: int | str = 0  # per instance
+    minimum: str | None = None  # "module:function" from d to the smallest budget in evaluations
+    measure: str | None = None  # "module:function", the argument `measure` of the function of a data method
     data: tuple[str, ...] = ()  # kinds of dataset that it explains; all by default
     of_prompts: bool = False  # generation.estimates computes its scores of the parts of a prompt
-    refuses: tuple[str, ...] = ()  # architectures that it cannot explain
-    package: str | None = None  # what it runs, where that is not always installed
-    takes: tuple[str, ...] | None = None  # arguments of a function defined by the user; None of one in the package
+    unsupported: tuple[str, ...] = ()  # architectures that it cannot explain
+    package: str | None = None  # that it needs and that is not always installed
+    argument_names: tuple[str, ...] | None = None  # of a user-defined function; None in the package
 
     @property
     def sampled(self) -> bool:
-        """Whether its entry gives a budget."""
+        """Whether its entry has a budget."""
         return issubclass(self.parameters, Sampled)
 
     @property
@@ -112,11 +112,13 @@ class Method:
 
     @property
     def is_fixed_cost(self) -> bool:
-        return self.is_design and not self.sampled and self.takes is None  # a custom one is not run to be counted
+        return (
+            self.is_design and not self.sampled and self.argument_names is None
+        )  # a custom one is not run to be counted
 
     @property
     def is_design(self) -> bool:
-        return self.takes is not None or self.function.startswith("shapeline.designs.")
+        return self.argument_names is not None or self.function.startswith("shapeline.designs.")
 
     @property
     def explains_prompts(self) -> bool:
@@ -124,30 +126,30 @@ class Method:
         return self.of_prompts or (self.family == "coalitions" and (self.is_design or self.control))
 
     def function_for(self, framework: str | None) -> str:
-        """ "module:function" for a model of this framework."""
+        """Return "module:function" for a model of this framework."""
         return self.function.replace("{framework}", "tf" if framework == "tensorflow" else "torch")
 
     def is_efficient(self, parameters: dict[str, Any]) -> bool:
-        """Whether scores by these parameters add up to v(all) - v(none)."""
+        """Return whether scores with these parameters add up to v(all) - v(none)."""
         return bool(parameters.get(self.efficient)) if isinstance(self.efficient, str) else self.efficient
 
     def is_one_sided(self, parameters: dict[str, Any]) -> bool:
-        """Whether scores by these parameters are what is positive alone."""
+        """Return whether scores with these parameters are positive parts only."""
         return not parameters.get(self.one_sided) if isinstance(self.one_sided, str) else self.one_sided
 
     def is_random(self, parameters: dict[str, Any]) -> bool:
-        """Whether scores by these parameters depend on a seed."""
-        if self.takes is not None:
-            return "seed" in self.takes
+        """Return whether scores with these parameters depend on a seed."""
+        if self.argument_names is not None:
+            return "seed" in self.argument_names
         return bool(parameters.get(self.random)) if isinstance(self.random, str) else self.random
 
     def gradients_of(self, entry: Parameters) -> int:
-        """The gradients that an entry takes of an instance; 0 of a method that takes none."""
+        """Return the number of gradients per instance of an entry; 0 if the method uses none."""
         return getattr(entry, self.gradients) if isinstance(self.gradients, str) else self.gradients
 
 
 class Registry(dict[str, Method]):
-    """The methods by name; a name path/to/file.py:function is that of a design defined by the user."""
+    """The methods by name; a name path/to/file.py:function refers to a user-defined design."""
 
     def __init__(self, methods: dict[str, Method]):
         super().__init__(
@@ -161,22 +163,21 @@ class Registry(dict[str, Method]):
         if not names_function(name):
             raise KeyError(name)
         try:
-            takes = list_arguments(name)
-        except ShapelineError:  # which the configuration tells
-            takes = {}
-        return replace(
-            OWN, function=name, parameters=CustomMethod if "budget" in takes else CustomFixedMethod, takes=tuple(takes)
-        )
+            arguments = list_arguments(name)
+        except ShapelineError:  # the check of the configuration reports it
+            arguments = {}
+        parameters = CustomMethod if "budget" in arguments else CustomFixedMethod
+        return replace(CUSTOM, function=name, parameters=parameters, argument_names=tuple(arguments))
 
 
 def _name_parameters(name: str, entry: Method) -> type[Parameters]:
-    """The parameters of an entry with the key `method`, which says that it is this one."""
+    """Return the parameters of an entry with the key `method`, whose value is the entry's name."""
     title = "".join(part.capitalize() for part in name.split("_"))
     return create_model(title, __base__=entry.parameters, __module__=__name__, method=(Literal[name], ...))
 
 
 def _define_sampled(function: str, parameters: type[Parameters] = Sampled, minimum: str = "", **traits: Any) -> Method:
-    """Return the entry of a sampled design, whose smallest budget is the function `<its name>_minimum` beside it."""
+    """Return the entry of a sampled design; `<function>_minimum` beside its function gives the smallest budget."""
     minimum = f"shapeline.designs.{minimum or f'{function}_minimum'}"
     traits = {"minimum": minimum, "random": True, "exchangeable": True, **traits}
     return Method("coalitions", f"shapeline.designs.{function}", parameters, **traits)
@@ -200,7 +201,7 @@ def _define_peer(package: str, function: str, parameters: type[Parameters], mini
     return Method("peers", f"shapeline.third_party.{package}_methods:{function}", parameters, **traits)
 
 
-OWN = Method("coalitions", "", CustomFixedMethod, takes=())
+CUSTOM = Method("coalitions", "", CustomFixedMethod, argument_names=())
 METHODS = Registry(
     {
         "shapley": Method("coalitions", "shapeline.designs.exact:shapley", exact=True, efficient=True),
@@ -217,37 +218,39 @@ METHODS = Registry(
         ),
         "kernel_shap": _define_sampled(
             "sampled:kernel_shap",
-            grows="shapeline.designs.sampled:grow_kernel_shap",
+            nested_design="shapeline.designs.sampled:grow_kernel_shap",
             efficient=True,
-            holds="coalitions",
-            reads="shapeline.designs.uncertainty:read_kernel_shap",
+            distinct="coalitions",
+            estimator="shapeline.designs.uncertainty:read_kernel_shap",
         ),
-        # The spread of fewer orders than those of its first round misses rare jumps.
+        # The sample variance of fewer orders than in this first round misses rare jumps.
         "sample_shapley": _define_sampled(
             "sampled:sample_shapley",
             SampleShapley,
-            grows="shapeline.designs.sampled:grow_sample_shapley",
+            nested_design="shapeline.designs.sampled:grow_sample_shapley",
             first_round=12,
-            rounds=3,
+            min_rounds=3,
             efficient=True,
-            holds="permutations",
-            reads="shapeline.designs.uncertainty:read_sample_shapley",
+            distinct="permutations",
+            estimator="shapeline.designs.uncertainty:read_sample_shapley",
         ),
         "gp_shapley": _define_sampled(
             "gaussian_process:gp_pairs",
             minimum="gaussian_pairs:gp_shapley_minimum",
-            grows="shapeline.designs.gaussian_process:gp_pairs",
-            falls=0.8,
-            rounds=3,
-            largest=2**14,
+            nested_design="shapeline.designs.gaussian_process:gp_pairs",
+            convergence_rate=0.8,
+            min_rounds=3,
+            max_evaluations=2**14,
             efficient=True,
-            holds="coalitions",
-            reads_stack="shapeline.designs.gaussian_process:read_stack",
-            reads_outputs="shapeline.designs.gaussian_process:read_outputs",
+            distinct="coalitions",
+            batch_estimator="shapeline.designs.gaussian_process:read_stack",
+            multi_output_estimator="shapeline.designs.gaussian_process:read_outputs",
         ),
-        "leverage_shap": _define_sampled("semivalues:leverage_shap", efficient=True, holds="coalitions"),
-        "unbiased_kernel_shap": _define_sampled("semivalues:unbiased_kernel_shap", efficient=True, holds="coalitions"),
-        "stratified_svarm": _define_sampled("semivalues:stratified_svarm", holds="coalitions"),
+        "leverage_shap": _define_sampled("semivalues:leverage_shap", efficient=True, distinct="coalitions"),
+        "unbiased_kernel_shap": _define_sampled(
+            "semivalues:unbiased_kernel_shap", efficient=True, distinct="coalitions"
+        ),
+        "stratified_svarm": _define_sampled("semivalues:stratified_svarm", distinct="coalitions"),
         "owen_sampling": _define_sampled("semivalues:owen_sampling"),
         "beta_shapley": _define_sampled("semivalues:beta_shapley", BetaShapley, minimum="semivalues:semivalue_minimum"),
         "weighted_banzhaf": _define_sampled(
@@ -260,18 +263,18 @@ METHODS = Registry(
             "interactions:sample_interactions",
             SampledInteractions,
             pairs=256,
-            holds="permutations",
-            reads="shapeline.designs.uncertainty:read_sample_interactions",
+            distinct="permutations",
+            estimator="shapeline.designs.uncertainty:read_sample_interactions",
         ),
         "gp_interactions": _define_sampled(
             "gaussian_interactions:gp_interactions",
             GpInteractions,
             pairs=256,
-            holds="coalitions",
-            reads_stack="shapeline.designs.gaussian_interactions:read_stack",
-            reads_outputs="shapeline.designs.gaussian_interactions:read_outputs",
+            distinct="coalitions",
+            batch_estimator="shapeline.designs.gaussian_interactions:read_stack",
+            multi_output_estimator="shapeline.designs.gaussian_interactions:read_outputs",
         ),
-        "lime": _define_sampled("surrogate:lime", Lime, holds="coalitions"),
+        "lime": _define_sampled("surrogate:lime", Lime, distinct="coalitions"),
         "context_cite": _define_sampled("surrogate:context_cite", ContextCite),
         "lime_input": Method(
             "coalitions",
@@ -284,7 +287,7 @@ METHODS = Registry(
         ),
         "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", MethodFeatures, control=True),
         "random": Method(
-            "coalitions", "shapeline.methods.external:random", asks_model=False, control=True, random=True, unit="none"
+            "coalitions", "shapeline.methods.external:random", needs_model=False, control=True, random=True, unit="none"
         ),
         "tree_shap": Method(
             "coalitions",
@@ -335,13 +338,13 @@ METHODS = Registry(
             gradients="samples",
             unit="output",
         ),
-        # What an LSTM does inside, and the largest over words, are no modules; attention has no rule.
+        # The inner operations of an LSTM and the maximum over words are no modules; attention has no rule.
         "deep_lift": _define_gradient(
             "torch_deep_lift:deep_lift",
             FromBackground,
             needs=("derivative", "torch", "path"),
             gradients=1,
-            refuses=("bilstm", "word_cnn", "folder"),
+            unsupported=("bilstm", "word_cnn", "folder"),
             unit="output",
         ),
         "grad_cam": _define_gradient(
@@ -373,12 +376,12 @@ METHODS = Registry(
             unit="none",
             of_prompts=True,
         ),
-        "mim": _define_measure("score_points", "measures:mim", Mim, asks_model=False),
-        "parzen": _define_measure("score_points", "measures:parzen", Parzen, asks_model=False),
-        "data_lime": _define_measure("score_points", "local_linear:data_lime", DataLime, asks_model=False),
+        "mim": _define_measure("score_points", "measures:mim", Mim, needs_model=False),
+        "parzen": _define_measure("score_points", "measures:parzen", Parzen, needs_model=False),
+        "data_lime": _define_measure("score_points", "local_linear:data_lime", DataLime, needs_model=False),
         "augmented_mim": _define_measure("score_queried_points", "measures:augmented_mim", AugmentedMim, random=True),
         "qii": _define_measure("score_outputs", "measures:qii", Qii, random=True),
-        "counterfactual": _define_measure("score_pairs", "measures:counterfactual", asks_model=False, unsigned=True),
+        "counterfactual": _define_measure("score_pairs", "measures:counterfactual", needs_model=False, unsigned=True),
         "peer_shap_kernel": _define_peer(
             "shap", "kernel", Sampled, minimum="kernel_minimum", efficient=True, random=True
         ),
@@ -431,33 +434,34 @@ METHODS = Registry(
         "peer_shapiq": _define_peer("shapiq", "approximate", PeerShapiq, minimum="kernel_minimum", random=True),
         "peer_lime_text": _define_peer("lime", "text", Sampled, minimum="fit_minimum", random=True, data=("text",)),
         "peer_lime_image": _define_peer("lime", "image", Sampled, minimum="fit_minimum", random=True, data=("image",)),
-        "external": Method("external", "shapeline.methods.external:read", External, asks_model=False, unit="none"),
+        "external": Method("external", "shapeline.methods.external:read", External, needs_model=False, unit="none"),
     }
 )
 
 
 def find_problem(entry: CustomMethod) -> str | None:
-    """What is wrong with an entry defined by the user function, in a line; None where nothing is."""
+    """Return the problem of the entry of a user-defined method in one line; None if there is none."""
     try:
-        takes = list_arguments(entry.method)
+        arguments = list_arguments(entry.method)
     except ShapelineError as error:
         return f"method: {error}"
+    own = {*arguments} - {*DESIGN_ARGUMENTS}
     for name in entry.parameters:
-        if name in OWN_TAKES or name not in takes:
-            return f"parameters: '{name}' is not a parameter of {entry.method}.{nearest(name, {*takes} - {*OWN_TAKES})}"
-    for name, needed in takes.items():
-        if needed and name not in (*OWN_TAKES, *entry.parameters):
+        if name not in own:
+            return f"parameters: '{name}' is not a parameter of {entry.method}.{nearest(name, own)}"
+    for name, needed in arguments.items():
+        if needed and name not in (*DESIGN_ARGUMENTS, *entry.parameters):
             return f"parameters: '{name}' is missing; {entry.method} needs it"
     for key in ("budget", "intermediate_budgets", "match_budget_of"):
-        if key in entry.model_fields_set and "budget" not in takes:
+        if key in entry.model_fields_set and "budget" not in arguments:
             return f"{key}: {entry.method} takes no budget; remove the key"
     return None
 
 
-def stopping_problem(name: str, budget: StoppingRule) -> str | None:
-    """What is wrong with a budget that ends when it is good enough, in a line; None where nothing is."""
-    if not METHODS[name].grows:
-        able = ", ".join(other for other, method in METHODS.items() if method.grows)
+def find_stopping_problem(name: str, budget: StoppingRule) -> str | None:
+    """Return the problem of an adaptive budget of a method in one line; None if there is none."""
+    if not METHODS[name].nested_design:
+        able = ", ".join(other for other, method in METHODS.items() if method.nested_design)
         return f"budget: {name} cannot stop when good enough; give a number, or use one of {able}"
     if budget.error is None and budget.top is None:
         return "budget: there is no stopping criterion; give error, or top"
@@ -466,7 +470,7 @@ def stopping_problem(name: str, budget: StoppingRule) -> str | None:
     return None
 
 
-def missing(name: str) -> str | None:
-    """What to install before this method can run, in a line; None where nothing is missing."""
+def find_missing_package(name: str) -> str | None:
+    """Return one line on the package that this method needs and that is missing; None if none is."""
     package = METHODS[name].package
     return None if package is None or is_installed(package) else f"{name}: {describe_missing(package)}"

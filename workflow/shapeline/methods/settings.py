@@ -1,4 +1,4 @@
-"""A method's settings, parsed once: what computes its scores, its own parameters, and how much an instance may cost."""
+"""A method's settings, parsed once: the functions that compute its scores, its parameters and its budgets."""
 
 import functools
 import json
@@ -21,14 +21,14 @@ from shapeline.methods.registry import METHODS, Method
 if TYPE_CHECKING:  # a third of a second, which designs without a graph save
     import networkx
 
-# Keys of a method entry that say how much to spend, and on what; the others are the method's own parameters.
-PLANNED = ("budget", "intermediate_budgets", "match_budget_of", "rival", "features", "background")
+# Keys of a method entry on its budget and features; the others are the parameters of the method's function.
+BUDGET_KEYS = ("budget", "intermediate_budgets", "match_budget_of", "rival", "features", "background")
 Budget = float | StoppingCriterion | None
 
 
 @dataclass(frozen=True)
 class Size:
-    """What is known of a design before it is made: its evaluations and features."""
+    """The size of a design before it is built: its evaluations and features."""
 
     evaluations: int
     d: int
@@ -36,13 +36,13 @@ class Size:
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """A method of the registry or of a file with typed parameters; budgets: an explanation each, the last its own.
+    """A method of the registry or of a file with typed parameters; budgets: one explanation each, the entry's last.
 
-    rival: the method of fixed cost whose evaluations are the budget; features and background: in place of the
+    rival: the method of fixed cost whose number of evaluations is the budget; features and background replace the
     experiment's.
     """
 
-    key: str = field(repr=False)  # of all of them; two records of one key are equal
+    key: str = field(repr=False)  # all settings as text; records with the same key are equal
     name: str = field(compare=False)
     parameters: Parameters = field(compare=False)
     budgets: tuple[Budget, ...] = field(default=(None,), compare=False)
@@ -52,12 +52,12 @@ class MethodSettings:
 
     @functools.cached_property
     def method(self) -> Method:
-        """Its entry in the registry."""
+        """The entry in the registry."""
         return METHODS[self.name]
 
     @property
     def until(self) -> StoppingCriterion | None:
-        """What ends the rounds of an explanation, where the budget is no fixed one."""
+        """The stopping criterion of an adaptive budget; None for a fixed one."""
         return self.budgets[-1] if isinstance(self.budgets[-1], StoppingCriterion) else None
 
     @functools.cached_property
@@ -71,17 +71,17 @@ class MethodSettings:
         return self.method.is_design and self.is_random
 
     def rounds(self, d: int) -> list[int]:
-        """Return the evaluations after each round of an explanation that ends when it is good enough."""
-        return self.until.rounds(d, self.method.first_round, self.method.largest)
+        """Return the evaluations after each round of adaptive stopping."""
+        return self.until.rounds(d, self.method.first_round, self.method.max_evaluations)
 
     def spend(self, features: Features, budget: Budget) -> float | None:
-        """Return a budget as a multiple of d: as it is given, that of the first round, or that of the rival here."""
+        """Return a budget as a multiple of d: a fixed one, that of the first round, or that of the rival."""
         if isinstance(budget, StoppingCriterion):
             return self.rounds(features.d)[0] / features.d
         return budget if self.rival is None else self.rival.design(features, None, 0).evaluations / features.d
 
     def design(self, features: Features, budget: float | None, seed: int, keep: bool = True) -> Design:
-        """Return the design on these features; keep: so that equal settings make it once."""
+        """Return the design on these features; keep: cache it for equal settings."""
         graph = self._graph_of(features)
         if keep and graph is None:
             return _build_cached(self, tuple(features.shape), budget, seed)
@@ -96,13 +96,13 @@ class MethodSettings:
     def build(
         self, shape: tuple[int, ...], budget: float | None = None, seed: int = 0, graph: "networkx.Graph | None" = None
     ) -> Design:
-        """Return the design on features of a shape; budget: a multiple of d; graph: in place of the shape's."""
+        """Return the design on features of a shape; budget: a multiple of d; graph: replaces the shape's."""
         d = math.prod(shape)
         spent = None if budget is None else evaluations(budget, d)
         available = {**self.arguments, "d": d, "shape": shape, "seed": seed, "budget": spent}
         if "graph" in self._build.names:
-            laid = getattr(self.parameters, "graph", "features")
-            available["graph"] = graph if laid == "features" and graph is not None else shape_graph(laid, shape)
+            kind = getattr(self.parameters, "graph", "features")
+            available["graph"] = graph if kind == "features" and graph is not None else build_graph(kind, shape)
         try:
             if (spent or 0) * d > psutil.virtual_memory().total:  # the system would end the process that fills it
                 raise MemoryError
@@ -111,55 +111,56 @@ class MethodSettings:
             raise ShapelineError(
                 f"{self.name}: {d} features exceed the memory; group them, or lower the budget"
             ) from error
-        if self.method.takes is not None and (not isinstance(design, Design) or design.d != d):
+        if self.method.argument_names is not None and (not isinstance(design, Design) or design.d != d):
             given = f"a Design of {design.d} features" if isinstance(design, Design) else f"a {type(design).__name__}"
             raise ShapelineError(f"{self.name}: returned {given}; return a Design of {d} features")
         return design if self._sparsify is None else self._sparsify({**self.arguments, "fitted": design})
 
     def scorer(self, framework: str | None) -> dispatch.Call:
-        """Return the function of a method that makes scores itself, for a model of this framework."""
+        """Return the function of a method that computes scores itself, for a model of this framework."""
         return dispatch.resolve(self.method.function_for(framework))
 
     @functools.cached_property
     def read(self) -> Callable | None:
-        """What makes scores of a design and values, where the design itself does not."""
-        return self.method.reads and dispatch.resolve(self.method.reads).bind(self.arguments)
+        """The estimator from a design and values to scores, if it is not the design's own."""
+        return self.method.estimator and dispatch.resolve(self.method.estimator).bind(self.arguments)
 
     @functools.cached_property
     def read_stack(self) -> Callable | None:
-        """The same from masks and values of each instance, all instances of a chunk together."""
-        return self.method.reads_stack and dispatch.resolve(self.method.reads_stack).bind(self.arguments)
+        """The estimator from masks and values of each instance of a chunk."""
+        return self.method.batch_estimator and dispatch.resolve(self.method.batch_estimator).bind(self.arguments)
 
     @functools.cached_property
     def read_outputs(self) -> Callable | None:
-        """The same of the outputs of one game, by one estimator for all."""
-        return self.method.reads_outputs and dispatch.resolve(self.method.reads_outputs).bind(self.arguments)
+        """The estimator for all outputs of one game together."""
+        reference = self.method.multi_output_estimator
+        return reference and dispatch.resolve(reference).bind(self.arguments)
 
     @functools.cached_property
     def _build(self) -> dispatch.Call:
-        return dispatch.resolve(self.method.grows if self.until else self.method.function)
+        return dispatch.resolve(self.method.nested_design if self.until else self.method.function)
 
     @functools.cached_property
     def _sparsify(self) -> dispatch.Call | None:
-        # Named, not imported: an import would make every method depend on that file.
+        # By name, because an import would make the digest of every method depend on that file.
         return dispatch.resolve("shapeline.designs.surrogate:sparse") if self.arguments.get("n_features") else None
 
     @functools.cached_property
     def arguments(self) -> dict[str, Any]:
-        """The parameters that are given, by name; a user's function has its own in a mapping."""
-        own = self.parameters.model_fields_set - {"method", *PLANNED}
+        """The given parameters by name; those of a user's function are in a mapping."""
+        own = self.parameters.model_fields_set - {"method", *BUDGET_KEYS}
         given = {name: getattr(self.parameters, name) for name in sorted(own)}
         return given | given.pop("parameters", {})
 
     def _graph_of(self, features: Features) -> "networkx.Graph | None":
-        """Return the features' own graph, where the method walks one."""
-        walks = "graph" in (*self.method.parameters.model_fields, *(self.method.takes or ()))
+        """Return the features' own graph, if the method uses one."""
+        uses_graph = "graph" in (*self.method.parameters.model_fields, *(self.method.argument_names or ()))
         own = getattr(self.parameters, "graph", "features") == "features"
-        return feature_kinds.graph(features) if walks and own else None
+        return feature_kinds.graph(features) if uses_graph and own else None
 
 
 def parse(settings: Mapping[str, Any], budgets: Sequence[Budget | Mapping] | None = None) -> MethodSettings:
-    """Return the record of {"method": name, ...parameters}; budgets: in place of the entry's own."""
+    """Return the record of {"method": name, ...parameters}; budgets: replace the entry's own."""
     name = settings["method"]
     typed = METHODS[name].parameters.model_validate({key: settings[key] for key in settings if key != "rival"})
     chosen = [*settings.get("intermediate_budgets", ()), settings.get("budget")] if budgets is None else budgets
@@ -189,8 +190,8 @@ def _measure_size(design: Design) -> Size:
     return Size(design.evaluations, design.d)
 
 
-def shape_graph(kind: str, shape: tuple[int, ...]) -> "networkx.Graph":
-    """The graph over features: "features" (grid or chain, after the shape), "chain" or "complete"."""
+def build_graph(kind: str, shape: tuple[int, ...]) -> "networkx.Graph":
+    """Return the graph over features: "features" (grid or chain, by the shape), "chain" or "complete"."""
     import networkx
 
     from shapeline import graphs

@@ -100,11 +100,11 @@ class Metric:
     category: Literal["faithfulness", "accuracy", "robustness", "axiom", "cost"]
     statistics: dict[str, Literal["lower", "higher"]]
     parameters: type[Parameters] = Parameters
-    asks_model: bool = False
-    asks_logit: bool = False  # of a network, beside its probabilities
-    asks_documents: bool = False  # what the dataset knows of its documents
-    asks_truth: bool = False  # the pixels that decide the class
-    asks_randomised: bool = False  # the same scores of models whose layers were drawn anew
+    evaluates_model: bool = False
+    needs_logit: bool = False  # of a network, beside its probabilities
+    needs_documents: bool = False  # what the dataset knows of its documents
+    needs_ground_truth: bool = False  # the pixels that decide the class
+    needs_randomised: bool = False  # the same scores of models whose layers were drawn anew
     of_values: bool = False  # what the model says of the whole input and of none, which the score file tells
     moves_inputs: bool = False  # by a little, and explains them anew
     lacks: str = ""  # what it would ask of a regression, which has none
@@ -114,14 +114,14 @@ class Metric:
     paired: bool = False  # ranks methods: reports compare them pair by pair, experiments with seeds over training seeds
 
     @property
-    def asks_data(self) -> bool:
+    def reads_data(self) -> bool:
         """Whether it asks for more than scores: the instances, and what the dataset or the model says of them."""
-        return self.asks_model or self.asks_documents or self.asks_truth or self.asks_randomised
+        return self.evaluates_model or self.needs_documents or self.needs_ground_truth or self.needs_randomised
 
     @property
     def needs_model(self) -> bool:
         """Whether it says nothing where there is no model."""
-        return self.asks_model or self.asks_randomised or self.of_values
+        return self.evaluates_model or self.needs_randomised or self.of_values
 
 
 def _name_parameters(name: str, entry: Metric) -> Metric:
@@ -136,7 +136,7 @@ METRICS: dict[str, Metric] = {
         "faithfulness",
         {"deletion": "lower", "insertion": "higher", "deletion_auc": "lower", "insertion_auc": "higher"},
         LogOdds,
-        asks_model=True,
+        evaluates_model=True,
         lacks="probabilities and so no odds",
         paired=True,
     ),
@@ -149,20 +149,20 @@ METRICS: dict[str, Metric] = {
         paired=True,
     ),
     "ground_truth_words": Metric(
-        "shapeline.metrics.ground_truth:measure_words", "accuracy", {"f1": "higher"}, asks_documents=True, paired=True
+        "shapeline.metrics.ground_truth:measure_words", "accuracy", {"f1": "higher"}, needs_documents=True, paired=True
     ),
     "randomisation": Metric(
         "shapeline.metrics.error:compare_randomised",
         "axiom",
         {"rank_correlation": "lower", "rank_correlation_absolute": "lower", "ssim": "lower"},
         Randomisation,
-        asks_randomised=True,
+        needs_randomised=True,
     ),
     "localization": Metric(
         "shapeline.metrics.ground_truth:measure_pixels",
         "accuracy",
         dict.fromkeys(("f1", "f1_best", "f1_equal_area", "auprc", "iou", "iou_equal_area", "pointing"), "higher"),
-        asks_truth=True,
+        needs_ground_truth=True,
         paired=True,
     ),
     "ablation": Metric(
@@ -170,8 +170,8 @@ METRICS: dict[str, Metric] = {
         "faithfulness",
         dict.fromkeys(("logit", "probability", "logit_area", "probability_area"), "lower"),
         Ablation,
-        asks_model=True,
-        asks_logit=True,
+        evaluates_model=True,
+        needs_logit=True,
         shares_axis=True,
         lacks="logits nor probabilities",
     ),
@@ -180,7 +180,7 @@ METRICS: dict[str, Metric] = {
         "faithfulness",
         {"comprehensiveness": "higher", "sufficiency": "lower"},
         Erasure,
-        asks_model=True,
+        evaluates_model=True,
         lacks="logits nor probabilities",
     ),
     "infidelity": Metric(
@@ -188,14 +188,14 @@ METRICS: dict[str, Metric] = {
         "faithfulness",
         {"infidelity": "lower", "infidelity_scaled": "lower"},
         Infidelity,
-        asks_model=True,
+        evaluates_model=True,
     ),
     "sensitivity": Metric(
         "shapeline.metrics.infidelity:measure_sensitivity",
         "robustness",
         {"max_sensitivity": "lower"},
         Sensitivity,
-        asks_model=True,
+        evaluates_model=True,
         moves_inputs=True,
     ),
     "own": Metric(
@@ -203,7 +203,7 @@ METRICS: dict[str, Metric] = {
         "faithfulness",
         {},
         CustomMetric,
-        asks_model=True,
+        evaluates_model=True,
         reads_all_rows=True,
         paired=True,
     ),
@@ -225,4 +225,4 @@ METRICS: dict[str, Metric] = {
 }
 METRICS = {name: _name_parameters(name, entry) for name, entry in METRICS.items()}
 PAIRED = tuple(sorted(name for name, entry in METRICS.items() if entry.paired))
-OWN_TAKES = ("rows", "model", "inputs", "buckets", "reference", "backend", "form", "seed")
+DESIGN_ARGUMENTS = ("rows", "model", "inputs", "buckets", "reference", "backend", "form", "seed")

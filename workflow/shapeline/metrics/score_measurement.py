@@ -52,7 +52,7 @@ def _facts(name: str, job: dict, files) -> dict:
         "columns": scores.MEASURED.names,
         "seed": scores.metadata(files.scores[0])["settings"]["seed"],
     }
-    if METRICS[name].asks_data:
+    if METRICS[name].reads_data:
         prepared = (path for path in sorted(Path(files.arrays).parent.iterdir()) if path.is_file())
         facts["data"] = [digest_file(path) for path in (*prepared, files.instances)]
     return facts
@@ -63,7 +63,7 @@ def _address(name: str, rows: pd.DataFrame, files, truth: pd.DataFrame | None) -
     facts = {"rows": digest_frame(rows), "method": scores.metadata(files.scores[0])["settings"]["method"]}
     if truth is not None:
         facts["truth"] = digest_frame(truth, ("seconds",))
-    if METRICS[name].asks_randomised:
+    if METRICS[name].needs_randomised:
         facts["randomised"] = digest_frame(scores.read(files.randomised), ("seconds",))
     return digest_of(facts)
 
@@ -75,15 +75,15 @@ def _gather(name: str, parameters: dict, files, rows: pd.DataFrame, truth: pd.Da
         needs |= {"truth": truth[truth["status"] == "ok"]}
         settings = scores.metadata(files.scores[0])["settings"]
         needs |= {"seed": settings["seed"], "scale_free": settings["method"]["method"] == "random"}
-    if not metric.asks_data:
+    if not metric.reads_data:
         return needs
     from shapeline.metrics.loaders import load_pixels, load_randomised, load_words  # which import much
 
-    if metric.asks_documents:
+    if metric.needs_documents:
         needs |= load_words(files, rows)
-    if metric.asks_truth:
+    if metric.needs_ground_truth:
         needs |= load_pixels(files, rows)
-    if metric.asks_randomised:
+    if metric.needs_randomised:
         needs = load_randomised(files, rows)  # its parameters say which files these are
     return needs
 

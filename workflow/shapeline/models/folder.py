@@ -1,4 +1,4 @@
-"""A classifier in a folder of transformers, of texts or of images: config.json, safetensors, and what goes before."""
+"""A classifier of texts or images in a folder of transformers: config.json, safetensors and its preprocessing."""
 
 import json
 import re
@@ -15,13 +15,13 @@ from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier
 from shapeline.models.text_network import TextNetwork, find_task, limit_positions
 
-# What from_pretrained raises for files that are damaged, of another version, or need what is not here.
-UNREADABLE = (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, AttributeError, SafetensorError)
-UNNAMED = re.compile(r"LABEL_\d+")
+# Errors of from_pretrained for files that are damaged, of another version, or need a missing package.
+LOADING_ERRORS = (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, AttributeError, SafetensorError)
+DEFAULT_LABEL = re.compile(r"LABEL_\d+")
 
 
 def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
-    """Return the classifier in the folder of transformers that settings name, for a card's data."""
+    """Return the classifier in the folder of transformers of these settings, for the data of a card."""
     source, kind = settings["source"], card["kind"]
     if kind == "text" and "mask_id" not in card:
         raise ShapelineError(
@@ -37,43 +37,43 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         )
     sizes = {
         "config": json.loads(model.config.to_json_string(use_diff=False)) | {"dtype": "float32", "_name_or_path": ""},
-        "order": _order(source, model, list(card["classes"])),
+        "order": _match_classes(source, model, list(card["classes"])),
         **(_read_text_sizes(source, model, card) if kind == "text" else _read_image_sizes(source, card)),
     }
-    return _classifier(source, model, sizes, card.get("vocabulary_digest"))
+    return _build_classifier(source, model, sizes, card.get("vocabulary_digest"))
 
 
 def restore(metadata: dict[str, Any], arrays: dict) -> Classifier:
-    """The classifier of a file of weights, which holds the configuration too: the folder is not read again."""
+    """Return the classifier of a file of weights, which includes the configuration: the folder is not read again."""
     classifier = build_random(metadata["architecture"], metadata["sizes"], metadata["vocabulary_digest"])
     torch_models.set_state(classifier.module, arrays)
     return classifier
 
 
 def build_random(source: str, sizes: dict[str, Any], digest: str | None = None, seed: int = 0) -> Classifier:
-    """Return a new classifier of those sizes, initialised from the seed by the rule of transformers."""
+    """Return a new classifier of these sizes, initialised from the seed by the rule of transformers."""
     config = dict(sizes["config"])
     library, model_type = folders.transformers(), config.pop("model_type")
-    made = library.AutoConfig.for_model(model_type, **config)
+    settings = library.AutoConfig.for_model(model_type, **config)
     with torch_models.set_seed(seed):
-        model = _automatic("text" if "pad" in sizes else "image").from_config(made)
-    return _classifier(source, model, sizes, digest)
+        model = _choose_class("text" if "pad" in sizes else "image").from_config(settings)
+    return _build_classifier(source, model, sizes, digest)
 
 
-def _automatic(kind: str) -> Any:
+def _choose_class(kind: str) -> Any:
     return getattr(folders.transformers(), f"AutoModel{folders.HEADS[kind]}")
 
 
-def _classifier(source: str, model: Any, sizes: dict[str, Any], digest: str | None) -> Classifier:
+def _build_classifier(source: str, model: Any, sizes: dict[str, Any], digest: str | None) -> Classifier:
     if "pad" in sizes:
         module = TextNetwork(model, sizes["pad"], sizes["order"], sizes.get("separator"))
     else:
-        module = PictureNetwork(model, sizes["scale"], sizes["mean"], sizes["deviation"], sizes["order"])
+        module = ImageNetwork(model, sizes["scale"], sizes["mean"], sizes["deviation"], sizes["order"])
     return Classifier("torch", source, module.eval(), len(sizes["order"]), sizes, digest, outputs="logits")
 
 
 def _read_text_sizes(source: str, model: Any, card: dict[str, Any]) -> dict[str, Any]:
-    """The sizes of a network of token ids; ShapelineError where the documents are not for it."""
+    """Return the sizes of a network of token ids. Raises ShapelineError if the documents do not fit it."""
     known, length, most = model.get_input_embeddings().num_embeddings, card["input_shape"][0], limit_positions(model)
     if len(card["vocabulary"]) > known:
         raise ShapelineError(
@@ -85,21 +85,21 @@ def _read_text_sizes(source: str, model: Any, card: dict[str, Any]) -> dict[str,
             f"models: {source} takes {most} tokens and the documents of '{card['name']}' have {length}; set the "
             f"dataset's length: {most}"
         )
-    own = {"separator": card["separator_id"]} if "separator_id" in card else {}  # of pairs
-    return {"pad": card["absent_id"], "vocabulary": len(card["vocabulary"]), **own}
+    pairs = {"separator": card["separator_id"]} if "separator_id" in card else {}
+    return {"pad": card["absent_id"], "vocabulary": len(card["vocabulary"]), **pairs}
 
 
 def _read_image_sizes(source: str, card: dict[str, Any]) -> dict[str, Any]:
-    """The sizes of a network of images; ShapelineError where the images are not of its sides and channels."""
+    """Return the sizes of a network of images. Raises ShapelineError if the images have other sides or channels."""
     if problem := folders.unfit_pictures(source, card["input_shape"]):
         raise ShapelineError(f"models: {problem}")
     return folders.normalisation(source)
 
 
 def _read(source: str, kind: str) -> Any:
-    """The model of a folder, in float32. Raises ShapelineError, also where weights are missing from its file."""
+    """Return the model of a folder in float32. Raises ShapelineError, also if its file lacks weights."""
     try:
-        model, report = _automatic(kind).from_pretrained(
+        model, report = _choose_class(kind).from_pretrained(
             expand(source),
             local_files_only=True,
             trust_remote_code=False,
@@ -107,7 +107,7 @@ def _read(source: str, kind: str) -> Any:
             dtype=torch.float32,
             output_loading_info=True,
         )
-    except UNREADABLE as error:
+    except LOADING_ERRORS as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ShapelineError(
             f"models: {source} cannot be read by transformers ({reason}); save it again with save_pretrained"
@@ -120,17 +120,17 @@ def _read(source: str, kind: str) -> Any:
     return model.eval()
 
 
-def _order(source: str, model: Any, classes: list[str]) -> list[int]:
-    """Return the output number of each class of the dataset: by name, in order where the model has no names."""
+def _match_classes(source: str, model: Any, classes: list[str]) -> list[int]:
+    """Return the output number of each class of the dataset: by name, or in order if the model has no names."""
     labels = [str(model.config.id2label[number]) for number in sorted(model.config.id2label)]
-    if len(labels) == len(classes) and all(UNNAMED.fullmatch(label) for label in labels):
+    if len(labels) == len(classes) and all(DEFAULT_LABEL.fullmatch(label) for label in labels):
         return list(range(len(classes)))
-    for own, asked in (
+    for of_model, of_dataset in (
         (labels, classes),
         ([label.casefold() for label in labels], [name.casefold() for name in classes]),
     ):
-        if sorted(own) == sorted(asked) and len(set(own)) == len(own):
-            return [own.index(name) for name in asked]
+        if sorted(of_model) == sorted(of_dataset) and len(set(of_model)) == len(of_model):
+            return [of_model.index(name) for name in of_dataset]
     spaced = {name.strip().casefold() for name in classes} == {label.casefold() for label in labels}
     remedy = "set the dataset's trim: true" if spaced else "rename those of the file, or id2label in config.json"
     raise ShapelineError(
@@ -139,19 +139,19 @@ def _order(source: str, model: Any, classes: list[str]) -> list[int]:
     )
 
 
-class PictureNetwork(nn.Module):
-    """forward(images) gives logits (n, classes) of images (n, channels, height, width) in [0, 1].
+class ImageNetwork(nn.Module):
+    """A network from images (n, channels, height, width) in [0, 1] to logits (n, classes).
 
-    The model is given (scale · images - mean) / deviation, by channel, as its image processor makes them of pixels 0
-    to 255. order: of the outputs, those that are given. kept (n, k): patches by number in reading order; the others are
-    left out of the sequence once each token has its place. patch: their side, None where the model cannot do that.
+    The model's inputs are (scale · images - mean) / deviation by channel, as from its image processor on pixels 0 to
+    255. order: the returned outputs. kept (n, k): patches by number in reading order; the others are removed from the
+    sequence after the position embedding. patch: their side, None if the model cannot remove patches.
     """
 
     def __init__(self, model: nn.Module, scale: float, mean: list[float], deviation: list[float], order: list[int]):
         super().__init__()
         self.model, self.scale, self.order = model, scale, order
         self.patch = model.config.patch_size if model.config.model_type in folders.LEAVING_OUT else None
-        for name, numbers in (("mean", mean), ("deviation", deviation)):  # not weights: what stores them has the sizes
+        for name, numbers in (("mean", mean), ("deviation", deviation)):  # no weights: they are stored as sizes
             self.register_buffer(name, torch.tensor(numbers).view(-1, 1, 1), persistent=False)
 
     def forward(self, images: torch.Tensor, kept: torch.Tensor | None = None) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A model in an .onnx file, run by ONNX Runtime: one input of rows; scores of the classes, or a prediction a row."""
+"""A model in an .onnx file, run by ONNX Runtime: one input of rows; class scores or one prediction per row."""
 
 import logging
 import os
@@ -20,13 +20,12 @@ DTYPES = {
     "tensor(int32)": np.int32,
     "tensor(int64)": np.int64,
 }
-PROBES = 16  # made-up rows of each scale that tell probabilities from logits
-SCALES = (0.1, 3.0, 1e3, 1e6)
+NOISE_ROWS, NOISE_SCALES = 16, (0.1, 3.0, 1e3, 1e6)  # random inputs that tell probabilities from logits
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Rows (n, *input shape) to probabilities or predictions by an ONNX file; last: of logits."""
+    """An ONNX file from rows (n, *input shape) to probabilities or predictions; last: the function of its logits."""
 
     content: bytes
     session: Any
@@ -44,7 +43,7 @@ class Network:
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """What the file gives, (n, outputs) float64; of one number per row (n, 1)."""
+        """Return the outputs of the file, (n, outputs) float64; (n, 1) for one number per row."""
         rows = ORDERS[self.order](rows)
         [given] = self.session.get_inputs()
         [outputs] = self.session.run([self.output], {given.name: np.ascontiguousarray(rows, self.dtype)})
@@ -54,18 +53,18 @@ class Network:
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Network:
     """Return the network in an .onnx file's bytes for `known` shape, classes and columns.
 
-    Whether outputs are logits shows on rows of noise, or in known `outputs`. Raises ShapelineError.
+    Known `outputs`, or the outputs of noise, decide whether they are logits. Raises ShapelineError.
     """
-    session = _session(source, content)
+    session = _open_session(source, content)
     coded = [column["name"] for column in known.get("columns") or () if "values" in column]
     if coded:
         raise ShapelineError(
             f"models: {source} takes numbers and column '{coded[0]}' holds categories; encode it in the file, or save "
             "a pipeline that does with skops"
         )
-    dtype, order = _input(source, session, tuple(known["input_shape"]))
-    network = Network(content, session, dtype, order, _output(source, session))
-    outputs = np.concatenate([network.outputs(rows) for rows in _noise(known, dtype)])
+    dtype, order = _match_input(source, session, tuple(known["input_shape"]))
+    network = Network(content, session, dtype, order, _find_output(source, session))
+    outputs = np.concatenate([network.outputs(rows) for rows in _sample_noise(known, dtype)])
     count, outputs = outputs.shape[1], outputs[np.isfinite(outputs).all(1)]
     if task == "regression":
         if count != 1:
@@ -83,14 +82,14 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     return Network(content, session, dtype, order, network.output, last)
 
 
-def takes(source: str, content: bytes) -> tuple[tuple[int | str | None, ...], bool]:
-    """Return the shape of a file's rows (varying sizes: name or None), and whether they are whole numbers."""
-    given = _session(source, content).get_inputs()
-    _one(source, given)
-    return tuple(given[0].shape[1:]), "int" in given[0].type
+def read_input(source: str, content: bytes) -> tuple[tuple[int | str | None, ...], bool]:
+    """Return the shape of a file's rows (varying sizes: name or None), and whether they are integers."""
+    inputs = _open_session(source, content).get_inputs()
+    _check_one_input(source, inputs)
+    return tuple(inputs[0].shape[1:]), "int" in inputs[0].type
 
 
-def _session(source: str, content: bytes):
+def _open_session(source: str, content: bytes):
     if not is_installed("onnxruntime"):
         raise ShapelineError(f"models: {source}: it cannot be read: {describe_missing('onnxruntime')}")
     import onnxruntime
@@ -101,8 +100,8 @@ def _session(source: str, content: bytes):
     options.log_severity_level = 4
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
     try:
-        # Of a model in memory it looks for weights in other files from the working directory on: nobody would see those
-        # edited, and nothing would keep them. In a folder that is empty there are none.
+        # For a model in memory ONNX Runtime searches external weights in the working directory; their edits would go
+        # unnoticed and no result would store them. In an empty folder it finds none.
         with tempfile.TemporaryDirectory() as empty:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", empty)
             return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -114,39 +113,41 @@ def _session(source: str, content: bytes):
         raise ShapelineError(f"models: {source} cannot be read as an ONNX file ({reason}); {remedy}") from error
 
 
-def _input(source: str, session, shape: tuple[int, ...]) -> tuple[type, str]:
-    """The type of its input, and the order of its axes."""
-    given = session.get_inputs()
-    _one(source, given)
-    asked, batch = tuple(given[0].shape[1:]), next(iter(given[0].shape), None)
-    if given[0].type not in DTYPES:
-        raise ShapelineError(f"models: {source} takes {given[0].type}; export it with numbers as its input")
+def _match_input(source: str, session, shape: tuple[int, ...]) -> tuple[type, str]:
+    """Return the type of the input and the order of its axes."""
+    inputs = session.get_inputs()
+    _check_one_input(source, inputs)
+    expected, batch = tuple(inputs[0].shape[1:]), next(iter(inputs[0].shape), None)
+    if inputs[0].type not in DTYPES:
+        raise ShapelineError(f"models: {source} takes {inputs[0].type}; export it with numbers as its input")
     if isinstance(batch, int) and batch > 0:
         raise ShapelineError(
             f"models: {source} takes batches of {batch} alone; export it with a dynamic first dimension, in torch "
             "by dynamic_shapes"
         )
 
-    def fits(wanted: tuple[int, ...]) -> bool:
-        pairs = zip(asked, wanted, strict=False)
-        return len(asked) == len(wanted) and all(a == b for a, b in pairs if isinstance(a, int) and a > 0)
+    def fits(given: tuple[int, ...]) -> bool:
+        pairs = zip(expected, given, strict=False)
+        return len(expected) == len(given) and all(a == b for a, b in pairs if isinstance(a, int) and a > 0)
 
     order = find_order(shape, fits)
     if order is None:
         raise ShapelineError(
-            f"models: {source} takes rows of shape {asked} and the dataset's have {shape}; set its size or columns"
+            f"models: {source} takes rows of shape {expected} and the dataset's have {shape}; set its size or columns"
         )
-    return DTYPES[given[0].type], order
+    return DTYPES[inputs[0].type], order
 
 
-def _one(source: str, given: list) -> None:
-    if len(given) != 1:
-        names = ", ".join(one.name for one in given)
-        raise ShapelineError(f"models: {source} takes {len(given)} inputs ({names}); export it with one, of whole rows")
+def _check_one_input(source: str, inputs: list) -> None:
+    if len(inputs) != 1:
+        names = ", ".join(one.name for one in inputs)
+        raise ShapelineError(
+            f"models: {source} takes {len(inputs)} inputs ({names}); export it with one, of whole rows"
+        )
 
 
-def _output(source: str, session) -> str:
-    """The first output of floating numbers: a converted pipeline of scikit-learn gives its labels before."""
+def _find_output(source: str, session) -> str:
+    """Return the first floating-point output: a converted pipeline of scikit-learn has its labels before it."""
     for given in session.get_outputs():
         if given.type in ("tensor(float)", "tensor(double)"):
             return given.name
@@ -155,9 +156,9 @@ def _output(source: str, session) -> str:
     raise ShapelineError(f"models: {source} gives no numbers ({outputs}); {remedy}")
 
 
-def _noise(known: dict[str, Any], dtype: type) -> list[np.ndarray]:
-    """Rows of noise at several scales, or of token ids."""
-    shape, random = (PROBES, *known["input_shape"]), np.random.default_rng(0)
+def _sample_noise(known: dict[str, Any], dtype: type) -> list[np.ndarray]:
+    """Return rows of noise at several scales, or of token ids."""
+    shape, random = (NOISE_ROWS, *known["input_shape"]), np.random.default_rng(0)
     if np.issubdtype(dtype, np.integer):
         return [random.integers(0, known.get("vocabulary", 2), shape)]
-    return [scale * random.standard_normal(shape) for scale in SCALES]
+    return [scale * random.standard_normal(shape) for scale in NOISE_SCALES]

@@ -91,7 +91,7 @@ def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, flo
     experiment = config.experiments[name]
     settings = experiment.methods[entry]
     method = METHODS[settings.method]
-    if experiment.model is None or not method.asks_model:
+    if experiment.model is None or not method.needs_model:
         return 0.0, 0.0
     shape, d = _count_features(config, name, settings)
     if gradients := method.gradients_of(settings):
@@ -100,7 +100,7 @@ def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, flo
         evaluations = asked
     elif method.exact:
         evaluations = 2.0**d if d <= MAX_D else 0
-    elif method.takes is not None and not method.sampled:  # a custom one is not run to be counted
+    elif method.argument_names is not None and not method.sampled:  # a custom one is not run to be counted
         evaluations = experiment.budget * d
     elif method.sampled and (shape or not settings.match_budget_of):
         evaluations = (derived.find_budget(config, name, entry) if shape else settings.most or experiment.budget) * d

@@ -1,4 +1,4 @@
-"""A small configuration to begin with, made by looking at a custom file or folder."""
+"""A first configuration for a custom file or folder, from its contents."""
 
 import contextlib
 import functools
@@ -29,13 +29,13 @@ from shapeline.models import registry
 from shapeline.workflow.dependencies import find_root
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
-UNNAMED = re.compile(r"label_\d+")
-FEWEST = 16  # patches of an image that are explained
+DEFAULT_LABEL = re.compile(r"label_\d+")
+MIN_PATCHES = 16  # features of an explained image
 
 
 @dataclass(frozen=True)
-class Ready:
-    """kind: of data; labels: of classes; sides: of images, or columns, None for any; patch: its side."""
+class Model:
+    """A trained model: its kind of data, class labels, input sides (or columns; None for any) and patch side."""
 
     source: str
     kind: str
@@ -44,23 +44,23 @@ class Ready:
     patch: int | None = None
 
     def check(self, kind: str, path: Path, labels: set[str]) -> None:
-        """ShapelineError where data are of another kind, or have other classes."""
+        """Raise ShapelineError if the data are of another kind or have other classes."""
         if kind != self.kind:
             raise ShapelineError(
                 f"{self.source}: takes {_name_inputs(self.kind)}, and {path} holds {_name_inputs(kind)}; give data of "
                 "its kind"
             )
         if self.labels and labels != self.labels:
-            own, there = (", ".join(sorted(names)[:10]) for names in (self.labels, labels))
-            raise ShapelineError(f"{self.source}: has the classes {own}, and {path} has {there}; give them one name")
+            known, found = (", ".join(sorted(names)[:10]) for names in (self.labels, labels))
+            raise ShapelineError(f"{self.source}: has the classes {known}, and {path} has {found}; give them one name")
 
 
 def is_model(path: Path) -> bool:
     return path.suffix == ".onnx" or (path / "config.json").is_file()
 
 
-def read_model(path: Path) -> Ready:
-    """What a model says of itself. Raises ShapelineError for one that the workflow would refuse."""
+def read_model(path: Path) -> Model:
+    """Return the properties of a trained model. Raises ShapelineError for one that the workflow would refuse."""
     if not path.exists():
         raise ShapelineError(f"{path}: file not found; check the path")
     source = str(path.resolve())
@@ -74,32 +74,32 @@ def read_model(path: Path) -> Ready:
         folders.check_tokenizer(source)
     config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     labels = frozenset(str(label).casefold() for label in config.get("id2label", {}).values())
-    labels = frozenset() if all(UNNAMED.fullmatch(label) for label in labels) else labels
+    labels = frozenset() if all(DEFAULT_LABEL.fullmatch(label) for label in labels) else labels
     if kind == "text":
-        return Ready(source, kind, labels)
+        return Model(source, kind, labels)
     patch = config.get("patch_size")
-    return Ready(source, kind, labels, folders.picture_shape(source), patch if isinstance(patch, int) else None)
+    return Model(source, kind, labels, folders.picture_shape(source), patch if isinstance(patch, int) else None)
 
 
-def _read_onnx(source: str, content: bytes) -> Ready:
+def _read_onnx(source: str, content: bytes) -> Model:
     from shapeline.models import onnx_file
 
-    shape, whole = onnx_file.takes(source, content)
-    if len(shape) == 1 and not whole:
-        return Ready(source, "table", sides=shape if isinstance(shape[0], int) else None)
+    shape, is_integer = onnx_file.read_input(source, content)
+    if len(shape) == 1 and not is_integer:
+        return Model(source, "table", sides=shape if isinstance(shape[0], int) else None)
     if len(shape) == 3:
         channels, *sides = shape if shape[0] in (1, 3) else (shape[2], *shape[:2])
         if channels in (1, 3):
             known = all(isinstance(side, int) for side in sides)
-            return Ready(source, "image", sides=(channels, *sides) if known else None)
-    rows = f"rows of shape {shape}{' of whole numbers' if whole else ''}"
+            return Model(source, "image", sides=(channels, *sides) if known else None)
+    rows = f"rows of shape {shape}{' of whole numbers' if is_integer else ''}"
     raise ShapelineError(
         f"{source}: takes {rows}, neither columns nor images; write its configuration by hand: docs/own_data.md"
     )
 
 
 def list_gradient_methods(source: str | None, path: bool = True) -> list[str]:
-    """Return lines of gradient methods of a network, none of other models; path: whether the baseline is an input."""
+    """Return lines of gradient methods for a network, none for other models; path: whether the baseline is an input."""
     if source is not None and registry.find_kind(source, None) not in (".keras", "folder"):
         return []
     if not path:
@@ -111,10 +111,10 @@ def list_gradient_methods(source: str | None, path: bool = True) -> list[str]:
 
 
 def find_data(path: Path, kind: str) -> Path:
-    """The one table, or folder of images by class, in a model's folder or beside it."""
-    places = [path.resolve(), path.resolve().parent] if path.is_dir() else [path.resolve().parent]
-    there = [one for place in places for one in sorted(place.iterdir()) if one != path.resolve()]
-    candidates = [one for one in there if (_is_pictures(one) if kind == "image" else one.suffix.lower() in SUFFIXES)]
+    """Return the only table, or folder of images by class, in a model's folder or beside it."""
+    searched = [path.resolve(), path.resolve().parent] if path.is_dir() else [path.resolve().parent]
+    files = [file for folder in searched for file in sorted(folder.iterdir()) if file != path.resolve()]
+    candidates = [one for one in files if (_has_images(one) if kind == "image" else one.suffix.lower() in SUFFIXES)]
     if len(candidates) != 1:
         names = ", ".join(one.name for one in candidates[:5])
         which = f"more than one that could be its data ({names})" if candidates else "no data"
@@ -125,15 +125,15 @@ def find_data(path: Path, kind: str) -> Path:
     return candidates[0]
 
 
-def choose_patch(side: int, own: int | None) -> int:
-    """A side of the patches that are explained: whole patches of the model, the largest of which there are enough."""
-    if own is None or side % own:
+def choose_patch(side: int, model_patch: int | None) -> int:
+    """Return the side of the patches: the largest multiple of the model's patch that gives MIN_PATCHES features."""
+    if model_patch is None or side % model_patch:
         return side // 4
-    fitting = [size for size in range(own, side + 1, own) if side % size == 0 and (side // size) ** 2 >= FEWEST]
-    return max(fitting, default=own)
+    sizes = range(model_patch, side + 1, model_patch)
+    return max((n for n in sizes if side % n == 0 and (side // n) ** 2 >= MIN_PATCHES), default=model_patch)
 
 
-def _is_pictures(path: Path) -> bool:
+def _has_images(path: Path) -> bool:
     classes = [one for one in path.iterdir() if one.is_dir()] if path.is_dir() else []
     return sum(any(file.suffix.lower() in IMAGE_SUFFIXES for file in one.iterdir()) for one in classes) > 1
 
@@ -144,38 +144,38 @@ def _name_inputs(kind: str) -> str:
 
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
 TARGETS += ("income", "sentiment", "opinion", "quality", "price")
-LONG, LONG_BESIDE_FEATURES = 4, 10  # words per cell on average, from which a column is one of texts
+MIN_WORDS, MIN_WORDS_BESIDE_FEATURES = 4, 10  # mean words per cell of a column of documents
 SIZES = ("input_shape", "inputs", "classes", "channels", "side", "height", "width", "length", "vocabulary", "alphabet")
-CELLS = (str, bytes, bool, np.bool_, int, float, timedelta, datetime)  # that an encoder knows and skops keeps
+CELL_TYPES = (str, bytes, bool, np.bool_, int, float, timedelta, datetime)  # that encoders and skops support
 TREES = "# boosted trees of scikit-learn; save your own pipeline with skops.io.dump: docs/own_data.md"
-MAX_CLASSES = 20  # different numbers of a target that are classes
-MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: of a small network, of any
-MAX_SIDE = 64  # pixels a side that images are shrunk to
+MAX_CLASSES = 20  # different numbers of a target of a classification
+MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: small networks, any model
+MAX_SIDE = 64  # side in pixels to which images are resized
 EXACT = "exact: {method: shapley}    # exact Shapley values, from all 2^d coalitions"
 
 
 def build_configuration(
     path: Path, target: str | None = None, model: str | None = None, keys: dict | None = None
 ) -> str:
-    """Return a configuration for a table, texts, a folder of images, or a model with one of these; keys: of the
-    dataset's entry, in place of what the data show."""
-    ready, keys = None, keys or {}
+    """Return a configuration for a table, texts, a folder of images, or a model with one of these; keys: set in the
+    dataset's entry, instead of detected values."""
+    trained, keys = None, keys or {}
     if is_prompts(path, model):
         if keys:
             raise ShapelineError(f"--set: a dataset of prompts has no key '{next(iter(keys))}'; leave --set out")
-        return write_prompts(path, model, _name(path))
+        return write_prompts(path, model, _choose_name(path))
     if is_model(path):
         if model:
             raise ShapelineError(
                 f"{path}: it is a model, and --model names another; name the data in place of the first"
             )
-        ready = read_model(path)
-        path = find_data(path, ready.kind)
+        trained = read_model(path)
+        path = find_data(path, trained.kind)
     elif model and is_model(Path(model)):
-        ready = read_model(Path(model))
-    model = _locate_model(ready.source if ready else model) if ready or model else None
+        trained = read_model(Path(model))
+    model = _locate_model(trained.source if trained else model) if trained or model else None
     if path.is_dir():
-        return _configure_images(path, model, ready, keys)
+        return _configure_images(path, model, trained, keys)
     if path.suffix.lower() not in SUFFIXES:
         raise ShapelineError(
             f"{path}: it is no {', '.join(SUFFIXES)}, .jsonl or .onnx file and no folder of images or of a model; "
@@ -183,20 +183,20 @@ def build_configuration(
         )
     if not path.is_file():
         raise ShapelineError(f"{path}: file not found; check the path")
-    return _configure_columns(path, target, model, ready, keys)
+    return _configure_columns(path, target, model, trained, keys)
 
 
 def parse_keys(texts: list[str]) -> dict:
-    """Return the keys of a dataset's entry in texts 'KEY: VALUE'. Raises ShapelineError."""
+    """Return the keys of a dataset's entry from texts 'KEY: VALUE'. Raises ShapelineError."""
     keys: dict = {}
     for text in texts:
         try:
-            given = yaml.safe_load(text)
+            parsed = yaml.safe_load(text)
         except yaml.YAMLError:
-            given = None
-        if not isinstance(given, dict):
+            parsed = None
+        if not isinstance(parsed, dict):
             raise ShapelineError(f"--set: '{text}' is not understood; write it as --set \"na_values: ['?']\"")
-        keys |= given
+        keys |= parsed
     for key in ("source", "path", "target"):
         if key in keys:
             raise ShapelineError(f"--set: {key} is given by DATA or --target; leave it out")
@@ -211,14 +211,14 @@ def parse_keys(texts: list[str]) -> dict:
 
 
 def name_option(error: ShapelineError) -> None:
-    """Add to an error that names a key of the dataset the option that sets it."""
+    """Add the option of init to an error that names a key of the dataset."""
     match = re.search(rf"(?:'|set |or )({'|'.join((*KEYS, 'categorical', 'columns', 'task'))})(?:'|: )", str(error))
     if match:
         error.args = (f"{str(error).rstrip('.')}; for init: --set '{match[1]}: ...'",)
 
 
-def _configure_columns(path: Path, target: str | None, model: str | None, ready: Ready | None, keys: dict) -> str:
-    """Of a table, or of texts where a column holds sentences."""
+def _configure_columns(path: Path, target: str | None, model: str | None, trained: Model | None, keys: dict) -> str:
+    """Return the configuration for a table, or for texts if a column holds sentences."""
     from shapeline.datasets import csv_file, table_file
 
     form, styles = (PLAIN, []) if path.suffix.lower() == ".parquet" else csv_file.detect(path)
@@ -233,42 +233,42 @@ def _configure_columns(path: Path, target: str | None, model: str | None, ready:
     except ShapelineError as error:
         error.args = (f"{str(error).rstrip('.')}{'; or name another column by --target' * guessed}",)
         raise
-    file = [_format_path(path), *_format_form(form), f"target: {_quote(target)}"]
+    file = [_format_path(path), *_format_csv_keys(form), f"target: {_quote(target)}"]
     file[-1] += "    # guessed; shapeline init --target names another" * guessed
     if len(styles) > 1:
         file.insert(-1, f"# numbers such as 1,234 are guessed; or write {csv_file.describe_style(styles[1])}")
     labels = {str(value).casefold() for value in table[target].unique()}
     is_table = regression or {"columns", "categorical"} & set(keys)
-    of_texts = (table.drop(columns=target), None) if ready and ready.kind == "text" else (table, target)
+    of_texts = (table.drop(columns=target), None) if trained and trained.kind == "text" else (table, target)
     longest = keys.get("text", None if is_table else _find_documents(*of_texts))
     if longest is not None:
-        if ready:
-            ready.check("text", path, labels)
+        if trained:
+            trained.check("text", path, labels)
         table_file.check_column(path, names, "text", longest)
         table_file.read_documents(path, longest, table[longest], False)
-        return _configure_texts(_name(path), file, table, longest, model, ready, keys)
+        return _configure_texts(_choose_name(path), file, table, longest, model, trained, keys)
     columns = table_file.select_columns(path, names, target, keys.get("columns"), keys.get("categorical"))
-    if ready:
-        ready.check("table", path, labels)
-        if ready.sides and ready.sides != (len(columns),):
+    if trained:
+        trained.check("table", path, labels)
+        if trained.sides and trained.sides != (len(columns),):
             raise ShapelineError(
-                f"{ready.source}: takes {ready.sides[0]} columns, and {path} has {len(columns)} beside '{target}'; "
+                f"{trained.source}: takes {trained.sides[0]} columns, and {path} has {len(columns)} beside '{target}'; "
                 "--target names another, and --set 'columns: [...]' fewer"
             )
     return _configure_table(path, file, table[columns], model, (regression, len(labels)), keys)
 
 
 def _configure_table(path: Path, file: list[str], table, model: str | None, task: tuple[bool, int], keys: dict) -> str:
-    """Of columns; task: whether a regression, and the number of classes."""
+    """Return the configuration for columns; task: whether it is a regression, and the number of classes."""
     from shapeline.datasets import table_file
 
     regression, classes = task
-    # A ready model was fitted on its columns.
+    # A trained model was fitted on all its columns.
     left_out = {} if model or "columns" in keys else _find_left_out(table)
     features = table.drop(columns=list(left_out))
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
     plain = plain and "categorical" not in keys
-    built = "architecture: mlp" if plain else f"source: {_quote(_name(path) + '.skops')}"
+    built = "architecture: mlp" if plain else f"source: {_quote(_choose_name(path) + '.skops')}"
     exact = features.shape[1] <= (MAX_EXACT_OF_MODEL if model else MAX_EXACT)
     trees, value = _list_tree_methods(model, regression, classes)
     gradients = list_gradient_methods(model) if model or plain else []
@@ -286,7 +286,7 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
         if name in features:
             lines.append(f"# na_values: {_quote(words)} makes missing cells of words in {_quote(name)}")
     return _format_experiment(
-        _name(path),
+        _choose_name(path),
         _set_keys([*lines, *["task: regression"] * regression], keys),
         [TREES] * (not plain and not model),
         _format_source(model) if model else built,
@@ -297,18 +297,18 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
 
 
 def _find_left_out(features) -> dict[str, str]:
-    """Return columns that are no features, and why; two or more are left, if there are so many."""
-    void = {name: "has no cells" for name in features if features[name].isna().all()}
-    why = {name: "numbers the rows" for name in features if _is_counter(features[name])} | void
-    why = why if len(why) + 1 < features.shape[1] else void
-    return why if len(why) < features.shape[1] else {}
+    """Return columns that are no features with the reason; two or more remain, if there are as many."""
+    empty = {name: "has no cells" for name in features if features[name].isna().all()}
+    reasons = {name: "numbers the rows" for name in features if _is_counter(features[name])} | empty
+    reasons = reasons if len(reasons) + 1 < features.shape[1] else empty
+    return reasons if len(reasons) < features.shape[1] else {}
 
 
 def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     """Fit boosted trees of scikit-learn to the training rows of a configuration's table.
 
-    Return the skops file that the configuration names, its content, and columns of words of which other rows have new
-    ones. Raises ShapelineError where the table cannot be prepared, and before the fit where the file exists.
+    Return the skops file that the configuration names, its content, and the columns of words with words that occur in
+    no training row. Raises ShapelineError if the table cannot be prepared, and before the fit if the file exists.
     """
     import skops.io
     from sklearn.compose import make_column_transformer
@@ -319,13 +319,13 @@ def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     from shapeline.datasets import loading, preparation
     from shapeline.models.pipeline_file import digest_training_rows, number_dates
 
-    written = yaml.safe_load(configured)
-    [entry], [model] = written["datasets"].values(), written["models"].values()
+    config = yaml.safe_load(configured)
+    [entry], [model] = config["datasets"].values(), config["models"].values()
     with tempfile.TemporaryDirectory() as folder:
         preparation.prepare(entry.pop("source"), entry, [], folder)
         prepared = loading.load(folder)
         table, cells = prepared.own_rows
-        path, mark = Path(model["source"]), digest_training_rows(prepared)
+        path, digest = Path(model["source"]), digest_training_rows(prepared)
         if path.exists():
             raise ShapelineError(f"{path}: the file exists; remove it to fit a new one, or name it by --model")
         rows, train = table.compose(cells), np.flatnonzero(prepared.split == 0)
@@ -333,7 +333,7 @@ def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     dates = [name for name in words if rows[name].notna().equals(number_dates(rows[[name]])[name].notna())]
     words = [name for name in words if name not in dates]
     for name in words:
-        cell = next((cell for cell in rows[name].dropna() if not isinstance(cell, CELLS)), None)
+        cell = next((cell for cell in rows[name].dropna() if not isinstance(cell, CELL_TYPES)), None)
         if cell is not None:
             raise ShapelineError(
                 f"column '{name}': holds cells of type {type(cell).__name__}; write them as numbers or texts, leave it "
@@ -347,14 +347,14 @@ def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     trees = (HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier)(random_state=0)
     pipeline = make_pipeline(columns.set_output(transform="pandas"), trees)  # trees take pandas.NA in a data frame
     target = prepared.labels if regression else np.array(prepared.card["classes"])[prepared.labels]
-    pipeline.fit(rows.iloc[train], target[train]).fitted_rows = mark  # by which the run's report knows them
+    pipeline.fit(rows.iloc[train], target[train]).fitted_rows = digest  # the report compares it with the run's
     new = [name for name in words if not rows[name].dropna().isin(rows[name].iloc[train]).all()]
     return path, skops.io.dumps(pipeline), new
 
 
 def _find_documents(table, target: str | None) -> str | None:
-    """The column of the longest texts, where these are documents and no categories; beside features longer ones, where
-    the target is given."""
+    """Return the column of the longest texts, if these are documents and not categories; beside feature columns, with a
+    given target, they must be longer."""
     texts = {
         name: float(table[name].dropna().str.split().str.len().mean())
         for name in table
@@ -363,12 +363,12 @@ def _find_documents(table, target: str | None) -> str | None:
     longest = max(texts, key=texts.get, default=None)
     others = [table[name] for name in table if name not in (target, longest)]
     is_alone = target is None or all(_is_counter(values) or values.isna().all() for values in others)
-    words = LONG if is_alone else LONG_BESIDE_FEATURES
+    words = MIN_WORDS if is_alone else MIN_WORDS_BESIDE_FEATURES
     return longest if longest is not None and texts[longest] >= words else None
 
 
 def _configure_texts(
-    name: str, file: list[str], table, column: str, model: str | None, ready: Ready | None, keys: dict
+    name: str, file: list[str], table, column: str, model: str | None, trained: Model | None, keys: dict
 ) -> str:
     length = int(min(400, max(8, table[column].dropna().str.split().str.len().quantile(0.95))))
     lines = [
@@ -377,7 +377,7 @@ def _configure_texts(
         f"text: {_quote(column)}" + "    # the other columns are not read" * (table.shape[1] > 2),
         *(
             [f"tokenizer: {_quote(model)}    # of the model, which limits the length of a text"]
-            if ready
+            if trained
             else [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
         ),
     ]
@@ -389,15 +389,15 @@ def _configure_texts(
         [
             "features: {kind: word}",
             "reference: delete    # baseline: masked words are deleted"
-            if ready
+            if trained
             else "reference: pad    # baseline: masked words become padding",
         ],
-        list_gradient_methods(model, path=not ready),
+        list_gradient_methods(model, path=not trained),
         ["log_odds: {}"],
     )
 
 
-def _configure_images(path: Path, model: str | None, ready: Ready | None, keys: dict) -> str:
+def _configure_images(path: Path, model: str | None, trained: Model | None, keys: dict) -> str:
     from PIL import Image
 
     from shapeline.datasets import images
@@ -409,23 +409,23 @@ def _configure_images(path: Path, model: str | None, ready: Ready | None, keys: 
     by_mode: dict[str, Path] = {}
     sizes = []
     for file in files:
-        with contextlib.suppress(OSError), Image.open(file) as image:  # the run reports one that cannot be read
+        with contextlib.suppress(OSError), Image.open(file) as image:  # the run reports unreadable images
             by_mode.setdefault(image.mode, file)
             sizes.append(image.size)
     side = max(8, min(MAX_SIDE, *(sizes or [(MAX_SIDE,)])[0]) // 4 * 4)
-    # A folder with some grey images is read as grey, because the run makes no colours.
+    # A folder with some grey images is read as grey, because the run cannot add colours.
     grey, size = any(mode in images.GREY for mode in by_mode), [side, side]
-    if ready:
-        ready.check("image", path, {folder.name.casefold() for folder in classes})
-        grey, size = (ready.sides[0] == 1, list(ready.sides[1:])) if ready.sides else (grey, size)
+    if trained:
+        trained.check("image", path, {folder.name.casefold() for folder in classes})
+        grey, size = (trained.sides[0] == 1, list(trained.sides[1:])) if trained.sides else (grey, size)
     for file in by_mode.values():
         with contextlib.suppress(images.Undecodable):
             images.decode(str(file), file.read_bytes(), color="grey" if grey else "rgb")
-    patch = choose_patch(min(size), ready.patch if ready else None)
+    patch = choose_patch(min(size), trained.patch if trained else None)
     built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
     lines = ["source: image_folder", _format_path(path), f"size: {size}    # images are resized to this side"]
     return _format_experiment(
-        _name(path),
+        _choose_name(path),
         _set_keys([*lines, f"color: {'grey' if grey else 'rgb'}"], keys),
         [],
         _format_source(model) if model else f"architecture: {built}",
@@ -439,7 +439,7 @@ def _configure_images(path: Path, model: str | None, ready: Ready | None, keys: 
 
 
 def _format_source(model: str) -> str:
-    """Return the source of a model; of a function of rows, no builder of a network, with its framework."""
+    """Return the line of a model's source; a function of rows (not one that builds a network) needs its framework."""
     needed = []
     if names_function(model) and Path(model.rpartition(":")[0]).is_file():
         needed = [argument for argument, must in list_arguments(model).items() if must]
@@ -447,9 +447,9 @@ def _format_source(model: str) -> str:
 
 
 def _set_keys(lines: list[str], keys: dict) -> list[str]:
-    """Return the lines of a dataset's entry with these keys in place of, or after, those that it has."""
-    kept = [line for line in lines if line.partition(":")[0] not in keys]
-    return [*kept, *(f"{key}: {_dump(value)}" for key, value in keys.items())]
+    """Return the lines of a dataset's entry, where these keys replace its own or are added."""
+    others = [line for line in lines if line.partition(":")[0] not in keys]
+    return [*others, *(f"{key}: {_dump(value)}" for key, value in keys.items())]
 
 
 def _format_experiment(
@@ -461,7 +461,7 @@ def _format_experiment(
     methods: list[str],
     metrics: list[str],
 ) -> str:
-    """Return the configuration of one experiment; the lines of each part, and the methods beside the usual ones."""
+    """Return the configuration of one experiment from the lines of its parts; methods: beside the usual ones."""
     methods = [
         *[line for line in methods if line == EXACT],
         "gp_shapley: {method: gp_shapley}    # Shapley values by a Gaussian process",
@@ -487,7 +487,7 @@ def _format_experiment(
 def _join_lines(
     name: str, dataset: list[str], models: list[str], experiment: list[str], methods: list[str], metrics: str
 ) -> str:
-    """Return the configuration of one experiment by the lines of its parts."""
+    """Return the configuration of one experiment from the lines of its parts."""
     lines = [
         f"# Explanations of {name}, merged over config.yaml. Every key: docs/configuration.md. Run: shapeline run, or",
         f"# snakemake {name} --cores all --configfile shapeline.yaml",
@@ -511,11 +511,11 @@ def _join_lines(
 @functools.cache
 def _list_default_names() -> frozenset[str]:
     defaults = yaml.safe_load((find_root() / "config.yaml").read_text(encoding="utf-8"))
-    return frozenset(one for section in ("datasets", "models", "experiments") for one in defaults.get(section) or ())
+    return frozenset(key for section in ("datasets", "models", "experiments") for key in defaults.get(section) or ())
 
 
-def _name(path: Path) -> str:
-    """Return a name for a file's dataset, model and experiment that config.yaml does not have and a target can."""
+def _choose_name(path: Path) -> str:
+    """Return a name for a file's dataset, model and experiment that config.yaml lacks and a target may have."""
     plain = unicodedata.normalize("NFKD", path.resolve().stem).encode("ascii", "ignore").decode()
     name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
     name = name if name[0].isalpha() else f"data_{name}"
@@ -524,18 +524,18 @@ def _name(path: Path) -> str:
 
 
 def _list_tree_methods(model: str | None, regression: bool, classes: int) -> tuple[list[str], list[str]]:
-    """Return the lines of tree_shap, where a model has trees that it explains, and of the value to which they sum."""
+    """Return the line of tree_shap, if it explains the model's trees, and the line of the value to which they sum."""
     value = _find_tree_value(model)
     margin = value == "margin" and not regression
-    own = ["value: prediction"] * regression
+    lines = ["value: prediction"] * regression
     if value is None or (margin and classes != 2):
-        return [], own
-    own += ["value: margin    # log-odds, to which the trees sum"] * margin
-    return ["tree_shap: {method: tree_shap}    # exact Shapley values, read from the trees"], own
+        return [], lines
+    lines += ["value: margin    # log-odds, to which the trees sum"] * margin
+    return ["tree_shap: {method: tree_shap}    # exact Shapley values, read from the trees"], lines
 
 
 def _find_tree_value(source: str | None) -> str | None:
-    """Return what the trees of a model's file sum to, probability, margin or prediction; None where unknown."""
+    """Return what the trees of a model's file sum to: probability, margin or prediction; None if unknown."""
     kind = registry.find_kind(source, None)
     if kind in registry.BOOSTED:
         return "margin"
@@ -554,7 +554,7 @@ def _find_tree_value(source: str | None) -> str | None:
 
 
 def _find_target(table) -> str:
-    """Return the column named like a target, else the last, or that where it holds few words and the named numbers."""
+    """Return the column named like a target, else the last; the last also if it holds few words and the named many."""
     filled = [name for name in table if not table[name].isna().all()] or list(table)
     by_name = {name.strip().lower(): name for name in reversed(list(table))}
     named = next((by_name[word] for word in TARGETS if word in by_name), filled[-1])
@@ -564,33 +564,33 @@ def _find_target(table) -> str:
 
 
 def _is_regression(values) -> bool:
-    """Whether a target holds numbers that are no classes: many, or fractions."""
+    """Return whether a target holds numbers that are not classes: many, or fractions."""
     if values.dtype.kind not in "iuf":
         return False
     return bool(values.nunique() > MAX_CLASSES or (values.dropna() % 1 != 0).any())
 
 
-def _format_form(form: CsvFormat) -> list[str]:
-    """Return the keys of a CSV file that is written in another way than usual."""
+def _format_csv_keys(form: CsvFormat) -> list[str]:
+    """Return the keys of a CSV file whose format differs from the default."""
     values = {key: getattr(form, key) for key in KEYS if getattr(form, key) != getattr(PLAIN, key)}
     return [f"{key}: {_quote(value) if isinstance(value, str) else _dump(value)}" for key, value in values.items()]
 
 
 def _dump(value: object) -> str:
-    """Return any value in one line of YAML."""
+    """Return a value as one line of YAML."""
     value = list(value) if isinstance(value, tuple) else value
     written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf)
     return written.removesuffix("\n").removesuffix("\n...")
 
 
 def _quote(value: str | list[str]) -> str:
-    """Return texts in quotes, as YAML reads them back whatever they hold."""
+    """Return texts in quotes, which YAML reads back unchanged."""
     written = yaml.safe_dump(value, default_style='"', default_flow_style=True, allow_unicode=True, width=math.inf)
     return written.removesuffix("\n")
 
 
 def _is_counter(values) -> bool:
-    """Whether a column is 0, 1, 2, ... or 1, 2, 3, ...: it says of a row where it stands."""
+    """Return whether a column is 0, 1, 2, ... or 1, 2, 3, ..., which numbers the rows."""
     if (
         len(values) <= MAX_CLASSES
         or values.dtype.kind not in "iu"
@@ -608,32 +608,32 @@ def _is_text(values) -> bool:
 
 
 def _locate(path: Path) -> str:
-    """Return a path from this folder, where the configuration is written, if it lies in it; else from the root."""
-    whole = Path(os.path.abspath(path))
-    if whole == Path.cwd() or not whole.is_relative_to(Path.cwd()):
-        return str(whole)
-    return os.path.join("." if path.is_dir() else "", whole.relative_to(Path.cwd()))
+    """Return a path relative to the current folder, where the configuration is written, or else an absolute one."""
+    absolute = Path(os.path.abspath(path))
+    if absolute == Path.cwd() or not absolute.is_relative_to(Path.cwd()):
+        return str(absolute)
+    return os.path.join("." if path.is_dir() else "", absolute.relative_to(Path.cwd()))
 
 
 def _locate_model(model: str) -> str:
-    """Return the path of a model as a configuration has it; a missing file as it is given."""
+    """Return the path of a model for a configuration; a missing file unchanged."""
     file, colon, function = model.rpartition(":") if names_function(model) else (model, "", "")
     return f"{_locate(Path(file))}{colon}{function}" if Path(file).exists() else model
 
 
 def _format_path(path: Path) -> str:
-    whole = _locate(path)
-    if not whole.isprintable() and whole.encode(errors="replace").decode() != whole:
-        raise ShapelineError(f"{whole!a}: its name is not written in UTF-8; rename it")
-    return f"path: {_quote(whole)}"
+    text = _locate(path)
+    if not text.isprintable() and text.encode(errors="replace").decode() != text:
+        raise ShapelineError(f"{text!a}: its name is not written in UTF-8; rename it")
+    return f"path: {_quote(text)}"
 
 
 MAX_EXACT_PARTS = 8  # parts of a prompt up to which exact values are affordable
-MIN_PARTS = 2  # parts of a prompt, with fewer it is cut into words
+MIN_PARTS = 2  # parts of a prompt; one with fewer is split into words
 
 
 def is_prompts(path: Path, model: str | None) -> bool:
-    """Whether a file holds prompts: it is .jsonl, or a CSV beside a folder of a language model."""
+    """Return whether a file holds prompts: a .jsonl, or a .csv for a language model."""
     suffix = path.suffix.lower()
     return suffix == ".jsonl" or (suffix == ".csv" and model is not None and _can_generate(model))
 
@@ -647,7 +647,7 @@ def _can_generate(model: str) -> bool:
 
 
 def write_prompts(path: Path, model: str | None, name: str) -> str:
-    """Return the configuration of an experiment on prompts. Raises ShapelineError for what is wrong with the file."""
+    """Return the configuration of an experiment on prompts. Raises ShapelineError for a wrong file."""
     rows = read_prompts(path)
     if model is None:
         raise ShapelineError(f"{path}: holds prompts; add --model path/to/folder of a language model")
@@ -683,7 +683,7 @@ def write_prompts(path: Path, model: str | None, name: str) -> str:
 
 
 def _find_kind(rows: list[PromptRow]) -> str:
-    """Return the coarsest parts of which each prompt has two or more."""
+    """Return the coarsest kind of part of which each prompt has MIN_PARTS or more."""
     for kind in ("sentence", "word"):
         if all(build_prompt(row.question, row.context, kind, None, True).d >= MIN_PARTS for row in rows):
             return kind

@@ -87,9 +87,9 @@ OF_KIND = {
     "text": ("shapeline.datasets.document_files", "shapeline.datasets.text", "shapeline.datasets.tokenizer"),
 }
 # What an entry of a registry tells people, or the configuration, and no job: an edit of these runs nothing again.
-TOLD = frozenset(
+NO_JOB_FACTS = frozenset(
     (
-        "name description licence citation files data refuses package needs minimum holds records words "
+        "name description licence citation files data unsupported package needs minimum distinct records words "
         "about lacks paired"
     ).split()
 )
@@ -104,7 +104,7 @@ def list_facts(entry: object, *left_out: set[str]) -> dict:
         {
             name: value
             for name, value in values.items()
-            if not isinstance(value, type) and name not in TOLD.union(*left_out)
+            if not isinstance(value, type) and name not in NO_JOB_FACTS.union(*left_out)
         }
     )
 
@@ -236,9 +236,9 @@ def _list_functions(config: Config, experiment: str, entry: str) -> list[str]:
     settings = methods[split_entry(entry)[0]]
     method = METHODS[settings.method]
     named = [method.function_for(find_framework(config.models[model]) if model else None), method.measure]
-    named += [method.reads, method.reads_stack]
+    named += [method.estimator, method.batch_estimator]
     if isinstance(getattr(settings, "budget", None), StoppingRule):
-        named.append(method.grows)
+        named.append(method.nested_design)
     if getattr(settings, "match_budget_of", None):
         named.append(METHODS[methods[settings.match_budget_of].method].function)
     return [function for function in named if function]
@@ -247,11 +247,11 @@ def _list_functions(config: Config, experiment: str, entry: str) -> list[str]:
 def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
     """What measures by a metric; what loads data and models only for those that read more than scores."""
     entry = METRICS[metric]
-    unused = () if entry.asks_data else ("shapeline.metrics.loaders",)
+    unused = () if entry.reads_data else ("shapeline.metrics.loaders",)
     code = list_sources(
-        *list_script_modules("measure" if entry.asks_model else "measure_scores"),
+        *list_script_modules("measure" if entry.evaluates_model else "measure_scores"),
         entry.function.split(":")[0],
-        *(list_framework_code(config, experiment) if entry.asks_model else ()),
+        *(list_framework_code(config, experiment) if entry.evaluates_model else ()),
         without=(*_list_unused_readers(config, experiment), *unused),
     )
     parameters = getattr(config.experiments[experiment].metrics, metric)

@@ -61,7 +61,7 @@ def measure_job(config: Config, experiment: str, metric: str) -> dict:
     job = add_code_digest(
         measure_settings(config, experiment, metric), files, job_code.list_facts(METRICS[metric], job_code.SHOWN)
     )
-    return _add_versions(config, job, config.experiments[experiment].model if METRICS[metric].asks_model else None)
+    return _add_versions(config, job, config.experiments[experiment].model if METRICS[metric].evaluates_model else None)
 
 
 def measure_jobs(config: Config, experiment: str, metrics: list[str]) -> dict[str, dict]:

@@ -23,7 +23,7 @@ def list_entries(config: Config, experiment: str) -> list[str]:
 
     def rank(entry: str) -> tuple:
         method = METHODS[methods[entry].method]
-        place = len(registry) if method.takes is not None else registry.index(methods[entry].method)
+        place = len(registry) if method.argument_names is not None else registry.index(methods[entry].method)
         return method.control, not method.exact, place, entry
 
     return sorted(methods, key=rank)
@@ -78,12 +78,12 @@ def list_metrics(config: Config, experiment: str) -> list[str]:
 
 def list_model_metrics(config: Config, experiment: str) -> list[str]:
     """Return the metrics that evaluate the model; one job measures a method by all of them."""
-    return [name for name in list_metrics(config, experiment) if METRICS[name].asks_model]
+    return [name for name in list_metrics(config, experiment) if METRICS[name].evaluates_model]
 
 
 def list_score_metrics(config: Config, experiment: str) -> list[str]:
     """Return the metrics that evaluate no model; one job measures all methods by all of them."""
-    return [name for name in list_metrics(config, experiment) if not METRICS[name].asks_model]
+    return [name for name in list_metrics(config, experiment) if not METRICS[name].evaluates_model]
 
 
 def shards(config: Config, experiment: str) -> int:

@@ -1,4 +1,4 @@
-"""What no job could do: keys of experiments and metrics, valid each alone and impossible together, a line for each."""
+"""Rules on keys of experiments and metrics that are valid alone and impossible together; one line per mistake."""
 
 import math
 import os
@@ -13,34 +13,34 @@ from shapeline.config.checks.methods import check_budget, check_reach, check_siz
 from shapeline.config.checks.place import MethodPlace, Place, Rule, catch, refuse
 from shapeline.config.derived import canonical
 from shapeline.config.mistakes import describe_long_name
-from shapeline.config.types import ROOT, Config, Experiment, Placeholder
+from shapeline.config.types import ROOT_FOLDERS, Config, Experiment, Placeholder
 from shapeline.datasets import checks, folders, sources
 from shapeline.datasets.registry import SOURCES
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games import features, references
 from shapeline.games.features import FITTING, TEXT_KINDS
 from shapeline.methods.dispatch import list_arguments
-from shapeline.metrics.registry import OWN_TAKES, PAIRED, Metric
+from shapeline.metrics.registry import DESIGN_ARGUMENTS, PAIRED, Metric
 from shapeline.models import registry
 
-OWN_LAYERS = (None, "folder")  # kinds of ready models whose layers can be drawn anew
+RANDOMISABLE = (None, "folder")  # kinds of trained models whose layers can be initialised again
 
 
 def check_metrics(place: Place) -> Iterator[str]:
-    """Each metric is given what it needs of the model and the data."""
+    """Check that the model and the data have what each metric needs."""
     for name, metric in place.metrics():
         for problem in (*_find_model_problems(place, metric), *_find_data_problems(place, metric)):
             yield f"{place.where}.metrics.{name}: {problem}"
 
 
 def _find_model_problems(place: Place, metric: Metric) -> Iterator[str]:
-    """The model is there, and gives what the metric reads."""
+    """Check that there is a model with the outputs that the metric reads."""
     model = place.model
     if metric.needs_model and place.has_no_model:
         yield "it needs a model, and there is none; remove the metric"
-    if metric.asks_randomised and model and registry.find_kind(model.source, model.framework) not in OWN_LAYERS:
+    if metric.needs_randomised and model and registry.find_kind(model.source, model.framework) not in RANDOMISABLE:
         yield f"the model in {model.source} cannot be randomised; remove the metric"
-    if metric.asks_logit and place.function:
+    if metric.needs_logit and place.function:
         yield f"it needs a logit, which {place.function} has not; remove the metric"
     regression = place.source.task == "regression" if place.source else place.experiment.value == "prediction"
     if metric.lacks and regression and not place.has_no_model:
@@ -48,60 +48,60 @@ def _find_model_problems(place: Place, metric: Metric) -> Iterator[str]:
 
 
 def _find_data_problems(place: Place, metric: Metric) -> Iterator[str]:
-    """The inputs and what is known of them are such as the metric needs."""
+    """Check that the inputs and their ground truth fit the metric."""
     source = place.source
     if metric.moves_inputs and (place.kind in TEXT_KINDS or features.varies(canonical(place.experiment.features))):
         yield f"inputs of kind '{place.kind}' cannot move a little; remove the metric"
-    if metric.asks_truth and source and source.kind != "image":
+    if metric.needs_ground_truth and source and source.kind != "image":
         yield f"it is of images, not of kind {source.kind}; remove the metric"
-    elif metric.asks_truth and source and not source.truth:
+    elif metric.needs_ground_truth and source and not source.truth:
         known = ", ".join(known for known, entry in SOURCES.items() if entry.truth)
         yield (
             f"where in its images a class is, source '{source.name}' does not say; remove the metric, or use one of "
             f"{known}"
         )
-    if metric.asks_documents and place.experiment.instances.texts:
+    if metric.needs_documents and place.experiment.instances.texts:
         yield "the ground-truth words of custom texts are not known; remove the metric"
-    elif metric.asks_documents and place.dataset and place.dataset.tokenizer:
+    elif metric.needs_documents and place.dataset and place.dataset.tokenizer:
         yield "which words of the tokenizer's decide is not known; remove the metric"
-    elif metric.asks_documents and source and not source.ground_truth_words:
+    elif metric.needs_documents and source and not source.ground_truth_words:
         yield f"the ground-truth words of source '{source.name}' are not known; remove the metric"
 
 
 def check_custom_metric(place: Place) -> Iterator[str]:
-    """The function of a custom metric is there, and asks for what it can be given."""
+    """Check that the function of a custom metric exists and that its arguments are available."""
     own = place.experiment.metrics.own
     for name, reference in (own.functions if own else {}).items():
         where = f"{place.where}.metrics.own.functions.{name}"
         try:
-            takes = list_arguments(reference)
+            arguments = list_arguments(reference)
         except ShapelineError as error:
             yield f"{where}: {error}"
             continue
-        for argument, needed in takes.items():
-            if needed and argument not in OWN_TAKES:
-                yield f"{where}: {reference} asks for '{argument}'.{nearest(argument, OWN_TAKES)}"
+        for argument, needed in arguments.items():
+            if needed and argument not in DESIGN_ARGUMENTS:
+                yield f"{where}: {reference} asks for '{argument}'.{nearest(argument, DESIGN_ARGUMENTS)}"
 
 
 def check_exact_entry(place: Place) -> Iterator[str]:
-    """The entry that others are compared with is there, and is not alone."""
-    asked, methods = place.experiment.metrics.error, place.experiment.methods
-    if asked is None:
+    """Check that the entry of exact values exists and is not the only one."""
+    metric, methods = place.experiment.metrics.error, place.experiment.methods
+    if metric is None:
         return
-    if list(methods) == [asked.reference]:
+    if list(methods) == [metric.reference]:
         yield (
-            f"{place.where}.metrics.error: '{asked.reference}' is the only method, so nothing is compared with it; "
+            f"{place.where}.metrics.error: '{metric.reference}' is the only method, so nothing is compared with it; "
             "add one"
         )
-    if asked.reference not in methods:
+    if metric.reference not in methods:
         yield (
-            f"{place.where}.metrics.error.reference: there is no method '{asked.reference}' among the methods."
-            f"{nearest(asked.reference, methods)}"
+            f"{place.where}.metrics.error.reference: there is no method '{metric.reference}' among the methods."
+            f"{nearest(metric.reference, methods)}"
         )
 
 
 def check_training_seeds(place: Place) -> Iterator[str]:
-    """The model can be trained again by other seeds, and a metric compares its training seeds."""
+    """Check that the model can be trained with other seeds, and that a metric compares them."""
     where, experiment, model = place.where, place.experiment, place.model
     if experiment.training_seeds == 1:
         return
@@ -118,11 +118,11 @@ def check_training_seeds(place: Place) -> Iterator[str]:
         yield f"{where}.training_seeds: no metric compares training seeds; add one of {', '.join(PAIRED)}"
 
 
-MAX_SHARDS = 10_000  # score files per method, for Snakemake looks at each
+MAX_SHARDS = 10_000  # score files per method: Snakemake checks each of them
 
 
 def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -> Iterator[str]:
-    """Yield combinations that no single key shows to be wrong; mistaken: (section, name) that another line is about."""
+    """Yield mistakes in combinations of keys; mistaken: (section, name) of mistakes that are already reported."""
     yield from _check_run(config, names)
     for name, dataset in config.datasets.items():
         if dataset.source == games.PROMPTS:
@@ -155,14 +155,14 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
         if experiment.model is None and experiment.dataset is None and ("experiments", name) not in mistaken:
             yield f"experiments.{name}: neither a model nor a dataset is given; give one or both"
         for key in ("dataset", "model"):
-            if (named := getattr(experiment, key)) and named not in names[f"{key}s"]:
-                yield f"experiments.{name}.{key}: there is no {key} '{named}'.{nearest(named, names[f'{key}s'])}"
-        strange = list(datasets.check_other_data(config, name, experiment))
-        yield from strange or _check_experiment(_place(config, name, experiment))
+            if (given := getattr(experiment, key)) and given not in names[f"{key}s"]:
+                yield f"experiments.{name}.{key}: there is no {key} '{given}'.{nearest(given, names[f'{key}s'])}"
+        mistakes = list(datasets.check_other_data(config, name, experiment))
+        yield from mistakes or _check_experiment(_find_place(config, name, experiment))
 
 
 def _check_run(config: Config, names: dict[str, set]) -> Iterator[str]:
-    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", config.results) or config.results.split("/")[0] in ROOT:
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", config.results) or config.results.split("/")[0] in ROOT_FOLDERS:
         yield (
             f"results: '{config.results}' is not a folder of its own inside the repository; give a relative path "
             "without '..', or a link of that name to a disk elsewhere"
@@ -173,14 +173,14 @@ def _check_run(config: Config, names: dict[str, set]) -> Iterator[str]:
         yield from _find_obstacles(Path(config.results))
     if config.data.mirror:
         yield from catch("data.mirror", sources.expand, config.data.mirror)
-    for key, asked in (("run", config.run), ("run_if_available", config.run_if_available)):
-        for name in asked:
+    for key, experiments in (("run", config.run), ("run_if_available", config.run_if_available)):
+        for name in experiments:
             if name not in names["experiments"]:
                 yield f"{key}: there is no experiment '{name}'.{nearest(name, names['experiments'])}"
 
 
 def _find_obstacles(results: Path) -> Iterator[str]:
-    """What keeps a folder for results from being made."""
+    """Yield reasons why a folder for results cannot be created."""
     for path in (results, *results.parents):
         if path.is_file():
             yield f"results: {path} is a file; give the name of a folder"
@@ -188,7 +188,7 @@ def _find_obstacles(results: Path) -> Iterator[str]:
             yield f"results: {path} is a link to {os.readlink(path)}, which is not there; make it, or remove the link"
 
 
-def _place(config: Config, name: str, experiment: Experiment) -> Place:
+def _find_place(config: Config, name: str, experiment: Experiment) -> Place:
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
     place = Place(config, name, experiment, model, derived.find_source(dataset), None)
@@ -201,23 +201,23 @@ def _place(config: Config, name: str, experiment: Experiment) -> Place:
 
 
 def _check_experiment(place: Place) -> Iterator[str]:
-    """The lines of all rules; after one of ENDS there is nothing more to say."""
+    """Yield the mistakes by all rules; a mistake by one of FINAL_RULES is the last."""
     of_prompts = place.model and place.model.task
     for rule in PROMPT_RULES if of_prompts else GAME_RULES if place.experiment.game else RULES:
         lines = list(rule(place))
         yield from lines
-        if lines and rule in ENDS:
+        if lines and rule in FINAL_RULES:
             return
 
 
 def check_stopping_rules(place: Place) -> Iterator[str]:
-    """Methods whose budget is an error can stop by it."""
+    """Check that methods with an adaptive budget support it."""
     for name, settings in place.experiment.methods.items():
         yield from check_stopping(MethodPlace(place, name, settings, None))
 
 
 def check_shards(place: Place) -> Iterator[str]:
-    """There are not more score files than Snakemake can look at."""
+    """Check that there are not too many score files for Snakemake."""
     if place.experiment.game:
         if (number := derived.count_evaluation_shards(place.config, place.experiment)) > MAX_SHARDS:
             yield f"{place.where}.shards: {number:,} jobs per method are more than {MAX_SHARDS:,}; set fewer shards"
@@ -230,7 +230,7 @@ def check_shards(place: Place) -> Iterator[str]:
 
 
 def check_features_fit(place: Place) -> Iterator[str]:
-    """Check that the features are parts of the inputs of the dataset, and of texts those of a model."""
+    """Check that the features fit the inputs of the dataset, and that texts have a model."""
     source, where = place.source, f"{place.where}.features.kind"
     if place.has_no_model and place.kind in TEXT_KINDS:
         yield (
@@ -250,7 +250,7 @@ def check_features_fit(place: Place) -> Iterator[str]:
 
 
 def check_value(place: Place) -> Iterator[str]:
-    """What a coalition is worth is something that the model says of the dataset."""
+    """Check that the model has an output for the value of a coalition."""
     where, chosen, of = f"{place.where}.value", place.experiment.value, f"datasets.{place.dataset_name}"
     if place.function and chosen == "logit":
         yield f"{where}: {place.function} gives probabilities and no logit; use log_probability or probability"
@@ -266,8 +266,8 @@ def check_value(place: Place) -> Iterator[str]:
 
 
 def check_reference(place: Place) -> Iterator[str]:
-    """What stands for a masked feature can stand in the inputs; the file that has it is there."""
-    where, chosen, judged = f"{place.where}.reference", place.experiment.reference, place.experiment.metrics.log_odds
+    """Check that the baseline fits the inputs and that its file exists."""
+    where, chosen, metric = f"{place.where}.reference", place.experiment.reference, place.experiment.metrics.log_odds
     if isinstance(chosen, Placeholder):
         yield f"{where}: a placeholder is of prompts; set another one"
         return
@@ -283,7 +283,7 @@ def check_reference(place: Place) -> Iterator[str]:
     kind, fitting = place.source.kind, references.FITTING[place.source.kind]
     if reference not in fitting:
         yield f"{where}: '{reference}' does not fit a dataset of kind {kind}. Allowed: {', '.join(fitting)}."
-    for other in (judged and judged.references) or ():
+    for other in (metric and metric.references) or ():
         if other not in fitting:
             yield f"{place.where}.metrics.log_odds.references: '{other}' does not fit kind {kind}; remove it"
     dataset = place.dataset
@@ -296,7 +296,7 @@ def check_reference(place: Place) -> Iterator[str]:
 
 
 def _check_patches(place: Place) -> Iterator[str]:
-    """The model can leave the patches out that are absent, and the features are made of such patches."""
+    """Check that the model can remove masked patches, and that the features consist of such patches."""
     where, model = f"{place.where}.reference", place.model
     of_folder = model and registry.find_kind(model.source, model.framework) == "folder"
     if not model or model.architecture or derived.find_framework(model) != "torch":
@@ -324,7 +324,7 @@ def _check_patches(place: Place) -> Iterator[str]:
 
 
 def check_keys(place: Place) -> Iterator[str]:
-    """Keys of torch are of a model of torch, seconds are measured where asked for, a page of images has some."""
+    """Check that the model, the timing and the kind of data fit the keys that depend on them."""
     framework = derived.find_framework(place.model) if place.model else None
     for key in ("precision", "compile"):
         if getattr(place.experiment, key) != Experiment.model_fields[key].default and framework != "torch":
@@ -339,7 +339,7 @@ def check_keys(place: Place) -> Iterator[str]:
 
 
 def check_features_cut(place: Place) -> Iterator[str]:
-    """An input can be cut into the features."""
+    """Check that an input can be split into the features."""
     if place.source and place.shape is None:
         yield from catch(f"{place.where}.features", derived.find_feature_shape, place.config, place.experiment)
 
@@ -353,7 +353,7 @@ def check_several_features(place: Place) -> Iterator[str]:
 
 
 def check_methods(place: Place) -> Iterator[str]:
-    """Each entry is the method of a file that is there, of features that it can have, within the rules of methods."""
+    """Check the user file, the features and the rules of each method entry."""
     for name, settings in place.experiment.methods.items():
         if problem := methods.check_user_file(place, settings):
             yield f"{place.where}.methods.{name}.{problem}"
@@ -395,4 +395,4 @@ RULES: tuple[Rule, ...] = (
 )
 PROMPT_RULES: tuple[Rule, ...] = (*games.PROMPT_RULES, check_stopping_rules)
 GAME_RULES: tuple[Rule, ...] = (*games.RULES, check_shards, check_reach, check_methods, check_exact_entry)
-ENDS: tuple[Rule, ...] = (check_features_fit, check_reach, check_several_features)
+FINAL_RULES: tuple[Rule, ...] = (check_features_fit, check_reach, check_several_features)

@@ -49,7 +49,7 @@ def check_keys(place: Place) -> Iterator[str]:
 def check_metrics(place: Place) -> Iterator[str]:
     """The metrics read scores alone."""
     for name, metric in place.metrics():
-        if metric.asks_data:
+        if metric.reads_data:
             yield f"{place.where}.metrics.{name}: it measures a model on data; a game has error, efficiency and cost"
 
 

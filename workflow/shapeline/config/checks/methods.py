@@ -1,4 +1,4 @@
-"""Rules of a method entry: what its method needs of the features, the model, the data and the installed packages."""
+"""Rules of a method entry: requirements of its method on the features, the model, the data and the packages."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from shapeline.models.registry import BOOSTED, ESTIMATORS, find_kind
 
 
 def find_shape(place: Place, settings: Any) -> tuple | str | None:
-    """The shape of the features that an entry explains, None where unknown; or, in a text, why it cannot have them."""
+    """Return the shape of the features that an entry explains, None if unknown; or a text that says why it cannot."""
     if getattr(settings, "features", None) is None:
         return place.shape
     if place.kind != "pixel":
@@ -38,7 +38,7 @@ def find_shape(place: Place, settings: Any) -> tuple | str | None:
 
 
 def check_user_file(place: Place, settings: Any) -> str | None:
-    """What is wrong with the user's own file behind an entry: a function, or scores made elsewhere."""
+    """Return the problem of the user's file of an entry: a function, or scores computed elsewhere."""
     if isinstance(settings, CustomMethod):
         problem = registry.find_problem(settings)
         if not problem and "graph" in list_arguments(settings.method):
@@ -49,7 +49,7 @@ def check_user_file(place: Place, settings: Any) -> str | None:
     if not isinstance(settings, External):
         return None
     for name, metric in place.metrics():
-        if metric.asks_randomised:
+        if metric.needs_randomised:
             return f"method: scores made elsewhere are of one model; remove metrics.{name}, or the method"
         if metric.moves_inputs:
             return f"method: scores computed elsewhere cannot be re-computed for moved inputs; remove metrics.{name}"
@@ -58,7 +58,7 @@ def check_user_file(place: Place, settings: Any) -> str | None:
 
 
 def check_number_of_features(entry: MethodPlace) -> Iterator[str]:
-    """Features are few enough to evaluate every coalition, or to store pairs, which are of the experiment's own."""
+    """Check that features are few enough to enumerate coalitions or to store pairs, which are the experiment's."""
     method, name, d, pairs = entry.method, entry.settings.method, entry.d or 0, entry.method.pairs
     if method.exact and d > (most := pairs or MAX_D):
         yield (
@@ -75,7 +75,7 @@ def check_number_of_features(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_neighbours(entry: MethodPlace) -> Iterator[str]:
-    """Features lie on the graph or the grid that the method walks on."""
+    """Check that features have the graph or the grid that the method uses."""
     settings, needs_grid = entry.settings, "grid" in entry.method.needs
     if (needs_grid and not _has_grid(entry)) or (
         getattr(settings, "graph", None) == "features" and not _has_graph(entry)
@@ -97,7 +97,7 @@ def _has_grid(entry: MethodPlace) -> bool:
 
 
 def check_estimates(entry: MethodPlace) -> Iterator[str]:
-    """A fit of a few features has a kernel of distance; another library's estimator has no intermediate budgets."""
+    """Check that a fit of few features has a distance kernel, and that other libraries have no intermediate budgets."""
     if getattr(entry.settings, "n_features", None) and entry.settings.kernel == "shapley":
         yield (
             f"{entry.where}.n_features: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
@@ -110,7 +110,7 @@ def check_estimates(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_fixed_design(entry: MethodPlace) -> Iterator[str]:
-    """The design of a fixed-cost method can be built."""
+    """Check that the design of a fixed-cost method can be built."""
     method, settings = entry.method, entry.settings
     if not method.is_fixed_cost or method.exact or not entry.d:
         return
@@ -119,7 +119,7 @@ def check_fixed_design(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_match_budget(entry: MethodPlace) -> Iterator[str]:
-    """The entry that a budget follows is there, and has a number of evaluations to follow."""
+    """Check that the entry of match_budget_of exists and has a fixed number of evaluations."""
     settings, others = entry.settings, entry.place.experiment.methods
     rival = getattr(settings, "match_budget_of", None)
     if rival is None:
@@ -135,7 +135,7 @@ def check_match_budget(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_tree(entry: MethodPlace) -> Iterator[str]:
-    """The tree over a grid of features that a hierarchical method explores."""
+    """Check the keys of a hierarchical method on its tree of features."""
     if entry.method.family != "hierarchical":
         return
     settings, kind = entry.settings, entry.kind
@@ -161,9 +161,9 @@ def check_tree(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_model(entry: MethodPlace) -> Iterator[str]:
-    """There is a model where the method asks one."""
-    if entry.method.asks_model and entry.place.has_no_model:
-        free = ", ".join(name for name, other in METHODS.items() if not other.asks_model)
+    """Check that a method that evaluates a model has one."""
+    if entry.method.needs_model and entry.place.has_no_model:
+        free = ", ".join(name for name, other in METHODS.items() if not other.needs_model)
         yield (
             f"{entry.where}: {entry.settings.method} needs a model, and there is none; give model in place of dataset, "
             f"or use {free}"
@@ -171,7 +171,7 @@ def check_model(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_labelled_points(entry: MethodPlace) -> Iterator[str]:
-    """Records are points of one label each, with the columns that the entry names."""
+    """Check that examples have one label each and the columns that the entry names."""
     settings, source = entry.settings, entry.place.source
     of_points = "labelled points" in entry.method.needs
     if of_points and source and source.task == "multilabel":
@@ -189,22 +189,22 @@ def check_labelled_points(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_kind_of_data(entry: MethodPlace) -> Iterator[str]:
-    """The method explains data of this kind."""
-    taken, source = entry.method.data, entry.place.source
-    if taken and source and source.kind not in taken:
+    """Check that the method explains data of this kind."""
+    kinds, source = entry.method.data, entry.place.source
+    if kinds and source and source.kind not in kinds:
         yield (
-            f"{entry.where}: {entry.settings.method} explains data of kind {' and '.join(taken)}, not of kind "
+            f"{entry.where}: {entry.settings.method} explains data of kind {' and '.join(kinds)}, not of kind "
             f"{source.kind}; remove it"
         )
 
 
 def check_network(entry: MethodPlace) -> Iterator[str]:
-    """The method can look into the model, as far as it wants to."""
+    """Check that the model has the internals that the method needs."""
     method, name, model = entry.method, entry.settings.method, entry.place.model
     if model is None:
         return
     if "attention" in method.needs:
-        # The networks of this package have none; of another kind of data it is stated that the method does not take it.
+        # The networks of this package have no attention; another kind of data is reported by check_kind_of_data.
         if (model.architecture or derived.find_framework(model) != "torch") and not list(check_kind_of_data(entry)):
             of = f"models.{entry.place.experiment.model}"
             yield f"{entry.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
@@ -220,7 +220,7 @@ def check_network(entry: MethodPlace) -> Iterator[str]:
             f"{entry.where}: {name} needs a torch model and models.{entry.place.experiment.model} is of "
             f"{derived.find_framework(model)}; set its framework: torch, or remove the method"
         )
-    elif (model.architecture or find_kind(model.source, model.framework)) in method.refuses:
+    elif (model.architecture or find_kind(model.source, model.framework)) in method.unsupported:
         yield (
             f"{entry.where}: {name} has no rule for what {model.architecture or 'a transformer'} does; "
             "use expected_gradients or integrated_gradients"
@@ -241,7 +241,7 @@ def check_network(entry: MethodPlace) -> Iterator[str]:
 
 
 def _has_no_grid(model: Model) -> bool:
-    """Whether a folder holds a transformer whose last tokens are not those of its patches."""
+    """Return whether a folder holds a transformer whose last tokens are not its patches."""
     try:
         return find_kind(model.source, model.framework) == "folder" and folders.changes_its_grid(model.source)
     except ShapelineError:  # reported by the checks of models
@@ -249,13 +249,13 @@ def _has_no_grid(model: Model) -> bool:
 
 
 def check_installed(entry: MethodPlace) -> Iterator[str]:
-    """The library that the method runs is here; another experiment's run shall not end for it."""
+    """Check that the method's library is installed, if the experiment is in `run`."""
     if entry.place.name not in entry.place.config.run:
         return
     if python := getattr(entry.settings, "python", None):
         if lacking := shapiq_process.missing(python):
             yield f"{entry.where}.python: {lacking}"
-    elif lacking := registry.missing(entry.settings.method):
+    elif lacking := registry.find_missing_package(entry.settings.method):
         yield f"{entry.where}: {lacking}"
 
 
@@ -274,31 +274,30 @@ RULES: tuple[MethodRule, ...] = (
 )
 
 
-LARGE, FEW = 1000, 50  # features, for what can be said of instances before they are seen: at least, and at most
+LARGE_D, TYPICAL_D = 1000, 50  # numbers of features that bound estimates while the instances are unknown
 
 
 def check_reach(place: Place) -> Iterator[str]:
-    """The experiment's budget is one that a run can make."""
+    """Check that the experiment's budget is at most MAX_BUDGET."""
     if (multiple := place.experiment.budget) > MAX_BUDGET:
         yield f"{place.where}.budget: {_format_excess(multiple)}"
 
 
 def check_size(entry: MethodPlace) -> Iterator[str]:
-    """The budget of a sampled method, and its intermediate budgets, are in reach, and their design fits in memory."""
+    """Check that the budgets of a sampled method are at most MAX_BUDGET and that their design fits in memory."""
     settings, method = entry.settings, entry.settings.method
-    if settings.match_budget_of:  # as many as a design has that is counted elsewhere
+    if settings.match_budget_of:  # the size of another design, which has its own check
         return
-    features, d = f"d = {entry.d:,}" if entry.d else f"about {FEW} features", entry.d or FEW
+    features, d = f"d = {entry.d:,}" if entry.d else f"about {TYPICAL_D} features", entry.d or TYPICAL_D
     own, default = settings.most, entry.place.experiment.budget
-    asked = [(name_budget_key(entry), own) if own else (f"{entry.place.where}.budget", default)]
     for where, multiple in [
-        *asked,
+        (name_budget_key(entry), own) if own else (f"{entry.place.where}.budget", default),
         *((f"{entry.where}.intermediate_budgets", smaller) for smaller in settings.intermediate_budgets or ()),
     ]:
         if (needed := estimate_bytes(method, multiple, d)) > MAX_DESIGN_BYTES:
             yield (
                 f"{where}: {multiple:g} x d evaluations by {method} would take {format_bytes(needed)} of memory at "
-                f"{features}; the most is {format_bytes(MAX_DESIGN_BYTES)}: set {find_largest(method, d):g} or less"
+                f"{features}; the most is {format_bytes(MAX_DESIGN_BYTES)}: set {find_max_budget(method, d):g} or less"
             )
             return
         if multiple > MAX_BUDGET:
@@ -307,38 +306,38 @@ def check_size(entry: MethodPlace) -> Iterator[str]:
 
 
 def name_budget_key(entry: MethodPlace) -> str:
-    """Where an entry's own budget says how much it spends at most."""
+    """Return the key of the maximum of an entry's own budget."""
     return f"{entry.where}.budget{'.max_budget' if isinstance(entry.settings.budget, StoppingRule) else ''}"
 
 
 def check_stopping(entry: MethodPlace) -> Iterator[str]:
-    """An entry whose budget is an error can stop by it, and spends it on nothing else."""
+    """Check that the method of an adaptive budget supports it, and that it has no intermediate budgets."""
     budget = getattr(entry.settings, "budget", None)
     if not isinstance(budget, StoppingRule):
         return
-    if problem := registry.stopping_problem(entry.settings.method, budget):
+    if problem := registry.find_stopping_problem(entry.settings.method, budget):
         yield f"{entry.where}.{problem}"
     if entry.settings.intermediate_budgets:
         yield f"{entry.where}.intermediate_budgets: a budget that ends when it is good enough has none; remove the key"
 
 
 def estimate_bytes(method: str, multiple: float, d: int) -> float:
-    """Bytes of a design of multiple x d evaluations of d features, roughly; inf where that is no number."""
+    """Estimate the bytes of a design of multiple x d evaluations of d features; inf on overflow."""
     rows = multiple * d
-    if registry.METHODS[method].holds == "coalitions" and d <= LARGE:  # 2^d of more is above every budget
+    if registry.METHODS[method].distinct == "coalitions" and d <= LARGE_D:  # 2^d of more is above every budget
         rows = min(rows, 2.0**d)
     return rows * _estimate_row(method, d)
 
 
-def find_largest(method: str, d: int) -> float:
-    """The largest round budget, as a multiple of d, whose design may be held."""
+def find_max_budget(method: str, d: int) -> float:
+    """Return the largest round budget, as a multiple of d, whose design fits in memory."""
     most = MAX_DESIGN_BYTES / (d * _estimate_row(method, d))
     return min(MAX_BUDGET, float(f"{most * 0.99:.1g}") if most < 1 else float(10 ** math.floor(math.log10(most))))
 
 
 def _estimate_row(method: str, d: int) -> float:
-    """Bytes of an evaluation: its mask, and its share of permutations or of a dense readout."""
-    return 2.0 * d + 64 if registry.METHODS[method].holds == "permutations" else 9.0 * d
+    """Estimate the bytes per evaluation: its mask, and its share of permutations or of dense estimator weights."""
+    return 2.0 * d + 64 if registry.METHODS[method].distinct == "permutations" else 9.0 * d
 
 
 def _format_excess(multiple: float) -> str:
@@ -346,7 +345,7 @@ def _format_excess(multiple: float) -> str:
 
 
 def check_budget(entry: MethodPlace) -> Iterator[str]:
-    """The budget of a sampled method and its intermediate_budgets: in order, and enough for the method."""
+    """Check that intermediate budgets are below the budget and that all are at least the method's minimum."""
     where, settings = entry.where, entry.settings
     try:
         most = derived.find_budget(entry.place.config, entry.place.name, entry.name)
@@ -357,27 +356,27 @@ def check_budget(entry: MethodPlace) -> Iterator[str]:
         yield f"{where}.intermediate_budgets: a budget is listed twice; remove one"
     key = "match_budget_of" if settings.match_budget_of else "budget"
     own = name_budget_key(entry) if key == "budget" else f"{where}.{key}"
-    asked = [(own if settings.match_budget_of or settings.budget else f"{entry.place.where}.budget", most)]
+    budgets = [(own if settings.match_budget_of or settings.budget else f"{entry.place.where}.budget", most)]
     for smaller in settings.intermediate_budgets or ():
-        asked.append((f"{where}.intermediate_budgets", smaller))
+        budgets.append((f"{where}.intermediate_budgets", smaller))
         if smaller >= most:
             yield f"{where}.intermediate_budgets: {smaller:g} is not below the budget of {most:g}; give smaller ones"
-    yield from _check_minimum(entry, asked)
+    yield from _check_minimum(entry, budgets)
 
 
-def _check_minimum(entry: MethodPlace, asked: list[tuple[str, float]]) -> Iterator[str]:
-    """asked: places in the configuration, and the multiples of d that they ask for."""
+def _check_minimum(entry: MethodPlace, budgets: list[tuple[str, float]]) -> Iterator[str]:
+    """Check that budgets, (key, multiple of d) each, are at least the method's minimum."""
     settings, d = entry.settings, entry.d
     minimum = dispatch.resolve(entry.method.minimum)
-    if d is None:  # that of an instance; the smallest multiple of a large d is that of nearly all
-        least = minimum({**settings.model_dump(), "d": LARGE}) / LARGE
-        for place, multiple in asked:
+    if d is None:  # d varies by instance; the minimum at a large d, as a multiple of d, holds for nearly all
+        least = minimum({**settings.model_dump(), "d": LARGE_D}) / LARGE_D
+        for place, multiple in budgets:
             if multiple < 0.9 * least:
                 enough = math.ceil(10 * least) / 10
                 yield f"{place}: {multiple:g} x d is too few for {settings.method}; set {enough:g} or more"
         return
     least = minimum({**settings.model_dump(), "d": d})
-    for place, multiple in asked:
+    for place, multiple in budgets:
         count = evaluations(multiple, d)
         if count < least:
             yield (

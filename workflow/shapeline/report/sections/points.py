@@ -88,7 +88,7 @@ def header(results: Results, cards: HTML | None = None) -> HTML:
 
 def _costs(results: Results) -> list[tuple[str, str]]:
     """Return the cost per instance of each measure, where no metric ranks them."""
-    free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].asks_model]
+    free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].needs_model]
     each = 1000 * experiment.mean_seconds(results).reindex(free)
     times = ", ".join(f"{entry} {number(time, 2, whole=False)} ms" for entry, time in each.items() if np.isfinite(time))
     reason = (
@@ -100,7 +100,7 @@ def _costs(results: Results) -> list[tuple[str, str]]:
 
 def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
     """Return the findings as sentences; rows: labelled rows read; advised: whether recommendations precede."""
-    free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].asks_model]
+    free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].needs_model]
     count = number(len(results.instances))
     measures = ", ".join(free) or "no measure"
     lines = [f"Influence of each feature at {count} instances, from {number(rows)} labelled rows only ({measures})."]
@@ -258,7 +258,7 @@ def masking_note(results: Results) -> HTML | None:
     best: dict[str, str | None] = {"data only": None, "evaluates the model": None, "control": None}
     for entry in areas.sort_values("mean").index:
         settings = results.entries[entry]
-        kind = "evaluates the model" if METHODS[settings["method"]].asks_model else "data only"
+        kind = "evaluates the model" if METHODS[settings["method"]].needs_model else "data only"
         kind = "control" if settings.get("is_control") else kind
         best[kind] = best[kind] or f"{entry} at {formatting.interval(areas.loc[entry])}"
     lowest = "; ".join(f"{kind}: {area}" for kind, area in best.items() if area)
