@@ -127,6 +127,9 @@ def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance(
     [
         ({"method": "kernel_shp"}, "Did you mean 'kernel_shap'"),
         ({"method": "lime", "rige": 1.0}, "lime: there is no parameter 'rige'. Did you mean 'ridge'"),
+        ({"backgroud": X}, "no parameter 'backgroud'. Did you mean 'background'"),
+        ({"evaluation": 9, "method": "saliency"}, "no parameter 'evaluation'. Did you mean 'evaluations'"),
+        ({"features": [0, 1]}, "features is a list; give a kind, or groups as name -> columns"),
         ({"nsamples": 9}, "no parameter 'nsamples'; set the cost by evaluations= or budget=.$"),
         ({"method": "saliency", "nsamples": 9}, "no parameter 'nsamples'; leave it out.$"),
         ({"method": "kernel_shap", "budget": 1}, "minimum for d = 6 is 12"),

@@ -224,6 +224,27 @@ def test_log_probs_of_a_wrapped_module_uses_evaluation_mode():
     assert module.training and module[0].training
 
 
+def test_parts_of_a_module_keep_their_own_mode():
+    frozen = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
+    module, rows = nn.Sequential(frozen, nn.Softmax(1)).train(), np.random.default_rng(0).normal(size=(5, 3))
+    frozen.eval()
+    shapeline.explain(module, rows[:2], "shapley", background=rows)
+    shapeline.explain(
+        nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Flatten(), module), rows[:2], "shapley", background=rows
+    )
+    assert module.training and not any(part.training for part in frozen.modules())
+
+
+def test_an_exported_program_is_explained():
+    module, rows = nn.Sequential(nn.Linear(3, 2)), np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    shape = {0: torch.export.Dim("rows")}
+    exported = torch.export.export(module, (torch.from_numpy(rows),), dynamic_shapes=(shape,)).module()
+    found = shapeline.explain(exported, rows[:2], "shapley", background=rows)
+    np.testing.assert_allclose(
+        found.scores, shapeline.explain(module, rows[:2], "shapley", background=rows).scores, atol=1e-6
+    )
+
+
 def test_standardize_takes_the_training_split_and_survives_constant_columns():
     dataset = blobs()
     dataset.inputs[:, 4] = 7

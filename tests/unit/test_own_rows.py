@@ -19,7 +19,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, Ra
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.multioutput import MultiOutputClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
@@ -325,6 +325,7 @@ Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
         (RandomForestClassifier(2).fit(X, ["yes"] * 60), "has one class, 'yes', so that there is nothing to explain"),
         (RandomForestClassifier(2).fit(X, several(X)), r"2 labels a row; give one of them, as lambda rows: model"),
         (MultiOutputClassifier(LogisticRegression()).fit(X, np.c_[Y, Y > 0]), "gives 2 labels a row"),
+        (ClassifierChain(LogisticRegression()).fit(X, np.c_[Y > 0, Y > 1]), r"\(of a ClassifierChain \[:, 0\]\)"),
         (LinearRegression().fit(X, X[:, :2]), r"lambda rows: model.predict\(rows\)\[:, 0\] of several"),
     ],
 )
@@ -335,11 +336,13 @@ def test_a_refusal_names_what_works(model, told):
 
 def test_what_refusals_name_works():
     vectors, forest = LinearSVC().fit(X, Y), RandomForestClassifier(2).fit(X, several(X))
+    chain = ClassifierChain(LogisticRegression()).fit(X, np.c_[Y > 0, Y > 1])
     for model, value in (
         (lambda rows: vectors.decision_function(rows)[:, 0], "prediction"),
         (IsolationForest(n_estimators=5).fit(X).decision_function, "prediction"),
         (LinearRegression().fit(X, 9.0 * Y).predict, None),
         (lambda rows: forest.predict_proba(rows)[0], None),
+        (lambda rows: chain.predict_proba(rows)[:, 0], None),
     ):
         found = shapeline.explain(model, X[:3], "shapley", background=X[:9], value=value)
         np.testing.assert_allclose(found.scores.sum(1), found.value_full - found.base_values, atol=1e-12)
@@ -585,6 +588,23 @@ def test_a_damaged_table_is_named(prepared, tmp_path):
         data.own_rows  # noqa: B018
 
 
+def test_a_mapping_of_columns_groups_them():
+    frame = pd.DataFrame(X[:, :3], columns=["a", "b", "c"])
+    settings = {"left": ["c", "a"], "right": ["b"]}
+
+    def model(rows):
+        return rows["a"] * rows["b"] + rows["c"]
+
+    found = shapeline.explain(model, frame[:1], features=settings, background=frame[1:4], value="prediction")
+    base, given = frame[1:4].reset_index(drop=True), frame.iloc[0]
+    left = (given["a"] * base["b"] + given["c"]).mean()
+    right = (base["a"] * given["b"] + base["c"]).mean()
+    none, all_of_it = model(base).mean(), model(frame[:1]).iloc[0]
+    expected = [(left - none + all_of_it - right) / 2, (right - none + all_of_it - left) / 2]
+    np.testing.assert_allclose(found.scores[0], expected, atol=1e-12)
+    assert found.feature_names == ("left", "right")
+
+
 def test_what_a_model_raises_is_one_line():
     frame = pd.DataFrame({"a": AMOUNT, "b": AMOUNT[::-1]})
 
@@ -595,6 +615,17 @@ def test_what_a_model_raises_is_one_line():
 
     with pytest.raises(ShapelineError, match="model 'picky' fails on 12 rows: of these rows"):
         shapeline.explain(picky, frame[:1], "shapley", background=frame[:3])
+
+    class Picky(torch.nn.Linear):
+        def forward(self, rows):
+            assert len(rows) <= 3, "of these rows"
+            return super().forward(rows)
+
+    with pytest.raises(ShapelineError, match=r"model 'Picky' fails on .* rows: of these rows; give a model that takes"):
+        shapeline.explain(Picky(2, 2), frame[:1], "shapley", background=frame[:3])
+    words = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Flatten(), torch.nn.Linear(8, 2))
+    with pytest.raises(ShapelineError, match="for token ids give features='word'"):
+        shapeline.explain(words, np.array([[1, 2], [3, 4]]), background=np.array([[1, 1]]))
     with pytest.raises(ShapelineError, match=r"inputs of shape .* there is no 'c'"):
         shapeline.explain(lambda rows: rows["c"], frame[:1], background=frame[:3])
     with pytest.raises(ShapelineError, match="background: there are no rows; give one or more"):

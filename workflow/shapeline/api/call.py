@@ -51,8 +51,9 @@ def explain(
         the inputs, the blur of a single image, and deletion of words ("delete"; with a tokenizer also "mask", "pad" or
         one of its tokens).
     features : str, dict or Features
-        "pixel", "column", "word", "superpixel", ``{"kind": "patch", "size": 2}`` or a Features. Default: columns,
-        words, pixels of images of up to 1,024, and 16 x 16 patches of larger images.
+        "pixel", "column", "word", "superpixel", ``{"kind": "patch", "size": 2}``, groups of all columns as
+        ``{"size": ["height", "weight"], "age": ["age"]}`` or a Features. Default: columns, words, pixels of images of
+        up to 1,024, and 16 x 16 patches of larger images.
     budget : float or dict
         Evaluations of sampled methods as a multiple of d, 4 by default; or an error target: ``{"error": 0.05}``,
         ``{"error": "5%"}`` or ``{"top": 5}``, with "max_budget" beside it.

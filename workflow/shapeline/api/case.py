@@ -240,6 +240,9 @@ def _default_features(given: Inputs) -> str | dict:
 
 def _buckets(kind: str | dict, given: Inputs) -> list[tuple[Features, np.ndarray]]:
     settings = {"kind": kind} if isinstance(kind, str) else kind
+    if not isinstance(settings, dict):
+        raise ShapelineError(f"explain: features is a {type(kind).__name__}; give a kind, or groups as name -> columns")
+    settings = settings if "kind" in settings else {"kind": "group", "groups": settings}
     return feature_kinds.buckets(settings, given.card, given.inputs, given.owners)
 
 

@@ -13,6 +13,10 @@ from shapeline.methods.settings import BUDGET_KEYS
 AUTO = "auto"
 BUDGET = 4  # a multiple of d
 ALWAYS_EXACT = 256  # coalitions
+ARGUMENTS = (  # of the calls, beside the parameters of methods
+    "background budget class_names evaluations feature_names features outputs reference seed target tokenizer value y "
+    "batch cache identity n_jobs on_error output_names player_names progress retries"
+).split()
 
 
 def check_spending(where: str, budget: float | dict | None, evaluations: object) -> float | dict:
@@ -90,8 +94,10 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
         if first["type"] != "extra_forbidden":
             raise ShapelineError(f"{method}: {key}: {first['msg']}; give another value.") from None
         allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *BUDGET_KEYS)]
-        spend = "; set the cost by evaluations= or budget=." if METHODS[method].sampled else "; leave it out."
-        own = f".{nearest(key, allowed)}" if allowed else spend
+        own = f".{nearest(key, [*allowed, *ARGUMENTS])}"
+        if "Did you mean" not in own:
+            spend = "; set the cost by evaluations= or budget=." if METHODS[method].sampled else "; leave it out."
+            own = f".{nearest(key, allowed)}" if allowed else spend
         raise ShapelineError(f"{method}: there is no parameter '{key}'{own}") from None
     return settings
 

@@ -437,7 +437,7 @@ def _rows_like(
         rows = layout.inward(rows)
     rows = rows[None] if rows.shape == shape else rows
     if rows.shape[1:] != shape or not len(rows):
-        raise ShapelineError(f"explain: the {what} has shape {given.shape}; one input has shape {shape}")
+        raise ShapelineError(f"explain: the {what} has shape {given.shape} and one input {shape}; give rows like it")
     _check_pictures(what, rows)
     return rows
 

@@ -122,7 +122,7 @@ def query_outputs(
         row = _find_failing_row(ask, inputs)
         where = f"{what} of shape {inputs.shape}" if row is None else _name_row(inputs, row, what, background)
         raise fails(classifier, inputs, where, error.__cause__) from error
-    except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:  # where shapes and types do not fit
+    except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise fails(classifier, inputs, f"{what} of shape {inputs.shape}", error) from error
     # log P is -inf where P is 0
     odd = ~np.isfinite(predictions) if classifier.task == "regression" else np.isnan(predictions)
@@ -171,6 +171,7 @@ def fails(classifier: Classifier, inputs: np.ndarray, where: str, error: Excepti
         reason = f"there is no {reason}"
     single = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_image(classifier, inputs)
     remedy = "for a single image give inputs[None]" if single else "give inputs that the model accepts"
+    remedy = "for token ids give features='word'" if "embedding" in reason else remedy
     remedy = "fit the model first" if type(error).__name__ == "NotFittedError" else remedy
     return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")
 

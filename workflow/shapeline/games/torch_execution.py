@@ -16,7 +16,7 @@ from shapeline.games.features import Features
 from shapeline.games.game import PREDICTION
 from shapeline.memory import halve
 from shapeline.models import onnx_graph, torch_models
-from shapeline.models.classifier import Classifier, function_log_probs, function_predictions
+from shapeline.models.classifier import Classifier, call, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
 from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalise, tracing
 
@@ -57,7 +57,7 @@ def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> C
         return lambda rows: torch.from_numpy(function(model.module, rows.numpy(), name))
     module = model.module
     if backend.name == "plain":
-        return lambda rows: checked_logits(module(rows), len(rows), name, model.task)
+        return lambda rows: checked_logits(call(module, rows, name), len(rows), name, model.task)
     kept = _PREPARED.setdefault(module, {})
     key = (backend.name, rows.shape[1:])
     state = tuple(

@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from shapeline.datasets import folders
 from shapeline.errors import ShapelineError, first_line
 from shapeline.generation.prompts import WHERE
 from shapeline.models.text_network import limit_positions
+from shapeline.models.torch_models import evaluation_mode
 
 
 @dataclass(eq=False)
@@ -75,16 +76,9 @@ class LanguageModel:
         """Tokens that it has positions for; None where their number is not bounded."""
         return limit_positions(self.model)
 
-    @contextlib.contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> contextlib.AbstractContextManager[None]:
         """A block without gradients and dropout; afterwards the model is as it was."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            with torch.inference_mode():
-                yield
-        finally:
-            self.model.train(training)
+        return evaluation_mode(self.model)
 
     def check_causal(self) -> None:
         """Refuse a model in which a token sees later ones: it would read the answer before it predicts it."""

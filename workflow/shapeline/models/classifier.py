@@ -176,7 +176,7 @@ def backend(framework: str) -> ModuleType:
 
 def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """A function's predictions, (n, *input_shape) -> (n, 1) float64; ShapelineError when it gives another shape."""
-    returned = _call(function, inputs, name)
+    returned = detach(call(function, inputs, name))
     try:
         predictions = _as_reals(returned)
     except (TypeError, ValueError) as error:
@@ -190,10 +190,10 @@ class ModelFailure(ShapelineError):
     """What a function raised, in one line."""
 
 
-def _call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
-    """What a function gives for rows. Raises ModelFailure for whatever it raises but where memory ran out."""
+def call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
+    """What a model gives for rows. Raises ModelFailure for whatever it raises but where memory ran out."""
     try:
-        return detach(function(inputs))
+        return function(inputs)
     except ShapelineError:
         raise
     except Exception as error:
@@ -201,7 +201,8 @@ def _call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         reason = f"there is no {reason}" if isinstance(error, KeyError) else reason
-        raise ModelFailure(f"model '{name}' fails on {len(inputs)} rows: {reason}") from error
+        remedy = "give a model that takes any masked row, a row of the baseline with cells of an input"
+        raise ModelFailure(f"model '{name}' fails on {len(inputs)} rows: {reason}; {remedy}") from error
 
 
 def _as_reals(returned: Any) -> np.ndarray:
@@ -255,7 +256,7 @@ def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray
 
 def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """Return a function's probabilities (n, classes) float64, checked for shape, range and sum: ShapelineError."""
-    returned = _call(function, inputs, name)
+    returned = detach(call(function, inputs, name))
     try:
         probabilities = _as_reals(returned)
     except (TypeError, ValueError) as error:

@@ -89,7 +89,8 @@ def check_explainable(model: Any) -> None:
         raise _unexplainable(
             name,
             f"gives {len(classes)} labels a row",
-            "one of them, as lambda rows: model.predict_proba(rows)[0], whose class_names are model.classes_[0]",
+            "one of them, as lambda rows: model.predict_proba(rows)[0] (of a ClassifierChain [:, 0]), whose "
+            "class_names are model.classes_[0]",
         )
     if classes is not None and len(classes) == 1 and kind in ("", "predict_proba"):
         raise _unexplainable(

@@ -288,7 +288,8 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
     Convolutions keep full float32 on a GPU: with TF32 the outputs would change by 1e-3 with the batch size.
     """
     trained = [part for part in module.modules() if part.training]
-    module.eval()
+    with contextlib.suppress(NotImplementedError):  # an exported program has one mode
+        module.eval()
     try:
         with torch.inference_mode(), set_inside(_float32_convolutions()), set_inside(_DETERMINISTIC_CUDNN):
             yield
@@ -391,7 +392,7 @@ class LogProbabilities(nn.Module):
 
     def __init__(self, network: nn.Module, task: str):
         super().__init__()
-        self.network, self.task = network, task
+        self.network, self.task, self.training = network, task, network.training
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         given = self.network(rows)
@@ -410,7 +411,8 @@ class Arranged(nn.Module):
 
     def __init__(self, network: nn.Module, order: str):
         super().__init__()
-        self.network, self.order, self.__name__ = network, order, type(network).__name__
+        self.network, self.order, self.training = network, order, network.training
+        self.__name__ = type(network).__name__
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         return self.network(rows.movedim(1, -1) if self.order == "channels_last" else rows[:, 0])
@@ -418,12 +420,12 @@ class Arranged(nn.Module):
 
 @functools.lru_cache(maxsize=1)  # what is calibrated for a network serves its next explanation
 def rearrange(module: nn.Module, order: str) -> Arranged:
-    return Arranged(module, order).train(module.training)
+    return Arranged(module, order)
 
 
 @functools.lru_cache(maxsize=1)
 def build_from_probabilities(module: nn.Module, task: str, name: str) -> LogProbabilities:
-    return LogProbabilities(module, task).train(module.training)
+    return LogProbabilities(module, task)
 
 
 def outputs(module: nn.Module, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:
