@@ -119,7 +119,7 @@ class Checkout:
 # As in tests/conftest.py: a calibration of a network takes a second, a job of scores a tenth for the clock's sake. That
 # of a function stays: with a few rows a call a pipeline takes ten times as long.
 QUICKER = (
-    ("games/torch_backend.py", "place / len(backends) for place", "place / len(backends) / 10 for place"),
+    ("games/torch_backend.py", "index / len(backends) for index", "index / len(backends) / 10 for index"),
     ("games/tf_backend.py", "SEARCH_SECONDS = 0.6 *", "SEARCH_SECONDS = 0.1 *"),
     ("attribution/rows.py", "MOMENT, PASSES = 0.1,", "MOMENT, PASSES = 0.01,"),
 )
