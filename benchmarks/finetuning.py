@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from shapeline.datasets import corpora
+from shapeline.datasets import text_sources
 
 NAMES = {"imdb": ("negative", "positive"), "ag_news": ("World", "Sports", "Business", "Sci/Tech")}
 BATCH, EPOCHS, RATE, HEAD_RATE, DECAY = 16, 3, 2e-4, 1e-3, 1e-2
@@ -22,9 +22,9 @@ BATCH, EPOCHS, RATE, HEAD_RATE, DECAY = 16, 3, 2e-4, 1e-3, 1e-2
 def read_texts(path: Path) -> tuple[dict, tuple[str, ...]]:
     """Return texts with labels and the official split, and the names of the classes."""
     if path.is_file():
-        return corpora.read_imdb({path.name: path}), NAMES["imdb"]
+        return text_sources.read_imdb({path.name: path}), NAMES["imdb"]
     training = next(one for one in map(path.joinpath, ("train.csv", "train_subset.csv.gz")) if one.exists())
-    return corpora.read_agnews({"train.csv": training, "test.csv": path / "test.csv"}), NAMES["ag_news"]
+    return text_sources.read_agnews({"train.csv": training, "test.csv": path / "test.csv"}), NAMES["ag_news"]
 
 
 def cut_batches(lengths: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:

@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shapeline.attribution.context import ExplanationContext, calibrate, load_context
-from shapeline.attribution.rows import explain_rows
-from shapeline.attribution.settings import parse
+from shapeline.attribution.attribution_job import explain_rows
+from shapeline.attribution.context import ExplanationContext, calibrate, load_context, parse
 from shapeline.datasets.sources import VALIDATION
 from shapeline.metrics import log_odds
 from shapeline.statistics.bounds import intervals

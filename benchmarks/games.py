@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import accuracy_games
-from shapeline.attribution.settings import parse_game as game_of
+from shapeline.attribution.context import parse_game as game_of
 from shapeline.statistics import accuracy
 from shapeline.statistics.accuracy import Game, Terms, from_tables, from_terms
 

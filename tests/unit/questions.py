@@ -5,10 +5,10 @@ import inspect
 
 import numpy as np
 
-from shapeline.attribution import rows, run
+from shapeline.attribution import attribution_job, run
+from shapeline.attribution.context import parse
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.run import Options
-from shapeline.attribution.settings import parse
 from shapeline.designs.design import Design
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
@@ -44,7 +44,9 @@ def attribute(
 def explain_rows(subject, share, settings, entry, backend, on_error="record", inputs=None, stored=None, **more):
     subject = dataclasses.replace(subject, backend=backend)
     asked = parse({"features": subject.feature_settings, **settings})
-    return rows.explain_rows(subject, share, asked, entry, Options(on_error=on_error, **more), inputs, stored)
+    return attribution_job.explain_rows(
+        subject, share, asked, entry, Options(on_error=on_error, **more), inputs, stored
+    )
 
 
 def build(settings: dict, shape: tuple[int, ...], budget: float | None = None, seed: int = 0) -> Design:

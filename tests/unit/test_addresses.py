@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from shapeline import scores
-from shapeline.attribution import addresses
+from shapeline.attribution import context
+from shapeline.attribution.attribution_job import STORED, StoredRows
+from shapeline.attribution.context import parse
 from shapeline.attribution.row_store import Table, digest_of
-from shapeline.attribution.rows import STORED, StoredRows
-from shapeline.attribution.settings import parse
 from shapeline.config.validation import load
 from shapeline.metrics import measurement
 from shapeline.metrics.registry import METRICS
@@ -36,7 +36,7 @@ def subject(inputs: np.ndarray = INPUTS, **changes) -> SimpleNamespace:
 
 def key(settings=SETTINGS, entry: str = "sampled", **changes) -> str:
     files = ["weights", "card.json", "own.py"]
-    return digest_of(addresses.score_facts(subject(**changes), parse(settings), entry, files, "arrays.npz"))
+    return digest_of(context.score_facts(subject(**changes), parse(settings), entry, files, "arrays.npz"))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_what_defines_no_number_is_not(place, change):
 
 def test_another_version_of_a_package_computes_anew(place, monkeypatch):
     before = key()
-    monkeypatch.setattr(addresses, "list_versions", lambda *_: {"numpy": "99"})
+    monkeypatch.setattr(context, "list_versions", lambda *_: {"numpy": "99"})
     assert key() != before
 
 
@@ -131,7 +131,7 @@ def selected(*instances: int, **columns) -> pd.DataFrame:
 
 def test_a_row_is_of_an_instance_its_class_its_input_and_a_repeat():
     def of(share: pd.DataFrame, inputs: np.ndarray = INPUTS) -> np.ndarray:
-        return addresses.score_addresses(subject(inputs), share, 2)
+        return context.score_addresses(subject(inputs), share, 2)
 
     first = of(selected(1, 2, 4))
     assert first.shape == (3, 2) and len(np.unique(first)) == 6
@@ -158,7 +158,7 @@ def rows_of(share: pd.DataFrame, status: str = "ok", budgets=(2.0, 4.0)) -> pd.D
 
 
 def stored(folder: Path, share: pd.DataFrame) -> StoredRows:
-    return StoredRows(Table(folder, STORED), addresses.score_addresses(subject(), share, 1))
+    return StoredRows(Table(folder, STORED), context.score_addresses(subject(), share, 1))
 
 
 def test_one_more_instance_is_one_instance_and_the_others_keep_their_seconds(tmp_path):

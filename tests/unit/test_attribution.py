@@ -13,14 +13,12 @@ from scipy.ndimage import gaussian_filter
 import shapeline
 from shapeline import scores as score_files
 from shapeline.attribution import attribution_job, context, sampling, selection
-from shapeline.attribution import rows as rows_module
-from shapeline.attribution.addresses import score_addresses
-from shapeline.attribution.context import ExplanationContext
+from shapeline.attribution import attribution_job as rows_module
+from shapeline.attribution.attribution_job import STORED, StoredRows, shard
+from shapeline.attribution.context import ExplanationContext, GameSettings, score_addresses
+from shapeline.attribution.context import parse as parse_job
 from shapeline.attribution.game_values import VALUES, ValueStore
 from shapeline.attribution.row_store import Table
-from shapeline.attribution.rows import STORED, StoredRows, shard
-from shapeline.attribution.settings import GameSettings
-from shapeline.attribution.settings import parse as parse_job
 from shapeline.datasets import loading, preparation
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import execution, references

@@ -14,7 +14,7 @@ from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods import tree_shap
 from shapeline.methods.settings import parse
-from shapeline.models import adapters, architectures, classifier, pretrained, registry, storage
+from shapeline.models import adapters, architectures, classifier, registry, storage
 from tests.unit.test_model_truth import BINARY, LABELS, TARGET, X, check, explain
 
 HOLES = np.where(np.random.default_rng(1).random(X.shape) < 0.2, np.float32(np.nan), X)
@@ -156,8 +156,9 @@ def test_its_own_file_says_what_the_model_said(package, named, prepared, table, 
     scores, _ = tree_shap.tree_shap(game, data.inputs[:4], BINARY[:4], data)
     (exact,) = attribute(game, data.inputs[:4], BINARY[:4], parse({"method": "shapley"}), Options())
     np.testing.assert_allclose(scores, exact.scores, atol=1e-5)
-    again = pretrained.restore(
-        {**classifier.start_card(read), "task": read.task, "vocabulary_digest": None}, pretrained.collect_arrays(read)
+    again = architectures.restore(
+        {**classifier.start_card(read), "task": read.task, "vocabulary_digest": None},
+        architectures.collect_arrays(read),
     )
     np.testing.assert_array_equal(again.log_probs(data.inputs), read.log_probs(data.inputs))
 

@@ -23,7 +23,7 @@ import shapeline
 from shapeline import datasets
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.models import architectures, onnx_file, pipeline_file, pretrained, storage
+from shapeline.models import architectures, onnx_file, pipeline_file, storage
 from shapeline.workflow import command, dependencies, init_config
 from tests.unit.test_documentation import merged
 
@@ -221,9 +221,9 @@ def test_a_table_of_texts_and_missing_cells_gets_trees_of_its_training_rows(
     datasets.prepare(entry.pop("source"), entry, [], tmp_path / "prepared")
     data = datasets.load(tmp_path / "prepared")
     model, rows = storage.fit_rows(architectures.for_dataset(given["models"]["mixed"], data.card), data)
-    assert pretrained.measure_card(model, rows)["settings"] == pretrained.FITTED
+    assert architectures.measure_card(model, rows)["settings"] == architectures.FITTED
     other = dataclasses.replace(rows, split=np.roll(rows.split, 1))
-    assert pretrained.measure_card(model, other)["settings"] == pretrained.FITTED_OTHERWISE
+    assert architectures.measure_card(model, other)["settings"] == architectures.FITTED_OTHERWISE
     encoder = model.module.estimator[0].transformers_[0]
     known = encoder[1].categories_[encoder[2].index("id")]
     assert set(known) == {f"row {row}" for row in data.ids[data.split == 0]}

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from shapeline.config import derived, mistakes, validation
+from shapeline.datasets import sources
 from shapeline.designs import surrogate
 from shapeline.errors import ShapelineError
-from shapeline.methods import dispatch, registry
+from shapeline.methods import registry
 from shapeline.metrics import registry as metrics_registry
 from tests.unit.questions import build
 
@@ -363,7 +364,7 @@ def test_typed_defaults_are_those_of_the_function(name, framework):
     if lacking := registry.find_missing_package(name):
         pytest.skip(lacking)
     method = registry.METHODS[name]
-    signature = {**inspect.signature(dispatch.resolve(method.function_for(framework)).function).parameters}
+    signature = {**inspect.signature(sources.resolve(method.function_for(framework)).function).parameters}
     if name == "lime":
         signature |= inspect.signature(surrogate.sparse).parameters
     for key, field in method.parameters.model_fields.items():
@@ -384,7 +385,7 @@ def test_typed_defaults_are_those_of_the_function(name, framework):
 @pytest.mark.parametrize("name", sorted(metrics_registry.METRICS))
 def test_typed_defaults_of_metrics_are_those_of_the_function(name):
     metric = metrics_registry.METRICS[name]
-    signature = inspect.signature(dispatch.resolve(metric.function).function).parameters
+    signature = inspect.signature(sources.resolve(metric.function).function).parameters
     for key, field in metric.parameters.model_fields.items():
         if key not in ("reference", "layers"):  # which name files
             required = field.is_required() and signature[key].default is inspect.Parameter.empty
@@ -393,11 +394,11 @@ def test_typed_defaults_of_metrics_are_those_of_the_function(name):
 
 def test_a_framework_that_is_not_installed_is_refused_before_any_job(default, monkeypatch):
     """As TensorFlow is on a Python that it has no release for; only where the run needs it."""
-    from shapeline.config.checks import models
+    from shapeline.config import model_checks
 
     config = validation.load(default)
     validation.check_frameworks(config, config.run)
-    monkeypatch.setattr(models, "is_installed", lambda package: package != "tensorflow")
+    monkeypatch.setattr(model_checks, "is_installed", lambda package: package != "tensorflow")
     with pytest.raises(ShapelineError) as failure:
         validation.check_frameworks(config, config.run)
     assert str(failure.value) == (

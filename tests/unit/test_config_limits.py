@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from shapeline.config import validation
-from shapeline.config.checks.methods import estimate_bytes, find_max_budget
-from shapeline.config.mistakes import format_bytes
+from shapeline.config.method_checks import estimate_bytes, find_max_budget
 from shapeline.errors import ShapelineError
+from shapeline.files import format_bytes
 
 LONG = "a" * 300
 
@@ -135,7 +135,7 @@ def test_what_is_told_to_be_enough_is_held(method, d):
         9 * d * 2**d if d < 1000 and method == "kernel_shap" else float("inf")
     )
     assert [format_bytes(number) for number in (0.0, 999.0, 2.5e9, 1e300, float("inf"))] == [
-        *("0 bytes", "999 bytes", "2.5 GB", "more than 1,000 PB", "more than 1,000 PB")
+        *("0 B", "999 B", "2.5 GB", "more than 1,000 PB", "more than 1,000 PB")
     ]
 
 

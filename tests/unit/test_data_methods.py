@@ -11,11 +11,12 @@ from shapeline import influence
 from shapeline.attribution import provenance, selection
 from shapeline.attribution.context import ExplanationContext
 from shapeline.config import validation
+from shapeline.datasets import sources
 from shapeline.datasets.loading import Dataset
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 from shapeline.games.game import Game
-from shapeline.methods import dispatch, labelled_points, registry
+from shapeline.methods import labelled_points, registry
 from shapeline.models.classifier import Classifier
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.jobs import attribute_settings, report_settings, select_settings
@@ -144,7 +145,7 @@ def test_more_points_around_an_instance_are_labelled_by_the_model_and_counted():
 
     data = records([[1, 0], [0, 2], [0.1, 0.1], [0.1, 0]], [0, 1, 0, 1], [0, 0, 1, 2])
     game = Game(Classifier("function", "small", small, 2), None, COLUMNS)
-    measure = dispatch.resolve(registry.METHODS["augmented_mim"].measure).function
+    measure = sources.resolve(registry.METHODS["augmented_mim"].measure).function
 
     def scored(count):
         parameters = {"alpha": "constant"} | ({"count": count} if count != 100 else {})  # an entry may leave it out
@@ -174,7 +175,7 @@ def qii(dataset: Dataset, features: Features, task: str, target: int = 0, **para
     parameters = {"permutations": 10, **parameters}
     game = Game(plane(task), None, features)
     given = game, dataset.inputs[-1:], np.array([target]), dataset.ids[-1:], dataset, 0, parameters
-    return labelled_points.score_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
+    return labelled_points.score_outputs(sources.resolve(registry.METHODS["qii"].measure).function, *given)
 
 
 def test_qii_of_a_plane_is_its_slope_times_the_distance_from_the_mean():
@@ -196,7 +197,7 @@ def test_qii_draws_orders_above_12_features_and_counts_them():
     total = Classifier("function", "sum", lambda rows: rows.reshape(len(rows), -1).mean(1), 2)
     game = Game(total, None, rows)
     given = game, data.inputs[3:], np.array([1, 1]), data.ids[3:], data, 0, {"permutations": 4000}
-    scores, asked = labelled_points.score_outputs(dispatch.resolve(registry.METHODS["qii"].measure).function, *given)
+    scores, asked = labelled_points.score_outputs(sources.resolve(registry.METHODS["qii"].measure).function, *given)
     exact = (data.inputs[3:] - data.inputs[:3].mean(0)).sum((1, 3)) / 26
     assert asked.tolist() == [14 * 4000] * 2
     assert scores == pytest.approx(exact, abs=2e-3)
@@ -255,7 +256,7 @@ def test_without_a_model_all_records_are_labelled_points(entry):
     alone = questions.explain_rows(ExplanationContext(None, CROSS, COLUMNS, None), chosen, settings, "x", None)[
         "scores"
     ][0]
-    measure = dispatch.resolve(registry.METHODS[entry["method"]].measure).function
+    measure = sources.resolve(registry.METHODS[entry["method"]].measure).function
     rest = {key: value for key, value in entry.items() if key != "method"}
     assert alone == pytest.approx(measure(CROSS.inputs[-1:], CROSS.inputs, CROSS.labels, **rest)[0], rel=1e-5)
     few = measure(CROSS.inputs[-1:], CROSS.inputs[:2], CROSS.labels[:2], point_labels=[1], **rest)[0]
@@ -272,7 +273,7 @@ def test_texts_and_calls_without_data_are_refused():
 @pytest.mark.parametrize("name", DATA)
 def test_parameters_and_defaults_are_those_of_the_measure(name):
     assert {"mim", "parzen", "data_lime", "augmented_mim", "qii", "counterfactual"} == set(DATA)
-    given = inspect.signature(dispatch.resolve(registry.METHODS[name].measure).function).parameters
+    given = inspect.signature(sources.resolve(registry.METHODS[name].measure).function).parameters
     fields = {key: field for key, field in registry.METHODS[name].parameters.model_fields.items() if key != "method"}
     ours = {"predict", "points", "X", "labels", "point_labels", "regression", "device", "seed"}
     assert set(given) - ours == set(fields)

@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from shapeline.config import mistakes, validation
 from shapeline.errors import ShapelineError
-from shapeline.workflow import doctor, estimates, jobs, runs
+from shapeline.workflow import doctor, jobs, messages, runs
 from tests.unit.questions import build
 
 
@@ -185,7 +185,7 @@ def test_a_dataset_larger_than_memory(place, paper, monkeypatch):
     paper["run"] = ["malaria"]  # 1,364 images of 3 x 600 x 800, a byte a value
     monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(total=1.9e9))
     problems = [problem for problem in told(paper)[1] if "memory" in problem]
-    assert len(problems) == 1 and "the memory, 1.9 GB, is too small for malaria: about 2.0 GB" in problems[0]
+    assert len(problems) == 1 and "the memory, 1.9 GB, is too small for malaria: about 1.96 GB" in problems[0]
     monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(total=2e9))
     assert not [problem for problem in told(paper)[1] if "memory" in problem]
 
@@ -224,17 +224,17 @@ def test_rates_are_those_of_score_files_where_there_are_some(place, default, mon
 
 def test_evaluations_are_those_of_the_designs(default):
     loaded = validation.load(default)
-    assert estimates.estimate_instance(loaded, "digits", "exact") == (2**16, 2**16)
-    assert estimates.estimate_instance(loaded, "digits", "kernel_shap") == (64, 64)
-    assert estimates.estimate_instance(loaded, "digits", "random") == (0, 0)
+    assert messages.estimate_instance(loaded, "digits", "exact") == (2**16, 2**16)
+    assert messages.estimate_instance(loaded, "digits", "kernel_shap") == (64, 64)
+    assert messages.estimate_instance(loaded, "digits", "random") == (0, 0)
     built = build({"method": "l_shapley", "order": 1}, (4, 4)).evaluations
-    assert estimates.estimate_instance(loaded, "digits", "l_shapley")[0] == built
-    assert estimates.estimate_instance(loaded, "digits", "kernel_shap_as_l_shapley")[0] == pytest.approx(built)
-    assert estimates.estimate_instance(loaded, "cancer", "exact") == (2**10, 16 * 2**10)  # 16 background rows
+    assert messages.estimate_instance(loaded, "digits", "l_shapley")[0] == built
+    assert messages.estimate_instance(loaded, "digits", "kernel_shap_as_l_shapley")[0] == pytest.approx(built)
+    assert messages.estimate_instance(loaded, "cancer", "exact") == (2**10, 16 * 2**10)  # 16 background rows
     on_words = build({"method": "l_shapley", "order": 1}, (12,)).evaluations
-    assert estimates.estimate_instance(loaded, "reviews", "l_shapley")[0] == on_words
-    assert estimates.estimate_instance(loaded, "reviews", "integrated_gradients") == (50, 150)
-    cost = estimates.estimate_experiment(loaded, "digits")
+    assert messages.estimate_instance(loaded, "reviews", "l_shapley")[0] == on_words
+    assert messages.estimate_instance(loaded, "reviews", "integrated_gradients") == (50, 150)
+    cost = messages.estimate_experiment(loaded, "digits")
     explained = 107 + 2 * 30  # by the first training, and by the others
     assert explained * 2**16 < cost.evaluations < explained * 1.5 * 2**16 and cost.slowest == "exact"
 
@@ -242,30 +242,30 @@ def test_evaluations_are_those_of_the_designs(default):
 def test_the_cost_of_every_experiment_of_the_papers_is_told(paper):
     loaded = validation.load(paper)
     for name in loaded.experiments:
-        cost = estimates.estimate_experiment(loaded, name)
+        cost = messages.estimate_experiment(loaded, name)
         assert cost.seconds > 0 and (cost.evaluations > 0) == (loaded.experiments[name].model is not None)
-    evaluations, seconds = estimates.estimate_run(loaded)
-    assert evaluations == sum(estimates.estimate_experiment(loaded, name).evaluations for name in loaded.run)
-    assert seconds > sum(estimates.estimate_experiment(loaded, name).seconds for name in loaded.run)  # data, models
+    evaluations, seconds = messages.estimate_run(loaded)
+    assert evaluations == sum(messages.estimate_experiment(loaded, name).evaluations for name in loaded.run)
+    assert seconds > sum(messages.estimate_experiment(loaded, name).seconds for name in loaded.run)  # data, models
 
 
 def test_prepared_data_tell_their_own_size(place, default):
     loaded = validation.load(default)
-    assert estimates.count_rows(loaded, "digits38") == 1797 * 2 // 10
+    assert messages.count_rows(loaded, "digits38") == 1797 * 2 // 10
     folder = place / "data/prepared/digits38"
     folder.mkdir(parents=True)
     counts = {"train": {"3": 100, "8": 90}, "validation": {"3": 5, "8": 5}, "test": {"3": 50, "8": 50}}
     (folder / "card.json").write_text(json.dumps({"counts": counts, "input_shape": [1, 8, 8]}))
-    assert estimates.count_rows(loaded, "digits38") == 300
+    assert messages.count_rows(loaded, "digits38") == 300
     (folder / "arrays.npz").write_bytes(bytes(2_000_000))
     assert "digits38: prepared, 2 MB" in doctor.report(loaded)[0]
 
 
 def test_times_and_counts_read_well():
-    assert [estimates.format_time(seconds) for seconds in (1, 90, 5400, 360_000)] == [
+    assert [messages.format_time(seconds) for seconds in (1, 90, 5400, 360_000)] == [
         *("0.1 core minutes", "1.5 core minutes", "1.5 core hours", "100 core hours")
     ]
-    assert [estimates.format_amount(n) for n in (12, 3456, 7.89e6, 1.2e10)] == [
+    assert [messages.format_amount(n) for n in (12, 3456, 7.89e6, 1.2e10)] == [
         "12",
         "3,456",
         "7.9 million",
@@ -275,9 +275,9 @@ def test_times_and_counts_read_well():
 
 def test_the_memory_of_a_large_design_is_told_before(default, monkeypatch):
     loaded = validation.load({**default, "run": ["digits"]})
-    assert estimates.list_memory_warnings(loaded) == []
-    needed = estimates.estimate_design_bytes(loaded, "digits", "kernel_shap")
-    assert needed == pytest.approx(2.3 * 8 * 64 * 16) and estimates.estimate_design_bytes(loaded, "digits", "lime") == 0
-    monkeypatch.setattr(estimates, "MUCH_MEMORY", needed - 1)
-    line, *_ = [line for line in estimates.list_memory_warnings(loaded) if "each job of kernel_shap takes" in line]
+    assert messages.list_memory_warnings(loaded) == []
+    needed = messages.estimate_design_bytes(loaded, "digits", "kernel_shap")
+    assert needed == pytest.approx(2.3 * 8 * 64 * 16) and messages.estimate_design_bytes(loaded, "digits", "lime") == 0
+    monkeypatch.setattr(messages, "MUCH_MEMORY", needed - 1)
+    line, *_ = [line for line in messages.list_memory_warnings(loaded) if "each job of kernel_shap takes" in line]
     assert line.startswith("digits: each job of kernel_shap takes about 18.8 kB of memory for its design alone")

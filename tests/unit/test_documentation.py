@@ -23,8 +23,9 @@ import pytest
 import yaml
 
 from shapeline.config import mistakes, types, validation
+from shapeline.datasets import sources
 from shapeline.errors import ShapelineError
-from shapeline.methods import dispatch, registry
+from shapeline.methods import registry
 from shapeline.metrics import registry as metrics_registry
 from tests.unit.questions import build
 from tests.workflow.conftest import copy_repository
@@ -251,11 +252,11 @@ def test_the_axioms_that_the_page_names_hold():
     masks = (np.arange(2**d)[:, None] >> np.arange(d)) & 1
     numbered = 1 << np.arange(d)
     for name in designs:
-        least = registry.METHODS[name].minimum and dispatch.resolve(registry.METHODS[name].minimum).function(d) / d
+        least = registry.METHODS[name].minimum and sources.resolve(registry.METHODS[name].minimum).function(d) / d
         design = build({"method": name}, (d,), max(4.0, least) if registry.METHODS[name].sampled else None, 1)
 
         reference = registry.METHODS[name].batch_estimator
-        read = reference and dispatch.resolve(reference).function
+        read = reference and sources.resolve(reference).function
 
         def scores(game, design=design, read=read):
             values = game[design.masks @ numbered]

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from shapeline.attribution.context import ExplanationContext
-from shapeline.attribution.settings import parse
+from shapeline.attribution.context import ExplanationContext, parse
 from shapeline.datasets import loading
 from shapeline.games import features as feature_kinds
 from shapeline.games import references

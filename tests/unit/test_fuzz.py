@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shapeline.config import validation
-from shapeline.datasets import checks, images, malaria, mnist, preparation, risk_scores
+from shapeline.datasets import checks, images, malaria, mnist, preparation, text_sources
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games.features import Features
 from shapeline.methods import external
@@ -331,7 +331,7 @@ def test_official_files_near_valid_ones(splices):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "compas.csv")
         file.write_bytes(spliced(COMPAS, splices))
-        bounded(lambda: risk_scores.read_compas({"compas": file}))
+        bounded(lambda: text_sources.read_compas({"compas": file}))
         file.write_bytes(spliced(IDX, splices))
         bounded(lambda: mnist.read_idx(file, mnist.IMAGES))
 

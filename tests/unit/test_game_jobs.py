@@ -7,7 +7,7 @@ import pytest
 import shapeline
 from shapeline import scores
 from shapeline.attribution import game_job, game_values, selection
-from shapeline.attribution.settings import parse
+from shapeline.attribution.context import parse
 from shapeline.config.validation import load
 from shapeline.errors import ShapelineError
 from tests.fixtures.games_of_files import GAME, by_definition

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from shapeline.attribution import context, selection
-from shapeline.attribution.settings import parse_game as game_of
+from shapeline.attribution.context import parse_game as game_of
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import ExecutionBackend

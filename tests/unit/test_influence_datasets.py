@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from shapeline.datasets import loading, preparation, registry, risk_scores, sources, text
+from shapeline.datasets import loading, preparation, registry, sources, text_sources
 from shapeline.datasets.fetch import fetch
 from tests.fixtures import builders, failures, text_files
 from tests.fixtures import influence_files as files
@@ -278,13 +278,15 @@ def test_compas_and_propublicas_filter(tmp_path, header):
 
 def test_lines_are_those_of_the_file(tmp_path):
     path = written(tmp_path / "t.csv", b'a,B c\n1,"two\nlines"\n\n x ,y\n')
-    table = text.read_columns(path, ("b_c", "a"))
+    table = text_sources.read_columns(path, ("b_c", "a"))
     assert table.texts.index.tolist() == [2, 5] and table.texts["b_c"].tolist() == ["two\nlines", "y"]
     assert failures.failure(table.numbers, "a") == f"{path}, line 5: a is 'x'; expected a number."
     # Of equal names the first: ProPublica's file has two of them twice.
     written(path, b"a,A\n1,2\n")
-    assert text.read_columns(path, ("a",)).texts["a"].tolist() == ["1"]
-    assert failures.failure(text.read_columns, tmp_path / "none.csv", ("a",)).startswith(f"{tmp_path / 'none.csv'}: ")
+    assert text_sources.read_columns(path, ("a",)).texts["a"].tolist() == ["1"]
+    assert failures.failure(text_sources.read_columns, tmp_path / "none.csv", ("a",)).startswith(
+        f"{tmp_path / 'none.csv'}: "
+    )
 
 
 def test_categories_of_a_users_own_source(tmp_path):
@@ -349,5 +351,5 @@ def test_the_columns_of_the_real_list(real_data):
     listed = real_data("chicago_ssl", "columns.csv").read_text().splitlines()[1:]
     assert [line.split(",")[0] for line in listed] == [name.replace(" ", "_") for name in files.SSL_HEADER]
     whole = {line.split(",")[0].lower() for line in listed if line.split(",")[1] == "398684"}
-    lacking = {column for column, _ in risk_scores.SSL_ATTRIBUTES.values()} - whole
+    lacking = {column for column, _ in text_sources.SSL_ATTRIBUTES.values()} - whole
     assert lacking == {"predictor_rat_age_at_latest_arrest", "parolee_i"}

@@ -6,7 +6,7 @@ import pytest
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.methods.lime_input import lime_input
+from shapeline.methods.labelled_points import lime_input
 from shapeline.models.classifier import Classifier
 from tests.unit import questions
 

@@ -15,10 +15,9 @@ from torch import nn
 import shapeline
 from shapeline import scores
 from shapeline.attribution import context, selection
-from shapeline.attribution.addresses import value_addresses
+from shapeline.attribution.context import GameSettings, parse, value_addresses
 from shapeline.attribution.game_values import VALUES, ValueStore
 from shapeline.attribution.row_store import Table
-from shapeline.attribution.settings import GameSettings, parse
 from shapeline.config import derived, mistakes, validation
 from shapeline.datasets import checks, loading, malaria, preparation, sources
 from shapeline.datasets import regions as regions_module
@@ -30,13 +29,13 @@ from shapeline.games.references import Reference
 from shapeline.gradients import torch_deep_lift, torch_gradients
 from shapeline.hierarchy import torch_evaluator
 from shapeline.metrics import error, ground_truth, infidelity, loaders
-from shapeline.models import adapters, architectures, classifier, pretrained, storage, training
+from shapeline.models import adapters, architectures, classifier, storage, training
 from shapeline.report import experiment, findings
 from shapeline.report.figures import localization as figures_localization
 from shapeline.report.sections import common, images
 from shapeline.report.sections import localization as sections_localization
 from shapeline.report.sections.images import mean_maps, sections
-from shapeline.workflow import estimates
+from shapeline.workflow import messages
 from tests.fixtures import annotated_files, two_shapes
 from tests.unit import questions
 
@@ -220,14 +219,14 @@ def test_a_small_network_learns_both_labels(trained, prepared, tmp_path):
 
 def test_a_network_that_comes_trained_is_measured_label_by_label(trained, prepared):
     path, card = trained
-    found = pretrained.measure_card(storage.load(path), loading.load(prepared))
+    found = architectures.measure_card(storage.load(path), loading.load(prepared))
     for name in ("test_accuracy", "test_accuracy_by_label", "test_exact_match"):
         assert found[name] == pytest.approx(card[name])
     other = architectures.for_dataset(
         {"architecture": "digits_cnn", "sizes": {"classes": 3}}, card | loading.load(prepared).card
     )
     with pytest.raises(ShapelineError, match="give one logit a label"):
-        pretrained.measure_card(other, loading.load(prepared))
+        architectures.measure_card(other, loading.load(prepared))
 
 
 def test_the_loss_is_the_binary_cross_entropy_of_each_label():
@@ -674,9 +673,9 @@ def changed(path: str, value: object) -> dict:
 def test_several_labels_are_configured_by_one_key_and_counted():
     found = validation.load(SLIDES)
     assert derived.find_source(found.datasets["slides"]).classes == ("trophozoite", "ring")
-    assert estimates.count_explanations(found, "slides") == 10
+    assert messages.count_explanations(found, "slides") == 10
     one = validation.load(changed("experiments.slides.instances.label", "ring"))
-    assert estimates.count_explanations(one, "slides") == 5
+    assert messages.count_explanations(one, "slides") == 5
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shapeline.errors import ShapelineError
-from shapeline.models import onnx_file, pretrained, registry
+from shapeline.models import architectures, onnx_file, registry
 
 WEIGHTS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
 
@@ -37,7 +37,7 @@ CARD = {
 
 
 def opened(path, **card):
-    return pretrained.for_dataset({"source": str(path)}, {**CARD, **card})
+    return architectures.load_ready({"source": str(path)}, {**CARD, **card})
 
 
 ROWS = np.array([[0.0, 0.0], [1.0, -2.0], [300.0, 100.0]])
@@ -81,12 +81,12 @@ def test_pictures_may_have_their_channels_last(file):
 
 def test_a_weights_file_holds_it_whole(file):
     classifier = opened(file())
-    again = pretrained.restore(
+    again = architectures.restore(
         {
             **{name: getattr(classifier, name) for name in ("architecture", "framework", "sizes", "task")},
             "vocabulary_digest": None,
         },
-        pretrained.collect_arrays(classifier),
+        architectures.collect_arrays(classifier),
     )
     np.testing.assert_array_equal(again.module(ROWS), classifier.module(ROWS))
 

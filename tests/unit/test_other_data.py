@@ -9,9 +9,9 @@ import yaml
 from skimage.feature import match_template
 
 from shapeline.attribution import context, selection
-from shapeline.attribution.settings import parse_game as game_of
+from shapeline.attribution.context import parse_game as game_of
 from shapeline.config import mistakes, validation
-from shapeline.datasets import compatibility, malaria, preparation, sources
+from shapeline.datasets import malaria, preparation, registry, sources
 from shapeline.errors import ShapelineError
 from shapeline.models import architectures, storage
 from shapeline.report import experiment, tables
@@ -130,9 +130,9 @@ TEXT = {**CARD, "kind": "text", "input_shape": [9], "unit": "word", "vocabulary_
     ],
 )
 def test_prepared_data_that_do_not_fit(sizes, trained, change, told):
-    compatibility.check(sizes, trained, {**trained, "name": "b"})
+    registry.check_explained(sizes, trained, {**trained, "name": "b"})
     with pytest.raises(ShapelineError) as failure:
-        compatibility.check(sizes, trained, {**trained, "name": "b", **change})
+        registry.check_explained(sizes, trained, {**trained, "name": "b", **change})
     assert "dataset 'b' cannot be explained by a model trained on 'a': " in str(failure.value)
     assert told in str(failure.value) and "\n" not in str(failure.value)
 

@@ -23,12 +23,12 @@ from sklearn.svm import LinearSVC
 import shapeline
 from shapeline import scores
 from shapeline.config import derived, validation
-from shapeline.datasets import checks, document_files, loading, preparation, sources
+from shapeline.datasets import checks, loading, preparation, sources, tokenizer
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import calibration, features, references
 from shapeline.methods import external
 from shapeline.metrics import scored_rows as metric_needs
-from shapeline.models import adapters, architectures, classifier, pretrained, storage
+from shapeline.models import adapters, architectures, classifier, storage
 from shapeline.statistics import folders
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.jobs import attribute_settings
@@ -187,7 +187,7 @@ def test_a_pipeline_says_what_it_says_of_the_users_own_frame(prepared, table, tm
     (tmp_path / "own.skops").unlink()
     again = storage.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
-    card = pretrained.measure_card(model, data)
+    card = architectures.measure_card(model, data)
     test = data.split == sources.TEST
     assert card["test_accuracy"] == (fitted.predict(table[COLUMNS]) == table["sold"])[test].mean()
     assert "history" not in card and "ready" in card["settings"]
@@ -295,7 +295,7 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     storage.save(model, tmp_path / "weights.safetensors")
     again = storage.fit_rows(storage.load(tmp_path / "weights.safetensors"), data)[0]
     np.testing.assert_array_equal(again.log_probs(data.inputs), model.log_probs(data.inputs))
-    card = pretrained.measure_card(model, data)
+    card = architectures.measure_card(model, data)
     right = (expected > 0.5) == (table["sold"] == "yes")
     assert card["test_accuracy"] == right[data.split == sources.TEST].mean() and card["framework"] == "function"
 
@@ -357,7 +357,7 @@ def test_documents_from_a_file(tmp_path):
         entry = {"source": "text_file", "path": str(file), "text": "remark", "target": "stars", "length": 5}
         card = preparation.prepare("text_file", entry, [], tmp_path / "data")
         assert card["kind"] == "text" and card["classes"] == ["0", "1"] and card["unit"] == "word"
-        assert document_files.documents(tmp_path / "data", [1]) == ["bad food"]
+        assert tokenizer.read_documents(tmp_path / "data", [1]) == ["bad food"]
     entry["text"] = "remarks"
     with pytest.raises(ShapelineError, match=r"has no column .remarks.\. Did you mean 'remark'"):
         checks.check("text_file", entry)
@@ -453,7 +453,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
         job_code.train_code(loaded, "rule")[-1] == "examples/own/rule.py"
         and job_code.find_job_framework(loaded, "rule") == "torch"
     )
-    assert any(file.endswith("models/function_file.py") for file in job_code.attribute_code(loaded, "rule", "exact"))
+    assert any(file.endswith("models/pipeline_file.py") for file in job_code.attribute_code(loaded, "rule", "exact"))
     assert job_code.list_user_files(loaded, "rule") == ["examples/own/rule.py"]
     assert job_code.attribute_code(loaded, "loans", "halves")[-1] == "examples/own/halves.py"
     assert job_code.attribute_code(loaded, "loans", "elsewhere")[-1] == "examples/own/scores.parquet"

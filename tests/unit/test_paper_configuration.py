@@ -15,7 +15,7 @@ from shapeline.config import validation
 from shapeline.datasets import preparation
 from shapeline.hierarchy import exploration
 from shapeline.papers import claims
-from shapeline.workflow import estimates
+from shapeline.workflow import messages
 from tests.conftest import ROOT
 from tests.fixtures import annotated_files, failures
 
@@ -39,10 +39,10 @@ def write_costs(text: str, config) -> str:
 
     def describe(line: re.Match) -> str:
         name = line[1]
-        cost, model = estimates.estimate_experiment(config, name), config.experiments[name].model
-        told = f"{estimates.format_amount(cost.evaluations)} evaluations, {estimates.format_time(cost.seconds)}"
+        cost, model = messages.estimate_experiment(config, name), config.experiments[name].model
+        told = f"{messages.format_amount(cost.evaluations)} evaluations, {messages.format_time(cost.seconds)}"
         if model:
-            told += f"; training {model}: {estimates.format_time(estimates.estimate_training(config, model))}"
+            told += f"; training {model}: {messages.format_time(messages.estimate_training(config, model))}"
         return f"  {name}:  # {told}\n"
 
     return start + re.sub(r"^  (\w+):(?:  #.*)?\n", describe, experiments, flags=re.M)

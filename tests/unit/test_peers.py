@@ -330,7 +330,7 @@ def test_nothing_of_a_library_is_imported_by_the_configuration(root):
 
     code = (
         "import sys; from shapeline.config import validation; "
-        "from shapeline.methods.dispatch import resolve; from shapeline.methods.registry import METHODS; "
+        "from shapeline.datasets.sources import resolve; from shapeline.methods.registry import METHODS; "
         "[resolve(m.minimum) for m in METHODS.values() if m.family == 'peers' and m.minimum]; "
         "print({'shap', 'lime', 'torch'} & set(sys.modules))"
     )

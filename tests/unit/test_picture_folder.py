@@ -11,7 +11,7 @@ import yaml
 from shapeline.config import validation
 from shapeline.datasets import folders, loading, preparation
 from shapeline.errors import ShapelineError
-from shapeline.models import architectures, pretrained, randomisation, storage
+from shapeline.models import architectures, storage
 from shapeline.workflow import job_code
 from tests.fixtures import builders, picture_files, text_files, vision
 
@@ -79,16 +79,16 @@ def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder
     assert expected.std(0).max() > 0.01
     for each in (model, again):
         np.testing.assert_allclose(each.log_probs(data.inputs), expected, atol=1e-5)
-    measured = pretrained.measure_card(again, data)
+    measured = architectures.measure_card(again, data)
     assert 0 <= measured["test_accuracy"] <= 1 and "transformers" in measured["versions"]
 
 
 def test_blocks_are_drawn_anew_from_the_last_on(prepared):
     _, data, model, _ = prepared
     blocks = ["model.vit.embeddings", "model.vit.layers.0", "model.vit.layers.1", "model.classifier"]
-    assert list(randomisation.list_layers(model)) == blocks
+    assert list(architectures.list_layers(model)) == blocks
     before = model.log_probs(data.inputs)
-    assert randomisation.randomise(model, 2, 7) == blocks[:1:-1]
+    assert architectures.randomise(model, 2, 7) == blocks[:1:-1]
     assert not np.allclose(before, model.log_probs(data.inputs))
 
 

@@ -15,7 +15,7 @@ from shapeline import scores
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.seeds import digest
-from shapeline.workflow import dependencies, estimates, job_code, jobs, runs
+from shapeline.workflow import dependencies, job_code, jobs, messages, runs
 
 
 def shuffled(value):
@@ -127,14 +127,14 @@ def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, mo
     assert "workflow/shapeline/designs/sampled.py" in kernel
     assert "workflow/shapeline/designs/design.py" in kernel
     assert "workflow/shapeline/designs/local.py" not in kernel
-    rows = dependencies.list_sources("shapeline.attribution.rows")
+    rows = dependencies.list_sources("shapeline.attribution.attribution_job")
     assert "workflow/shapeline/games/game.py" in rows
     plumbing = (
         r"shapeline/(config|workflow|report|api|papers)/|registry|errors|/files\.py|__init__|designs/sampled|gradients/"
     )
     assert not re.search(plumbing, " ".join(rows))
     assert "workflow/shapeline/games/game.py" not in dependencies.list_sources(
-        "shapeline.attribution.rows", without=["shapeline.games.game"]
+        "shapeline.attribution.attribution_job", without=["shapeline.games.game"]
     )
 
 
@@ -336,7 +336,7 @@ def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, 
         jobs.check_records(loaded)
     if "prepared" in path:
         with pytest.raises(ShapelineError, match=f"{path}: damaged"):
-            estimates.estimate_run(loaded)
+            messages.estimate_run(loaded)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

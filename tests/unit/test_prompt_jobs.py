@@ -8,7 +8,7 @@ import yaml
 
 import shapeline
 from shapeline import scores
-from shapeline.attribution.settings import parse
+from shapeline.attribution.context import parse
 from shapeline.config.validation import load
 from shapeline.errors import ShapelineError
 from tests.fixtures import language_model

@@ -9,7 +9,7 @@ import pytest
 
 from shapeline import scores
 from shapeline.config import validation
-from shapeline.workflow import jobs, prune
+from shapeline.workflow import command, jobs
 
 
 def write(*paths: str) -> None:
@@ -45,8 +45,8 @@ def everything() -> set[str]:
 
 
 def test_what_the_configuration_names_stays(made):
-    assert prune.find_stale(made) == []
-    assert prune.describe_removal(made) == "results has 0 file(s), 0 B that the configuration does not name"
+    assert command.find_stale(made) == []
+    assert command.describe_removal(made) == "results has 0 file(s), 0 B that the configuration does not name"
 
 
 STALE = [
@@ -71,11 +71,11 @@ STALE = [
 def test_the_rest_is_listed_and_removed_with_the_folders_it_leaves_empty(made):
     before = everything()
     write(*STALE)
-    assert prune.find_stale(made) == sorted(STALE)
-    told = prune.describe_removal(made)
+    assert command.find_stale(made) == sorted(STALE)
+    told = command.describe_removal(made)
     assert "results has 15 file(s), 180 B that" in told
     assert "  results/digits/scores/exact: 2 file(s), 24 B" in told
-    assert prune.remove(prune.find_stale(made), "results") == 180
+    assert command.remove_files(command.find_stale(made), "results") == 180
     assert everything() == before
     assert not Path("results/gone").exists()
     assert not Path("results/digits/scores/gone").exists()
@@ -86,9 +86,9 @@ def test_at_smoke_scale_its_own_folder_is_pruned_and_the_folder_around_it_is_not
     write_outputs(small)
     write("results/smoke/scores/exact/0-of-1.parquet", "results/digits/scores/gone/0-of-1.parquet")
     stale = ["results/smoke/digits/scores/any/0-of-1.parquet", "results/smoke/reports/any.html"]
-    assert prune.find_stale(small) == stale
-    prune.remove(stale, "results/smoke")
-    assert prune.find_stale(small) == []
+    assert command.find_stale(small) == stale
+    command.remove_files(stale, "results/smoke")
+    assert command.find_stale(small) == []
     assert Path("results/digits/scores/gone/0-of-1.parquet").exists()
 
 
@@ -98,9 +98,11 @@ def test_nothing_outside_the_results_is_touched(made):
     Path("results/digits/scores/linked").symlink_to(Path("elsewhere/scores/gone").resolve())
     Path("results/digits/scores/gone").mkdir()
     Path("results/digits/scores/gone/0-of-1.parquet").symlink_to(Path("elsewhere/kept.parquet").resolve())
-    assert prune.find_stale(made) == ["results/digits/scores/gone/0-of-1.parquet"]
+    assert command.find_stale(made) == ["results/digits/scores/gone/0-of-1.parquet"]
     # Also where a list of files says otherwise.
-    prune.remove([*prune.find_stale(made), "results/linked/kept.parquet", "elsewhere/kept.parquet"], "results")
+    command.remove_files(
+        [*command.find_stale(made), "results/linked/kept.parquet", "elsewhere/kept.parquet"], "results"
+    )
     assert {"elsewhere/kept.parquet", "elsewhere/scores/gone/0-of-1.parquet"} <= everything()
     assert not os.path.lexists("results/digits/scores/gone")
 
@@ -109,6 +111,6 @@ def test_rows_go_when_no_file_of_the_configuration_was_made_of_them(made):
     old, used = (f"results/.rows/scores/{letter * 32}/1f.parquet" for letter in "ba")
     partial = f"results/.rows/scores/{'a' * 32}/.1f.parquet.123.tmp"  # of a killed job
     write(old, used, partial, "results/.rows/notes/mine.txt")
-    assert prune.find_stale(made) == [partial, old]
+    assert command.find_stale(made) == [partial, old]
     os.remove("results/digits/scores/exact/0-of-1.parquet")
-    assert prune.find_stale(made) == [partial]  # a run that was stopped goes on with them
+    assert command.find_stale(made) == [partial]  # a run that was stopped goes on with them

@@ -16,8 +16,8 @@ from shapeline.games.references import Reference
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
 from shapeline.models import adapters, architectures
+from shapeline.models.architectures import list_layers, randomise
 from shapeline.models.classifier import backend
-from shapeline.models.randomisation import list_layers, randomise
 from shapeline.report.sections import sanity
 from shapeline.report.styling import styles
 from shapeline.statistics import paired

@@ -12,7 +12,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 import shapeline
 from shapeline.config import derived, validation
-from shapeline.datasets import checks, csv_file, document_files, loading, preparation, table_file
+from shapeline.datasets import checks, csv_file, loading, preparation, table_file, tokenizer
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 from shapeline.methods import external
@@ -386,7 +386,7 @@ def test_documents_however_they_are_written(tmp_path):
     entry = {"source": "text_file", "path": str(file), "text": "said", "target": "stars", **form}
     checks.check("text_file", entry)
     card = preparation.prepare("text_file", entry, [], tmp_path / "data")
-    assert card["classes"] == ["0", "1"] and document_files.documents(tmp_path / "data", [1]) == ["sch\u00f6n"]
+    assert card["classes"] == ["0", "1"] and tokenizer.read_documents(tmp_path / "data", [1]) == ["sch\u00f6n"]
     with pytest.raises(ShapelineError, match="set separator: ';'"):
         checks.check("text_file", {**entry, "separator": ","} | {"header": True})
 

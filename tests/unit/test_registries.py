@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from shapeline.methods import dispatch, registry
+from shapeline.datasets import sources
+from shapeline.methods import registry
 from shapeline.metrics.registry import METRICS, PAIRED
 from shapeline.models import architectures, training
 
@@ -18,7 +19,7 @@ def test_a_method_draws_by_seed_where_its_entry_says_so(name):
         pytest.skip(lacking)
     method = registry.METHODS[name]
     assert bool(method.random) == (
-        "seed" in inspect.signature(dispatch.resolve(method.function_for("torch")).function).parameters
+        "seed" in inspect.signature(sources.resolve(method.function_for("torch")).function).parameters
     )
 
 

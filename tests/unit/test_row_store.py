@@ -14,7 +14,7 @@ import pytest
 from shapeline.attribution import row_store
 from shapeline.attribution.game_values import VALUES, ValueStore
 from shapeline.attribution.row_store import ADDRESS, MAX_SEGMENTS, Table, digest_array, digest_frame, digest_rows, log
-from shapeline.workflow.prune import trim_rows
+from shapeline.files import trim_folders
 
 ROWS = pa.schema([("instance", pa.int64()), ("scores", pa.list_(pa.float32())), ("error", pa.string())])
 WRITERS = 4
@@ -184,8 +184,8 @@ def test_the_tables_that_are_unused_for_longest_go_first(tmp_path):
     each = segments(tmp_path)[0].stat().st_size
     Table(tmp_path / "scores/old", ROWS).read(["a"])  # which makes it the last one used
     assert time.time() - os.stat(tmp_path / "scores/old").st_mtime < 60
-    assert trim_rows(tmp_path, 3 * each + 10) == 0
-    assert 0 < trim_rows(tmp_path, 2 * each + 10) < 2 * each
+    assert trim_folders(tmp_path, 3 * each + 10) == 0
+    assert 0 < trim_folders(tmp_path, 2 * each + 10) < 2 * each
     assert {path.name for path in tmp_path.glob("*/*")} == {"old", "new"}
 
 

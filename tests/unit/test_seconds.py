@@ -7,8 +7,8 @@ import pytest
 
 import shapeline
 from shapeline.attribution import run
+from shapeline.attribution.attribution_job import CALM, MOMENT, PASSES, SETTLED, _settle_seconds
 from shapeline.attribution.explanation import Explanation
-from shapeline.attribution.rows import CALM, MOMENT, PASSES, SETTLED, _settle_seconds
 
 
 def test_what_others_do_meanwhile_is_not_counted():

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from shapeline.attribution.attribution_job import Variant, list_variants
-from shapeline.attribution.settings import parse
+from shapeline.attribution.context import parse
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.workflow import estimates, jobs, runs
+from shapeline.workflow import jobs, messages, runs
 from shapeline.workflow.jobs import attribute_settings, train_settings
 from tests.workflow.conftest import TINY
 
@@ -42,12 +42,12 @@ def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
 def test_trainings_cost_what_they_cost(raw):
     one, three = loaded(raw), loaded(raw, training_seeds=3)
     assert (
-        estimates.estimate_experiment(three, "tiny").evaluations
-        == 3 * estimates.estimate_experiment(one, "tiny").evaluations
+        messages.estimate_experiment(three, "tiny").evaluations
+        == 3 * messages.estimate_experiment(one, "tiny").evaluations
     )
-    more = estimates.estimate_run(three)[1] - estimates.estimate_run(one)[1]
-    assert more > 2 * estimates.estimate_training(one, "cnn")
-    assert estimates.size_results(three, "tiny") > estimates.size_results(one, "tiny")
+    more = messages.estimate_run(three)[1] - messages.estimate_run(one)[1]
+    assert more > 2 * messages.estimate_training(one, "cnn")
+    assert messages.size_results(three, "tiny") > messages.size_results(one, "tiny")
     assert validation.load({**raw, "scale": "smoke"}).experiments["tiny"].training_seeds == 2
 
 
@@ -60,8 +60,8 @@ def test_other_trainings_may_explain_fewer_instances_which_change_no_row_of_the_
     assert [parse(settings).rows for settings in asked] == [asked[0]] * 3
     assert asked[2] == {**asked[0], "training_seeds": 3, "training_instances": 4}
     count = whole.experiments["tiny"].instances.count
-    assert estimates.count_models(loaded(raw, instances_per_training_seed=10 * count), "tiny") == 3
-    once, partly = (estimates.estimate_experiment(config, "tiny").evaluations for config in (one, few))
+    assert messages.count_models(loaded(raw, instances_per_training_seed=10 * count), "tiny") == 3
+    once, partly = (messages.estimate_experiment(config, "tiny").evaluations for config in (one, few))
     assert partly / once == pytest.approx(1 + 2 * 4 / count)
 
 
@@ -102,7 +102,7 @@ def test_randomised_models_are_told_apart_by_how_many_layers_were_drawn(tmp_path
 
 def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
     def asked(**more) -> float:
-        return estimates.estimate_metrics(loaded(raw, **more), "tiny")
+        return messages.estimate_metrics(loaded(raw, **more), "tiny")
 
     assert asked(metrics={"log_odds": {}}, training_seeds=3) == 3 * asked(metrics={"log_odds": {}}, training_seeds=1)
     once = asked(metrics={"infidelity": {}}, training_seeds=1)

@@ -10,7 +10,7 @@ import torch
 
 import shapeline
 from shapeline.attribution import context, selection
-from shapeline.attribution.settings import parse_game as game_of
+from shapeline.attribution.context import parse_game as game_of
 from shapeline.config import validation
 from shapeline.datasets import loading, preparation, tokenizer
 from shapeline.datasets.text import PAIR

@@ -35,8 +35,8 @@ from shapeline.report.figures.lines import calibration
 from shapeline.report.formatting import number, share
 from shapeline.report.sections import robustness, texts
 from shapeline.report.styling import SIGNS, styles
-from shapeline.workflow import estimates
 from shapeline.workflow import jobs as plan_settings
+from shapeline.workflow import messages
 
 from . import games, value_tables
 
@@ -310,7 +310,7 @@ def test_the_plan_and_the_estimates_know_the_most_that_it_spends():
     settings = plan_settings.attribute_settings(config, "own", "own")
     assert settings["budget"] == {"max_budget": 32, "error": "5%"}
     assert find_budget(config, "own", "own") == 32
-    assert estimates.estimate_instance(config, "own", "own")[0] == 32 * 4
+    assert messages.estimate_instance(config, "own", "own")[0] == 32 * 4
     assert METHODS["gp_shapley"].max_evaluations == gaussian_process.MOST_COALITIONS
 
 

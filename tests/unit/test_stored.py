@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from shapeline.attribution import context, selection
-from shapeline.attribution.settings import parse
+from shapeline.attribution.context import parse
 from shapeline.datasets import loading, preparation, sources
 from shapeline.datasets.loading import StoredImages, map_array
 from shapeline.games import execution, features, references
 from shapeline.metrics import infidelity
-from shapeline.models import architectures, pretrained, training
+from shapeline.models import architectures, training
 from tests.unit import questions
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 3, 16, 16), dtype=np.uint8)
@@ -137,12 +137,12 @@ def test_a_model_that_is_ready_is_measured_block_by_block(tmp_path, taken):
     lean, whole = prepared(tmp_path)
     model = architectures.build("digits_cnn")
     taken.clear()
-    card = pretrained.measure_card(model, lean)
+    card = architectures.measure_card(model, lean)
     assert card["rows"] == {part: len(lean.part(part).labels) for part in sources.PARTS}
     lean_only = taken[: -len(sources.PARTS)]
     assert sum(lean_only) == card["rows"]["validation"] + card["rows"]["test"] and max(lean_only) == 20
     own = whole.part("test")
-    assert card == pretrained.measure_card(model, whole)
+    assert card == architectures.measure_card(model, whole)
     assert card["test_accuracy"] == (model.predict(own.inputs) == own.labels).mean()
 
 

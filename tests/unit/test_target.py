@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from shapeline.attribution import selection
-from shapeline.attribution.context import ExplanationContext
-from shapeline.attribution.rows import explain_rows
-from shapeline.attribution.settings import parse
+from shapeline.attribution.attribution_job import explain_rows
+from shapeline.attribution.context import ExplanationContext, parse
 from shapeline.config.validation import load
 from shapeline.datasets.loading import Dataset
 from shapeline.errors import ShapelineError

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shapeline.datasets import checks, document_files, loading, preparation, records, registry, sources, synthetic, text
+from shapeline.datasets import checks, loading, preparation, records, registry, sources, synthetic, text, tokenizer
 from shapeline.errors import ShapelineError
 from shapeline.games import features, references
 from shapeline.seeds import digest
@@ -71,9 +71,9 @@ def test_long_documents_keep_their_last_words(tmp_path):
     card, data = prepared(tmp_path, [document, "w1", "w3", "one"], settings, split=[0, 0, 1, 2])
     assert card["records"]["truncated"] == 1 and card["input_shape"] == [7] and card["mean_words"] == 5003 / 4
     kept = [f"w{i}" for i in range(4993, 5000)]
-    assert document_files.words(document, card) == kept
+    assert tokenizer.list_words(document, card) == kept
     assert [card["vocabulary"][token] for token in data.inputs[0]] == kept
-    assert document_files.documents(tmp_path / "out", [0]) == [document]
+    assert tokenizer.read_documents(tmp_path / "out", [0]) == [document]
 
 
 def test_one_word_and_no_known_word(tmp_path):
@@ -82,7 +82,7 @@ def test_one_word_and_no_known_word(tmp_path):
     assert data.inputs[3, :3].tolist() == [1, 1, 0]
     for record, d in ((2, 1), (3, 2)):
         built = features.build_for("word", card, data.inputs[record])
-        assert built.d == d == len(document_files.words(document_files.documents(tmp_path / "out", [record])[0], card))
+        assert built.d == d == len(tokenizer.list_words(tokenizer.read_documents(tmp_path / "out", [record])[0], card))
 
 
 def test_empty_documents_are_left_out_and_counted(tmp_path):
@@ -93,29 +93,29 @@ def test_empty_documents_are_left_out_and_counted(tmp_path):
         "read": 6, "skipped_other_classes": 0, "empty": 2, "undecodable": 0, "truncated": 0,
     }  # fmt: skip
     assert data.ids.tolist() == [0, 2, 3, 5] and data.labels.tolist() == [1, 0, 1, 0]
-    assert document_files.documents(tmp_path / "out", [5, 0, 5]) == ["bad", "good", "bad"]
+    assert tokenizer.read_documents(tmp_path / "out", [5, 0, 5]) == ["bad", "good", "bad"]
 
 
 def test_documents_by_id(tmp_path):
     texts = [f"Word {i} \u2013 'na\u00efve'\nline" for i in range(20)]
     _, data = prepared(tmp_path, texts, {"classes": [1, 0]})
-    assert document_files.documents(tmp_path / "out", data.ids) == texts
-    assert "there is no record 20" in failures.failure(document_files.documents, tmp_path / "out", [3, 20])
-    assert "not known" in failures.failure(document_files.ground_truth_words, tmp_path / "out", [3])
+    assert tokenizer.read_documents(tmp_path / "out", data.ids) == texts
+    assert "there is no record 20" in failures.failure(tokenizer.read_documents, tmp_path / "out", [3, 20])
+    assert "not known" in failures.failure(tokenizer.read_ground_truth_words, tmp_path / "out", [3])
     (tmp_path / "out/documents.parquet").write_bytes(b"PAR1")
-    assert "damaged" in failures.failure(document_files.documents, tmp_path / "out", [3])
+    assert "damaged" in failures.failure(tokenizer.read_documents, tmp_path / "out", [3])
     (tmp_path / "out/documents.parquet").unlink()
-    assert "is missing" in failures.failure(document_files.documents, tmp_path / "out", [3])
+    assert "is missing" in failures.failure(tokenizer.read_documents, tmp_path / "out", [3])
 
 
 def test_new_documents_are_encoded_as_the_dataset_is(tmp_path):
     for unit in text.UNITS:
         texts = ["A good film!", "A bad\tfilm caf\u00e9", "Good, good", "bad " * 30]
         card, data = prepared(tmp_path, texts, {"unit": unit, "length": 20}, split=[0, 0, 0, 2])
-        encoded = document_files.encode(texts, card)
+        encoded = tokenizer.encode_documents(texts, card)
         assert encoded.dtype == np.int32
         np.testing.assert_array_equal(encoded, data.inputs)
-    assert document_files.encode([], card).shape == (0, 20)
+    assert tokenizer.encode_documents([], card).shape == (0, 20)
 
 
 def test_the_documents_of_an_earlier_text_go(tmp_path):
@@ -149,7 +149,7 @@ def test_characters(tmp_path):
 def test_an_unknown_character_does_not_end_a_document(tmp_path):
     document = "caf\u00e9s \u4e2d\u6587 are  open \u2014 now"
     card, data = prepared(tmp_path, [document, "a b", "b", "a"], {"unit": "character"}, split=[0, 0, 2, 2])
-    words = document_files.words(document, card)
+    words = tokenizer.list_words(document, card)
     assert words == ["caf\u00e9s", "are", "open", "now"]
     built = features.build_for("character_run", card, data.inputs[0])
     assert built.d == 4 and built.cells[4] == 0 and built.cells[3] == -1
@@ -162,7 +162,7 @@ def test_characters_are_cut_at_the_end(tmp_path):
     card, data = prepared(
         tmp_path, ["one two three", "a", "b", "c"], {"unit": "character", "length": 6}, split=[0, 0, 2, 2]
     )
-    assert document_files.words("one two three", card) == ["one", "tw"]
+    assert tokenizer.list_words("one two three", card) == ["one", "tw"]
     assert features.build_for("character_run", card, data.inputs[0]).d == 2
 
 
@@ -272,9 +272,9 @@ def test_own_decisive_words_are_cut_as_the_words_are(tmp_path):
         length = {"word": 2, "character": 3}[unit]
         settings = {"unit": unit, "length": length}
         card, _ = prepared(tmp_path, texts, settings, split=[0, 0, 2, 2], ground_truth_words=flags)
-        found = document_files.ground_truth_words(tmp_path / "out", [1, 0])
+        found = tokenizer.read_ground_truth_words(tmp_path / "out", [1, 0])
         assert [flag.tolist() for flag in found] == [[True], expected] and found[0].dtype == bool
-        assert len(document_files.words(texts[0], card)) == 2
+        assert len(tokenizer.list_words(texts[0], card)) == 2
 
 
 # ---- IMDB
@@ -293,7 +293,7 @@ def test_imdb_archive_and_folder_are_the_same(tmp_path):
         assert sum(card["counts"]["test"].values()) == 20 and card["records"]["read"] == 40
         assert (folder / "arrays.npz").read_bytes() == (tmp_path / "out0/arrays.npz").read_bytes()
         assert (folder / "documents.parquet").read_bytes() == (tmp_path / "out0/documents.parquet").read_bytes()
-    assert document_files.documents(folder, [0, 39]) == [
+    assert tokenizer.read_documents(folder, [0, 39]) == [
         f"{text_files.BAD}, trainneg0.  That's it.",
         f"{text_files.GOOD}, testpos9.  That's it.",
     ]
@@ -321,8 +321,8 @@ def test_imdb_undecodable_bytes_are_replaced_and_counted(tmp_path):
     text_files.write_archive(tmp_path / "a.tar.gz", files)
     card = preparation.prepare("imdb", {"path": str(tmp_path / "a.tar.gz")}, [], tmp_path / "out")
     assert card["records"]["undecodable"] == 1
-    assert document_files.documents(tmp_path / "out", [10]) == ["caf\ufffd good \ufffd\ufffd film"]
-    assert document_files.words(document_files.documents(tmp_path / "out", [10])[0], card) == ["caf", "good", "film"]
+    assert tokenizer.read_documents(tmp_path / "out", [10]) == ["caf\ufffd good \ufffd\ufffd film"]
+    assert tokenizer.list_words(tokenizer.read_documents(tmp_path / "out", [10])[0], card) == ["caf", "good", "film"]
 
 
 def special(name: str, kind: bytes) -> tarfile.TarInfo:
@@ -385,7 +385,7 @@ def test_agnews(tmp_path):
     card = preparation.prepare("agnews", {"path": str(tmp_path)}, [], tmp_path / "out")
     assert card["counts"]["test"] == dict.fromkeys(["World", "Sports", "Business", "Sci/Tech"], 3)
     assert card["notes"] == [] and card["records"]["read"] == 52
-    assert document_files.documents(tmp_path / "out", [41]) == [
+    assert tokenizer.read_documents(tmp_path / "out", [41]) == [
         'The "home" team won Report number 1, the "home" team won.'
     ]
     assert "returns its own split" in failure("agnews", {"path": str(tmp_path), "test": 0.5}, [], tmp_path / "out")
@@ -400,7 +400,7 @@ def test_agnews_from_a_file_of_some_training_rows(tmp_path):
     card = preparation.prepare("agnews", {"path": str(some)}, [], tmp_path / "out")
     assert card["subset"] == "subset: train_subset.csv.gz, 40 rows, in place of train.csv"
     assert sum(card["counts"]["test"].values()) == 12 and card["records"]["read"] == 52
-    assert document_files.documents(tmp_path / "out", [41]) == [
+    assert tokenizer.read_documents(tmp_path / "out", [41]) == [
         'The "home" team won Report number 1, the "home" team won.'
     ]
     # Its folder is not the subset: a file is taken in place of the official one only where path: names it.
@@ -455,7 +455,7 @@ def test_csv_bytes_that_are_no_utf8(tmp_path):
     text_files.write_folder(tmp_path, {"test.csv": b"\xef\xbb\xbf" + rows})
     card = preparation.prepare("agnews", {"path": str(tmp_path)}, [], tmp_path / "out")
     assert card["records"]["undecodable"] == 1 and card["records"]["read"] == 41
-    assert document_files.documents(tmp_path / "out", [40]) == ["Caf\ufffd open"]
+    assert tokenizer.read_documents(tmp_path / "out", [40]) == ["Caf\ufffd open"]
 
 
 def test_yahoo(tmp_path):
@@ -468,7 +468,7 @@ def test_yahoo(tmp_path):
         data = loading.load(tmp_path / place[:1])
         assert len(card["classes"]) == 10 and set(card["counts"]["test"].values()) == {2}
         np.testing.assert_array_equal(data.split == sources.TEST, data.ids >= 60)
-        assert document_files.documents(tmp_path / place[:1], [0, 61]) == [
+        assert tokenizer.read_documents(tmp_path / place[:1], [0, 61]) == [
             "topic0 question What now? Answer 0 over",
             "topic1 question Answer 1 over",
         ]
@@ -511,7 +511,7 @@ def test_polarity(encoding, tmp_path):
         card = preparation.prepare("polarity", {"path": str(tmp_path / place), "test": 0.25}, [], tmp_path / "out")
         assert card["counts"]["test"] == {"negative": 5, "positive": 5}
         assert card["records"]["read"] == 40 and card["records"]["undecodable"] == 0
-        negative, positive = document_files.documents(tmp_path / "out", [0, 39])
+        negative, positive = tokenizer.read_documents(tmp_path / "out", [0, 39])
         assert "na\u00efve" in negative and negative.endswith(" 0") and "\u2013 number 19" in positive
 
 
@@ -521,7 +521,7 @@ def test_polarity_faults(tmp_path):
     text_files.write_folder(tmp_path, files)
     card = preparation.prepare("polarity", {"path": str(tmp_path)}, [], tmp_path / "out")
     assert card["records"]["undecodable"] == 1 and card["records"]["empty"] == 1
-    assert document_files.documents(tmp_path / "out", [0]) == ["bad \ufffd film"]
+    assert tokenizer.read_documents(tmp_path / "out", [0]) == ["bad \ufffd film"]
     path = text_files.write_archive(tmp_path / "p.tar.gz", {"rt-polarity.neg": b"bad\n"})
     assert "holds no rt-polarity.pos" in failure("polarity", {"path": str(path)}, [], tmp_path / "out")
 
@@ -541,10 +541,10 @@ def test_reviews_are_synthetic_and_balanced(made):
     assert card["counts"]["test"] == {"negative": 450, "positive": 450} and len(data.ids) == 3000
     sizes = (data.inputs != 0).sum(axis=1)
     assert sizes.min() == 4 and sizes.max() == 30 and len(set(sizes.tolist())) == 27
-    assert len(set(document_files.documents(folder, data.ids))) == 3000
+    assert len(set(tokenizer.read_documents(folder, data.ids))) == 3000
     assert json.loads((folder / "card.json").read_text())["vocabulary"] == card["vocabulary"]
     # A change of the words or of the drawing changes every published number.
-    assert document_files.documents(folder, [0]) == [
+    assert tokenizer.read_documents(folder, [0]) == [
         "The script simply disappoints. It just opened in Mumbai. The humour is about three sisters and a dog. "
         "It runs for about three hours. My brother isn't fond of popcorn."
     ]
@@ -552,14 +552,14 @@ def test_reviews_are_synthetic_and_balanced(made):
 
 def test_reviews_know_the_words_of_the_example(made):
     _, card, data = made
-    ids = document_files.encode([synthetic.EXAMPLE], card)[0]
+    ids = tokenizer.encode_documents([synthetic.EXAMPLE], card)[0]
     assert (ids != 0).sum() == 9 and text.UNKNOWN not in ids
     assert not (data.inputs == ids).all(axis=1).any()
 
 
 def test_the_decisive_words_decide(made):
     folder, card, data = made
-    documents, flags = document_files.documents(folder, data.ids), document_files.ground_truth_words(folder, data.ids)
+    documents, flags = tokenizer.read_documents(folder, data.ids), tokenizer.read_ground_truth_words(folder, data.ids)
     polarity = {
         word: side
         for side in (synthetic.NEGATIVE, synthetic.POSITIVE)
@@ -568,13 +568,13 @@ def test_the_decisive_words_decide(made):
     negators = {"not", "isn't", "never", "doesn't"}
     share = []
     for document, ground_truth_words, label in zip(documents, flags, data.labels, strict=True):
-        words = document_files.words(document, card)
+        words = tokenizer.list_words(document, card)
         assert len(words) == len(ground_truth_words) and 0 < ground_truth_words.sum() < len(words)
         share.append(ground_truth_words.mean())
         # Read from left to right, a negator turns the polar words after it up to the end of its sentence.
         marked = iter(ground_truth_words)
         for sentence in document.rstrip(".").split(". "):
-            chosen = [word for word in document_files.words(sentence, card) if next(marked)]
+            chosen = [word for word in tokenizer.list_words(sentence, card) if next(marked)]
             turned = bool(chosen) and chosen[0] in negators
             assert all((polarity[word] != label) == turned for word in chosen[turned:])
             assert len(chosen) - turned in (0, 1, 2) and not (turned and len(chosen) == 1)
@@ -640,9 +640,9 @@ def test_real_agnews(real_data, tmp_path):
     assert card["mean_words"] == pytest.approx(40, abs=4)
     data = loading.load(tmp_path)
     for row in (0, 500, 7000):
-        document = document_files.documents(tmp_path, [data.ids[row]])[0]
+        document = tokenizer.read_documents(tmp_path, [data.ids[row]])[0]
         built = features.build_for("character_run", card, data.inputs[row])
-        assert built.d == len(document_files.words(document, card)) > 5
+        assert built.d == len(tokenizer.list_words(document, card)) > 5
 
 
 @pytest.mark.real
@@ -655,9 +655,9 @@ def test_real_imdb(real_data, tmp_path):
     assert len(card["vocabulary"]) == 5000 and 225 < card["mean_words"] < 330
     data = loading.load(tmp_path)
     assert data.inputs.shape == (50_000, 400) and data.inputs.max() == 4999
-    document = document_files.documents(tmp_path, [49_999])[0]
+    document = tokenizer.read_documents(tmp_path, [49_999])[0]
     assert "<br />" not in document
-    assert len(document_files.words(document, card)) == (data.inputs[49_999] != 0).sum()
+    assert len(tokenizer.list_words(document, card)) == (data.inputs[49_999] != 0).sum()
 
 
 def test_load_wants_integers(tmp_path):

@@ -11,12 +11,12 @@ import yaml
 
 import shapeline
 from shapeline.attribution import context, selection
-from shapeline.attribution.settings import parse_game as game_of
+from shapeline.attribution.context import parse_game as game_of
 from shapeline.config import validation
 from shapeline.datasets import folders, loading, preparation
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import ExecutionBackend
-from shapeline.models import architectures, pretrained, randomisation, storage, torch_models
+from shapeline.models import architectures, storage, torch_models
 from shapeline.workflow import job_code
 from tests.fixtures import builders, text_files, transformer
 from tests.unit import questions
@@ -85,7 +85,7 @@ def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder
     expected = own(**made).logits.detach().double().log_softmax(1).numpy()[data.ids]
     for each in (model, again):
         np.testing.assert_allclose(each.log_probs(data.inputs), expected, atol=1e-5)
-    measured = pretrained.measure_card(again, data)
+    measured = architectures.measure_card(again, data)
     assert 0 <= measured["test_accuracy"] <= 1 and "transformers" in measured["versions"]
 
 
@@ -115,10 +115,10 @@ def test_blocks_are_drawn_anew_from_the_last_on(prepared):
     storage.save(model, tmp_path / "weights.safetensors")
     blocks = ["model.bert.embeddings", "model.bert.encoder.layer.0", "model.bert.pooler.dense", "model.classifier"]
     before = {name: array.copy() for name, array in torch_models.state(model.module).items()}
-    assert list(randomisation.list_layers(model)) == blocks
+    assert list(architectures.list_layers(model)) == blocks
     for count, drawn in ((1, blocks[3:]), (3, blocks[:0:-1]), (None, blocks[::-1])):
         again = storage.load(tmp_path / "weights.safetensors")
-        assert randomisation.randomise(again, count, 7) == drawn
+        assert architectures.randomise(again, count, 7) == drawn
         after = torch_models.state(again.module)
         changed = {name for name in before if not np.array_equal(before[name], after[name])}
         assert changed and all(any(name.startswith(block) for block in drawn) for name in changed)

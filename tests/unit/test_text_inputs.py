@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import shapeline
-from shapeline.datasets import document_files, loading, preparation
+from shapeline.datasets import loading, preparation, tokenizer
 from shapeline.errors import ShapelineError
 from tests.unit import games
 
@@ -179,7 +179,7 @@ def test_the_workflow_keeps_texts_as_they_are(tmp_path, suffix):
     entry = {"path": str(file), "text": "text", "target": "y", "tokenizer": f"{tmp_path}/own.py:tokenizer", "length": 8}
     preparation.prepare("text_file", entry, [], tmp_path / "data")
     data = loading.load(tmp_path / "data")
-    kept = document_files.documents(tmp_path / "data", data.ids)
+    kept = tokenizer.read_documents(tmp_path / "data", data.ids)
     assert kept == [TEXTS[number] for number in data.ids] and len(kept) == len(TEXTS)
     np.testing.assert_array_equal(data.inputs[:, 0], [len(TEXTS[number]) for number in data.ids])
 

@@ -18,16 +18,7 @@ import torch
 from torch import nn
 
 from shapeline.errors import ShapelineError
-from shapeline.models import (
-    adapters,
-    architectures,
-    classifier,
-    keras_models,
-    pretrained,
-    storage,
-    torch_models,
-    training,
-)
+from shapeline.models import adapters, architectures, classifier, keras_models, storage, torch_models, training
 
 FRAMEWORKS = ("torch", "tensorflow")
 # Small enough for a test; char_cnn has its least length.
@@ -501,7 +492,7 @@ def test_a_keras_file_takes_the_tokens_of_ones_own_tokenizer(tmp_path):
     network.save(tmp_path / "text.keras")
     card = {"kind": "text", "name": "own", "input_shape": [6], "classes": ["no", "yes"], "absent_id": 3}
     card |= {"vocabulary": list("<>?_abcd"), "feature_names": []}
-    model = pretrained.for_dataset({"source": str(tmp_path / "text.keras")}, card)
+    model = architectures.load_ready({"source": str(tmp_path / "text.keras")}, card)
     ids = np.array([[0, 4, 5, 6, 1, 3], [0, 7, 4, 5, 4, 1]])
     expected = np.log(network.predict(ids, verbose=0))
     np.testing.assert_allclose(model.log_probs(ids), expected, atol=1e-5)

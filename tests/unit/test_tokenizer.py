@@ -13,11 +13,12 @@ from torch import nn
 
 import shapeline
 from shapeline.attribution import context, selection
-from shapeline.attribution.rows import explain_rows
-from shapeline.attribution.settings import parse
-from shapeline.attribution.settings import parse_game as game_of
+from shapeline.attribution.attribution_job import explain_rows
+from shapeline.attribution.context import parse
+from shapeline.attribution.context import parse_game as game_of
 from shapeline.config import validation
-from shapeline.datasets import compatibility, document_files, loading, preparation, registry, tokenizer
+from shapeline.config.dataset_checks import describe_entry
+from shapeline.datasets import loading, preparation, registry, tokenizer
 from shapeline.errors import ShapelineError
 from shapeline.games import references
 from shapeline.games.execution import ExecutionBackend
@@ -95,8 +96,8 @@ def test_a_document_is_ids_and_the_word_of_each(own):
     # Cut to the first tokens, and what stands at the end: "ghabcd a|bcdefgh ab"
     assert data.inputs[2].tolist() == [0, 7, 4, 5, 4, 1] and data.owners[2].tolist() == [-1, 0, 0, 0, 1, -1]
     assert card["records"]["truncated"] == 1 and card["records"]["empty"] == 1
-    assert document_files.words(TEXTS[3], card) == ["ghabcd", "abcdefgh"]
-    assert compatibility.describe_card(card)["words"] == card["vocabulary_digest"]
+    assert tokenizer.list_words(TEXTS[3], card) == ["ghabcd", "abcdefgh"]
+    assert registry.describe_card(card)["words"] == card["vocabulary_digest"]
     assert data.part("test").owners.tolist() == data.owners[3:].tolist()
 
 
@@ -125,7 +126,7 @@ def test_the_score_of_a_word_is_what_its_tokens_say(own, method):
 def test_texts_of_ones_own_and_the_words_that_a_report_shows(own, monkeypatch):
     _, data = own()
     bench = subject(data)
-    monkeypatch.setattr(document_files, "documents", lambda folder, ids: [TEXTS[place] for place in ids])
+    monkeypatch.setattr(tokenizer, "read_documents", lambda folder, ids: [TEXTS[place] for place in ids])
     chosen = selection.select(bench, 0, 2)
     assert [list(words) for words in chosen["words"]] == [["cd", "cd"], ["ab"]] and chosen["words_cut"].tolist() == [
         0,
@@ -168,7 +169,7 @@ def test_an_object_like_those_of_the_library_tokenizers(own):
     card, data = own(LIKE, ["ab b", "bba", "a", "b a", "ab", "b"])
     assert data.inputs[0].tolist() == [4, 5, 5, 3, 3, 3] and data.owners[0].tolist() == [0, 0, 1, -1, -1, -1]
     assert card["absent_id"] == 3 and card["vocabulary"] == ["c", "1", "2", "[PAD]", "a", "b"]
-    assert document_files.words("ab bba", card) == ["ab", "bba"]  # the document's own letters, by the offsets
+    assert tokenizer.list_words("ab bba", card) == ["ab", "bba"]  # the document's own letters, by the offsets
 
 
 @pytest.mark.parametrize(
@@ -338,7 +339,7 @@ def test_a_source_of_characters_takes_a_tokenizer(example):
     own = {"source": "agnews", "length": 32, "tokenizer": example["datasets"]["pieces"]["tokenizer"]}
     example["datasets"]["pieces"] = own
     validation.load(example)
-    assert compatibility.describe_entry(registry.SOURCES["agnews"], own)["unit"] == "word"
+    assert describe_entry(registry.SOURCES["agnews"], own)["unit"] == "word"
 
 
 def test_other_data_by_the_same_tokenizer_can_be_explained(example):

@@ -9,8 +9,8 @@ import pytest
 from shapeline.attribution import context, selection
 from shapeline.config import validation
 from shapeline.datasets import (
-    annotated,
     checks,
+    images,
     lisa,
     loading,
     malaria,
@@ -377,15 +377,15 @@ def test_a_folder_is_read_as_its_archive(tmp_path, source):
 
 def test_boxes_go_with_their_picture(tmp_path):
     cells = [("trophozoite", 2, 4, 6, 8), ("trophozoite", 9, 13, 12, 16), ("ring", 5, 0, 6, 1)]
-    half, counts = annotated.fit_boxes([(1, *corners) for _, *corners in cells], (12, 16), [6, 8], "resize")
+    half, counts = images.fit_boxes([(1, *corners) for _, *corners in cells], (12, 16), [6, 8], "resize")
     assert half[:, 1:].tolist() == [[1, 2, 3, 4], [4, 6, 6, 8], [2, 0, 3, 1]] and not counts.total()
-    third, _ = annotated.fit_boxes([(1, 4, 3, 8, 9)], (12, 18), [4, 6], "resize")
+    third, _ = images.fit_boxes([(1, 4, 3, 8, 9)], (12, 18), [4, 6], "resize")
     assert third[:, 1:].tolist() == [[1, 1, 3, 3]]  # 4/3 to 8/3 rows: each pixel that it touches
     # 12x20 to 6x6: the middle 12x12 stays, from column 4.
-    cropped, counts = annotated.fit_boxes(
+    cropped, counts = images.fit_boxes(
         [(1, 0, 4, 2, 8), (1, 0, 0, 2, 4), (2, 10, 14, 12, 20)], (12, 20), [6, 6], "crop"
     )
-    assert cropped.tolist() == [[1, 0, 0, 1, 2], [2, 5, 5, 6, 6]] and counts[annotated.CROPPED] == 1
+    assert cropped.tolist() == [[1, 0, 0, 1, 2], [2, 5, 5, 6, 6]] and counts[images.CROPPED] == 1
     slides = {"training.json": {"a.png": ((24, 40), [("trophozoite", 4, 12, 12, 20)]), "b.png": ((24, 40), [])}}
     for keys in ({"size": [12, 20]}, {"size": [12, 12], "resize": "crop"}, {"size": [48, 80]}):
         records = read(tmp_path, "malaria", files.malaria(slides), **keys)
@@ -403,7 +403,7 @@ def test_a_crop_without_its_cell_is_negative(tmp_path):
     slides = {"training.json": {"a.png": ((12, 24), [("trophozoite", 0, 0, 4, 4)]), "b.png": ((12, 24), [])}}
     for keys, label, lost in (({}, 1, 0), ({"resize": "crop"}, 0, 1)):
         records = read(tmp_path, "malaria", files.malaria(slides), size=[12, 12], **keys)
-        assert records["labels"].tolist() == [label, 0] and records["odd"].get(annotated.CROPPED, 0) == lost
+        assert records["labels"].tolist() == [label, 0] and records["odd"].get(images.CROPPED, 0) == lost
 
 
 @pytest.mark.parametrize(("source", "category"), [("malaria", "trophozoite"), ("lisa", "go")])
@@ -442,7 +442,7 @@ def test_a_box_file_that_names_a_missing_picture(tmp_path, source, gone, told):
     message = refused(tmp_path, source, content)
     assert f"names the image {told}, which is missing; put it there, or set on_decode_error: skip" in message
     records = read(tmp_path, source, content, on_decode_error="skip")
-    assert records["skipped"] == {annotated.MISSING: 1, annotated.UNREADABLE: 0}
+    assert records["skipped"] == {images.MISSING: 1, images.UNREADABLE: 0}
     assert records["notes"][-1] == f"missing and left out: {told}"
     row = 2 if source == "malaria" else 5
     for name in ("inputs", "labels", "split"):
@@ -465,7 +465,7 @@ def test_a_picture_that_cannot_be_decoded(tmp_path, source, name):
     content[name] = content[name][:60]
     assert f"{name}: cannot be decoded" in refused(tmp_path, source, content)
     records = read(tmp_path, source, content, on_decode_error="skip")
-    assert records["skipped"] == {annotated.MISSING: 0, annotated.UNREADABLE: 1}
+    assert records["skipped"] == {images.MISSING: 0, images.UNREADABLE: 1}
     assert len(records["labels"]) == len(read(tmp_path, source, OFFICIAL[source]())["labels"]) - 1
 
 
@@ -608,7 +608,7 @@ def test_real_annotations_of_slides(real_data):
     cells = np.concatenate([one.boxes for _, one in annotations])
     counts = dict(zip(malaria.BOX_NAMES, np.bincount(cells[:, 0], minlength=8).tolist(), strict=True))
     assert counts["trophozoite"] == 111 and counts["ring"] == 169 and counts["red blood cell"] == 5614
-    fitted, odd = annotated.fit_boxes(cells.tolist(), (1383, 1944), [300, 400], "resize")
+    fitted, odd = images.fit_boxes(cells.tolist(), (1383, 1944), [300, 400], "resize")
     assert len(fitted) == len(cells) and not odd.total()
 
 
@@ -622,7 +622,7 @@ def test_real_boxes_of_lights(real_data, tmp_path):
     content |= {f"daySequence1/daySequence1/frames/{name}": one for name in shown}
     content["daySequence1/daySequence1/frames/daySequence1--99999.jpg"] = one  # of which the real file says nothing
     records = read(tmp_path, "lisa", content, size=[60, 80], on_decode_error="skip")
-    assert len(frames) == 3348 and records["skipped"][annotated.MISSING] == 3348 - 40
+    assert len(frames) == 3348 and records["skipped"][images.MISSING] == 3348 - 40
     assert len(records["labels"]) == 3 + 40 + 1 and not sum(records["odd"].values())
     assert records["labels"][-1] == 0 and not len(records["boxes"][-1])
     lights = {frame: [] for frame in frames}

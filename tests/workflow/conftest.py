@@ -121,7 +121,7 @@ class Checkout:
 QUICKER = (
     ("games/torch_backend.py", "index / len(backends) for index", "index / len(backends) / 10 for index"),
     ("games/tf_backend.py", "SEARCH_SECONDS = 0.6 *", "SEARCH_SECONDS = 0.1 *"),
-    ("attribution/rows.py", "MOMENT, PASSES = 0.1,", "MOMENT, PASSES = 0.01,"),
+    ("attribution/attribution_job.py", "MOMENT, PASSES = 0.1,", "MOMENT, PASSES = 0.01,"),
 )
 
 

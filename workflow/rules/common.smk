@@ -5,6 +5,7 @@ import sys
 
 from shapeline.config.validation import check_files, check_frameworks, load
 from shapeline.errors import ShapelineError
+from shapeline.files import trim_folders
 from shapeline.fork_server import server as fork_server
 from shapeline.metrics.registry import METRICS
 from shapeline.workflow.job_environment import (
@@ -14,7 +15,7 @@ from shapeline.workflow.job_environment import (
     release_stale_locks,
     visible_devices,
 )
-from shapeline.workflow import dependencies, job_code, jobs, messages, prune, runs
+from shapeline.workflow import dependencies, job_code, jobs, messages, runs
 
 
 def read_config(raw):
@@ -94,7 +95,7 @@ onstart:
 
 
 onsuccess:
-    prune.trim_rows(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
+    trim_folders(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
     messages.show_success(
         CONFIG,
         f"{RESULTS}/reports/index.html",
@@ -104,7 +105,7 @@ onsuccess:
 
 
 onerror:
-    prune.trim_rows(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
+    trim_folders(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
 
 
 def all_scores(experiment):

@@ -8,8 +8,8 @@ device = job_environment.start(snakemake, "onnx" if by_graph else "")
 from shapeline import scores
 from shapeline.attribution import provenance
 from shapeline.attribution.attribution_job import AttributionJob
-from shapeline.attribution.settings import parse
-from shapeline.methods import dispatch
+from shapeline.attribution.context import parse
+from shapeline.datasets import sources
 from shapeline.workflow import job_code, runs
 
 settings, wildcards, options = snakemake.params.settings, snakemake.wildcards, snakemake.resources
@@ -17,7 +17,7 @@ entry = runs.split_entry(wildcards.method)[0]  # a randomised model gets the ver
 given = parse(settings), entry, snakemake.input, device
 if settings.get("game") or settings.get("prompts"):  # by name, so that an edit of its code runs nothing else again
     module = "attribution.game_job:GameJob" if settings.get("game") else "generation.prompt_job:PromptJob"
-    job = dispatch.resolve(f"shapeline.{module}").function(*given, options.store)
+    job = sources.resolve(f"shapeline.{module}").function(*given, options.store)
 else:
     job = AttributionJob(*given, by_graph, options.store, job_code.list_value_code if options.values else None)
 found = job.explain_shard(int(wildcards.shard), int(wildcards.shards), options.on_error, job_environment.progress)

@@ -4,8 +4,8 @@ from shapeline.workflow import job_environment
 
 device = job_environment.start(snakemake)
 
+from shapeline.attribution.context import parse
 from shapeline.attribution.game_job import GameJob
-from shapeline.attribution.settings import parse
 from shapeline.seeds import digest
 
 settings, wildcards, options = snakemake.params.settings, snakemake.wildcards, snakemake.resources

@@ -9,12 +9,12 @@ device = job_environment.start(snakemake)
 
 from shapeline.datasets import loading
 from shapeline.files import atomic
-from shapeline.models import randomisation, storage
+from shapeline.models import architectures, storage
 from shapeline.seeds import seed_of
 
 settings, wildcards = snakemake.params.settings, snakemake.wildcards
 model = storage.load(snakemake.input.weights, device)
-drawn = randomisation.randomise(model, settings.get("layers"), seed_of(settings["seed"], "randomisation"))
+drawn = architectures.randomise(model, settings.get("layers"), seed_of(settings["seed"], "randomisation"))
 job_environment.log.info("drawn anew: %s", ", ".join(drawn))
 storage.save(model, snakemake.output.weights)
 inputs = loading.load(Path(snakemake.input.arrays).parent).as_numbers().inputs

@@ -6,15 +6,14 @@ from shapeline.workflow import job_environment
 device = job_environment.start(snakemake)
 
 from shapeline.attribution import selection
-from shapeline.attribution.context import calibrate, load_context
-from shapeline.attribution.settings import parse_game
-from shapeline.methods import dispatch
+from shapeline.attribution.context import calibrate, load_context, parse_game
+from shapeline.datasets import sources
 
 settings = snakemake.params.settings
 given, backends = snakemake.input, {}
 if settings.get("game") or settings.get("prompts"):
     names = ("attribution.game_job:select_outputs", "generation.prompt_job:select_prompts")
-    select = dispatch.resolve(f"shapeline.{names[not settings.get('game')]}").function
+    select = sources.resolve(f"shapeline.{names[not settings.get('game')]}").function
     selected = select(settings, snakemake.resources.store, device)
 else:
     context = load_context(given.get("weights"), given.arrays, parse_game(settings), device, *given.trained_on)

@@ -10,7 +10,7 @@ device = job_environment.start(snakemake, snakemake.resources.framework)
 
 from shapeline.datasets import loading, table
 from shapeline.files import atomic
-from shapeline.models import architectures, pretrained, storage, training
+from shapeline.models import architectures, storage, training
 
 dataset = loading.load(Path(snakemake.input.arrays).parent)
 model = architectures.for_dataset(settings, dataset.card)
@@ -20,9 +20,9 @@ model, dataset = storage.fit_rows(model, dataset)
 start = snakemake.input.get("start")
 if start:
     storage.start_from(model, start[0])
-is_ready = pretrained.find_kind(settings.get("source"), settings.get("framework"))
+is_ready = architectures.find_kind(settings.get("source"), settings.get("framework"))
 if is_ready or settings.get("training", {}).get("epochs") == 0:
-    card = pretrained.measure_card(model.to(device), dataset)
+    card = architectures.measure_card(model.to(device), dataset)
 else:
     model.predict(dataset.inputs[:16])  # where its outputs are no logits it says so before the training, not after
     key = f"models.{snakemake.wildcards.model.partition('@')[0]}.training"

@@ -1,8 +1,9 @@
-"""Files that appear whole or not at all, documents that are read with a remedy, and sizes in words."""
+"""Files that appear whole or not at all, documents that are read with a remedy, sizes in words, folders in limits."""
 
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,9 +47,22 @@ def document(path: str | Path) -> dict:
 
 
 def format_bytes(number: float) -> str:
-    """A number of bytes in words: 3 B, 45.6 MB, 1,234.5 GB."""
-    for unit in ("B", "kB", "MB"):
+    """A number of bytes in words: 3 B, 45.6 MB, 1.23 TB."""
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
         if number < 1000:
             return f"{number:.3g} {unit}"
         number /= 1000
-    return f"{number:,.1f} GB"
+    return "more than 1,000 PB"
+
+
+def trim_folders(folder: str | Path, max_bytes: float) -> int:
+    """Remove the folders */* below one that were unused for longest, until the rest fits; return the bytes removed."""
+    tables = sorted((path.stat().st_mtime, path) for path in Path(folder).glob("*/*") if path.is_dir())
+    sizes = {path: sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file()) for _, path in tables}
+    excess, freed = sum(sizes.values()) - max_bytes, 0
+    for path, size in sizes.items():
+        if freed >= excess:
+            break
+        shutil.rmtree(path, ignore_errors=True)
+        freed += size
+    return freed

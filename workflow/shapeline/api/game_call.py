@@ -14,10 +14,10 @@ from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, number_of_jobs
+from shapeline.datasets import sources
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
-from shapeline.methods import dispatch
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import MethodSettings, parse
 from shapeline.seeds import seed_of
@@ -199,7 +199,7 @@ def _check_method(method: str, n: int, evaluations: int | None) -> None:
         able = ", ".join(name for name, one in METHODS.items() if one.is_design)
         raise ShapelineError(f"{WHERE}: {method} needs a model and its inputs; use one of {able}")
     minimum = METHODS[method].minimum if evaluations else None
-    if minimum and evaluations < (least := dispatch.resolve(minimum).function(n)):
+    if minimum and evaluations < (least := sources.resolve(minimum).function(n)):
         raise ShapelineError(
             f"{WHERE}: evaluations is {evaluations} and {method} needs {least} for {n} players; raise it"
         )

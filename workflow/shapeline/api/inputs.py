@@ -16,9 +16,8 @@ from shapeline.datasets.table import Table, report_lost_digits
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
 from shapeline.models import adapters
-from shapeline.models.axes import Layout, find_layout, rearrange
+from shapeline.models.adapters import Layout, find_columns, find_fitted_columns, find_layout, rearrange
 from shapeline.models.classifier import Classifier
-from shapeline.models.estimators import find_columns, find_fitted_columns
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,8 @@ import pandas as pd
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.metrics.provenance import TOLERANCE
-from shapeline.models.axes import takes_image
+from shapeline.models.adapters import find_classes, find_owner, takes_image
 from shapeline.models.classifier import Classifier, ModelFailure
-from shapeline.models.estimators import find_classes, find_owner
 
 ASKED_AGAIN = 4  # rows that a model is asked of twice: it must say the same
 MAX_ROWS = 200  # that are looked at one by one for the one that a model fails on

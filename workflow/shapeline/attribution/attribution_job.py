@@ -1,10 +1,13 @@
-"""One attribution job: every model that a method explains, on one shard of the instances."""
+"""One attribution job: every model that a method explains on one shard of the instances, every repeat and budget."""
 
+import contextlib
 import dataclasses
 import json
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +15,32 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution import addresses, game_values
-from shapeline.attribution.context import ExplanationContext, load_backend, load_context, targets
+from shapeline.attribution import game_values
+from shapeline.attribution.context import (
+    AttributionSettings,
+    ExplanationContext,
+    load_backend,
+    load_context,
+    score_addresses,
+    score_facts,
+    targets,
+    value_addresses,
+    value_facts,
+)
+from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.game_values import ValueStore
-from shapeline.attribution.row_store import Table, digest_of
-from shapeline.attribution.rows import STORED, StoredRows, explain_rows, shard
-from shapeline.attribution.run import Options
-from shapeline.attribution.settings import AttributionSettings
+from shapeline.attribution.row_store import ADDRESS, FLUSH_SECONDS, Table, digest_of
+from shapeline.attribution.run import Options, attribute, waits, warm_up
+from shapeline.designs.stopping import StoppingCriterion
+from shapeline.errors import ShapelineError
+from shapeline.games import features as feature_kinds
+from shapeline.games import references
+from shapeline.games.features import Features
+from shapeline.games.game import Game
+from shapeline.methods.settings import MethodSettings
+from shapeline.scores import SCHEMA
 from shapeline.seeds import seed_of
+from shapeline.threads import openblas
 
 
 @dataclass(frozen=True)
@@ -100,15 +121,15 @@ class AttributionJob:
         files = self.files
         behind = [model.weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
         own = [*behind, *files.get("own", ())]
-        keys = [digest_of(addresses.score_facts(context, self.settings, self.entry, own, files.arrays))]
+        keys = [digest_of(score_facts(context, self.settings, self.entry, own, files.arrays))]
         if self.value_code and context.model:
             code = self.value_code(context.model.architecture, context.model.framework)
-            keys.append(digest_of(addresses.value_facts(context, self.settings, [*behind, *code])))
+            keys.append(digest_of(value_facts(context, self.settings, [*behind, *code])))
             table = Table(self._folder("values", keys[-1]), game_values.VALUES, growing=True)
-            named = addresses.value_addresses(context.inputs(share), targets(share))
+            named = value_addresses(context.inputs(share), targets(share))
             options = dataclasses.replace(options, values=ValueStore(table), addresses=named)
         with Table(self._folder("scores", keys[0]), STORED) as table:
-            stored = StoredRows(table, addresses.score_addresses(context, share, self.settings.repeats))
+            stored = StoredRows(table, score_addresses(context, share, self.settings.repeats))
             rows = explain_rows(context, share, self.settings, self.entry, options, stored=stored)
         reused, computed = len(stored.found), len(rows) - len(stored.found)
         log.info("rows of %s: %d computed, %d found", model.weights or "the labelled points", computed, reused)
@@ -125,3 +146,213 @@ class Result:
     rows: pd.DataFrame
     context: ExplanationContext
     keys: list[str]
+
+
+MOMENT, PASSES = 0.1, 20  # seconds of a job's explanations made again for the clock's sake, and how often at most
+SETTLED, CALM = 0.02, 2  # they are settled where so many passes in a row take no more than this share off
+STORED = [field for field in SCHEMA if field.name not in ("training_seed", "randomised_layers")]  # the job's to say
+
+
+@dataclass
+class StoredRows:
+    """Rows of earlier jobs, and where new ones are kept. addresses: of each instance and repeat (n, repeats)."""
+
+    table: Table
+    addresses: np.ndarray
+    found: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def find(self) -> np.ndarray:
+        """Read what is there; return which rows are missing (n, repeats)."""
+        stored = self.table.read(self.addresses.ravel())
+        self.found = stored.drop(columns=ADDRESS)
+        return ~np.isin(self.addresses, stored[ADDRESS].unique())
+
+    def keep(self, rows: pd.DataFrame, positions: np.ndarray, repeat: int) -> None:
+        """Keep rows of the instances at these positions, one per budget; none of a failed instance."""
+        addresses = np.resize(self.addresses[positions, repeat], len(rows))
+        failed = addresses[(rows["status"] != "ok").to_numpy()]
+        kept = rows.assign(**{ADDRESS: addresses})[~np.isin(addresses, failed)]
+        if len(kept):
+            self.table.append(kept)
+
+
+def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
+    """The index-th of `count` consecutive parts, as equal as can be."""
+    return selected.iloc[np.array_split(np.arange(len(selected)), count)[index]].reset_index(drop=True)
+
+
+def explain_rows(
+    context: ExplanationContext,
+    share: pd.DataFrame,
+    settings: AttributionSettings,
+    entry: str,
+    options: Options | None = None,
+    inputs: np.ndarray | None = None,
+    stored: StoredRows | None = None,
+) -> pd.DataFrame:
+    """Return score rows (scores.SCHEMA) of a method on the instances of a shard, every repeat; stored: rows that are
+    known. Designs are seeded by (seed, method, repeat); scores of a method's own features are spread over the
+    experiment's."""
+    method, seed = settings.method, settings.game.seed
+    options = _options(context, settings, options or Options())
+    explained = context.change_features(method.features) if method.features else context
+    asked = explained.game(settings.game.value)
+    inputs = context.inputs(share) if inputs is None else inputs
+    missing = stored.find() if stored else np.ones((len(share), settings.repeats), bool)
+    computed: list[pd.DataFrame] = []
+    some, done, made = np.flatnonzero(missing.any(axis=1)), int((~missing).sum()), 0
+    for features, places in explained.buckets(inputs[some], share.iloc[some]) if len(some) else ():
+        shown = context.features if method.features else None
+        for repeat in range(settings.repeats):
+            positions = some[places][missing[some[places], repeat]]
+            if not len(positions):
+                continue
+            part = _Part(
+                *(asked.having(features=features), method, inputs[positions], share.iloc[positions], positions, repeat),
+                *(shown, stored),
+            )
+            if not computed:
+                part.warm_up(dataclasses.replace(options, seed=seed_of(seed, entry, "warm-up")))
+            own = dataclasses.replace(
+                options,
+                seed=seed_of(seed, entry, repeat),
+                instances=part.share["instance"].to_numpy(),
+                addresses=np.asarray(options.addresses, object)[positions] if len(options.addresses) else (),
+                progress=options.progress
+                and (lambda n, count, to=(done, made): options.progress(to[0] + n, to[1] + count)),
+                save=part.save,
+            )
+            computed.append(part.explain(own, MOMENT * len(positions) / missing.sum()))
+            done, made = done + len(positions), made + int(computed[-1]["evaluations"].sum())
+    return pd.concat([*([stored.found] if stored else []), *computed], ignore_index=True)
+
+
+def _options(context: ExplanationContext, settings: AttributionSettings, options: Options) -> Options:
+    rows, seed = settings.method.background, settings.game.seed
+    return dataclasses.replace(
+        options,
+        dataset=context.dataset,
+        all_points=context.model is None,  # nothing was trained on some of them
+        background=references.build({"kind": "background", "rows": rows}, context.dataset, seed) if rows else None,
+        device=context.device,
+        timing=settings.timing,
+        time_limit=settings.time_limit,
+    )
+
+
+@dataclass
+class _Part:
+    """Instances (positions in the shard) that share features, in one repeat; shown: the experiment's features."""
+
+    game: Game
+    method: MethodSettings
+    inputs: np.ndarray
+    share: pd.DataFrame
+    positions: np.ndarray
+    repeat: int
+    shown: Features | None
+    stored: StoredRows | None
+    kept: list[np.ndarray] = field(default_factory=list)  # places whose rows are stored
+    waiting: list[tuple[np.ndarray, list[Explanation]]] = field(default_factory=list)
+    since: float = field(default_factory=time.monotonic)
+
+    def explain(self, options: Options, moment: float) -> pd.DataFrame:
+        """Return the rows, whose seconds have settled, and store them."""
+        explanations = self._attribute(options)
+        if not (options.values or waits(self.game, options)):  # stored by now, and a server is not ours
+            again = dataclasses.replace(options, progress=None, save=None)
+            _settle_seconds(explanations, lambda: self._attribute(again), moment)
+        everyone = np.arange(len(self.share))
+        rest = np.setdiff1d(everyone, np.concatenate([*self.kept, everyone[:0]]))
+        self._keep(rest, [explanation.at(rest) for explanation in explanations])
+        return self._rows(everyone, explanations)
+
+    def warm_up(self, options: Options) -> None:
+        """Run a first call, which sets up threads and traces that are not the method's time; ignore its failure."""
+        game = self.game
+        warm_up(game, self.method, options.seed)
+        if game.features.d and game.model:
+            openblas()
+            with contextlib.suppress(ShapelineError):
+                game.values(self.inputs[:1], np.ones((2, game.features.d), bool))
+        if options.timing == "per_instance" or self.method.method.family == "peers":
+            ids = self.share["instance"].to_numpy()[:1]
+            few = dataclasses.replace(options, instances=ids, progress=None, time_limit=None)
+            attribute(game, self.inputs[:1], targets(self.share[:1]), self.method, few)
+
+    def save(self, places: np.ndarray, explanations: list[Explanation]) -> None:
+        """Note a chunk, and store all that are noted every few seconds."""
+        self.waiting.append((places, explanations))
+        if time.monotonic() - self.since >= FLUSH_SECONDS:
+            for some, result in self.waiting:
+                self._keep(some, result)
+            self.kept += [some for some, _ in self.waiting]
+            self.waiting, self.since = [], time.monotonic()
+
+    def _attribute(self, options: Options) -> list[Explanation]:
+        return attribute(self.game, self.inputs, targets(self.share), self.method, options)
+
+    def _keep(self, places: np.ndarray, explanations: list[Explanation]) -> None:
+        if self.stored and len(places):
+            self.stored.keep(self._rows(places, explanations), self.positions[places], self.repeat)
+
+    def _rows(self, places: np.ndarray, explanations: list[Explanation]) -> pd.DataFrame:
+        """Return the rows of instances at these places, one after another for each budget."""
+        frames = []
+        for explanation, budget in zip(explanations, self.method.budgets, strict=True):
+            if self.shown:  # of a cell's equal share there is no standard error
+                spread = feature_kinds.spread(explanation.scores, self.game.features, self.shown)
+                nothing = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
+                explanation = dataclasses.replace(explanation, scores=spread, **nothing)
+            budget = None if isinstance(budget, StoppingCriterion) else budget
+            frames.append(build_rows(self.share.iloc[places], explanation, self.repeat, budget))
+        return pd.concat(frames, ignore_index=True)
+
+
+def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Explanation]], moment: float) -> None:
+    """Repeat explanations that take less than a moment until their time gets no shorter; the fastest counts."""
+    began, calm = time.perf_counter(), 0
+    total = fastest = sum(np.nansum(explanation.seconds) for explanation in explanations)
+    for _ in range(1, min(PASSES, math.ceil(moment / total)) if total else 1):
+        for explanation, other in zip(explanations, again(), strict=True):
+            explanation.seconds = np.minimum(explanation.seconds, other.seconds)
+        before, fastest = fastest, sum(np.nansum(explanation.seconds) for explanation in explanations)
+        calm = calm + 1 if fastest >= (1 - SETTLED) * before else 0
+        if calm == CALM or time.perf_counter() - began > moment:  # the seconds are a part of it
+            return
+
+
+def _flatten_rows(numbers: np.ndarray | None, explanation: Explanation) -> list[np.ndarray | None]:
+    """Return the values of each row, flat; None where the method has none, failed, or cannot tell."""
+    if numbers is None:
+        return [None] * len(explanation.status)
+    flat = numbers.reshape(len(numbers), -1).astype(np.float32)
+    return [
+        row if status == "ok" and np.isfinite(row).all() else None
+        for row, status in zip(flat, explanation.status, strict=True)
+    ]
+
+
+def build_rows(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
+    """Return the rows of an explanation of the instances of a share."""
+    flat = explanation.scores.reshape(len(share), -1).astype(np.float32)
+    return pd.DataFrame(
+        {
+            "instance": share["instance"].to_numpy(),
+            "target": explanation.target,
+            "repeat": repeat,
+            "budget": budget,
+            "scores": [row if status == "ok" else None for row, status in zip(flat, explanation.status, strict=True)],
+            "standard_error": _flatten_rows(explanation.standard_error, explanation),
+            "interactions": _flatten_rows(explanation.interaction_values, explanation),
+            "interactions_standard_error": _flatten_rows(explanation.interactions_standard_error, explanation),
+            "evaluations": explanation.evaluations,
+            "seconds": explanation.seconds,
+            "value_full": explanation.value_full,
+            "value_empty": explanation.value_empty,
+            "status": explanation.status,
+            "error": explanation.error,
+            "warning": explanation.warning,
+            "details": [json.dumps(details) if details else None for details in explanation.details],
+        }
+    )

@@ -1,17 +1,22 @@
-"""What an experiment explains: its model, data, features and reference, loaded from files."""
+"""What a job explains: its settings, parsed once, and the model, data, features and reference that they name.
+
+Of these, what defines a row's numbers, by which stored rows are found: not the backend, batch, shard or number of
+instances; files count by their content.
+"""
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.settings import GameSettings
-from shapeline.datasets import compatibility, document_files, loading
+from shapeline.attribution.row_store import digest_array, digest_file, digest_of
+from shapeline.datasets import loading, registry, tokenizer
 from shapeline.datasets.loading import Dataset
 from shapeline.datasets.sources import TRAIN
 from shapeline.errors import ShapelineError
@@ -22,8 +27,62 @@ from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
+from shapeline.methods import settings as method_settings
+from shapeline.methods import shapiq_process
+from shapeline.methods.settings import MethodSettings
 from shapeline.models import storage
 from shapeline.models.classifier import Classifier
+from shapeline.scores import MEASURED, SCHEMA
+from shapeline.versions import list_versions
+
+OF_A_JOB = ("training_seeds", "training_instances", "randomised", "repeats")  # which rows there are, not what they hold
+
+
+@dataclass(frozen=True)
+class GameSettings:
+    """The settings of a game as the configuration has them; reference: the baseline; seed: of what it samples."""
+
+    features: Any = None
+    seed: int = 0
+    reference: Any = "mean"
+    value: str = "log_probability"
+    precision: str = "float32"
+    compile: bool = False
+
+
+@dataclass(frozen=True)
+class AttributionSettings:
+    """The settings of an attribute job; rows: those that define a row, as they were given."""
+
+    game: GameSettings
+    method: MethodSettings
+    repeats: int
+    timing: str
+    time_limit: float | None
+    training_instances: int | None
+    randomised: bool
+    rows: Mapping[str, Any]
+
+
+def parse(settings: Mapping[str, Any]) -> AttributionSettings:
+    """Return the record of the settings that the plan gives a job, and that a score file states."""
+    method = settings["method"]
+    return AttributionSettings(
+        parse_game(settings),
+        method_settings.parse(method, [*method.get("intermediate_budgets", ()), settings.get("budget")]),
+        settings.get("repeats", 1),
+        settings.get("timing", "batch"),
+        settings.get("time_limit"),
+        settings.get("training_instances"),
+        "randomised" in settings,
+        {name: setting for name, setting in settings.items() if name not in OF_A_JOB},
+    )
+
+
+def parse_game(settings: Mapping[str, Any]) -> GameSettings:
+    """Return the record of a job's settings, which have more than these."""
+    known = GameSettings.__dataclass_fields__
+    return GameSettings(**{name: setting for name, setting in settings.items() if name in known})
 
 
 @dataclass(frozen=True)
@@ -48,7 +107,7 @@ class ExplanationContext:
         if self.features is not None:
             return [(self.features, np.arange(len(inputs)))]
         owners = (
-            None if self.dataset.owners is None else self._read(selected, self.dataset.owners, document_files.owners)
+            None if self.dataset.owners is None else self._read(selected, self.dataset.owners, tokenizer.find_owners)
         )
         return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs, owners)
 
@@ -61,7 +120,7 @@ class ExplanationContext:
         """Return the same with the model of a file of weights, by_graph by its graph; trained_on: card of its data."""
         model = (storage.read_graph(weights) if by_graph else None) or storage.load(weights, self.device)
         if trained_on:
-            compatibility.check(
+            registry.check_explained(
                 model.sizes, json.loads(Path(trained_on).read_text(encoding="utf-8")), self.dataset.card
             )
         read, made = model.vocabulary_digest, self.dataset.card.get("vocabulary_digest")
@@ -82,7 +141,7 @@ class ExplanationContext:
 
     def inputs(self, selected: pd.DataFrame) -> np.ndarray:
         """Inputs (n, *input_shape) of selected instances; a custom text, at row -1, becomes its tokens."""
-        return self._read(selected, self.dataset.inputs, document_files.encode)
+        return self._read(selected, self.dataset.inputs, tokenizer.encode_documents)
 
     def _read(self, selected: pd.DataFrame, stored: np.ndarray, made: Callable[[list[str], dict], np.ndarray]):
         rows = selected["row"].to_numpy()
@@ -159,3 +218,59 @@ def calibrate(context: ExplanationContext, weights: str | None = None) -> Execut
 
 def _training_inputs(context: ExplanationContext) -> np.ndarray:
     return context.dataset.inputs[np.flatnonzero(context.dataset.split == TRAIN)[:64]]
+
+
+READS_ALL_DATA = ("data", "external")  # families whose scores depend on more than the instance's input
+
+
+def score_facts(
+    context: ExplanationContext, settings: AttributionSettings, entry: str, files: Iterable[str], arrays: str
+) -> dict:
+    """Return what defines scores of a model by a method beside the instance; entry seeds samples, arrays: the data."""
+    method = settings.method
+    whole = method.method.family in READS_ALL_DATA or method.background
+    return {
+        **_list_shared_facts(context, [*files, *([arrays] if whole else [])], method.method.package),
+        "settings": settings.rows,
+        **({"release": shapiq_process.read_version(python)} if (python := method.arguments.get("python")) else {}),
+        "label": entry if method.is_random else None,
+        "columns": SCHEMA.names,
+    }
+
+
+def value_facts(context: ExplanationContext, settings: AttributionSettings, files: Iterable[str]) -> dict:
+    """Return what defines the value of a coalition of an instance; files: behind the model, and the code of a value."""
+    game = dataclasses.asdict(settings.game) | ({"features": own} if (own := settings.method.features) else {})
+    return {**_list_shared_facts(context, files), "game": game}
+
+
+def measurement_facts(
+    context: ExplanationContext, settings: AttributionSettings, job: Mapping, files: Iterable[str]
+) -> dict:
+    """Return what defines a metric's measurements of one model beside the scores; job: settings of the metric."""
+    return {**value_facts(context, settings, files), "metric": job, "columns": MEASURED.names}
+
+
+def _list_shared_facts(context: ExplanationContext, files: Iterable[str], *packages: str | None) -> dict:
+    model, reference = context.model, context.reference
+    return {
+        "files": sorted(map(digest_file, filter(None, files))),
+        "device": context.device,
+        "versions": list_versions(model and model.framework, packages),
+        "architecture": model and model.architecture,
+        "reference": None if reference is None or reference.rows is None else digest_array(reference.rows),
+    }
+
+
+def score_addresses(context: ExplanationContext, share: pd.DataFrame, repeats: int) -> np.ndarray:
+    """Return the address of each instance's rows (n, repeats): of its id, which seeds samples, class and input."""
+    named = zip(share["instance"], targets(share), map(digest_array, context.inputs(share)), strict=True)
+    return np.array(
+        [[digest_of([int(one), int(target), of_input, repeat]) for repeat in range(repeats)]
+         for one, target, of_input in named]
+    ).reshape(len(share), repeats)  # fmt: skip
+
+
+def value_addresses(inputs: np.ndarray, classes: np.ndarray) -> list[str]:
+    """Return the address of each instance's values (n,): of its input and class."""
+    return [digest_of([digest_array(row), int(target)]) for row, target in zip(inputs, classes, strict=True)]

@@ -14,21 +14,19 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution import game_values
-from shapeline.attribution.attribution_job import Result
-from shapeline.attribution.context import ExplanationContext
+from shapeline.attribution.attribution_job import Result, build_rows
+from shapeline.attribution.context import AttributionSettings, ExplanationContext
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.game_values import LONG, WHERE, ValueRows
 from shapeline.attribution.row_store import Table, digest_file, digest_of
-from shapeline.attribution.rows import build_rows
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, hash_masks
-from shapeline.attribution.settings import AttributionSettings
+from shapeline.datasets import sources
 from shapeline.datasets.sources import source_files
 from shapeline.designs.design import whole
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import MethodFailure, ShapelineError, rename_place
 from shapeline.games.features import Features
-from shapeline.methods import dispatch
 from shapeline.seeds import seed_of
 from shapeline.versions import list_versions
 
@@ -85,7 +83,7 @@ def parse_source(settings: Mapping[str, Any]) -> GameSource:
 
 def build_games(source: GameSource, device: str) -> list[NamedGame]:
     """Return the games that the function of an experiment builds. Raises ShapelineError for what is no game."""
-    built = dispatch.resolve(source.function)({"seed": source.seed, "device": device})
+    built = sources.resolve(source.function)({"seed": source.seed, "device": device})
     if not isinstance(built, Mapping):
         several = isinstance(built, list | tuple)
         built = {f"game {place}": game for place, game in enumerate(built)} if several else {"": built}

@@ -5,8 +5,7 @@ import subprocess
 from dataclasses import asdict
 
 import shapeline
-from shapeline.attribution.context import ExplanationContext
-from shapeline.attribution.settings import parse
+from shapeline.attribution.context import ExplanationContext, parse
 from shapeline.methods import shapiq_process
 from shapeline.seeds import digest
 from shapeline.versions import list_imported, version

@@ -12,7 +12,9 @@ import numpy as np
 from shapeline.attribution.explanation import Explanation, blank
 from shapeline.attribution.game_values import ValueStore
 from shapeline.attribution.sampling import Answer, Batch, Rounds, Sampling, sample
+from shapeline.datasets import sources
 from shapeline.datasets.loading import Dataset
+from shapeline.datasets.sources import Call
 from shapeline.designs.design import Design
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.orders import best_orders
@@ -21,8 +23,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.games.game import PREDICTION, Game, check_full
 from shapeline.games.references import Reference
 from shapeline.memory import is_out_of_memory
-from shapeline.methods import dispatch, registry
-from shapeline.methods.dispatch import Call
+from shapeline.methods import registry
 from shapeline.methods.settings import MethodSettings, Size
 
 
@@ -233,7 +234,7 @@ def _scorer(method: MethodSettings, game: Game, options: Options, spend: float |
         "dataset": options.dataset,
         "all_points": options.all_points,
         "device": options.device,
-        "measure": dispatch.resolve(method.method.measure).function if method.method.measure else None,
+        "measure": sources.resolve(method.method.measure).function if method.method.measure else None,
         "parameters": method.arguments,
     }
 

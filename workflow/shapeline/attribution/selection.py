@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from shapeline import scores
 from shapeline.attribution.context import ExplanationContext
-from shapeline.datasets import checks, document_files, regions
+from shapeline.datasets import checks, regions, tokenizer
 from shapeline.datasets.sources import PARTS
 from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError, nearest
@@ -96,11 +96,11 @@ def _read_chosen(context: ExplanationContext, seed: int, wanted: Selection) -> d
         rows = _nearest(context, wanted) if wanted.near else _sample_rows(context, seed, wanted)
         chosen = {"instance": context.dataset.ids[rows], "row": rows, "label": context.dataset.labels[rows]}
         if context.dataset.card["kind"] == "text":
-            chosen["text"] = document_files.documents(context.folder, chosen["instance"])
+            chosen["text"] = tokenizer.read_documents(context.folder, chosen["instance"])
         if context.dataset.card.get("truth"):
             chosen["objects"] = regions.objects(context.folder, chosen["instance"], chosen["label"])
     if context.dataset.owners is not None:
-        made = document_files.tokenize(list(chosen["text"]), context.dataset.card)
+        made = tokenizer.tokenize_for(list(chosen["text"]), context.dataset.card)
         chosen |= {"words": made.words, "words_cut": made.n_words - [len(words) for words in made.words]}
         if "separator_id" in context.dataset.card:
             chosen["second"] = np.array(made.seconds)

@@ -1,21 +1,30 @@
-"""Mistakes in the configuration, a line each: extreme values, the place of a key, what is allowed, the nearest name."""
+"""Mistakes in the configuration, a line each: extreme values, the place of a key, what is allowed, the nearest name.
+
+At the end what a rule of the other modules looks at: an experiment with what it explains, or one of its method entries.
+"""
 
 import math
 import re
 import reprlib
 from collections import defaultdict
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from shapeline.config.derived import SMOKE
-from shapeline.config.types import PATTERN_HINTS, Config
+from shapeline.config.derived import SMOKE, find_features, find_framework
+from shapeline.config.types import PATTERN_HINTS, Config, Dataset, Experiment, Model
+from shapeline.datasets import sources
+from shapeline.datasets.registry import Source
 from shapeline.datasets.sources import USER_FILE
-from shapeline.errors import nearest
+from shapeline.errors import ShapelineError, nearest
 from shapeline.methods.parameters import CustomMethod
+from shapeline.methods.registry import METHODS, Method
+from shapeline.metrics.registry import METRICS, Metric
+from shapeline.models import registry
 
 NUMBERS = {"int_type": "a whole number", "float_type": "a number"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -35,7 +44,6 @@ MAX_DOCUMENT_LENGTH = 1_000_000
 MAX_INTEGER = 2**64 - 1
 MAX_DESIGN_BYTES = 16e9  # masks and estimator weights, or permutations
 MAX_BUDGET = 1e8  # times d
-UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxother = 3, 12, 6, 120, 120
 
@@ -234,14 +242,6 @@ def describe_long_name(name: object) -> str:
     )
 
 
-def format_bytes(number: float) -> str:
-    """Return a number of bytes in the largest unit that it fills."""
-    power = min(int(math.log10(max(number, 1)) // 3), len(UNITS) - 1) if math.isfinite(number) else len(UNITS)
-    return (
-        f"{number / 1000**power:.3g} {UNITS[power]}" if power < len(UNITS) and number < 1e18 else "more than 1,000 PB"
-    )
-
-
 def _find_key_problem(key: object) -> str:
     problem = _find_value_problem(key, MAX_NAME_LENGTH)
     return f"the key {shorten_text(str(key))!r} is {problem}" if problem else ""
@@ -255,3 +255,106 @@ def _find_value_problem(value: object, longest: int) -> str:
     if isinstance(value, str) and "\0" in value:
         return "a text with the character U+0000, which no file or name can hold; remove it"
     return ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """An experiment; its model, source and the shape of its features are None where they are not known."""
+
+    config: Config
+    name: str
+    experiment: Experiment
+    model: Model | None
+    source: Source | None
+    shape: tuple[int, ...] | None
+
+    @property
+    def where(self) -> str:
+        return f"experiments.{self.name}"
+
+    @property
+    def dataset_name(self) -> str | None:
+        return self.experiment.dataset or (self.model.dataset if self.model else None)
+
+    @property
+    def dataset(self) -> Dataset | None:
+        return self.config.datasets.get(self.dataset_name)
+
+    @property
+    def kind(self) -> str:
+        """Of the features."""
+        return self.experiment.features.kind
+
+    @property
+    def has_no_model(self) -> bool:
+        return self.experiment.model is None and not self.experiment.game
+
+    @property
+    def function(self) -> str:
+        """What a model is called that gives probabilities alone, "" of a network."""
+        if self.model is None or find_framework(self.model) != "function":
+            return ""
+        if self.model.framework:
+            return "a function"
+        suffix = registry.find_suffix(self.model.source)
+        return {".onnx": "an ONNX file", ".skops": "a pipeline"}.get(suffix, "a file of boosted trees")
+
+    def metrics(self) -> Iterator[tuple[str, Metric]]:
+        """The metrics that the experiment measures, by name."""
+        return ((name, entry) for name, entry in METRICS.items() if getattr(self.experiment.metrics, name))
+
+
+@dataclass(frozen=True)
+class MethodPlace:
+    """One of an experiment's methods; shape: of the features that it explains, None where that is not known."""
+
+    place: Place
+    name: str
+    settings: Any
+    shape: tuple[int, ...] | None
+
+    @property
+    def where(self) -> str:
+        return f"{self.place.where}.methods.{self.name}"
+
+    @cached_property
+    def method(self) -> Method:
+        return METHODS[self.settings.method]
+
+    @property
+    def d(self) -> int | None:
+        """How many features there are."""
+        return math.prod(self.shape) if self.shape else None
+
+    @property
+    def kind(self) -> str:
+        """Of the features."""
+        return find_features(self.place.experiment, self.settings).kind
+
+
+Rule = Callable[[Place], Iterator[str]]
+MethodRule = Callable[[MethodPlace], Iterator[str]]
+
+
+def refuse(where: str, section: BaseModel, keys: Iterable[str], why: str) -> Iterator[str]:
+    """Yield a line per key that the section sets and should not have; why: "{key}" in it stands for the key."""
+    for key in keys:
+        if key in section.model_fields_set:
+            yield f"{where}.{key}: {why.replace('{key}', key)}; remove the key"
+
+
+def catch(where: str, check: Callable, *given: Any) -> Iterator[str]:
+    """Yield the mistake that a check raises."""
+    try:
+        check(*given)
+    except ShapelineError as error:
+        yield f"{where}: {error}"
+
+
+def describe_absence(path: str) -> str | None:
+    """What is wrong with the path of a user's own file; None where the file is there."""
+    try:
+        file = sources.expand(path)
+    except ShapelineError as error:
+        return str(error)
+    return None if file.is_file() else f"there is no file {file}; paths start at the folder of the configuration or run"

@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from shapeline.config.checks.experiment import find_problems
-from shapeline.config.checks.models import find_missing_frameworks
 from shapeline.config.derived import SCALES, SMOKE, settle_prompts
+from shapeline.config.experiment_checks import find_problems
 from shapeline.config.mistakes import MAX_TEXT_LENGTH, SECTIONS, explain_failure, find_extremes, get_value, name_errors
+from shapeline.config.model_checks import find_missing_frameworks
 from shapeline.config.types import Config
 from shapeline.datasets.sources import names_function
 from shapeline.errors import ShapelineError

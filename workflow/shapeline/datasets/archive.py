@@ -1,10 +1,12 @@
-"""Files of an archive or a folder, one after the other within limits; nothing is unpacked to disk."""
+"""Files of an archive or a folder, one after the other within limits, and rows of CSV in them; nothing is unpacked."""
 
 import contextlib
+import csv
 import gzip
 import io
 import lzma
 import math
+import re
 import stat
 import tarfile
 import zipfile
@@ -256,3 +258,50 @@ class Pieces(io.RawIOBase):
         content = self._stream.read(min(len(buffer), CHUNK))
         buffer[: len(content)] = content
         return len(content)
+
+
+@contextlib.contextmanager
+def open_binary(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with open(path, "rb") as stream:
+            yield stream
+    except OSError as error:
+        raise ShapelineError(f"{path}: cannot be read ({error.strerror or error}); make it readable.") from error
+
+
+def csv_lines(where: str, stream: BinaryIO, errors: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, cells) of each row of a UTF-8 CSV file, empty ones too; ShapelineError for text that is no CSV."""
+    lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", errors, newline=""), strict=True, delimiter=delimiter)
+    while True:
+        line = lines.line_num + 1
+        try:
+            row = next(lines, None)
+        except csv.Error as error:
+            raise ShapelineError(f"{where}, line {line}: not readable as CSV ({error}); get the file again.") from error
+        if row is None:
+            return
+        yield line, row
+
+
+def read_named_rows(
+    where: str, stream: BinaryIO, names: tuple[str, ...], delimiter: str = ","
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, cells of the named columns, stripped) of each row; ShapelineError for missing columns and no CSV.
+
+    Names are in lower case with an underscore for other characters; of equal names the first counts.
+    """
+    lines = csv_lines(where, stream, "replace", delimiter)
+    _, header = next(lines, (1, []))
+    known = [re.sub(r"[^a-z0-9]+", "_", name.strip().lower()) for name in header]
+    for name in names:
+        if name not in known:
+            hint = f".{nearest(name, known)}" if known else "; the file is empty, so get it again"
+            raise ShapelineError(f"{where}: its header has no column {name}{hint}")
+    places = [known.index(name) for name in names]
+    for line, row in lines:
+        if row and len(row) != len(header):
+            raise ShapelineError(
+                f"{where}, line {line}: {len(row)} column(s), but its header has {len(header)}; correct the line."
+            )
+        if row:
+            yield line, [row[place].strip() for place in places]

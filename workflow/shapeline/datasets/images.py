@@ -1,11 +1,17 @@
-"""Images in files: decoded as they are seen, in colour or grey, and brought to one size."""
+"""Images in files: decoded as they are seen, in colour or grey, and brought to one size; boxes of objects in them."""
 
 import io
+import logging
 import struct
 import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from shapeline.datasets import archive, regions
 from shapeline.datasets.archive import USUAL, Limits
 from shapeline.errors import ShapelineError, nearest
 
@@ -80,3 +86,128 @@ def decode(
             image = image.resize((width, height), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(np.moveaxis(pixels, 2, 0))
+
+
+log = logging.getLogger(__name__)
+
+MISSING, UNREADABLE, CROPPED = "left_out_missing", "left_out_unreadable", "boxes_cropped_away"
+MAX_NAMED = 10  # of the images left out, in the card
+FARTHEST = 2**31  # pixels: what no image has, and what integers of 64 bits hold
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What is known of an image: `where` for messages, boxes (category, top, left, bottom, right), part, sides."""
+
+    where: str
+    boxes: list[tuple[int, int, int, int, int]]
+    part: int | None = None
+    sides: tuple[int, int] | None = None
+
+
+def read_annotated(
+    path: Path,
+    asked: dict[str, Annotation],
+    key: Callable[[str], str],
+    size: list[int],
+    resize: str,
+    on_decode_error: str,
+    limits: Limits = USUAL,
+) -> dict:
+    """Return a reader's images (n, 3, height, width) uint8 and boxes in their pixels; `kept`: positions in `asked`.
+
+    asked: name -> annotation; key: the name of a file in `path`, "" for none; size, resize: see images.decode;
+    on_decode_error: images missing or not decodable: "skip" counts and names them, "stop" is a ShapelineError.
+    """
+    rows = {name: row for row, name in enumerate(asked)}
+    inputs = np.zeros((len(asked), 3, *size), np.uint8)
+    boxes: list[np.ndarray | None] = [None] * len(asked)
+    counts, unreadable, resized = Counter({regions.CLIPPED: 0, regions.EMPTY: 0}), [], 0
+    with archive.open_files(path, lambda name: key(name) in rows, limits) as files:
+        for name, stream in files:
+            row, annotation = rows[key(name)], asked[key(name)]
+            where, content = f"{path}: {name}", stream.read()
+            if boxes[row] is not None:
+                raise ShapelineError(f"{where}: is there twice; remove one.")
+            try:
+                inputs[row] = decode(where, content, size, resize, limits=limits)
+            except Undecodable as error:
+                if on_decode_error == "stop":
+                    raise ShapelineError(f"{error}; replace it, or set on_decode_error: skip.") from error
+                log.warning("%s, left out", error)
+                unreadable.append(key(name))
+                continue
+            sides = _sides(content)
+            if annotation.sides not in (None, sides):
+                declared, stored = ("x".join(map(str, pair)) for pair in (annotation.sides, sides))
+                raise ShapelineError(
+                    f"{where}: has {stored} pixels and {annotation.where} says {declared}; get it again."
+                )
+            boxes[row], odd = fit_boxes(_read_boxes(annotation, where), sides, size, resize)
+            counts.update(odd)
+            resized += sides != tuple(size)
+    kept = np.array([row for row, marked in enumerate(boxes) if marked is not None], np.int64)
+    missing = [name for name, row in rows.items() if boxes[row] is None and name not in unreadable]
+    if missing and (on_decode_error == "stop" or not len(kept)):
+        more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
+        remedy = "put it there" if not len(kept) else "put it there, or set on_decode_error: skip"
+        first = asked[missing[0]].where
+        raise ShapelineError(f"{path}: {first} names the image {missing[0]}, which is missing{more}; {remedy}.")
+    if not len(kept):
+        raise ShapelineError(f"{path}: no image can be decoded; check path.")
+    notes = [f"{resized} image(s) brought to {size[0]}x{size[1]} pixels"] if resized else []
+    notes += _warn_left_out(path, "missing", missing) + _warn_left_out(path, "cannot be decoded", unreadable)
+    return {
+        "inputs": inputs if len(kept) == len(inputs) else inputs[kept],
+        "boxes": [boxes[row] for row in kept],
+        "kept": kept,
+        "skipped": {MISSING: len(missing), UNREADABLE: len(unreadable)},
+        "odd": dict(counts),
+        "notes": notes,
+    }
+
+
+def _read_boxes(annotation: Annotation, where: str) -> list:
+    """The boxes of an image, whose corners an array can hold."""
+    if any(abs(corner) >= FARTHEST for box in annotation.boxes for corner in box[1:]):
+        raise ShapelineError(f"{where}: {annotation.where} has a box beyond {FARTHEST:,} pixels; get it again.")
+    return annotation.boxes
+
+
+def _warn_left_out(path: Path, what: str, names: list[str]) -> list[str]:
+    """A warning and a note of the images that are left out, none where there are none."""
+    if not names:
+        return []
+    log.warning("%s: %d image(s) left out: %s", path, len(names), what)
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return [f"{what} and left out: {', '.join(names[:MAX_NAMED])}{more}"]
+
+
+def fit_boxes(boxes: list, sides: tuple[int, int], size: list[int], resize: str) -> tuple[np.ndarray, Counter]:
+    """Return boxes (k, 5) of an image of `sides` in pixels of one of `size`, covering all they touch, and those cut."""
+    inside, counts = regions.clip(np.array(boxes, np.int64).reshape(-1, 5), *sides)
+    scale = np.array(size) / sides
+    if resize == "crop":
+        scale = np.full(2, scale.max())
+    start = (np.array(sides) - np.array(size) / scale) / 2  # of the part of the image that stays
+    corners = (inside[:, 1:].reshape(-1, 2, 2) - start) * scale
+    # A corner that falls on the edge of a pixel must not move to the next by rounding of the last digit.
+    corners[:, 0], corners[:, 1] = np.floor(corners[:, 0] + 1e-6), np.ceil(corners[:, 1] - 1e-6)
+    moved = np.column_stack([inside[:, 0], corners.reshape(-1, 4).astype(np.int64)])
+    seen, _ = regions.clip(moved, *size)
+    if resize == "crop":
+        counts[CROPPED] = len(moved) - len(seen)
+    return seen, counts
+
+
+def file_name(path: str) -> str:
+    """The name of an image's file without folders; "" for what is none."""
+    file = PurePosixPath(path)
+    return file.name if file.suffix.lower() in SUFFIXES else ""
+
+
+def _sides(content: bytes) -> tuple[int, int]:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content)) as image:
+        return image.height, image.width

@@ -5,9 +5,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from shapeline.datasets import annotated, archive, text
-from shapeline.datasets.annotated import Annotation
+from shapeline.datasets import archive, images
 from shapeline.datasets.archive import of
+from shapeline.datasets.images import Annotation
 from shapeline.datasets.sources import PARTS, TEST, TRAIN
 from shapeline.errors import ShapelineError, nearest
 
@@ -71,7 +71,7 @@ def read(
             raise ShapelineError(
                 f"{path}: holds no day{kind}, and so nothing for the {PARTS[part]} part; get it again."
             )
-    records = annotated.read(path, asked, _frame, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed)
+    records = images.read_annotated(path, asked, _frame, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed)
     return {
         **records,
         "box_names": BOX_NAMES,
@@ -88,7 +88,7 @@ def _frame(path: str) -> str:
     """The name of a frame by day, without its suffix (.png where it was published, .jpg elsewhere); else ""."""
     if _is_sample(path):
         return ""
-    frame = FRAME.fullmatch(PurePosixPath(annotated.file_name(path)).stem)
+    frame = FRAME.fullmatch(PurePosixPath(images.file_name(path)).stem)
     return frame[0] if frame and frame[2] == "day" else ""
 
 
@@ -100,7 +100,7 @@ def _order(frame: str) -> tuple:
 def _rows(where: str, stream) -> list[tuple[str, tuple]]:
     """Return (frame, box) per row of a file of boxes; none of frames by night."""
     boxes = []
-    for line, (name, tag, *corners) in text.read_named_rows(where, stream, COLUMNS, delimiter=";"):
+    for line, (name, tag, *corners) in archive.read_named_rows(where, stream, COLUMNS, delimiter=";"):
         frame = FRAME.fullmatch(PurePosixPath(name).stem)
         if not frame:
             raise ShapelineError(f"{where}, line {line}: '{name}' names no frame (<sequence>--<number>); get it again.")

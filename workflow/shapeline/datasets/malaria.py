@@ -5,9 +5,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from shapeline.datasets import annotated, archive, regions
-from shapeline.datasets.annotated import Annotation
+from shapeline.datasets import archive, images, regions
 from shapeline.datasets.archive import of
+from shapeline.datasets.images import Annotation
 from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import seed_of
@@ -54,8 +54,8 @@ def read(
             if image_name in asked:
                 raise ShapelineError(f"{annotation.where}: names the image {image_name} a second time; remove one.")
             asked[image_name] = annotation
-    records = annotated.read(
-        path, asked, annotated.file_name, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed
+    records = images.read_annotated(
+        path, asked, images.file_name, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed
     )
     parts = [annotation.part for annotation in asked.values()]
     shown = [[(boxes[:, 0] == BOX_NAMES.index(name)).any() for name in LABELS] for boxes in records["boxes"]]
@@ -146,7 +146,7 @@ def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annot
             if not all(type(corner) is int for corner in corners):
                 raise ShapelineError(f"{where}, image {image_name}: a box of {corners}; its corners are whole numbers.")
             boxes.append((BOX_NAMES.index(category), *corners))
-        file = annotated.file_name(str(image_name))
+        file = images.file_name(str(image_name))
         if not file:
             raise ShapelineError(f"{where}, entry {number}: '{image_name}' names no image; get it again.")
         annotations.append((file, Annotation(name, boxes, part, sides)))

@@ -1,11 +1,11 @@
-"""Where data comes from: the table of sources, their official files, and a user's function in their place."""
+"""Where data comes from: the table of sources with their official files; what data share with those of a model."""
 
 import contextlib
 import dataclasses
 import hashlib
 import importlib.util
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -167,3 +167,51 @@ def _freeze(entry: dict) -> dict:
 
 # WEIGHTS: what training may start from, by the name that a model's `weights` gives it.
 SOURCES, WEIGHTS = _list_sources()
+
+
+PAIRS = "pairs of sentences"
+FIXED_SIZES = ("side", "height", "width", "input_shape")  # of a model that takes images of one size
+
+
+def describe_card(card: Mapping) -> dict:
+    """The same of prepared data."""
+    shape, kind = card["input_shape"], card["kind"]
+    facts = {"kind": kind, "task": card.get("task", "classification"), "classes": card["classes"]}
+    if kind == "image":
+        facts["channels"], facts["size"] = shape[0], list(shape[1:])
+    if kind == "table":
+        facts["columns"], facts["categories"] = card["feature_names"], card.get("categories", {})
+    if kind == "text":
+        facts |= {"unit": card["unit"], "tokens a document": shape[0], "words": card["vocabulary_digest"]}
+        facts["documents"] = PAIRS if "separator_id" in card else "single texts"
+    return facts
+
+
+def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
+    """Return in words what keeps a model of some data from explaining others, None where nothing known does."""
+    for name in [key for key in trained if key in explained and not (any_size and key == "size")]:
+        own, other = trained[name], explained[name]
+        if own == other:
+            continue
+        if name == "size":
+            own, other = ("x".join(map(str, sides)) for sides in (own, other))
+            return f"the model takes images of {own} pixels alone and these have {other}"
+        if name in ("words", "categories"):  # long, and a digest
+            return f"their {name} differ from those of the model's data"
+        return f"their {name}: {_join_values(other)}; of the model's data: {_join_values(own)}"
+    return None
+
+
+def check_explained(sizes: Mapping, trained: Mapping, explained: Mapping) -> None:
+    """Raise ShapelineError where the cards of the training and the explained data do not fit."""
+    any_size = not set(sizes) & set(FIXED_SIZES)
+    differs = difference(describe_card(trained), describe_card(explained), any_size)
+    if differs:
+        raise ShapelineError(
+            f"dataset '{explained['name']}' cannot be explained by a model trained on '{trained['name']}': "
+            f"{differs}; give a dataset like that of the model"
+        )
+
+
+def _join_values(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

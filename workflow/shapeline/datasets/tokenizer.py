@@ -2,19 +2,21 @@
 
 The function returns a mapping with `encode`, `pad` and `vocabulary`, or an object like tokenizers.Tokenizer.
 `encode(text)` gives `(ids, word_of_token[, words])` or an object with `ids`, `word_ids` and perhaps `offsets`; the word
-of a special token is None.
+of a special token is None. Documents of a prepared dataset, their words, and the tokens of new ones, by its card.
 """
 
 import functools
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from shapeline.datasets import folders, tokenizer
+from shapeline.datasets import folders, text
 from shapeline.datasets.sources import expand, user_function
 from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError
@@ -216,7 +218,7 @@ SPACE = re.compile(r"\s")
 
 def load_tokenizer(source: str) -> Tokenizer:
     """The tokenizer of a folder, or of a function defined by the user; ShapelineError where it cannot be read."""
-    return _load_folder(source) if folders.names_folder(source) else tokenizer.call_tokenizer(source)
+    return _load_folder(source) if folders.names_folder(source) else call_tokenizer(source)
 
 
 @functools.lru_cache(maxsize=4)
@@ -319,3 +321,59 @@ def _continues_word(text: str, joined: list[tuple[int, int]], word: list[int], s
     if SPACE.search(text[word[1] : start]):
         return False
     return same or any(first <= word[0] and start < last for first, last in joined)
+
+
+def read_documents(folder: str | os.PathLike, ids: Iterable[int]) -> list[str]:
+    """The original texts of records of a prepared text dataset, in the order of the ids, which must be known."""
+    return _document_column(Path(folder), ids, "text")
+
+
+def read_ground_truth_words(folder: str | os.PathLike, ids: Iterable[int]) -> list[np.ndarray]:
+    """Return per record whether each of words() decides the class; ShapelineError where that is not known."""
+    return [np.array(flags, bool) for flags in _document_column(Path(folder), ids, "ground_truth_words")]
+
+
+def list_words(document: str, card: dict) -> list[str]:
+    """The words of a document as the tokenizer saw them, after truncation, in reading order: one a feature."""
+    if card.get("tokenizer"):
+        return tokenize_for([document], card).words[0]
+    return text.split_words(document, card["unit"], card["input_shape"][0])
+
+
+def encode_documents(documents: list[str], card: dict) -> np.ndarray:
+    """New documents as ids (n, length) int32 of a text dataset's vocabulary, cut and padded as its own are."""
+    if card.get("tokenizer"):
+        return pad_documents(tokenize_for(documents, card))[0]
+    settings = text.Settings(card["unit"], card["input_shape"][0], len(card["vocabulary"]))
+    return text.encode_with(documents, settings, card["vocabulary"])
+
+
+def tokenize_for(documents: list[str], card: dict) -> Documents:
+    """New documents by the tokenizer defined by the user that a dataset's card names."""
+    return tokenize(documents, load_tokenizer(card["tokenizer"]), card["input_shape"][0])
+
+
+def find_owners(documents: list[str], card: dict) -> np.ndarray:
+    """Return the word of each token of new documents, (n, length) int32, as in Dataset."""
+    return pad_documents(tokenize_for(documents, card))[1]
+
+
+def _document_column(folder: Path, ids: Iterable[int], column: str) -> list:
+    import pyarrow.parquet
+
+    ids, file = [int(record) for record in ids], folder / "documents.parquet"
+    try:
+        if column not in pyarrow.parquet.read_schema(file).names:
+            raise ShapelineError(
+                f"{file}: the ground-truth words of this dataset are not known; remove the metric that needs them."
+            )
+        table = pyarrow.parquet.read_table(file, columns=["id", column], filters=[("id", "in", set(ids))])
+    except FileNotFoundError as error:
+        raise ShapelineError(f"{file}: is missing; delete the folder of the dataset and run again.") from error
+    except (OSError, ValueError) as error:
+        raise ShapelineError(f"{file}: damaged ({error}); delete the folder of the dataset and run again.") from error
+    by_id = dict(zip(table["id"].to_pylist(), table[column].to_pylist(), strict=True))
+    for record in ids:
+        if record not in by_id:
+            raise ShapelineError(f"{file}: there is no record {record}; prepare the dataset again.")
+    return [by_id[record] for record in ids]

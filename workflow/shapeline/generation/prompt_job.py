@@ -15,11 +15,9 @@ import pyarrow as pa
 
 from shapeline import scores
 from shapeline.attribution import game_values
-from shapeline.attribution.attribution_job import Result
-from shapeline.attribution.context import ExplanationContext
+from shapeline.attribution.attribution_job import Result, shard
+from shapeline.attribution.context import AttributionSettings, ExplanationContext
 from shapeline.attribution.row_store import ADDRESS, Table, digest_file, digest_of
-from shapeline.attribution.rows import shard
-from shapeline.attribution.settings import AttributionSettings
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
 from shapeline.designs.design import evaluations as evaluations_of

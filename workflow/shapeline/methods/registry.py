@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 from pydantic import create_model
 
-from shapeline.datasets.sources import names_function
+from shapeline.datasets.sources import DESIGN_ARGUMENTS, list_arguments, names_function
 from shapeline.designs.design import FIRST_ROUND
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
-from shapeline.methods.dispatch import DESIGN_ARGUMENTS, list_arguments
 from shapeline.methods.parameters import (
     AugmentedMim,
     BetaShapley,
@@ -278,7 +277,7 @@ METHODS = Registry(
         "context_cite": _define_sampled("surrogate:context_cite", ContextCite),
         "lime_input": Method(
             "coalitions",
-            "shapeline.methods.lime_input:lime_input",
+            "shapeline.methods.labelled_points:lime_input",
             LimeInput,
             needs=("path",),
             minimum="shapeline.designs.surrogate:lime_minimum",

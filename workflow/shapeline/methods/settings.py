@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from shapeline.datasets import sources
 from shapeline.designs.design import Design, evaluations
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.games.features import Features
-from shapeline.methods import dispatch
 from shapeline.methods.parameters import Parameters
 from shapeline.methods.registry import METHODS, Method
 
@@ -116,34 +116,34 @@ class MethodSettings:
             raise ShapelineError(f"{self.name}: returned {given}; return a Design of {d} features")
         return design if self._sparsify is None else self._sparsify({**self.arguments, "fitted": design})
 
-    def scorer(self, framework: str | None) -> dispatch.Call:
+    def scorer(self, framework: str | None) -> sources.Call:
         """Return the function of a method that computes scores itself, for a model of this framework."""
-        return dispatch.resolve(self.method.function_for(framework))
+        return sources.resolve(self.method.function_for(framework))
 
     @functools.cached_property
     def read(self) -> Callable | None:
         """The estimator from a design and values to scores, if it is not the design's own."""
-        return self.method.estimator and dispatch.resolve(self.method.estimator).bind(self.arguments)
+        return self.method.estimator and sources.resolve(self.method.estimator).bind(self.arguments)
 
     @functools.cached_property
     def read_stack(self) -> Callable | None:
         """The estimator from masks and values of each instance of a chunk."""
-        return self.method.batch_estimator and dispatch.resolve(self.method.batch_estimator).bind(self.arguments)
+        return self.method.batch_estimator and sources.resolve(self.method.batch_estimator).bind(self.arguments)
 
     @functools.cached_property
     def read_outputs(self) -> Callable | None:
         """The estimator for all outputs of one game together."""
         reference = self.method.multi_output_estimator
-        return reference and dispatch.resolve(reference).bind(self.arguments)
+        return reference and sources.resolve(reference).bind(self.arguments)
 
     @functools.cached_property
-    def _build(self) -> dispatch.Call:
-        return dispatch.resolve(self.method.nested_design if self.until else self.method.function)
+    def _build(self) -> sources.Call:
+        return sources.resolve(self.method.nested_design if self.until else self.method.function)
 
     @functools.cached_property
-    def _sparsify(self) -> dispatch.Call | None:
+    def _sparsify(self) -> sources.Call | None:
         # By name, because an import would make the digest of every method depend on that file.
-        return dispatch.resolve("shapeline.designs.surrogate:sparse") if self.arguments.get("n_features") else None
+        return sources.resolve("shapeline.designs.surrogate:sparse") if self.arguments.get("n_features") else None
 
     @functools.cached_property
     def arguments(self) -> dict[str, Any]:

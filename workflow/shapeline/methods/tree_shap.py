@@ -13,7 +13,7 @@ from shapeline.datasets.table_file import class_name
 from shapeline.designs.design import log_factorial
 from shapeline.errors import reject
 from shapeline.games.game import Game
-from shapeline.models.estimators import find_classes, list_transformers
+from shapeline.models.adapters import find_classes, list_transformers
 from shapeline.models.pipeline_file import Pipeline
 
 if TYPE_CHECKING:

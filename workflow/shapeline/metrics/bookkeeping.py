@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from shapeline.datasets import sources
 from shapeline.errors import ShapelineError
-from shapeline.methods import dispatch
 
 
 def efficiency(rows: pd.DataFrame) -> pd.DataFrame:
@@ -60,7 +60,7 @@ def measure_functions(
     frames = []
     for name, file in functions.items():
         try:
-            values = np.asarray(dispatch.resolve(file)(available))
+            values = np.asarray(sources.resolve(file)(available))
         except Exception as error:  # whatever the user's own code raises: its traceback says most
             error.add_note(f"metric {name}: {file} failed")
             raise

@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.context import ExplanationContext
-from shapeline.attribution.rows import explain_rows
-from shapeline.attribution.settings import AttributionSettings
+from shapeline.attribution.attribution_job import explain_rows
+from shapeline.attribution.context import AttributionSettings, ExplanationContext
 from shapeline.datasets.loading import Dataset, blocks
 from shapeline.datasets.sources import TRAIN
 from shapeline.errors import locate

@@ -5,10 +5,9 @@ from pathlib import Path
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.context import ExplanationContext, load_context
+from shapeline.attribution.context import AttributionSettings, ExplanationContext, load_context, parse
 from shapeline.attribution.selection import read
-from shapeline.attribution.settings import AttributionSettings, parse
-from shapeline.datasets import document_files, regions
+from shapeline.datasets import regions, tokenizer
 
 
 def for_metric(
@@ -55,7 +54,7 @@ def load_randomised(files, rows: pd.DataFrame) -> dict:
 def load_words(files, rows: pd.DataFrame) -> dict:
     """The ground-truth words and the classes of the documents that score rows explain; files: the job's input."""
     ids = rows["instance"].unique()
-    flags = document_files.ground_truth_words(Path(files.arrays).parent, ids)
+    flags = tokenizer.read_ground_truth_words(Path(files.arrays).parent, ids)
     chosen = read(files.instances).set_index("instance")["label"]
     return {"ground_truth_words": dict(zip(ids, flags, strict=True)), "labels": chosen.to_dict()}
 

@@ -10,10 +10,16 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution import addresses, selection
-from shapeline.attribution.context import ExplanationContext, load_backend, load_context
+from shapeline.attribution import selection
+from shapeline.attribution.context import (
+    AttributionSettings,
+    ExplanationContext,
+    load_backend,
+    load_context,
+    measurement_facts,
+    parse,
+)
 from shapeline.attribution.row_store import digest_array, digest_file, digest_frame, digest_of, digest_rows
-from shapeline.attribution.settings import AttributionSettings, parse
 from shapeline.games import references
 from shapeline.metrics.loaders import for_metric, pick_instances
 from shapeline.metrics.registry import METRICS
@@ -84,7 +90,7 @@ class _OneMetric:
     def facts(self, files: Sequence[str], arrays: str) -> dict:
         """Return what defines the measurements beside the scores and the inputs of an instance."""
         metric = METRICS[self.name]
-        facts = addresses.measurement_facts(self.context, self.settings, self.job, files)
+        facts = measurement_facts(self.context, self.settings, self.job, files)
         facts["references"] = {
             name: None if reference.rows is None else digest_array(reference.rows)
             for name, reference in self.references.items()

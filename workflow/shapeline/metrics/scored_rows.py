@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from shapeline import scores
 from shapeline.attribution.row_store import ADDRESS, Table
-from shapeline.methods import dispatch
+from shapeline.datasets import sources
 from shapeline.metrics.registry import METRICS
 
 log = logging.getLogger("shapeline")
@@ -24,7 +24,7 @@ def select_rows(name: str, rows: pd.DataFrame, training_seed: int = 0) -> pd.Dat
 
 def measure(name: str, rows: pd.DataFrame, needs: dict) -> pd.DataFrame:
     """Measure score rows by the metric of that name."""
-    return dispatch.resolve(METRICS[name].function)({**needs, "rows": rows})
+    return sources.resolve(METRICS[name].function)({**needs, "rows": rows})
 
 
 def open_table(store: str, key: str) -> Table:

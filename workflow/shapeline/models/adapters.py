@@ -1,13 +1,153 @@
-"""A model defined by the user as a classifier: torch module, Keras model, predict_proba object or function."""
+"""A model defined by the user as a classifier: torch module, Keras model, predict_proba object or function.
+
+What an estimator tells of itself, and the order in which a model takes the axes of images.
+"""
 
 import inspect
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import MethodType
 from typing import Any
 
-from shapeline.errors import ShapelineError, nearest
-from shapeline.models.classifier import FRAMEWORKS, OUTPUTS, TASK, Classifier
-from shapeline.models.estimators import check_explainable, find_classes, find_owner, find_probabilities, unwrap_booster
+import numpy as np
+
+from shapeline.errors import ShapelineError, first_line, nearest
+from shapeline.models.classifier import FRAMEWORKS, OUTPUTS, TASK, Classifier, backend, detach
+
+LOGISTIC, SOFTMAX = "binary:logistic", ("multi:softprob", "multi:softmax")
+
+
+def find_classes(model: Any) -> Sequence | None:
+    """The classes that a model was fitted on; None of a regression and of what does not tell."""
+    classes = getattr(model, "classes_", None)
+    return None if classes is None or len(classes) == 0 else classes  # CatBoost's regressions have an empty list
+
+
+def find_columns(model: Any) -> Sequence[str] | None:
+    """The columns of the data frame that a model was fitted on; None of arrays."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None and hasattr(model, "get_cat_feature_indices"):  # CatBoost's own name for them
+        names = model.feature_names_
+        return None if names is None or list(names) == [str(place) for place in range(len(names))] else names
+    return names
+
+
+def find_fitted_columns(model: Any, labels: Sequence) -> list | None:
+    """Return the columns that a model was fitted on by a data frame's labels, or None."""
+    fitted = find_columns(model)
+    if fitted is None:
+        return None
+    known = {re.sub(r"\s", "_", str(label)): label for label in labels} | {str(label): label for label in labels}
+    return [known.get(str(name), name) for name in fitted]
+
+
+def find_width(model: Any) -> int | None:
+    """How many columns a model takes; None where it does not tell."""
+    named = getattr(model, "feature_names_", None)  # a CatBoost model that was read from a file counts none
+    return getattr(model, "n_features_in_", None) or (None if named is None else len(named))
+
+
+def find_probabilities(model: Any) -> Callable[[Any], np.ndarray]:
+    """Return an object's method of probabilities (n, classes); XGBoost's of its margins, which have more digits."""
+    last = model
+    while hasattr(last, "steps") and hasattr(last, "__getitem__"):
+        last = last[-1]
+    if hasattr(last, "get_booster") and getattr(last, "objective", None) in (LOGISTIC, *SOFTMAX):
+        return MethodType(_convert_margins, model)
+    return model.predict_proba
+
+
+def unwrap_booster(model: Any) -> Any:
+    """LightGBM's own Booster of several classes as the method of their probabilities; else the model."""
+    several = hasattr(model, "num_model_per_iteration") and model.num_model_per_iteration() > 1
+    return model.predict if several else model
+
+
+def find_owner(model: Any) -> Any:
+    """The object whose bound method a function is, where it is an estimator; else the model itself."""
+    owner = getattr(model, "__self__", None)
+    return owner if hasattr(owner, "get_params") else model
+
+
+def list_transformers(pipeline: Any) -> list:
+    """The steps before the last one that rows go through when it predicts: a sampler is of training alone."""
+    steps = [step for _, step in pipeline.steps[:-1] if step not in (None, "passthrough")]
+    return [step for step in steps if hasattr(step, "transform")]
+
+
+def check_explainable(model: Any) -> None:
+    """ShapelineError, which names what works, for an object whose answers are no probabilities and no predictions."""
+    estimator = find_owner(model)
+    name, classes = type(estimator).__name__, find_classes(estimator)
+    kind = getattr(model, "__name__", "") if estimator is not model else ""
+    module = type(estimator).__module__.partition(".")[0]
+    if module == "xgboost" and name == "Booster":
+        raise _unexplainable(
+            name,
+            "takes a DMatrix",
+            "the XGBClassifier or XGBRegressor, or lambda rows: model.predict(xgboost.DMatrix(rows))",
+        )
+    if module == "catboost" and name == "CatBoost" and classes is not None and not kind:
+        own = "lambda rows: model.predict(rows, prediction_type='Probability')"
+        raise _unexplainable(name, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
+    if classes is not None and isinstance(classes[0], np.ndarray | list) and kind in ("", "predict_proba"):
+        raise _unexplainable(
+            name,
+            f"gives {len(classes)} labels a row",
+            "one of them, as lambda rows: model.predict_proba(rows)[0] (of a ClassifierChain [:, 0]), whose "
+            "class_names are model.classes_[0]",
+        )
+    if classes is not None and len(classes) == 1 and kind in ("", "predict_proba"):
+        raise _unexplainable(
+            name,
+            f"has one class, '{classes[0]}', so that there is nothing to explain",
+            "a model that was fitted on rows of two classes or more",
+        )
+    if kind not in ("", "predict") or (hasattr(estimator, "predict_proba") and not kind):
+        return
+    if classes is not None and (kind == "predict" or hasattr(estimator, "predict")):
+        own = "lambda rows: model.decision_function(rows)" + ("[:, 0]" if len(classes) > 2 else "")
+        remedy = f"the model in sklearn's CalibratedClassifierCV, or {own} with value='prediction'"
+        if hasattr(estimator, "predict_proba"):
+            remedy = "model.predict_proba, or the model itself"
+        elif name == "VotingClassifier":
+            remedy = "the model with voting='soft'"
+        elif not hasattr(estimator, "decision_function"):
+            remedy = "lambda rows: (model.predict(rows) == model.classes_[0]).astype(float), 1 where that is the label"
+        raise _unexplainable(name, "returns labels, not probabilities", remedy)
+    if hasattr(estimator, "predict_proba"):
+        return
+    own = "lambda rows: model.transform(rows)[:, 0]"
+    if not hasattr(estimator, "predict") and hasattr(estimator, "transform"):
+        raise _unexplainable(name, "gives no predictions", f"{own} with value='prediction'")
+    marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
+    if marks:
+        remedy = f"model.{marks[0]}"
+        if marks == ["fit_predict"]:
+            remedy = own if hasattr(estimator, "transform") else "a function that gives a number per row,"
+        raise _unexplainable(name, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
+
+
+def _unexplainable(name: str, what: str, remedy: str) -> ShapelineError:
+    return ShapelineError(f"models: a {name} {what}; give {remedy}")
+
+
+def _convert_margins(model: Any, rows: Any) -> np.ndarray:
+    """Probabilities (n, classes) float64 of an XGBoost classifier, or of a pipeline that ends in one."""
+    from scipy.special import expit, softmax
+
+    last = model
+    while hasattr(last, "steps"):
+        for step in list_transformers(last):
+            rows = step.transform(rows)
+        last = last[-1]
+    margins = last.predict(rows, output_margin=True).astype(np.float64)
+    if margins.ndim == 1:
+        return np.column_stack([expit(-margins), expit(margins)])
+    return softmax(margins, axis=1)
+
 
 KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")
 
@@ -107,3 +247,147 @@ def find_framework(model: Any) -> str | None:
         if module is not None and isinstance(model, getattr(module, kind)):
             return framework
     return None
+
+
+COUNTS = (5, 7)  # rows that a model is tried on: it must answer for each, however many there are
+# The rows that a model takes, of rows (n, channels, height, width).
+ORDERS = {
+    "channels_first": lambda rows: rows,
+    "without_channels": lambda rows: rows[:, 0],
+    "channels_last": lambda rows: np.moveaxis(rows, 1, -1),
+}
+CHANNELS = (1, 2, 3, 4)
+
+
+def find_order(shape: tuple[int, ...], fits: Callable[[tuple[int, ...]], bool]) -> str | None:
+    """Return the order of axes in which a model takes rows of a shape, or None; a single channel may be left out."""
+    sides = {"channels_first": shape}
+    if len(shape) == 3:
+        sides |= {"channels_last": (*shape[1:], shape[0])} | ({"without_channels": shape[1:]} if shape[0] == 1 else {})
+    return next((order for order, each in sides.items() if fits(each)), None)
+
+
+def failure(classifier: Classifier, rows: np.ndarray, order: str) -> str | None:
+    """Return why a model gives no answer for each of some rows in an order; None where it does."""
+    for count in COUNTS:
+        given = np.ascontiguousarray(ORDERS[order](np.resize(rows, (count, *rows.shape[1:]))))
+        try:
+            if classifier.framework == "function":
+                outputs = np.asarray(detach(classifier.module(given)))
+            else:
+                outputs = backend(classifier.framework).outputs(classifier.module, given)
+        except Exception as error:  # noqa: BLE001 (whatever a model raises, it does not take such rows)
+            return first_line(error)
+        if outputs is None or outputs.ndim == 0 or len(outputs) != count:
+            return f"it does not give an answer for each of {count} rows"
+    return None
+
+
+def takes_image(classifier: Classifier, image: np.ndarray) -> bool:
+    """Return whether a model takes rows (height, width), of which this is one."""
+    return any(failure(classifier, image[None, None], order) is None for order in ORDERS)
+
+
+def rearrange(classifier: Classifier, order: str | None) -> Classifier:
+    """Return a network as one of rows (n, channels, height, width)."""
+    if order in (None, "channels_first"):
+        return classifier
+    return replace(classifier, module=backend(classifier.framework).rearrange(classifier.module, order))
+
+
+def fit_to_shape(classifier: Classifier, shape: tuple[int, ...]) -> Classifier:
+    """Return a network defined by the user that takes rows of a dataset's shape, images in its own order."""
+    if classifier.framework not in FRAMEWORKS or len(shape) != 3:
+        return classifier
+    rows = np.random.default_rng(0).random((1, *shape), dtype=np.float32)
+    orders = [order for order in ORDERS if order != "without_channels" or shape[0] == 1]
+    fitting = (order for order in orders if failure(classifier, rows, order) is None)
+    return rearrange(classifier, next(fitting, None))
+
+
+def order_of(module: object) -> str | None:
+    """Return the order of a module that `arranged` made, or of the one in it."""
+    return getattr(module, "order", None) or getattr(getattr(module, "network", None), "order", None)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A reading of an array. axis: of channels, None without; order: of ORDERS, of the rows the model takes."""
+
+    name: str
+    axis: int | None
+    order: str
+
+    def inward(self, rows: np.ndarray) -> np.ndarray:
+        """One input, or several, that were read so, as the engine has them."""
+        rows = rows[None] if rows.ndim == (2 if self.axis is None else 3) else rows
+        return rows[:, None] if self.axis is None else np.moveaxis(rows, self.axis, 1)
+
+    def outward(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of the engine as the model takes them."""
+        return ORDERS[self.order](rows)
+
+
+FIRST = Layout("one image, as inputs[None]", 1, "channels_first")
+LAST = Layout("one image, as inputs[None]", -1, "channels_last")
+MOVED = Layout("one image, as inputs[None]", 1, "channels_last")  # of a network that wants them last
+PLAIN = Layout("inputs without channels", None, "without_channels")
+GREY = Layout("grey images, as inputs[:, None]", None, "channels_first")
+GREY_LAST = Layout("grey images, as inputs[..., None]", None, "channels_last")
+
+
+def find_layout(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray | None]) -> Layout | None:
+    """Return how an array of three or four axes is read, None of others.
+
+    Channels of images are known by shape, else by what the model takes; three axes are n inputs or one image.
+    beside: background and reference. Raises ShapelineError where several readings fit, or none.
+    """
+    keras = find_framework(model) == "tensorflow"
+    if inputs.ndim == 4:
+        return _find_image_layout(model, inputs, keras)
+    if inputs.ndim != 3:
+        return None
+    many, one = ([PLAIN, GREY_LAST, GREY], [LAST, FIRST, MOVED]) if keras else ([PLAIN, GREY], [FIRST])
+    shapes = [rows.shape for rows in beside if rows is not None and rows.shape != inputs.shape]
+    if any(shape[1:] == inputs.shape for shape in shapes):
+        many = []
+    elif any(inputs.shape[1:] in (shape, shape[1:]) for shape in shapes):
+        one = []
+    classifier = wrap(model)
+    reasons = {}
+    for each in (*many, *one):
+        reasons[each] = failure(classifier, each.inward(inputs), each.order)
+        if each == PLAIN and reasons[each] is None:
+            return PLAIN
+    fitting = [each for each, reason in reasons.items() if reason is None]
+    if not fitting:
+        raise ShapelineError(
+            f"explain: inputs have shape {inputs.shape}, and the model takes them neither so nor with an axis of "
+            f"channels, as inputs[:, None] or inputs[None] ({next(iter(reasons.values()))}); give the shape of "
+            "its training, or a function that reshapes its inputs"
+        )
+    if len(inputs) > 1 and fitting[0] not in one and set(fitting) & set(one):
+        singly = next(each for each in fitting if each in one)
+        raise ShapelineError(
+            f"explain: inputs of shape {inputs.shape} may be {fitting[0].name}, or {singly.name}; give one of these"
+        )
+    return fitting[0]
+
+
+def _find_image_layout(model: object, inputs: np.ndarray, keras: bool) -> Layout:
+    """As `find_layout`, of four axes."""
+    classifier = wrap(model)
+    likely = [inputs.shape[axis] in (1, 3) for axis in (1, -1)]  # of two small sides
+    first, last = likely if any(likely) else [inputs.shape[axis] in CHANNELS for axis in (1, -1)]
+    if last and not first:
+        if classifier.framework == "torch" and failure(classifier, LAST.inward(inputs), LAST.order):
+            raise ShapelineError(
+                f"explain: inputs have shape {inputs.shape}, channels last; give np.moveaxis(inputs, -1, 1), as the "
+                "model takes them"
+            )
+        return LAST
+    tried = [FIRST, MOVED] if first and not last else [LAST, FIRST, MOVED] if keras else [FIRST, LAST]
+    if not keras and not last:
+        return FIRST
+    fitting = (each for each in tried if failure(classifier, each.inward(inputs), each.order) is None)
+    return next(fitting, tried[0])

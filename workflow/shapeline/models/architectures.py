@@ -1,19 +1,40 @@
-"""Models by the name of their architecture, checked without importing a framework."""
+"""Models by the name of their architecture, ready ones (in files, folders, functions), and random layers in them.
 
+Checked without importing a framework; nothing is unpickled.
+"""
+
+import importlib
+import importlib.metadata
 import inspect
+import logging
+import platform
+import re
+import sys
 from collections.abc import Callable, Container
 from typing import Any
 
-from shapeline.datasets import sources
-from shapeline.errors import ShapelineError, nearest, reported_extras
-from shapeline.models import adapters, axes, pretrained
-from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend
-from shapeline.models.registry import ARCHITECTURES, find_kind, find_suffix
+import numpy as np
 
-__all__ = [
-    *("ARCHITECTURES", "FRAMEWORKS", "KINDS", "Classifier"),
-    *("build", "for_dataset", "load", "save", "start_from", "wrap"),
-]
+from shapeline.datasets import sources
+from shapeline.datasets.loading import Dataset, blocks
+from shapeline.datasets.sources import PARTS, expand
+from shapeline.errors import ShapelineError, nearest, reported_extras
+from shapeline.models import adapters, registry
+from shapeline.models.classifier import (
+    FRAMEWORKS,
+    TASK,
+    Classifier,
+    backend,
+    check_labels,
+    label_scores,
+    r_squared,
+    start_card,
+)
+from shapeline.models.pipeline_file import digest_training_rows
+from shapeline.models.registry import ARCHITECTURES, READERS, find_kind, find_suffix
+from shapeline.versions import list_imported
+
+log = logging.getLogger(__name__)
 
 
 @reported_extras("models.build")
@@ -84,7 +105,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     """
     _check_several(settings, card)
     if find_kind(settings.get("source"), settings.get("framework")):
-        return pretrained.for_dataset(settings, card)
+        return load_ready(settings, card)
     architecture, framework = settings.get("architecture") or settings["source"], settings.get("framework", "torch")
     _check_records(architecture, card)
     accepted = _sizes(_builder(architecture, framework))
@@ -96,7 +117,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     classifier.outputs = settings.get("outputs") or classifier.outputs
     if architecture not in ARCHITECTURES:
         adapters.check_inputs(classifier.module)
-        classifier = axes.fit_to_shape(classifier, tuple(card["input_shape"]))
+        classifier = adapters.fit_to_shape(classifier, tuple(card["input_shape"]))
     classifier.n_classes = classifier.n_classes or known["classes"]
     classifier.task = card.get("task") or TASK
     classifier.vocabulary_digest = card.get("vocabulary_digest")
@@ -202,3 +223,164 @@ def _check_sizes(architecture: str, sizes: dict[str, Any]) -> None:
 def _sizes(builder: Callable[..., Any]) -> dict[str, Any]:
     """The sizes a builder takes, with their defaults."""
     return {name: parameter.default for name, parameter in inspect.signature(builder).parameters.items()}
+
+
+PACKAGES = {"function": ("scikit-learn", "skops"), "tensorflow": ("tensorflow", "keras"), "torch": ("torch",)}
+UNTRAINED = "none: the model came ready, and which rows it was made from is not known here"
+FITTED = "by `shapeline init`, on the training rows"
+FITTED_OTHERWISE = "by `shapeline init`, on another table or split, so that the accuracy may be too high"
+
+
+def load_ready(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
+    """Return the classifier in the file that settings name, for a card's dataset. Raises ShapelineError."""
+    source, kind = settings["source"], find_kind(settings["source"], settings.get("framework"))
+    if kind == "folder":
+        return importlib.import_module(READERS[kind]).for_dataset(settings, card)
+    function = kind == "function"
+    path = expand(source.rpartition(":")[0] if function else source)
+    if not path.is_file():
+        raise ShapelineError(f"models: there is no file {path}; paths start at the folder of the run")
+    known = {
+        "classes": list(card["classes"]),
+        "columns": card.get("columns") or (None if function else _numbers(card["feature_names"])),
+        "input_shape": list(card["input_shape"]),
+        "kind": card["kind"],
+        **({} if card.get("has_channels", True) else {"has_channels": False}),
+        **(
+            {"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}
+        ),  # of a tokenizer defined by the user
+        "trusted": sorted(settings.get("trusted_types", ())),
+        **({"outputs": settings["outputs"]} if settings.get("outputs") else {}),
+    }
+    classifier = _load_file(source, kind, path.read_bytes(), known, card.get("task") or "classification")
+    classifier.vocabulary_digest = card.get("vocabulary_digest")  # the documents are cut for it, so they are its own
+    return classifier
+
+
+def _numbers(names: list[str]) -> list[dict]:
+    return [{"name": name, "type": "number"} for name in names]
+
+
+def restore(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
+    """The classifier of a file of weights that `collect_arrays` filled."""
+    source, kind = metadata["architecture"], find_kind(metadata["architecture"], metadata["framework"])
+    if kind == "folder":
+        return importlib.import_module(READERS[kind]).restore(metadata, arrays)
+    classifier = _load_file(source, kind, arrays["file"].tobytes(), metadata["sizes"], metadata["task"])
+    classifier.vocabulary_digest = metadata["vocabulary_digest"]
+    if classifier.framework != "function":
+        classifier.outputs = metadata["outputs"]
+    if classifier.framework != "function" and classifier.outputs == "probabilities":
+        made_by = backend(classifier.framework)
+        classifier.module = made_by.build_from_probabilities(classifier.module, classifier.task, source)
+    return classifier
+
+
+def collect_arrays(classifier: Classifier) -> dict[str, np.ndarray]:
+    """The ready model's own file, or a folder's weights, as what a file of weights holds."""
+    if classifier.framework == "torch":
+        return backend("torch").state(classifier.module)
+    module = getattr(classifier.module, "network", classifier.module)  # where it gives probabilities
+    return {"file": np.frombuffer(module.content, np.uint8)}
+
+
+def _load_file(source: str, kind: str, content: bytes, known: dict[str, Any], task: str) -> Classifier:
+    module = importlib.import_module(READERS[kind]).load_model(source, content, known, task)
+    classes = 1 if task == "regression" else len(known["classes"])
+    outputs = "logits" if getattr(module, "stripped", False) else known.get("outputs")
+    return Classifier(registry.FRAMEWORKS[kind], source, module, classes, known, task=task, outputs=outputs)
+
+
+def measure_card(classifier: Classifier, dataset: Dataset) -> dict[str, Any]:
+    """The card of a ready model: as that of training.fit, but for what only training has."""
+    rows = {part: np.flatnonzero(dataset.split == number) for number, part in enumerate(PARTS)}
+    measured = {}
+    for part in ("validation", "test"):
+        if len(rows[part]):
+            scores = _measure_scores(classifier, dataset, rows[part])
+            measured |= {f"{part}_{name}": value for name, value in scores.items()}
+    log.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in measured.items() if isinstance(value, float)))
+    used = (*PACKAGES[classifier.framework], *(["transformers"] if "transformers" in sys.modules else []), "numpy")
+    versions = {name: importlib.metadata.version(name) for name in used}
+    versions |= list_imported()
+    return {
+        **start_card(classifier),
+        "parameters": classifier.n_parameters or None,
+        "settings": _describe_origin(classifier, dataset),
+        "versions": {"python": platform.python_version(), **versions},
+        "rows": {part: len(members) for part, members in rows.items()},
+        **measured,
+    }
+
+
+def _describe_origin(classifier: Classifier, dataset: Dataset) -> str:
+    """Return by whom a ready model was fitted, as far as it says so."""
+    fitted_rows = getattr(getattr(classifier.module, "estimator", None), "fitted_rows", None)
+    if fitted_rows is None:
+        return UNTRAINED
+    return FITTED if fitted_rows == digest_training_rows(dataset) else FITTED_OTHERWISE
+
+
+def _measure_scores(classifier: Classifier, dataset: Dataset, rows: np.ndarray) -> dict[str, Any]:
+    inputs, labels = dataset.inputs, dataset.labels[rows]
+    if classifier.task == "multilabel":
+        check_labels(classifier, inputs[rows[:1]], labels)
+    predicted = np.concatenate([classifier.predict(block) for block in blocks(inputs, rows)])
+    if classifier.task == "regression":
+        rmse = float(np.sqrt(((predicted - labels) ** 2).mean()))
+        return {"r2": r_squared(predicted, labels), "rmse": rmse}
+    right = predicted == labels
+    return {"accuracy": float(right.mean()), **(label_scores(right, dataset.card) if right.ndim == 2 else {})}
+
+
+BLOCK = re.compile(r"(.*?(?:\.\d+|embeddings))\.")  # of a transformer, in the names of its layers
+
+
+def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str]:
+    """Randomise the last `layers` layers (None: all) in place; return their names, last first.
+
+    Adebayo et al. (2018, §3); layers of a smaller number are the same by one seed; scales are kept. Raises
+    ShapelineError.
+    """
+    made_by, name = backend(classifier.framework), classifier.architecture
+    layers_by_name = list_layers(classifier)
+    count = len(layers_by_name) if layers is None else layers
+    if count > len(layers_by_name):
+        raise ShapelineError(
+            f"randomisation.layers: {count} asked, '{name}' has {len(layers_by_name)} layers with weights "
+            f"({', '.join(layers_by_name)}); ask for fewer, or full"
+        )
+    if _is_folder_model(classifier):
+        fresh = importlib.import_module(READERS["folder"]).build_random(name, classifier.sizes, seed=seed)
+    else:
+        fresh = build(name, classifier.framework, seed=seed, **classifier.sizes)
+    fresh = made_by.state(fresh.module)
+    kept = made_by.state(classifier.module)
+    chosen = list(layers_by_name)[len(layers_by_name) - count :]
+    drawn = {weight: fresh[weight] for layer in chosen for weight in layers_by_name[layer]}
+    if all(np.array_equal(array, kept[weight]) for weight, array in drawn.items()):
+        raise ShapelineError(f"randomisation: '{name}' is built with the same weights for every seed; initialise them")
+    made_by.set_state(classifier.module, {**kept, **drawn})
+    return chosen[::-1]
+
+
+def list_layers(classifier: Classifier) -> dict[str, list[str]]:
+    """Return the trained layers from the input on with their weights' names; normalisations and blocks are joined."""
+    made_by = backend(classifier.framework)
+    arrays = made_by.state(classifier.module)
+    layers: dict[str, list[str]] = {}
+    for layer, names in made_by.trained_layers(classifier.module).items():
+        block = BLOCK.match(f"{layer}.") if _is_folder_model(classifier) else None
+        if block and block[1] in layers:
+            layers[block[1]] += names
+        elif block:
+            layers[block[1]] = list(names)
+        elif layers and all(arrays[name].ndim < 2 for name in names):
+            layers[list(layers)[-1]] += names
+        else:
+            layers[layer] = list(names)
+    return layers
+
+
+def _is_folder_model(classifier: Classifier) -> bool:
+    return find_kind(classifier.architecture, classifier.framework) == "folder"

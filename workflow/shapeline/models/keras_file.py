@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError
-from shapeline.models.axes import find_order
+from shapeline.models.adapters import find_order
 from shapeline.models.keras_models import Arranged
 from shapeline.models.onnx_graph import FILE, Refused, check_size
 from shapeline.models.tensorflow_setup import keras, tf

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError, describe_missing, is_installed
-from shapeline.models.axes import ORDERS, find_order
+from shapeline.models.adapters import ORDERS, find_order
 from shapeline.models.classifier import kind_of_outputs
 
 log = logging.getLogger(__name__)

@@ -1,23 +1,42 @@
-"""A scikit-learn pipeline saved with skops, given data frames of the file's columns and types; features are columns."""
+"""Models in files that answer rows: pipelines of scikit-learn (skops), boosted trees, and functions of the user.
+
+They are given data frames of the file's columns and types; features are columns. No file but a function's holds code.
+"""
 
 import contextlib
 import hashlib
+import importlib
+import logging
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shapeline.datasets.sources import names_function, user_function
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, nearest
-from shapeline.models.estimators import find_classes, find_columns, find_fitted_columns, find_probabilities, find_width
+from shapeline.models.adapters import (
+    ORDERS,
+    failure,
+    find_classes,
+    find_columns,
+    find_fitted_columns,
+    find_probabilities,
+    find_width,
+)
+from shapeline.models.classifier import Classifier, detach
+from shapeline.models.registry import BOOSTED, explain_missing
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from shapeline.datasets.loading import Dataset
     from shapeline.datasets.table import Table
+
+log = logging.getLogger(__name__)
 
 # Of scikit-learn's and numpy's own, what skops does not trust by itself; they hold numbers and no code.
 TRUSTED = (
@@ -69,12 +88,22 @@ def digest_training_rows(dataset: "Dataset") -> str:
     return hashlib.sha256(f"{dataset.card.get('table_digest')}".encode() + train.tobytes()).hexdigest()
 
 
-def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
-    """Return the pipeline in a .skops file's bytes; known: columns, classes, trusted types. Raises ShapelineError."""
+def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> "Pipeline | Function":
+    """Return the model in a file's bytes, for a dataset's `known` columns and classes. Raises ShapelineError."""
+    if names_function(source):
+        return _load_function(source, content, known, task)
+    suffix = Path(source).suffix
+    if problem := explain_missing(suffix):
+        raise ShapelineError(f"models: {source}: {problem}")
     if known["kind"] != "table":
         raise ShapelineError(
             f"models: {source} takes tables, and the dataset is of kind {known['kind']}; give another model or dataset"
         )
+    return (_load_trees if suffix in BOOSTED else _load_pipeline)(source, content, known, task)
+
+
+def _load_pipeline(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
+    """Return the pipeline in a .skops file's bytes; known: also trusted types."""
     estimator = load_estimator(source, content, known["trusted"])
     check_columns(source, estimator, [column["name"] for column in known["columns"]])
     for column in known["columns"] if find_columns(estimator) is None else ():
@@ -176,12 +205,170 @@ def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[
         raise ShapelineError(
             f"models: {source} has no predict_proba; wrap its classifier in sklearn's CalibratedClassifierCV"
         )
-    own = [class_name(label) for label in estimator.classes_]
-    if sorted(own) != sorted(classes):
-        raise ShapelineError(
-            f"models: {source} has the classes {', '.join(own)} and the dataset has {', '.join(classes)}; they must "
-            "be the same"
-        )
-    order = [own.index(name) for name in classes]
-    ask = find_probabilities(estimator)
+    order, ask = _order_classes(source, estimator.classes_, classes), find_probabilities(estimator)
     return lambda rows: ask(rows)[:, order]
+
+
+@dataclass(frozen=True, eq=False)
+class LightGBM:
+    """The booster of a .txt file as an estimator; classes_, feature_names_in_: or None."""
+
+    booster_: Any
+    classes_: np.ndarray | None
+    feature_names_in_: list[str] | None
+
+    @property
+    def n_features_in_(self) -> int:
+        return self.booster_.num_feature()
+
+    def predict(self, rows: Any) -> np.ndarray:
+        """Predictions (n,)."""
+        return self.booster_.predict(rows)
+
+    def predict_proba(self, rows: Any) -> np.ndarray:
+        """Probabilities (n, classes)."""
+        predictions = self.booster_.predict(rows)
+        return np.column_stack([1 - predictions, predictions]) if predictions.ndim == 1 else predictions
+
+
+def _load_trees(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
+    """Return the trees in a file's bytes by their own package."""
+    package = BOOSTED[Path(source).suffix]
+    try:
+        estimator, classes = OPENED[package](content)
+    except _failures(package) as error:
+        reason = next((line for line in str(error).splitlines() if line), type(error).__name__)
+        raise ShapelineError(
+            f"models: {source} cannot be read as a file of {package} ({reason}); save it again with save_model"
+        ) from error
+    check_columns(source, estimator, [column["name"] for column in known["columns"]])
+    _check_numbers(source, estimator, known["columns"])
+    if (classes is None) != (task == "regression"):
+        what, remedy = ("no classifier", "set the dataset's task: regression")
+        if task == "regression":
+            what, remedy = "no regression", "remove the dataset's task"
+        raise ShapelineError(f"models: {source} holds {what}; {remedy}, or give another file")
+    if classes is None:
+        return Pipeline(content, known["columns"], estimator, estimator.predict)
+    order, ask = _order_classes(source, classes, known["classes"], by_number=True), find_probabilities(estimator)
+    return Pipeline(content, known["columns"], estimator, lambda rows: ask(rows)[:, order], order)
+
+
+def _xgboost(content: bytes) -> tuple[Any, Any]:
+    import json
+
+    import xgboost
+
+    if not content.startswith(b"{"):  # some others end the process
+        raise ValueError("it begins as neither JSON nor UBJSON do")
+    booster = xgboost.Booster(model_file=bytearray(content))
+    objective = json.loads(booster.save_config())["learner"]["objective"]["name"]
+    classifier = objective.startswith(("binary:", "multi:"))
+    estimator = xgboost.XGBClassifier() if classifier else xgboost.XGBRegressor()
+    estimator.load_model(bytearray(content))
+    return estimator, estimator.classes_ if classifier else None
+
+
+def _lightgbm(content: bytes) -> tuple[Any, Any]:
+    import lightgbm
+
+    booster = lightgbm.Booster(model_str=content.decode())
+    objective, groups = booster.dump_model(num_iteration=1).get("objective", ""), booster.num_model_per_iteration()
+    classifier = objective.startswith(("binary", "multiclass", "cross_entropy"))
+    names = booster.feature_name()
+    unnamed = names == [f"Column_{place}" for place in range(len(names))]
+    classes = np.arange(max(2, groups)) if classifier else None
+    return LightGBM(booster, classes, None if unnamed else names), classes
+
+
+def _catboost(content: bytes) -> tuple[Any, Any]:
+    import catboost
+
+    estimator = catboost.CatBoostClassifier()
+    estimator.load_model(blob=content)
+    if len(estimator.classes_):
+        return estimator, estimator.classes_
+    estimator = catboost.CatBoostRegressor()
+    estimator.load_model(blob=content)
+    return estimator, None
+
+
+FAILURES = {
+    "xgboost": ("xgboost.core", "XGBoostError"),
+    "lightgbm": ("lightgbm.basic", "LightGBMError"),
+    "catboost": ("catboost", "CatBoostError"),
+}
+OPENED = {"xgboost": _xgboost, "lightgbm": _lightgbm, "catboost": _catboost}
+
+
+def _failures(package: str) -> tuple[type[Exception], ...]:
+    """What a package raises for a file that it cannot read."""
+    module, name = FAILURES[package]
+    return ValueError, TypeError, KeyError, getattr(importlib.import_module(module), name)
+
+
+def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
+    """ShapelineError where columns hold what these trees are not asked of: CatBoost alone codes texts by itself."""
+    named = find_columns(estimator)
+    if named is not None and hasattr(estimator, "get_cat_feature_indices"):
+        return
+    for column in columns:
+        known = named is None or column["name"] in find_fitted_columns(estimator, [each["name"] for each in columns])
+        if known and ("values" in column if named is None else column["type"] in ("text", "category")):
+            raise ShapelineError(
+                f"models: {source} takes numbers and column '{column['name']}' holds categories; encode it in the "
+                "file, or save a pipeline that does with skops"
+            )
+
+
+def _order_classes(source: str, own: Any, classes: list[str], by_number: bool = False) -> list[int]:
+    """Return the model's number of each class of the dataset: by name, or by_number where the model has numbers."""
+    names = [class_name(label) for label in own]
+    if sorted(names) == sorted(classes):
+        return [names.index(name) for name in classes]
+    if by_number and names == [str(number) for number in range(len(classes))]:
+        log.info("%s: its classes are numbers, taken in the order of %s", source, ", ".join(classes))
+        return list(range(len(classes)))
+    raise ShapelineError(
+        f"models: {source} has the classes {', '.join(names)} and the dataset has {', '.join(classes)}; they must be "
+        "the same"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """The user's function of rows, or of data frames of typed columns; content: of its file; order: of images' axes."""
+
+    content: bytes
+    source: str
+    columns: list[dict] | None
+    classes: int | None
+    ask: Callable[[Any], Any]
+    order: str = "channels_first"
+    table: "Table | None" = None
+
+    def take(self, rows: np.ndarray) -> Any:
+        """Rows (n, *input shape) as the function is given them."""
+        if self.table is not None:
+            return self.table.compose(rows)
+        return ORDERS[self.order](rows) if self.columns is None else numbers_frame(rows, self.columns)
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        outputs = np.asarray(detach(self.ask(self.take(rows))))
+        classes = outputs.shape[1] if outputs.ndim == 2 and outputs.shape[1] > 1 else 2
+        if self.classes is not None and classes != self.classes:
+            raise ShapelineError(
+                f"models: {self.source} gave shape {outputs.shape} for {len(rows)} rows and the dataset has "
+                f"{self.classes} classes; return the probability of each, (rows, classes), or of the second of two"
+            )
+        return outputs
+
+
+def _load_function(source: str, content: bytes, known: dict[str, Any], task: str) -> Function:
+    """Return the function of "path/to/file.py:function", for `known` columns, classes and shape."""
+    classes, function = None if task == "regression" else len(known["classes"]), user_function(source)
+    if not known.get("has_channels", True) and "order" not in known:
+        rows = np.random.default_rng(0).random((1, *known["input_shape"]), dtype=np.float32)
+        model, orders = Classifier("function", source, function), ("without_channels", "channels_first")
+        known["order"] = next((order for order in orders if failure(model, rows, order) is None), orders[0])
+    return Function(content, source, known["columns"], classes, function, known.get("order", "channels_first"))

@@ -27,9 +27,9 @@ READERS = {
     ".skops": "shapeline.models.pipeline_file",
     ".keras": "shapeline.models.keras_file",
     ".onnx": "shapeline.models.onnx_file",
-    "function": "shapeline.models.function_file",
+    "function": "shapeline.models.pipeline_file",
     "folder": "shapeline.models.folder",
-    **dict.fromkeys(BOOSTED, "shapeline.models.boosted_file"),
+    **dict.fromkeys(BOOSTED, "shapeline.models.pipeline_file"),
 }
 ESTIMATORS = (".skops", *BOOSTED)  # what tree_shap can look into
 

@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from shapeline.errors import ShapelineError, reported_extras
 from shapeline.files import atomic, document
-from shapeline.models import axes, pretrained
+from shapeline.models import adapters, architectures
 from shapeline.models.architectures import build, is_named
 from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
 from shapeline.models.onnx_graph import FILE, TOLERANCE, Refused, load_graph
@@ -32,7 +32,7 @@ VERIFIED = 32  # rows
 @reported_extras("models.save")
 def save(classifier: Classifier, path: str | Path) -> None:
     """Write weights as safetensors with what it takes to build the model; ShapelineError for a wrapped model."""
-    is_ready = pretrained.find_kind(classifier.architecture, classifier.framework) is not None
+    is_ready = architectures.find_kind(classifier.architecture, classifier.framework) is not None
     if not is_ready and (classifier.framework not in FRAMEWORKS or not is_named(classifier.architecture)):
         raise ShapelineError(f"models: '{classifier.architecture}' is a wrapped model; only built models can be saved")
     metadata = {
@@ -45,12 +45,12 @@ def save(classifier: Classifier, path: str | Path) -> None:
         metadata["task"] = classifier.task
     if classifier.framework in FRAMEWORKS and classifier.outputs != "logits":
         metadata["outputs"] = classifier.outputs
-    if order := axes.order_of(classifier.module):
+    if order := adapters.order_of(classifier.module):
         metadata["order"] = order
     if classifier.vocabulary_digest is not None:
         metadata["vocabulary_digest"] = classifier.vocabulary_digest
     arrays = (
-        pretrained.collect_arrays(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
+        architectures.collect_arrays(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
     )
     write_weights(Path(path), arrays, metadata)
 
@@ -67,14 +67,14 @@ def save_graph(classifier: Classifier, path: str | Path, inputs: np.ndarray) -> 
 def load(path: str | Path, device: str = "cpu", framework: str | None = None) -> Classifier:
     """Read a classifier that `save` wrote, in its own framework or as its twin; nothing is unpickled."""
     metadata, arrays = read_weights(Path(path))
-    if pretrained.find_kind(metadata["architecture"], metadata["framework"]):
-        return pretrained.restore(metadata, arrays).to(device)
+    if architectures.find_kind(metadata["architecture"], metadata["framework"]):
+        return architectures.restore(metadata, arrays).to(device)
     classifier = build(metadata["architecture"], framework or metadata["framework"], **metadata["sizes"])
     classifier.n_classes, classifier.task = metadata["classes"], metadata["task"]
     classifier.vocabulary_digest = metadata["vocabulary_digest"]
     made_by = backend(classifier.framework)
     classifier.outputs = metadata["outputs"]
-    classifier = axes.rearrange(classifier, metadata["order"])
+    classifier = adapters.rearrange(classifier, metadata["order"])
     if classifier.outputs == "probabilities":
         classifier.module = made_by.build_from_probabilities(
             classifier.module, classifier.task, classifier.architecture

@@ -14,13 +14,13 @@ PACKAGE = Path(__file__).parent.parent
 # Of the Snakefile: above the package in a clone, else where pip puts what is in a wheel beside it, or pip --target.
 PLACES = tuple((PACKAGE / place).resolve() for place in ("../..", "../../../../share/shapeline", "../share/shapeline"))
 # Edited often and never the origin of a number: plumbing, messages, and the registries, of whose entries a job's
-# digest has what decides its own numbers. A refusal (compatibility) stops a job, what a file says of how it was made
+# digest has what decides its own numbers. A refusal stops a job, what a file says of how it was made
 # (provenance) is for people to read, and rows come back from their store as they were.
 UNTRACKED = {
     *("config", "fork_server", "workflow"),
     *("errors.py", "files.py", "lazy.py", "versions.py"),
     *("methods/registry.py", "methods/parameters.py", "metrics/registry.py"),
-    *("datasets/registry.py", "datasets/compatibility.py", "models/registry.py"),
+    *("datasets/registry.py", "models/registry.py"),
     *("attribution/provenance.py", "attribution/row_store.py"),
 }
 # Imports within the package, as they stand in its files; parsing these took a tenth of the time of a dry run.

@@ -20,10 +20,10 @@ from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.threads import processors
-from shapeline.workflow import estimates, job_code, jobs, runs
+from shapeline.workflow import job_code, jobs, messages, runs
 from shapeline.workflow.dependencies import find_root
-from shapeline.workflow.estimates import format_amount, format_time
 from shapeline.workflow.job_environment import visible_devices
+from shapeline.workflow.messages import format_amount, format_time
 
 OLDEST_PYTHON = (3, 11)
 PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.M)
@@ -120,10 +120,10 @@ def report_data(config: Config) -> Iterator[tuple[str, str]]:
         for dataset in runs.list_datasets(config, name):
             if dataset not in seen:
                 yield _describe_dataset(config, dataset), ""
-        for source, file, place in estimates.list_downloads(config, name):
+        for source, file, place in messages.list_downloads(config, name):
             if place not in seen:
                 yield _describe_file(config, source, file, Path(place))
-        seen |= {*runs.list_datasets(config, name), *(place for _, _, place in estimates.list_downloads(config, name))}
+        seen |= {*runs.list_datasets(config, name), *(place for _, _, place in messages.list_downloads(config, name))}
     yield from ((line, "") for line in runs.list_unavailable(config))
     yield from (("", line) for line in jobs.find_untrusted(config))
 
@@ -136,7 +136,7 @@ def _describe_dataset(config: Config, dataset: str) -> str:
     elif entry.path:
         state = f"to be read from {sources.expand(entry.path)}"
     elif entry.source in SOURCES:
-        state = f"to be prepared, about {format_bytes(estimates.estimate_prepared_bytes(config, dataset))}"
+        state = f"to be prepared, about {format_bytes(messages.estimate_prepared_bytes(config, dataset))}"
     else:
         state = f"to be made by {entry.source}"
     return f"{dataset}: {state}"
@@ -202,14 +202,14 @@ def _count_missing_bytes(config: Config) -> dict[str, float]:
     """Bytes that are still to come, by folder."""
     names = {dataset for name in config.run for dataset in runs.list_datasets(config, name)}
     lacking = [name for name in names if not os.path.exists(runs.list_prepared_files(name)["arrays"])]
-    files = {file[2]: file for name in config.run for file in estimates.list_downloads(config, name)}
+    files = {file[2]: file for name in config.run for file in messages.list_downloads(config, name)}
     models = {config.experiments[name].model for name in config.run} - {None}
     trained = sum(not os.path.exists(runs.name_model_files(config, model)["weights"]) for model in models)
     pages = [name for name in config.run if not os.path.exists(f"{config.results}/reports/{name}.html")]
     return {
         "data/raw": sum(file.size or file.about for _, file, place in files.values() if not os.path.exists(place)),
-        "data/prepared": sum(estimates.estimate_prepared_bytes(config, name) for name in lacking),
-        config.results: sum(estimates.size_results(config, name) for name in pages) + trained * estimates.MODEL_BYTES,
+        "data/prepared": sum(messages.estimate_prepared_bytes(config, name) for name in lacking),
+        config.results: sum(messages.size_results(config, name) for name in pages) + trained * messages.MODEL_BYTES,
     }
 
 
@@ -222,16 +222,16 @@ def _find_existing(folder: Path) -> Path:
 
 def _estimate_memory(config: Config, dataset: str) -> float:
     """Bytes of the inputs as jobs hold them: one a value of images, four of others."""
-    shape = estimates.find_input_shape(config, dataset)
+    shape = messages.find_input_shape(config, dataset)
     each = 1 if shape and len(shape) == 3 else 4
-    return float(each * math.prod(shape or (0,)) * estimates.count_rows(config, dataset))
+    return float(each * math.prod(shape or (0,)) * messages.count_rows(config, dataset))
 
 
 def report_work(config: Config) -> Iterator[tuple[str, str]]:
     """Evaluations and core hours of each experiment, by rates measured in its own score files where there are some."""
     for name in config.run:
         rate = measure_rate(config, name)
-        cost = estimates.estimate_experiment(config, name, rate)
+        cost = messages.estimate_experiment(config, name, rate)
         origin = f"at {rate:,.0f} rows/s, measured on this machine" if rate else "at typical rates"
         limit = config.experiments[name].time_limit
         problem = ""
@@ -245,8 +245,8 @@ def report_work(config: Config) -> Iterator[tuple[str, str]]:
             problem,
         )
     for model in sorted({config.experiments[name].model for name in config.run} - {None}):
-        yield f"training {model}: roughly {format_time(estimates.estimate_training(config, model))}", ""
-    evaluations, seconds = estimates.estimate_run(config)
+        yield f"training {model}: roughly {format_time(messages.estimate_training(config, model))}", ""
+    evaluations, seconds = messages.estimate_run(config)
     total = f"{format_amount(evaluations)} evaluations, roughly {format_time(seconds)} at typical rates"
     yield f"all, without stored results: {total}", ""
 

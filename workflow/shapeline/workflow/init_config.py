@@ -20,11 +20,10 @@ from shapeline.config import mistakes
 from shapeline.config.types import Dataset
 from shapeline.datasets import folders
 from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
-from shapeline.datasets.sources import names_function
+from shapeline.datasets.sources import list_arguments, names_function
 from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.generation.prompts import PromptRow, build_prompt, check_parts, read_prompts
-from shapeline.methods.dispatch import list_arguments
 from shapeline.models import registry
 from shapeline.workflow.dependencies import find_root
 

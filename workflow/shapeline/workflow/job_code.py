@@ -84,7 +84,7 @@ TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline
 # Every job imports what reads each kind of data; an edit of how documents are cut runs no job on images again.
 OF_KIND = {
     "image": ("shapeline.datasets.images", "shapeline.datasets.regions"),
-    "text": ("shapeline.datasets.document_files", "shapeline.datasets.text", "shapeline.datasets.tokenizer"),
+    "text": ("shapeline.datasets.text", "shapeline.datasets.tokenizer"),
 }
 # What an entry of a registry tells people, or the configuration, and no job: an edit of these runs nothing again.
 NO_JOB_FACTS = frozenset(

@@ -1,15 +1,316 @@
-"""Lines at the start and the end of a run, beside those of Snakemake."""
+"""What a run reports before and after its jobs: their cost, and lines beside those of Snakemake.
+
+The cost is evaluations, core hours and bytes of a configuration, by rough rates of one core of a server.
+"""
 
 import contextlib
+import json
 import logging
+import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
-from shapeline.config.types import Config
+from shapeline.config import derived
+from shapeline.config.types import Config, Experiment
+from shapeline.datasets import checks, registry
+from shapeline.datasets.registry import SOURCES, WEIGHTS, RemoteFile
+from shapeline.designs.design import MAX_D
 from shapeline.errors import ShapelineError
+from shapeline.files import document, format_bytes
+from shapeline.methods.registry import METHODS
+from shapeline.metrics.registry import METRICS
+from shapeline.models.registry import ARCHITECTURES, find_kind
+from shapeline.models.training import settings_for
 from shapeline.versions import find_differences
-from shapeline.workflow import estimates, runs
+from shapeline.workflow import job_code, runs
+
+OWN_RATE = 5_000  # of a model of the user's own: a guess
+BACKWARD = 3  # a gradient takes as long as so many evaluations, and so does a step of training
+POINTS = 3e8  # labelled points x columns that a core goes through in a second
+JOB_SECONDS = {"torch": 1.0, "tensorflow": 1.5}  # start of a job by fork_server/server.py, and its data
+REPORT_SECONDS = 12.0
+MUCH_MEMORY = 1e9  # bytes of a job's design, from which on they are stated
+DENSE = 2.3  # times the bytes of a dense readout that are in use at once, measured at d = 2,500 and 4d
+UNKNOWN = 100  # features, where only the data tell
+MODEL_BYTES, REPORT_BYTES = 50e6, 6e6
+
+
+@dataclass(frozen=True)
+class Cost:
+    """An experiment's evaluations, also of its metrics, seconds of one core, and the slowest method per instance."""
+
+    evaluations: float
+    seconds: float
+    slowest: str
+    slowest_seconds: float
+
+
+def estimate_experiment(config: Config, name: str, rate: float | None = None) -> Cost:
+    """Return the cost of an experiment's scores, metrics and report, by the table or a measured rate (rows/s)."""
+    experiment = config.experiments[name]
+    count = count_explanations(config, name)
+    model = config.models.get(experiment.model)
+    start = JOB_SECONDS[job_code.find_job_framework(config, experiment.model)]
+    speed = rate or (estimate_rate(config, experiment.model, experiment.dataset) if model else 1.0)
+    asked, spent = 0.0, REPORT_SECONDS + start  # select_instances
+    slowest, slowest_seconds = "", 0.0
+    again = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.list_metrics(config, name))
+    shares, jobs_per_shard = count_models(config, name), 2 if runs.list_variants(config, name) else 1
+    for entry in runs.list_entries(config, name):
+        evaluations, passes = estimate_instance(config, name, entry)
+        seconds = passes / speed + _estimate_points(config, name, entry)
+        if seconds > slowest_seconds:
+            slowest, slowest_seconds = entry, seconds
+        sampled = METHODS[experiment.methods[entry].method].sampled
+        each = count * shares * (experiment.repeats if sampled else 1)
+        each += count * again
+        asked += each * evaluations
+        spent += each * seconds + jobs_per_shard * runs.shards(config, name) * start
+    measured = estimate_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
+    jobs = len(runs.list_measured_files(config, name)) + 1
+    return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
+
+
+def count_explanations(config: Config, name: str) -> int:
+    """Return the explanations of an entry per repeat: of instances, or of each label of multi-label ones."""
+    chosen, dataset = config.experiments[name].instances, runs.find_dataset(config, name)
+    if dataset is None:  # only a game itself tells its outputs
+        return 1
+    count, source, card = chosen.number, derived.find_source(config.datasets[dataset]), read_card(dataset)
+    if chosen.label is not None or (source.task if source else card.get("task")) != "multilabel":
+        return count
+    return count * len((config.datasets[dataset].classes or source.classes) if source else card["classes"])
+
+
+def count_models(config: Config, name: str) -> float:
+    """Return how many trained and randomised models are explained; one on fewer instances counts as their share."""
+    return len(runs.list_variants(config, name)) + count_trainings(config.experiments[name])
+
+
+def count_trainings(experiment: Experiment) -> float:
+    count = experiment.instances.number
+    return 1 + (experiment.training_seeds - 1) * min(1, (experiment.instances_per_training_seed or count) / count)
+
+
+def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, float]:
+    """Evaluations of one instance by an entry, all its budgets together, and rows that the model is run on."""
+    experiment = config.experiments[name]
+    settings = experiment.methods[entry]
+    method = METHODS[settings.method]
+    if experiment.model is None or not method.needs_model:
+        return 0.0, 0.0
+    shape, d = _count_features(config, name, settings)
+    if gradients := method.gradients_of(settings):
+        return gradients, BACKWARD * gradients
+    if (asked := settings.count_evaluations(d, shape)) is not None:
+        evaluations = asked
+    elif method.exact:
+        evaluations = 2.0**d if d <= MAX_D else 0
+    elif method.argument_names is not None and not method.sampled:  # a custom one is not run to be counted
+        evaluations = experiment.budget * d
+    elif method.sampled and (shape or not settings.match_budget_of):
+        evaluations = (derived.find_budget(config, name, entry) if shape else settings.most or experiment.budget) * d
+    else:
+        evaluations = _estimate_fixed(
+            experiment.methods[settings.match_budget_of] if method.sampled else settings, shape, d
+        )
+    return evaluations, evaluations * getattr(experiment.reference, "rows", 1)
+
+
+def estimate_metrics(config: Config, name: str) -> float:
+    """Rows that an experiment's metrics run the model on, for an instance, entry and repeat, in all training seeds."""
+    experiment = config.experiments[name]
+    rows = sum(
+        getattr(experiment.metrics, metric).rows() * (count_trainings(experiment) if METRICS[metric].paired else 1)
+        for metric in runs.list_metrics(config, name)
+    )
+    return float(rows) * getattr(experiment.reference, "rows", 1)
+
+
+def estimate_rate(config: Config, model: str, dataset: str | None = None) -> float:
+    """Evaluations a second of one core, by the table, on a dataset that may not be the model's own."""
+    entry = config.models[model]
+    if entry.architecture is None:
+        return OWN_RATE
+    known = ARCHITECTURES[entry.architecture]
+    rate = known.rate * known.windows
+    shape = find_input_shape(config, dataset or entry.dataset)
+    return rate * known.cells / math.prod(shape[-2:]) if shape else rate
+
+
+def estimate_training(config: Config, model: str) -> float:
+    """Seconds of one core that a model's training takes; of one that is ready, the start of a job."""
+    entry = config.models[model]
+    if find_kind(entry.source, entry.framework) or entry.training.epochs == 0:
+        return JOB_SECONDS[job_code.find_job_framework(config, model)]
+    epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
+    rate = estimate_rate(config, model) / getattr(ARCHITECTURES.get(entry.architecture), "windows", 1)
+    return (
+        0.7 * count_rows(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[derived.find_framework(entry)]
+    )
+
+
+def estimate_run(config: Config) -> tuple[float, float]:
+    """Evaluations, and seconds of one core with training and data, of everything under `run:`, from the start."""
+    costs = [estimate_experiment(config, name) for name in config.run]
+    trained = {  # what counts is the experiment with the most training seeds of a model
+        entry.model: entry.training_seeds * estimate_training(config, entry.model)
+        for entry in sorted((config.experiments[name] for name in config.run), key=lambda entry: entry.training_seeds)
+        if entry.model
+    }
+    datasets = {dataset for name in config.run for dataset in runs.list_datasets(config, name)}
+    seconds = sum(cost.seconds for cost in costs) + sum(trained.values()) + len(datasets) * JOB_SECONDS["torch"]
+    return sum(cost.evaluations for cost in costs), seconds
+
+
+def list_memory_warnings(config: Config) -> list[str]:
+    """A line for each entry under `run` whose design takes much memory in each of its jobs."""
+    return [
+        f"{name}: each job of {entry} takes about {format_bytes(needed)} of memory for its design alone; run few jobs "
+        "at a time, or choose coarser features, a smaller budget or sample_shapley"
+        for name in config.run
+        for entry in runs.list_entries(config, name)
+        if (needed := estimate_design_bytes(config, name, entry)) > MUCH_MEMORY
+    ]
+
+
+def estimate_design_bytes(config: Config, name: str, entry: str) -> float:
+    """Bytes that a job holds at most while it makes and reads a dense design of as many rows as features; else 0."""
+    settings = config.experiments[name].methods[entry]
+    if settings.method != "kernel_shap":
+        return 0.0
+    shape, d = _count_features(config, name, settings)
+    budget = derived.find_budget(config, name, entry) if shape or settings.match_budget_of is None else 4
+    return DENSE * 8 * min(budget * d, 2.0 ** min(d, 60)) * d
+
+
+def format_time(seconds: float) -> str:
+    """Time of one core in words."""
+    if seconds < 3600:
+        return f"{max(seconds / 60, 0.1):.2g} core minutes"
+    return f"{seconds / 3600:,.{0 if seconds > 36_000 else 1}f} core hours"
+
+
+def format_amount(number: float) -> str:
+    """A count in words: 1,234, 5.6 million, 7.8 billion."""
+    for size, word in ((1e9, "billion"), (1e6, "million")):
+        if number >= size:
+            return f"{number / size:,.1f} {word}"
+    return f"{number:,.0f}"
+
+
+def count_rows(config: Config, dataset: str) -> int:
+    """Records of a dataset: of its card where it is prepared, else as published; 0 where only its files tell."""
+    if card := read_card(dataset):
+        counts = card.get("rows") or card["counts"]
+        return sum(sum(part.values()) if isinstance(part, dict) else part for part in counts.values())
+    entry = config.datasets[dataset]
+    source = SOURCES.get(entry.source)
+    if source is None or source.local:
+        return 0
+    number = (entry.count or source.count) if source.count else source.records
+    some = entry.classes and source.classes and entry.task != "multilabel"  # of which all records are kept
+    return number * len(entry.classes) // len(source.classes) if some else number
+
+
+def find_input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
+    """The shape of one input; None where only the data tell and they are not prepared."""
+    entry = config.datasets[dataset]
+    source = SOURCES.get(entry.source)
+    known = checks.input_shape(source, derived.canonical(entry)) if source else None
+    if known and source.kind == "text":
+        known = (entry.length or known[0],)
+    return known or tuple(read_card(dataset).get("input_shape", ())) or None
+
+
+def read_card(dataset: str) -> dict:
+    """The card of a prepared dataset, {} where there is none."""
+    file = runs.list_prepared_files(dataset)["card"]
+    return document(file) if os.path.exists(file) else {}
+
+
+def list_downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile, str]]:
+    """Source, official file and its place, of what an experiment's data and model's weights are read from."""
+    experiment = config.experiments[name]
+    for entry in (config.datasets[dataset] for dataset in runs.list_datasets(config, name)):
+        if entry.path is None and entry.source in SOURCES:
+            for file in registry.remote_files(entry.source):
+                yield entry.source, file, f"data/raw/{entry.source}/{file.name}"
+    named = experiment.model and config.models[experiment.model].weights
+    if named in WEIGHTS:
+        file = WEIGHTS[named]
+        yield "weights", file, f"data/raw/weights/{file.name}"
+
+
+def estimate_prepared_bytes(config: Config, dataset: str) -> float:
+    """Bytes of a dataset's prepared arrays; 0 where only its files tell."""
+    shape = find_input_shape(config, dataset)
+    source = SOURCES.get(config.datasets[dataset].source)
+    if shape is None or source is None:
+        return 0.0
+    cells = math.prod(shape) * (1 if source.kind == "image" else 4)
+    masks = math.prod(shape[-2:]) if source.truth == "masks" else 0
+    return count_rows(config, dataset) * (cells + masks + (500 if source.kind == "text" else 0))
+
+
+def size_results(config: Config, name: str) -> float:
+    """Bytes of an experiment's scores, metrics, cached values and pages."""
+    experiment = config.experiments[name]
+    count, shares, total = count_explanations(config, name), count_models(config, name), REPORT_BYTES
+    _, d = _count_features(config, name, None)
+    for entry, settings in experiment.methods.items():
+        sampled = METHODS[settings.method].sampled
+        rows = count * (experiment.repeats * (1 + len(settings.intermediate_budgets or ())) if sampled else 1)
+        total += rows * shares * (4 * d + 100)
+        total += 8 * rows * estimate_instance(config, name, entry)[0] if experiment.cache else 0
+    return total
+
+
+def _count_features(config: Config, name: str, settings) -> tuple[tuple[int, ...] | None, float]:
+    """Return the shape of the features and their number, on average where instances differ and the shape is None."""
+    shape = derived.find_feature_shape(config, config.experiments[name], settings)
+    return shape, math.prod(shape) if shape else _average_features(config, name, settings)
+
+
+def _average_features(config: Config, name: str, settings) -> float:
+    """Return the features of an instance on average, where each has its own number."""
+    experiment = config.experiments[name]
+    chosen = derived.find_features(experiment, settings)
+    if chosen.kind == "superpixel":
+        return float(chosen.segments or 50)
+    if texts := experiment.instances.texts:
+        sentences = [each for text in texts for each in ([text] if isinstance(text, str) else text)]
+        return sum(len(each.split()) for each in sentences) / len(texts)
+    dataset = runs.find_dataset(config, name)
+    if dataset is None:
+        return UNKNOWN
+    shape = find_input_shape(config, dataset)
+    if chosen.kind in ("word", "character_run"):
+        source = SOURCES.get(config.datasets[dataset].source)
+        words = (source and source.words) or UNKNOWN
+        return float(min(words, shape[0] if shape else UNKNOWN))
+    return float(math.prod(shape[-2:]) if shape else UNKNOWN)
+
+
+def _estimate_fixed(own, shape: tuple[int, ...] | None, d: float) -> float:
+    """Evaluations of a fixed-cost design; where d differs, of a chain, and in proportion to d of a long one."""
+    settings = json.dumps(derived.canonical(own))
+    if shape:
+        return derived.count_fixed_cost(settings, shape)
+    on_chain = min(max(2, round(d)), 40)
+    return derived.count_fixed_cost(settings, (on_chain,)) * d / on_chain
+
+
+def _estimate_points(config: Config, name: str, entry: str) -> float:
+    """Seconds that a method of labelled points takes for an instance."""
+    if "labelled points" not in METHODS[config.experiments[name].methods[entry].method].needs:
+        return 0.0
+    dataset = runs.find_dataset(config, name)
+    shape = find_input_shape(config, dataset)
+    return count_rows(config, dataset) * math.prod(shape or (UNKNOWN,)) / POINTS
+
 
 TARGETS = {"all", "fetch", "train", "scores", "metrics", "report"}  # and every experiment: what a user can ask for
 log = logging.getLogger("snakemake.logging")
@@ -24,7 +325,7 @@ def show(lines: Iterable[str]) -> None:
 def show_start(config: Config, gpus_requested: bool) -> None:
     """Show what a user should know before the jobs run."""
     cpu = ["No GPU is visible on this machine: running on the CPU."] if gpus_requested else []
-    show([*runs.list_unavailable(config), *estimates.list_memory_warnings(config), *list_version_lines(config), *cpu])
+    show([*runs.list_unavailable(config), *list_memory_warnings(config), *list_version_lines(config), *cpu])
 
 
 def show_success(config: Config, index: str, outputs: Collection[str], experiments: Collection[str | None]) -> None:

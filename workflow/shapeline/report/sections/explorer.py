@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.datasets import document_files
+from shapeline.datasets import tokenizer
 from shapeline.report import experiment
 from shapeline.report.elements import HTML, heading, join_parts
 from shapeline.report.experiment import Results
@@ -112,7 +112,7 @@ def _inputs(results: Results, rows: pd.DataFrame):
 def list_words(results: Results, rows: pd.DataFrame) -> list[Sequence[str]]:
     if "words" in rows:
         return list(rows["words"])
-    return [document_files.words(text, results.dataset_card) for text in rows["text"]]
+    return [tokenizer.list_words(text, results.dataset_card) for text in rows["text"]]
 
 
 def _facts(results: Results, row: Mapping) -> dict:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from shapeline.datasets import document_files, text
+from shapeline.datasets import text, tokenizer
 from shapeline.datasets.text import PAIR
 from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
@@ -196,7 +196,7 @@ def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
     """The picked rows of a text experiment's instances (with their text) as documents; a label of -1 is unknown."""
     card = results.dataset_card
     known = set(card["vocabulary"]) if card["unit"] == "word" and "words" not in picked else None
-    texts = [document_files.words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
+    texts = [tokenizer.list_words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
     values = results.select_scores(picked["instance"])
     units = {entry: experiment.find_unit(results, entry) for entry in results.scores}
     half = intervals(results, picked["instance"])

@@ -6,15 +6,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from shapeline.config import derived
-from shapeline.config.checks.place import MethodPlace, MethodRule, Place, catch, describe_absence, refuse
-from shapeline.config.mistakes import MAX_BUDGET, MAX_DESIGN_BYTES, format_bytes
+from shapeline.config.mistakes import (
+    MAX_BUDGET,
+    MAX_DESIGN_BYTES,
+    MethodPlace,
+    MethodRule,
+    Place,
+    catch,
+    describe_absence,
+    refuse,
+)
 from shapeline.config.types import Model
-from shapeline.datasets import folders
+from shapeline.datasets import folders, sources
+from shapeline.datasets.sources import list_arguments
 from shapeline.designs.design import MAX_D, evaluations
 from shapeline.errors import ShapelineError, nearest
+from shapeline.files import format_bytes
 from shapeline.games.features import IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS
-from shapeline.methods import dispatch, registry, shapiq_process
-from shapeline.methods.dispatch import list_arguments
+from shapeline.methods import registry, shapiq_process
 from shapeline.methods.parameters import CustomMethod, External, Partition, StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.models.registry import BOOSTED, ESTIMATORS, find_kind
@@ -367,7 +376,7 @@ def check_budget(entry: MethodPlace) -> Iterator[str]:
 def _check_minimum(entry: MethodPlace, budgets: list[tuple[str, float]]) -> Iterator[str]:
     """Check that budgets, (key, multiple of d) each, are at least the method's minimum."""
     settings, d = entry.settings, entry.d
-    minimum = dispatch.resolve(entry.method.minimum)
+    minimum = sources.resolve(entry.method.minimum)
     if d is None:  # d varies by instance; the minimum at a large d, as a multiple of d, holds for nearly all
         least = minimum({**settings.model_dump(), "d": LARGE_D}) / LARGE_D
         for place, multiple in budgets:

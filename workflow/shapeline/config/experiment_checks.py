@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from shapeline.config import derived
-from shapeline.config.checks import datasets, games, methods, models
-from shapeline.config.checks.methods import check_budget, check_reach, check_size, check_stopping
-from shapeline.config.checks.place import MethodPlace, Place, Rule, catch, refuse
+from shapeline.config import dataset_checks, derived, method_checks, model_checks
 from shapeline.config.derived import canonical
-from shapeline.config.mistakes import describe_long_name
+from shapeline.config.method_checks import check_budget, check_reach, check_size, check_stopping
+from shapeline.config.mistakes import MethodPlace, Place, Rule, catch, describe_long_name, refuse
 from shapeline.config.types import ROOT_FOLDERS, Config, Experiment, Placeholder
 from shapeline.datasets import checks, folders, sources
 from shapeline.datasets.registry import SOURCES
+from shapeline.datasets.sources import list_arguments
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games import features, references
 from shapeline.games.features import FITTING, TEXT_KINDS
-from shapeline.methods.dispatch import list_arguments
 from shapeline.metrics.registry import DESIGN_ARGUMENTS, PAIRED, Metric
 from shapeline.models import registry
 
@@ -125,19 +123,19 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
     """Yield mistakes in combinations of keys; mistaken: (section, name) of mistakes that are already reported."""
     yield from _check_run(config, names)
     for name, dataset in config.datasets.items():
-        if dataset.source == games.PROMPTS:
-            yield from games.check_dataset(name, config)
+        if dataset.source == model_checks.PROMPTS:
+            yield from model_checks.check_prompt_file(name, config)
             continue
-        for rule in datasets.RULES:
+        for rule in dataset_checks.RULES:
             yield from rule(f"datasets.{name}", dataset)
     for name, model in config.models.items():
-        yield from games.check_model(name, config)
+        yield from model_checks.check_language_model(name, config)
         if model.task:
             continue
         if model.dataset is None:
             yield f"models.{name}.dataset: is missing; name a dataset"
             continue
-        if config.datasets.get(model.dataset) and config.datasets[model.dataset].source == games.PROMPTS:
+        if config.datasets.get(model.dataset) and config.datasets[model.dataset].source == model_checks.PROMPTS:
             yield f"models.{name}.dataset: prompts are explained and not trained on; set task: generation"
             continue
         if model.dataset not in names["datasets"]:
@@ -145,7 +143,7 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
             yield f"models.{name}.dataset: there is no dataset '{model.dataset}'.{hint}"
         if (model.architecture is None) == (model.source is None) and ("models", name) not in mistaken:
             yield f"models.{name}: both or neither of architecture and source are given; give one"
-        for rule in models.RULES:
+        for rule in model_checks.MODEL_RULES:
             yield from rule(name, model, config)
     for name, experiment in config.experiments.items():
         model = config.models.get(experiment.model)
@@ -157,7 +155,7 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
         for key in ("dataset", "model"):
             if (given := getattr(experiment, key)) and given not in names[f"{key}s"]:
                 yield f"experiments.{name}.{key}: there is no {key} '{given}'.{nearest(given, names[f'{key}s'])}"
-        mistakes = list(datasets.check_other_data(config, name, experiment))
+        mistakes = list(dataset_checks.check_other_data(config, name, experiment))
         yield from mistakes or _check_experiment(_find_place(config, name, experiment))
 
 
@@ -355,15 +353,15 @@ def check_several_features(place: Place) -> Iterator[str]:
 def check_methods(place: Place) -> Iterator[str]:
     """Check the user file, the features and the rules of each method entry."""
     for name, settings in place.experiment.methods.items():
-        if problem := methods.check_user_file(place, settings):
+        if problem := method_checks.check_user_file(place, settings):
             yield f"{place.where}.methods.{name}.{problem}"
             continue
-        shape = methods.find_shape(place, settings)
+        shape = method_checks.find_shape(place, settings)
         if isinstance(shape, str):
             yield f"{place.where}.methods.{name}.features: {shape}"
             continue
         entry = MethodPlace(place, name, settings, shape)
-        rules = (games.check_game_method, *methods.RULES) if place.experiment.game else methods.RULES
+        rules = (model_checks.check_game_method, *method_checks.RULES) if place.experiment.game else method_checks.RULES
         mistakes = [line for rule in (*rules, check_stopping) for line in rule(entry)]
         if entry.method.sampled and not mistakes:
             mistakes = list(check_size(entry))
@@ -380,19 +378,19 @@ RULES: tuple[Rule, ...] = (
     check_metrics,
     check_custom_metric,
     check_training_seeds,
-    datasets.check_texts,
-    datasets.check_near,
-    datasets.check_choice,
-    datasets.check_target,
+    dataset_checks.check_texts,
+    dataset_checks.check_near,
+    dataset_checks.check_choice,
+    dataset_checks.check_target,
     check_keys,
     check_features_cut,
     check_reach,
     check_several_features,
     check_methods,
     check_exact_entry,
-    games.check_game_keys,
-    games.check_others,
+    model_checks.check_game_keys,
+    model_checks.check_others,
 )
-PROMPT_RULES: tuple[Rule, ...] = (*games.PROMPT_RULES, check_stopping_rules)
-GAME_RULES: tuple[Rule, ...] = (*games.RULES, check_shards, check_reach, check_methods, check_exact_entry)
+PROMPT_RULES: tuple[Rule, ...] = (*model_checks.PROMPT_RULES, check_stopping_rules)
+GAME_RULES: tuple[Rule, ...] = (*model_checks.GAME_RULES, check_shards, check_reach, check_methods, check_exact_entry)
 FINAL_RULES: tuple[Rule, ...] = (check_features_fit, check_reach, check_several_features)

@@ -3,15 +3,14 @@
 import re
 from collections.abc import Iterator
 
-from shapeline.config.checks.place import Place, catch, describe_absence, refuse
 from shapeline.config.derived import canonical, find_source
+from shapeline.config.mistakes import Place, catch, describe_absence, refuse
 from shapeline.config.types import Config, Dataset, Experiment
-from shapeline.datasets import checks, compatibility, folders, records, sources
+from shapeline.datasets import checks, folders, records, registry, sources
 from shapeline.datasets.registry import SOURCES
-from shapeline.datasets.sources import USER_FILE
+from shapeline.datasets.sources import USER_FILE, list_arguments
 from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError, nearest
-from shapeline.methods.dispatch import list_arguments
 from shapeline.models.registry import ARCHITECTURES
 
 
@@ -75,13 +74,11 @@ def check_other_data(config: Config, name: str, experiment: Experiment) -> Itera
         yield f"{where}: models.{experiment.model} is trained on {experiment.dataset} itself; remove the key"
         return
     try:
-        trained, explained = (
-            compatibility.describe_entry(find_source(dataset), canonical(dataset)) for dataset in (own, other)
-        )
+        trained, explained = (describe_entry(find_source(dataset), canonical(dataset)) for dataset in (own, other))
     except ShapelineError:  # reported by the check of the dataset
         return
     any_size = model.source is not None or getattr(ARCHITECTURES.get(model.architecture), "any_size", False)
-    differs = compatibility.difference(trained, explained, any_size)
+    differs = registry.difference(trained, explained, any_size)
     same = "tokenizer" in trained and "tokenizer" in explained  # `difference` compared them
     if differs is None and trained.get("unit") == explained.get("unit") == "word" and not same:
         differs = "each dataset of words has a vocabulary of its own"
@@ -90,6 +87,28 @@ def check_other_data(config: Config, name: str, experiment: Experiment) -> Itera
             f"{where}: models.{experiment.model} is trained on {model.dataset} and cannot explain "
             f"{experiment.dataset}: {differs}; set another dataset or model"
         )
+
+
+def describe_entry(source: registry.Source | None, settings: dict) -> dict:
+    """Return what an entry tells of its data, as `difference` compares it: nothing of a user's function."""
+    if source is None:
+        return {}
+    facts = {"kind": source.kind, "task": source.task}
+    shape = checks.input_shape(source, settings)
+    if source.classes:
+        chosen = checks.choose_classes(source.name, source.classes, settings.get("classes"))
+        facts["classes"] = [source.classes[index] for index in chosen]
+    if source.kind == "image" and shape:
+        facts["channels"], facts["size"] = shape[0], list(shape[1:])
+    if source.kind == "table" and source.feature_names:
+        facts["columns"] = list(source.feature_names)
+    if source.kind == "text":
+        tokens = checks.text_settings(source, settings)
+        facts["unit"], facts["tokens a document"] = tokens.unit, tokens.length
+        if settings.get("tokenizer"):
+            facts |= {"unit": "word", "tokenizer": settings["tokenizer"]}
+        facts["documents"] = registry.PAIRS if settings.get("text_pair") else "single texts"
+    return facts
 
 
 def check_texts(place: Place) -> Iterator[str]:

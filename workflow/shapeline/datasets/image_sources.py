@@ -1,0 +1,334 @@
+"""Images of a folder for each class (the user's, FER2013 of Goodfellow et al. 2013), and CIFAR-10 (Krizhevsky 2009)."""
+
+import functools
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+import numpy as np
+
+from shapeline.datasets import archive, images
+from shapeline.datasets.archive import Limits, of, open_binary, read_named_rows
+from shapeline.datasets.sources import PARTS, TEST, TRAIN, describe_subset
+from shapeline.errors import ShapelineError
+
+log = logging.getLogger(__name__)
+
+# Folders above the class folders, which then are the split.
+SPLITS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
+LAYOUT = "<class>/<image>, or train|validation|test/<class>/<image>, all at one depth"
+UNREADABLE = "left_out_unreadable"
+MAX_NAMED = 10  # of the images left out, in the card
+
+
+def read_folder(
+    paths: dict[str, Path],
+    size: list[int] | None = None,
+    resize: str = "resize",
+    color: str = "rgb",
+    on_decode_error: str = "stop",
+    limits: dict | None = None,
+) -> dict:
+    """Return images (n, channels, height, width) uint8, labels, class names (folders, alphabetical), and split folders.
+
+    Order: by part, class and file name. size, resize, color: see images.decode; without a size all are alike.
+    on_decode_error: "skip" leaves out what cannot be decoded. Raises ShapelineError.
+    """
+    (path,) = paths.values()
+    allowed = of(limits)
+    decode = functools.partial(images.decode, size=size, resize=resize, color=color, limits=allowed)
+    kept, folders, others, unreadable = _decode_images(path, decode, on_decode_error, allowed)
+    if not kept:
+        raise ShapelineError(f"{path}: holds no image ({', '.join(images.SUFFIXES)}); the layout is {LAYOUT}.")
+    parts = _parts(path, list(kept), folders)
+    names = sorted({file.parent.name for file in kept})
+    if len(names) < 2:
+        raise ShapelineError(f"{path}: holds one class folder, '{names[0]}'; a classifier needs two or more.")
+    notes = []
+    if len(set(parts.values())) == 1:
+        (part,) = set(parts.values())
+        notes += [f"all images lie in {part}, so the parts are drawn"] if part else []
+        parts = None
+    else:
+        _check_split(path, set(parts.values()))
+        notes += _absent(path, parts, names)
+    if others:
+        log.warning("%s: %d file(s) that are not images are ignored", path, len(others))
+        notes.append(f"{len(others)} file(s) that are not images ignored")
+    if unreadable:
+        more = f" and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
+        notes.append(f"cannot be decoded and left out: {', '.join(sorted(unreadable)[:MAX_NAMED])}{more}")
+    order = sorted(kept, key=lambda file: (SPLITS[parts[file]] if parts else 0, file.parts[-2:], file))
+    return {
+        "inputs": np.stack([kept[file] for file in order]),
+        "labels": np.array([names.index(file.parent.name) for file in order]),
+        "class_names": names,
+        "split": np.array([SPLITS[parts[file]] for file in order], np.uint8) if parts else None,
+        "skipped": {UNREADABLE: len(unreadable)},
+        "notes": notes,
+    }
+
+
+def _decode_images(
+    path: Path, decode: Callable[[str, bytes], np.ndarray], on_decode_error: str, limits: Limits
+) -> tuple[dict[PurePosixPath, np.ndarray], set[tuple[str, ...]], set[PurePosixPath], list[str]]:
+    """The images below a folder or in an archive, all folders, other files, and the names of corrupt ones."""
+    kept: dict[PurePosixPath, np.ndarray] = {}
+    folders: set[tuple[str, ...]] = set()
+    others, unreadable = set(), []
+
+    def is_wanted(name: str) -> bool:
+        file = PurePosixPath(name)
+        hidden = any(part.startswith(".") or part == "__MACOSX" for part in file.parts)
+        is_folder = name.endswith("/")
+        folder = file.parts if is_folder else file.parts[:-1]
+        if folder and not hidden:
+            folders.add(folder)
+        if is_folder:
+            return False
+        is_picture = not hidden and file.suffix.lower() in images.SUFFIXES
+        if not is_picture:
+            others.add(file)
+        return is_picture
+
+    with archive.open_files(path, is_wanted, limits) as files:
+        for name, stream in files:
+            where = f"{path}: {name}"
+            try:
+                pixels = decode(where, stream.read())
+            except images.Undecodable as error:
+                if on_decode_error == "stop":
+                    remedy = "replace or remove it, or set on_decode_error: skip"
+                    raise ShapelineError(f"{error}; {remedy}.") from error
+                log.warning("%s, left out", error)
+                unreadable.append(name)
+                continue
+            if kept and pixels.shape != (first := next(iter(kept.values()))).shape:
+                sizes = " and ".join(f"{one.shape[1]}x{one.shape[2]}" for one in (pixels, first))
+                raise ShapelineError(
+                    f"{where}: has other sides than {next(iter(kept))} ({sizes} pixels); set size: [height, width]."
+                )
+            kept[PurePosixPath(name)] = pixels
+    return kept, folders, others, unreadable
+
+
+def _place(folder: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Of a class folder: the folders above split and class, and the name of the split, "" without one."""
+    part = folder[-2].lower() if len(folder) > 1 and folder[-2].lower() in SPLITS else ""
+    return (folder[:-2] if part else folder[:-1]), part
+
+
+def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]) -> dict[PurePosixPath, str]:
+    """Return the split folder of each image, "" without; ShapelineError for several depths and empty folders."""
+    layouts: dict[tuple, PurePosixPath] = {}
+    for file in files:
+        if len(file.parts) == 1:
+            raise ShapelineError(f"{path}: {file} lies in no class folder; the layout is {LAYOUT}.")
+        root, part = _place(file.parts[:-1])
+        layouts.setdefault((root, bool(part)), file)
+    if len(layouts) > 1:
+        first, other = list(layouts.values())[:2]
+        raise ShapelineError(f"{path}: {first} and {other} lie in two layouts; give one, {LAYOUT}.")
+    ((root, split),) = layouts
+    filled = {file.parts[:-1] for file in files}
+    filled |= {folder[:-1] for folder in filled}
+    for folder in sorted(folders):
+        above, part = _place(folder)
+        is_class = (above, bool(part)) == (root, split)
+        is_split = split and folder[:-1] == root and folder[-1].lower() in SPLITS
+        if (is_class or is_split) and folder not in filled:
+            raise ShapelineError(
+                f"{path}: the folder {'/'.join(folder)} holds no image ({', '.join(images.SUFFIXES)}) that can be "
+                "read; fill it or remove it."
+            )
+    return {file: _place(file.parts[:-1])[1] for file in files}
+
+
+def _absent(path: Path, parts: dict[PurePosixPath, str], names: list[str]) -> list[str]:
+    """A note for each part that has no image of some class; of the training part the counts are an error."""
+    filled, notes = {(SPLITS[part], file.parent.name) for file, part in parts.items()}, []
+    for index in sorted({index for index, _ in filled} - {TRAIN}):
+        if absent := [name for name in names if (index, name) not in filled]:
+            notes.append(f"no image of {', '.join(absent)} in the {PARTS[index]} part")
+            log.warning("%s: %s", path, notes[-1])
+    return notes
+
+
+def _check_split(path: Path, present: set[str]) -> None:
+    for needed in (TRAIN, TEST):
+        if needed not in {SPLITS[part] for part in present}:
+            listed = " and ".join(sorted(present))
+            raise ShapelineError(f"{path}: holds {listed} but no {PARTS[needed]} folder; rename one, or remove them.")
+
+
+FACES_CSV = "fer2013.csv"
+FACES = ("happy", "sad")
+EMOTIONS = {"3": "happy", "4": "sad"}  # of the seven in the csv
+FACE_PARTS = {"train": 0, "test": 2}
+USAGES = {"Training": 0, "PublicTest": 2, "PrivateTest": 2}
+FACE_SUFFIXES = (".jpg", ".jpeg", ".png")
+FACE_SIDE = 48
+OTHER_FACES = "left_out_other_expressions"
+
+
+def read_fer(paths: dict[str, Path], limits: dict | None = None) -> dict:
+    """Return happy and sad faces (n, 1, 48, 48) uint8, labels 0 and 1, and the official split, training first.
+
+    Images that cannot be decoded are named and left out. paths: official file name -> csv, folder with
+    {train,test}/{happy,sad}, or a tar. Raises ShapelineError.
+    """
+    (path,) = paths.values()
+    skipped = Counter({OTHER_FACES: 0, UNREADABLE: 0})
+    if path.suffix.lower() == ".csv":
+        with open_binary(path) as stream:
+            faces = list(_read_face_rows(str(path), stream, skipped))
+    else:
+        faces, allowed = [], of(limits, member=1000)  # the table is 301 MB, and never in memory as one
+
+        def is_wanted(name: str) -> bool:
+            return name.split("/")[-1] == FACES_CSV or _find_face(name) is not None
+
+        with archive.open_files(path, is_wanted, allowed) as files:
+            for name, stream in files:
+                if _find_face(name) is None:
+                    faces += _read_face_rows(f"{path}: {name}", stream, skipped)
+                else:
+                    faces += _read_face(path, name, stream.read(), skipped, allowed)
+    if skipped[UNREADABLE]:
+        log.warning("%s: %d image(s) left out", path, skipped[UNREADABLE])
+    # Stable, so that rows stay in their order.
+    faces.sort(key=lambda face: face[0])
+    split = np.array([order[0] for order, _, _ in faces], np.uint8)
+    labels = np.array([label for _, label, _ in faces], np.int64)
+    for part in FACE_PARTS.values():
+        for label, name in enumerate(FACES):
+            if not ((split == part) & (labels == label)).any():
+                layout = "{train,test}/{happy,sad}/*.jpg"
+                raise ShapelineError(
+                    f"{path}: holds no {name} face of the {PARTS[part]} part; fer wants {layout} or {FACES_CSV}."
+                )
+    return {
+        "inputs": np.stack([pixels for _, _, pixels in faces])[:, None],
+        "labels": labels,
+        "split": split,
+        "skipped": dict(skipped),
+    }
+
+
+def _find_face(name: str) -> tuple[int, str, str] | None:
+    """Part, class and file name of an image; None for all else."""
+    part, folder, file = ([""] * 3 + name.split("/"))[-3:]
+    known = part in FACE_PARTS and file.lower().endswith(FACE_SUFFIXES)
+    return (FACE_PARTS[part], folder, file) if known else None
+
+
+def _read_face(path: Path, name: str, content: bytes, skipped: Counter, limits: Limits) -> Iterator[tuple]:
+    """(order, label, pixels) of one image; nothing of another class, or where it cannot be decoded."""
+    part, folder, file = _find_face(name)
+    if folder not in FACES:
+        skipped[OTHER_FACES] += 1
+        return
+    try:
+        (pixels,) = images.decode(f"{path}: {name}", content, color="grey", limits=limits)
+    except images.Undecodable as error:
+        log.warning("%s, left out", error)
+        skipped[UNREADABLE] += 1
+        return
+    if pixels.shape != (FACE_SIDE, FACE_SIDE):
+        height, width = pixels.shape
+        raise ShapelineError(
+            f"{path}: {name} has {height}x{width} pixels, expected {FACE_SIDE}x{FACE_SIDE}; get it again."
+        )
+    label = FACES.index(folder)
+    yield (part, label, file), label, pixels
+
+
+def _read_face_rows(where: str, stream: BinaryIO, skipped: Counter) -> Iterator[tuple]:
+    """(order, label, pixels) of the rows of fer2013.csv or icml_face_data.csv."""
+    for line, (emotion, text, usage) in read_named_rows(where, stream, ("emotion", "pixels", "usage")):
+        if usage not in USAGES:
+            raise ShapelineError(
+                f"{where}, line {line}: the usage '{usage}' is not one of {', '.join(USAGES)}; get it again."
+            )
+        if emotion not in tuple("0123456"):
+            raise ShapelineError(f"{where}, line {line}: the emotion '{emotion}' is not one of 0 to 6; get it again.")
+        if emotion not in EMOTIONS:
+            skipped[OTHER_FACES] += 1
+            continue
+        try:
+            pixels = np.array(text.split(), np.int64)
+        except (ValueError, OverflowError):
+            pixels = np.array([-1])
+        if len(pixels) != FACE_SIDE**2 or pixels.min() < 0 or pixels.max() > 255:
+            count = len(text.split())
+            raise ShapelineError(
+                f"{where}, line {line}: {count:,} pixels; expected {FACE_SIDE**2:,} numbers from 0 to 255."
+            )
+        yield (
+            (USAGES[usage], 0, ""),
+            FACES.index(EMOTIONS[emotion]),
+            pixels.astype(np.uint8).reshape(FACE_SIDE, FACE_SIDE),
+        )
+
+
+# In the order of the records; the last is the test part.
+BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+CIFAR_SHAPE, CIFAR_CLASSES = (3, 32, 32), 10
+CIFAR_PARTS = {"train": TRAIN, "test": TEST}  # in the names of other files of such records
+CIFAR_RECORD = 1 + 3 * 32 * 32  # bytes: the label, then red, green and blue, each row by row
+
+
+def read_cifar10(paths: dict[str, Path], limits: dict | None = None) -> dict:
+    """Images (n, 3, 32, 32) uint8, labels 0..9, and the official split: the five training batches first, then test.
+
+    paths: official file name -> .tar.gz, folder with the six .bin files, or folder with other files of such records,
+    whose names have "train" or "test". Raises ShapelineError.
+    """
+    (path,) = paths.values()
+    if path.is_dir() and not any((path / name).exists() for name in BATCHES):
+        return _read_subset(
+            {file: part for word, part in CIFAR_PARTS.items() for file in sorted(path.glob(f"*{word}*.bin*"))},
+            of(limits),
+        )
+    with archive.open_files(path, lambda name: name.split("/")[-1] in BATCHES, of(limits)) as files:
+        contents = {name.split("/")[-1]: stream.read() for name, stream in files}
+    for name in BATCHES:
+        if name not in contents:
+            hint = "cifar10 reads the binary version, cifar-10-binary.tar.gz, and not the pickles of the python version"
+            raise ShapelineError(f"{path}: holds no {name}; {hint}.")
+    records = [_parse_records(f"{path}: {name}", contents[name]) for name in BATCHES]
+    return _join_batches(records, [TEST if name == BATCHES[-1] else TRAIN for name in BATCHES])
+
+
+def _read_subset(files: dict[Path, int], limits: Limits) -> dict:
+    """Read files of records; files: the part of each."""
+    records = [_parse_records(str(path), archive.read_file(path, limits)) for path in files]
+    rows = {path.name: len(batch) for path, batch in zip(files, records, strict=True)}
+    return _join_batches(records, [*files.values()]) | {"subset": describe_subset(rows, "cifar-10-binary.tar.gz")}
+
+
+def _parse_records(where: str, content: bytes) -> np.ndarray:
+    """Return the records of a file, (n, CIFAR_RECORD) uint8; raise ShapelineError where it holds something else."""
+    if not content or len(content) % CIFAR_RECORD:
+        raise ShapelineError(
+            f"{where}: has {len(content):,} bytes, not records of {CIFAR_RECORD:,} bytes; get it again."
+        )
+    records = np.frombuffer(content, np.uint8).reshape(-1, CIFAR_RECORD)
+    if (records[:, 0] >= CIFAR_CLASSES).any():
+        record = int(np.argmax(records[:, 0] >= CIFAR_CLASSES))
+        raise ShapelineError(
+            f"{where}, record {record}: has the label {records[record, 0]}, expected 0 to 9; get it again."
+        )
+    return records
+
+
+def _join_batches(batches: list[np.ndarray], parts: list[int]) -> dict:
+    """Return the dictionary of a reader; parts: of each batch."""
+    records = np.concatenate(batches)
+    return {
+        "inputs": records[:, 1:].reshape(-1, *CIFAR_SHAPE),
+        "labels": records[:, 0],
+        "split": np.repeat(parts, [len(batch) for batch in batches]).astype(np.uint8),
+    }
