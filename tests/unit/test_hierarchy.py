@@ -252,7 +252,7 @@ def test_batched_is_one_at_a_time():
         for i, game in enumerate(games):
             alone = h_shap(game, (9, 12), 1, threshold, mode)
             saliency, raw = together.maps(i)
-            np.testing.assert_array_equal(together.leaves[together.of(i)], alone.leaves)
+            np.testing.assert_array_equal(together.leaves[together.leaves_of(i)], alone.leaves)
             np.testing.assert_array_equal(saliency, alone.saliency)
             np.testing.assert_allclose(raw, alone.raw, atol=1e-14)
             assert together.evaluations[i] == alone.evaluations

@@ -124,7 +124,7 @@ class Case:
             shared = list_names(own)
             for index in indices:
                 features[index] = own
-                names[index] = tuple(given.shown[self.positions[index]]) if given.spoken else shared
+                names[index] = tuple(given.shown[self.positions[index]]) if given.has_words else shared
         rows = 1 if game.reference.own else len(game.reference.rows)
         inputs = Metadata(features=given.instances, names=given.instances, data=given.shown, instances=given.instances)
         inputs = inputs.at(self.positions)
@@ -221,7 +221,7 @@ def check_rows(classifier: Classifier, given: Inputs, reference: Reference, pred
         return
     if reference.rows is not None and not reference.leaves_out:
         query_outputs(classifier, reference.rows, "reference", given.background)
-    if given.untouched is not None and isinstance(classifier.module, givens.Taking):
+    if given.untouched is not None and isinstance(classifier.module, givens.DecodingModel):
         regression = classifier.task == "regression"
         ask = function_predictions if regression else function_probabilities
         own = ask(classifier.module.ask, given.untouched.copy(), classifier.architecture)
@@ -378,7 +378,7 @@ class ModelGame:
         [(features, _)] = case.buckets
         self.game = case.game.having(features=features)
         self.inputs, self.targets, self.n_players = case.inputs, case.targets, features.d
-        names = case.given.shown[0] if case.given.spoken else list_names(features)
+        names = case.given.shown[0] if case.given.has_words else list_names(features)
         self.player_names = _number_duplicates(list(map(str, names)))
         several = len(case.targets) > 1
         self.output_names = [case.classes[target] for target in case.targets] if several and case.classes else None

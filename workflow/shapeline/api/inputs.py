@@ -1,4 +1,4 @@
-"""What a person gives, a row or a frame, an image or a text, as arrays that the engine takes, and how to show it."""
+"""Conversion of user inputs (rows, data frames, images, texts) to the engine's arrays, and their display form."""
 
 import dataclasses
 import hashlib
@@ -21,15 +21,15 @@ from shapeline.models.classifier import Classifier
 
 
 @dataclass(frozen=True, eq=False)
-class Taking:
-    """A model that is asked of rows of a table in their own types, or of what `decode` makes of rows."""
+class DecodingModel:
+    """A model that is evaluated on rows of a table in their original types, or on decoded rows."""
 
     ask: Callable[[Any], Any]
     table: Table | None = None
     decode: Callable[[np.ndarray], Any] | None = None
 
     def take(self, rows: np.ndarray) -> Any:
-        """Rows as the model is given them."""
+        """Return the rows in the form that the model receives."""
         return self.decode(rows) if self.table is None else self.table.compose(rows)
 
     def __call__(self, rows: np.ndarray) -> Any:
@@ -40,13 +40,13 @@ class Taking:
 class Inputs:
     """Inputs as the engine takes them.
 
-    kind: "table", "image" or "text", or "array" of any other shape. inputs: (n, *input shape), numbers of an array's
-    own type for a function, float32 for a network, cells of a `Table` float64, tokens int32.
-    background, reference: rows of the same, where they were given as rows. shown: what was explained: a data frame, an
-    array, or the words of each text. instances: what each is called. card: what features and references are made from.
-    take: from rows to what a function as the model is given; None: the rows. owners: of texts by a tokenizer, the word
-    of each token. untouched: the rows of a table in their own container, of the columns that the model takes; table:
-    how they are kept, None for a network. layout: where the channels of an array are.
+    kind: "table", "image", "text", or "array" of any other shape. inputs: (n, *input shape), in the array's original
+    type for a function, float32 for a network, float64 for cells of a `Table`, int32 for tokens.
+    background, reference: rows of the same shape, where given as rows. shown: the explained data frame, array, or words
+    of each text. instances: their names. card: description from which features and references are built.
+    take: converts rows to the argument of a function; None: the rows. owners: of tokenized texts, the word of each
+    token. untouched: the table's rows in their original container, restricted to the model's columns; table: their
+    encoding, None for a network. layout: the position of an array's channels.
     """
 
     kind: str
@@ -63,8 +63,8 @@ class Inputs:
     layout: Layout | None = None
 
     @property
-    def spoken(self) -> bool:
-        """Whether texts were given, whose features are their own words."""
+    def has_words(self) -> bool:
+        """Whether the inputs are texts whose features are their words."""
         return self.kind == "text" and isinstance(self.shown, list)
 
     @property
@@ -74,13 +74,13 @@ class Inputs:
 
     @property
     def is_series(self) -> bool:
-        """Whether these are too narrow for images."""
+        """Whether the inputs are time series: too narrow for images."""
         shortest, longest = sorted(self.inputs.shape[-2:])
         return self.has_no_channels and (shortest < 8 or longest > 4 * shortest)
 
     def digests(self) -> list[str]:
-        """What each input is, whatever else is given with it: places hang on what other rows hold, so do words'."""
-        if self.spoken:
+        """Return a digest per input that depends neither on the codes of categories nor on the other inputs."""
+        if self.has_words:
             return [seeds.digest(list(words)) for words in self.shown]
         with np.errstate(over="ignore"):
             rows = self.inputs if self.kind == "text" else self.inputs.astype(np.float32)  # enough to seed samples
@@ -94,7 +94,7 @@ class Inputs:
         return [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in rows]
 
     def classifier(self, wrapped: Classifier) -> Classifier:
-        """The model, given what it was made for. Raises ShapelineError for a network that would be given texts."""
+        """Return the model on its original kind of inputs. Raises ShapelineError for a network with text inputs."""
         if self.table is None and self.card.get("categories"):
             raise ShapelineError(
                 f"explain: inputs: the column '{next(iter(self.card['categories']))}' holds no numbers, and "
@@ -107,7 +107,7 @@ class Inputs:
         if take is None and self.table is None:
             return wrapped
         if wrapped.framework == "function":
-            return dataclasses.replace(wrapped, module=Taking(wrapped.module, self.table, take))
+            return dataclasses.replace(wrapped, module=DecodingModel(wrapped.module, self.table, take))
         raise ShapelineError(
             f"explain: inputs are texts, and '{wrapped.architecture}' is a network, which takes numbers; give the "
             "tokenizer= of a model of transformers, as model a function from a list of texts to probabilities, or "
@@ -125,15 +125,15 @@ def read(
     feature_names: Sequence[str] | None = None,
     cutter: Cutter | None = None,
 ) -> Inputs:
-    """Return the inputs and what was given as rows beside them. Raises ShapelineError that names the argument."""
-    like = inputs
+    """Return the inputs with background and reference rows. Raises ShapelineError that names the argument."""
+    original = inputs
     inputs, background = _plain("inputs", inputs), _plain("background", background)
     if isinstance(inputs, pd.Series):
         inputs = _convert_series(inputs, model, background)
     if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSTmM":
         names = _names(feature_names, inputs.shape[1]) or [f"column {index}" for index in range(inputs.shape[1])]
-        beside = background, _find_rows(reference)
-        return _table(None, _build_frame("inputs", inputs, names), *beside, _find_common_type(inputs, *beside))
+        other_rows = background, _find_rows(reference)
+        return _table(None, _build_frame("inputs", inputs, names), *other_rows, _find_common_type(inputs, *other_rows))
     if isinstance(inputs, pd.DataFrame):
         if feature_names is not None:
             raise ShapelineError("explain: feature_names: a data frame has its own; rename its columns")
@@ -143,7 +143,7 @@ def read(
             name = "feature_names" if background is None else "background"
             raise ShapelineError(f"explain: {name}: is of tables and images, and inputs are texts; leave it out")
         if cutter is None:
-            ids, words, decode = encode_words(inputs, reference, like)
+            ids, words, decode = encode_words(inputs, reference, original)
             return Inputs(
                 "text", ids, words, range(len(ids)), {"kind": "text", "input_shape": [ids.shape[1]]}, take=decode
             )
@@ -157,7 +157,7 @@ def read(
 
 
 def _plain(what: str, given: object) -> Any:
-    """A data frame or Series as it is, texts as a list, anything else as an array; None stays. what: the argument."""
+    """Return a data frame or Series as is, texts as a list, else an array; None stays None. what: the argument."""
     if isinstance(given, set | frozenset) or (given is None and what == "inputs"):
         problem = "it is None" if given is None else f"a {type(given).__name__} has no order"
         raise ShapelineError(f"explain: {what}: {problem}; give a list, an array or a data frame of rows")
@@ -166,7 +166,7 @@ def _plain(what: str, given: object) -> Any:
     if isinstance(given, np.ma.MaskedArray) and (what != "inputs" or list_texts(given) is None):
         raise ShapelineError(f"explain: {what}: a masked array would lose its mask; give {what}.filled(np.nan)")
     of_dicts = isinstance(given, dict) or (
-        isinstance(given, list | tuple) and any(isinstance(one, dict) for one in given)
+        isinstance(given, list | tuple) and any(isinstance(item, dict) for item in given)
     )
     if of_dicts or getattr(getattr(given, "dtype", None), "names", None):  # or a structured array
         raise ShapelineError(
@@ -178,14 +178,14 @@ def _plain(what: str, given: object) -> Any:
         raise ShapelineError(f"explain: {what}: a {type(given).__name__} is not a pandas data frame; give {remedy}")
     if hasattr(given, "toarray"):
         raise ShapelineError(f"explain: {what}: a {type(given).__name__} is sparse; give {what}.toarray()")
-    if hasattr(given, "weights") and hasattr(given, "data"):  # of shap.kmeans
+    if hasattr(given, "weights") and hasattr(given, "data"):  # the result of shap.kmeans
         raise ShapelineError(
             f"explain: {what}: a {type(given).__name__} holds weighted rows, and all rows have equal weight here; give "
             "shap.sample(rows, 100), or the rows themselves"
         )
-    if hasattr(given, "detach"):  # a torch tensor, wherever it is
+    if hasattr(given, "detach"):  # a torch tensor on any device
         given = given.detach().cpu()
-        given = (given.float() if str(given.dtype) == "torch.bfloat16" else given).numpy()  # which numpy lacks
+        given = (given.float() if str(given.dtype) == "torch.bfloat16" else given).numpy()  # numpy has no bfloat16
     if isinstance(given, Iterator | Set | ValuesView):
         given = list(given)
     texts = list_texts(given) if what == "inputs" else None
@@ -199,17 +199,17 @@ def _plain(what: str, given: object) -> Any:
             "put the inputs of a model side by side in one array, which a function splits" if parts else "give rows"
         )
         raise ShapelineError(f"explain: {what}: {error}; {remedy} of one shape, texts, or a data frame") from error
-    # numpy makes texts of the numbers beside texts.
+    # numpy converts numbers in a list with texts to texts.
     return np.array(given, dtype=object) if array.dtype.kind in "US" and not hasattr(given, "__array__") else array
 
 
 def _find_rows(reference: object) -> Any:
-    """A reference that is rows; None where it is a kind."""
+    """Return a reference given as rows; None where it names a kind."""
     return None if isinstance(reference, str | dict) else _plain("reference", reference)
 
 
 def _convert_series(series: pd.Series, model: object, background: object) -> Any:
-    """A Series as one row of a table, where its index names columns, else as texts or one row of numbers."""
+    """Return a Series as one row of a table where its index names columns, else as texts or one row of numbers."""
     fitted = find_columns(model)
     names = set(background.columns if isinstance(background, pd.DataFrame) else () if fitted is None else fitted)
     is_of_table = bool(names) and names <= set(series.index)
@@ -217,22 +217,22 @@ def _convert_series(series: pd.Series, model: object, background: object) -> Any
     if texts is not None:
         return texts
     row = series.to_frame().T.infer_objects()
-    if is_of_table and isinstance(background, pd.DataFrame):  # a Series has one type, and lost those of its columns
+    if is_of_table and isinstance(background, pd.DataFrame):  # a Series has one type and loses its columns' types
         row = row.astype({name: _cast(row[name], background[name].dtype).dtype for name in background if name in row})
     return row
 
 
-def _find_common_type(inputs: np.ndarray, *beside: Any) -> np.dtype:
-    """The type of an array of texts, dates or objects that holds the cells of other rows whole, too."""
+def _find_common_type(inputs: np.ndarray, *other_rows: Any) -> np.dtype:
+    """Return the type of an array of texts, dates or objects that also holds the other rows' cells without loss."""
     kind = inputs.dtype.kind
-    arrays = [rows for rows in beside if isinstance(rows, np.ndarray)]
+    arrays = [rows for rows in other_rows if isinstance(rows, np.ndarray)]
     if kind == "U":
         arrays = [rows.astype(str) if all(isinstance(each, str) for each in rows.flat) else rows for rows in arrays]
     return np.result_type(inputs, *(rows for rows in arrays if rows.dtype.kind in (kind, "O")))
 
 
 def _build_frame(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame | None:
-    """An array of rows of anything as a data frame; what: the argument."""
+    """Return an array of rows of any type as a data frame; what: the argument."""
     if rows is None or isinstance(rows, pd.DataFrame):
         return rows
     rows = np.atleast_2d(np.asarray(rows, dtype=object))
@@ -247,7 +247,7 @@ def _build_frame(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame 
 def _table(
     model: object, inputs: pd.DataFrame, background: Any, reference: Any, dtype: np.dtype | None = None
 ) -> Inputs:
-    """A data frame, or an array of that dtype; a model that was fitted on names is given its own columns alone."""
+    """Return a table's inputs, in the columns that the model was fitted on; dtype: None for a data frame."""
     inputs = _columns("inputs", inputs, find_fitted_columns(model, inputs.columns))
     is_network = adapters.find_framework(model) is not None
     names = list(map(str, inputs.columns))
@@ -258,20 +258,20 @@ def _table(
         raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more rows and columns")
     rows = {"inputs": inputs}
     for what, given in (("background", background), ("reference", reference)):
-        lost = dtype is None and not isinstance(given, pd.DataFrame)  # the types of columns
+        is_untyped = dtype is None and not isinstance(given, pd.DataFrame)  # columns have lost their types
         given = given.to_frame().T if isinstance(given, pd.Series) else _build_frame(what, given, list(inputs.columns))
         if given is not None:
             given = _columns(what, given, list(inputs.columns))
             if not len(given):
                 raise ShapelineError(f"explain: {what}: there are no rows; give one or more")
-            rows[what] = given.infer_objects() if lost else given
+            rows[what] = given.infer_objects() if is_untyped else given
     if is_network:
-        rows = {what: _truth_as_numbers(given) for what, given in rows.items()}
+        rows = {what: _convert_booleans(given) for what, given in rows.items()}
     rows = _unify_types(rows)
-    kept, cells = table.build_table(list(rows.values()), dtype)
+    encoding, cells = table.build_table(list(rows.values()), dtype)
     parts = dict(zip(rows, cells, strict=True))
     categories = {
-        name: column.categories for name, column in zip(names, kept.columns, strict=True) if not column.is_number
+        name: column.categories for name, column in zip(names, encoding.columns, strict=True) if not column.is_number
     }
     card = {
         "kind": "table",
@@ -283,46 +283,46 @@ def _table(
     }
     if is_network:
         report_lost_digits("explain: inputs", np.concatenate(cells), names)
-        kept, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
-    own = inputs if dtype is None else inputs.to_numpy(dtype)
-    return Inputs("table", parts.pop("inputs"), inputs, list(inputs.index), card, **parts, untouched=own, table=kept)
+        encoding, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
+    original, cells = inputs if dtype is None else inputs.to_numpy(dtype), parts.pop("inputs")
+    return Inputs("table", cells, inputs, list(inputs.index), card, **parts, untouched=original, table=encoding)
 
 
-def _truth_as_numbers(rows: pd.DataFrame) -> pd.DataFrame:
-    """The columns of True and False as 1 and 0."""
+def _convert_booleans(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with Boolean columns as 1 and 0."""
     truth = [index for index, dtype in enumerate(rows.dtypes) if pd.api.types.is_bool_dtype(dtype)]
     return rows.astype({rows.columns[index]: "Float64" if rows.iloc[:, index].hasnans else float for index in truth})
 
 
-def _columns(what: str, table: pd.DataFrame, wanted: Sequence | None) -> pd.DataFrame:
-    """The columns that are wanted, in that order; what: the argument."""
-    for name in wanted if wanted is not None else ():
+def _columns(what: str, table: pd.DataFrame, names: Sequence | None) -> pd.DataFrame:
+    """Return the wanted columns, in that order; what: the argument."""
+    for name in names if names is not None else ():
         if name not in table:
-            near = nearest(str(name), [other for other in table if other not in wanted])
+            near = nearest(str(name), [other for other in table if other not in names])
             hint = f".{near}" if near.startswith(" Did") else "; add it"
             raise ShapelineError(f"explain: {what}: column '{name}' is missing{hint}")
-    return table if wanted is None else table[list(wanted)]
+    return table if names is None else table[list(names)]
 
 
 def _unify_types(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The tables with one type a column: that of the inputs, where the others' cells are of it too."""
+    """Return the tables with one type per column: the inputs' type, where the other cells can have it."""
     names, rest = tables["inputs"].columns, [what for what in tables if what != "inputs"]
     for name in names:
         for what in rest:
             ours, theirs = tables["inputs"][name], tables[what][name]
             if ours.dtype == theirs.dtype:
                 continue
-            ours, theirs = _as_one(what, name, ours, theirs)
+            ours, theirs = _unify_columns(what, name, ours, theirs)
             for each, column in (("inputs", ours), (what, theirs)):
                 tables[each] = tables[each].copy()
                 tables[each].isetitem(tables[each].columns.get_loc(name), column)
     return tables
 
 
-def _as_one(what: str, name: object, ours: pd.Series, theirs: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """A column of the inputs and of other rows as one type; ShapelineError where one holds numbers and one texts."""
+def _unify_columns(what: str, name: object, ours: pd.Series, theirs: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Return a column of inputs and of other rows in a common type. Raises ShapelineError for numbers and texts."""
     kinds = [pd.api.types.infer_dtype(each, skipna=True) for each in (ours, theirs)]
-    # Objects take any cell, so that numbers would go among texts.
+    # An object column accepts any cell, so it would mix numbers with texts.
     is_number, is_other = (pd.api.types.is_numeric_dtype(each.dtype) for each in (ours, theirs))
     differ = is_number != is_other and "string" in kinds
     if not (differ and ours.dtype == object) and (cast := _cast(theirs, ours.dtype)).dtype == ours.dtype:
@@ -348,23 +348,23 @@ def _is_plain(values: pd.Series) -> bool:
 
 
 def _cast(values: pd.Series, dtype: Any) -> pd.Series:
-    """A column as another type, where no cell changes; else as it is."""
+    """Return a column cast to another type where no cell changes, else unchanged."""
     if pd.api.types.is_bool_dtype(dtype) != pd.api.types.is_bool_dtype(values.dtype) and values.dtype != object:
         return values
     try:
-        cast, there = values.astype(dtype), values.notna()
-        pairs = zip(cast[there], values[there], strict=True)
-        same = (cast.notna() == there).all() and all(one == other for one, other in pairs)
+        cast, is_present = values.astype(dtype), values.notna()
+        pairs = zip(cast[is_present], values[is_present], strict=True)
+        is_same = (cast.notna() == is_present).all() and all(cell == original for cell, original in pairs)
     except (TypeError, ValueError, OverflowError):
         return values
-    return cast if same else values
+    return cast if is_same else values
 
 
 # ------------------------------------------------------------------------------------------------------------ arrays
 
 
 def _numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:
-    """Return an argument (what) as a model is given it, copied; ShapelineError where it would be other numbers."""
+    """Return a copy of an argument (what) in the model's type. Raises ShapelineError where a number would change."""
     try:
         given = np.asarray(given)
         if given.dtype.kind == "c":
@@ -386,29 +386,29 @@ def _numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:
 def _array(
     model: object,
     inputs: np.ndarray,
-    beside: tuple[np.ndarray | None, np.ndarray | None],
+    other_rows: tuple[np.ndarray | None, np.ndarray | None],
     tokens: bool,
     features: Features | None,
     feature_names: Sequence[str] | None,
 ) -> Inputs:
-    """Numbers: a table or a row of it, images or one of them, token ids, or inputs of the shape of custom features."""
-    own = None if adapters.find_framework(model) is None else np.float32
-    if own is not None and not tokens:
-        alike = [inputs, *(rows for rows in beside if rows is not None and rows.shape[1:] == inputs.shape[1:])]
-        report_lost_digits("explain: inputs", np.atleast_2d(np.concatenate(alike)), feature_names or ())
-    inputs = _numbers("inputs", inputs, np.int32 if tokens else own)
-    one = inputs.ndim == 1 if features is None else inputs.shape == features.cells.shape
-    inputs = inputs[None] if one and inputs.size else inputs
+    """Return numeric inputs: one or more rows, images, token ids, or inputs of the shape of custom features."""
+    dtype = None if adapters.find_framework(model) is None else np.float32
+    if dtype is not None and not tokens:
+        same_shape = [inputs, *(rows for rows in other_rows if rows is not None and rows.shape[1:] == inputs.shape[1:])]
+        report_lost_digits("explain: inputs", np.atleast_2d(np.concatenate(same_shape)), feature_names or ())
+    inputs = _numbers("inputs", inputs, np.int32 if tokens else dtype)
+    is_single = inputs.ndim == 1 if features is None else inputs.shape == features.cells.shape
+    inputs = inputs[None] if is_single and inputs.size else inputs
     if inputs.ndim < 2 or not inputs.size:
         raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more inputs as (n, *input shape)")
-    layout = None if features is not None or tokens else find_layout(model, inputs, beside)
+    layout = None if features is not None or tokens else find_layout(model, inputs, other_rows)
     if layout is None and features is None and inputs.ndim > 2:
         raise ShapelineError(
             f"explain: inputs have shape {inputs.shape}; give features=, a Features that names the feature of each cell"
         )
     shown, inputs = inputs, layout.inward(inputs) if layout else inputs
     shape = inputs.shape[1:]
-    _check_pictures("inputs", inputs)
+    _check_images("inputs", inputs)
     kind = "text" if tokens else {1: "table", 3: "image"}.get(len(shape), "array")
     card: dict = {"input_shape": list(shape), **({} if kind == "array" else {"kind": kind})}
     if kind == "table":
@@ -417,8 +417,8 @@ def _array(
     elif feature_names is not None:
         raise ShapelineError("explain: feature_names: are of the columns of a table; leave them out")
     background, reference = (
-        _rows_like(what, rows, inputs, np.int32 if tokens else own, layout)
-        for what, rows in zip(("background", "reference"), beside, strict=True)
+        _rows_like(what, rows, inputs, np.int32 if tokens else dtype, layout)
+        for what, rows in zip(("background", "reference"), other_rows, strict=True)
     )
     shown = shown[None] if len(shown) != len(inputs) else shown
     return Inputs(kind, inputs, shown, range(len(inputs)), card, background, reference, layout=layout)
@@ -427,7 +427,7 @@ def _array(
 def _rows_like(
     what: str, rows: Any, inputs: np.ndarray, dtype: type | None, layout: Layout | None
 ) -> np.ndarray | None:
-    """Rows of the inputs' shape, (m, *input shape), from one or several; what: the argument; dtype: of `_numbers`."""
+    """Return rows, or one row, of the inputs' shape as (m, *input shape); what: the argument; dtype: for `_numbers`."""
     if rows is None:
         return None
     shape = inputs.shape[1:]
@@ -437,12 +437,12 @@ def _rows_like(
     rows = rows[None] if rows.shape == shape else rows
     if rows.shape[1:] != shape or not len(rows):
         raise ShapelineError(f"explain: the {what} has shape {given.shape} and one input {shape}; give rows like it")
-    _check_pictures(what, rows)
+    _check_images(what, rows)
     return rows
 
 
-def _check_pictures(what: str, rows: np.ndarray) -> None:
-    """No NaN, which in images means that a patch is left out; in tables it may be a value that is missing."""
+def _check_images(what: str, rows: np.ndarray) -> None:
+    """Raise ShapelineError for NaN in images, where it means a masked patch; in tables it may be a missing value."""
     if rows.ndim == 4 and np.isnan(rows).any():
         index = np.isnan(rows).any(axis=(1, 2, 3)).argmax()
         raise ShapelineError(f"explain: {what}: the image at position {index} holds NaN; give numbers")
@@ -458,7 +458,7 @@ def _names(feature_names: Sequence[str] | None, columns: int) -> list[str]:
 
 
 def _fitted_names(model: object, columns: int) -> list[str]:
-    """The names that a model was fitted on, for rows that have none."""
+    """Return the feature names that a model was fitted on, for rows without names."""
     fitted = find_columns(model)
     names = [] if fitted is None else list(map(str, fitted))
     return names if len(names) == columns else []

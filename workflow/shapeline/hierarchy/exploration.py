@@ -1,10 +1,10 @@
-"""Hierarchical Shapley values (h-Shap; Teneggi, Luster & Sulam 2021): only what is relevant is split further.
+"""Hierarchical Shapley values (h-Shap; Teneggi, Luster & Sulam 2021): only relevant nodes are split further.
 
 A node of a partition tree is split into its children (halves of a vector, quadrants of an image, groups of
-superpixels), which play a game of their own while everything outside the node is absent. `explore` runs the trees of
-many instances side by side, level by level, and never holds a mask: a coalition is a handful of rectangles. It sees no
-model; `torch_evaluator` and `methods` have the evaluators for models, and `h_shap` is the form for any game on one
-input."""
+superpixels), which are the players of a game in which everything outside the node is masked. `explore` processes the
+trees of many instances together, level by level, and builds no masks: a coalition is a few rectangles. It is
+independent of models; `torch_evaluator` and `methods` have the evaluators for models, and `h_shap` explains any game
+on one input."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -18,26 +18,26 @@ from shapeline.errors import ShapelineError
 
 MODES = ("absolute", "relative")
 LEAF_SCORES = ("uniform", "product")
-TOLERANCE = 1e-9  # of the range of v: what a coefficient must exceed its threshold by
-NOTHING = "no relevant node"
-MASK_BYTES = 1 << 26  # of the masks that a game on one input is given at a time
+TOLERANCE = 1e-9  # share of the range of v by which a coefficient must exceed its threshold
+NO_RELEVANT_NODE = "no relevant node"
+MAX_MASK_BYTES = 1 << 26  # of masks per call of a game on one input
 # From instances (P,) and rectangles (P, parts, 4) int64 (top, bottom, left, right; half open; all zero: no rectangle)
-# to the values (P,) of the coalitions that keep the union of the rectangles and nothing else.
+# to the values (P,) of the coalitions that keep exactly the union of the rectangles.
 Evaluate = Callable[[np.ndarray, np.ndarray], np.ndarray]
-# From nodes (m, c) to their children (m, parts, c) and how many of them there are (m,): one, itself, for a leaf. The
-# first four columns of a node are its rectangle; empty places are zero.
+# From nodes (m, c) to their children (m, parts, c) and the number of children (m,): one, the node itself, for a leaf.
+# The first four columns of a node are its rectangle; unused rows are zero.
 Split = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False)
 class HShap:
-    """What h-Shap found on one input.
+    """The h-Shap explanation of one input.
 
     saliency: float64 of the input's shape, 1/|L| on the cells of the relevant leaves (eq. 5), so it sums to 1, or `raw`
     scaled to sum to 1 (leaf_score "product"). raw: the product of the coefficients on the path to a cell's leaf.
     leaves: (L, 4) top, bottom, left, right of images, (L, 2) start, stop of vectors, (L,) labels of a tree; half
-    open, and running past the border where cycle spinning wraps them. visited_nodes: root and every child found
-    relevant; evaluations: distinct values asked for. warning: "" or "no relevant node", where both maps are zero.
+    open, and extending past the border where cycle spinning wraps them. visited_nodes: the root and every relevant
+    child; evaluations: number of distinct coalitions. warning: "" or "no relevant node", where both maps are zero.
     """
 
     saliency: np.ndarray
@@ -52,10 +52,10 @@ class HShap:
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """The trees of n instances after `explore`, as columns.
+    """The explored trees of n instances, as arrays.
 
-    instances (L,), leaves (L, 4) int64 and products (L,) of the coefficients on their paths: the relevant leaves of all
-    instances, in order of instance. visited_nodes, evaluations (n,) int64; value_empty, value_full (n,) float64.
+    The relevant leaves of all instances, in order of instance: instances (L,), leaves (L, 4) int64, and products (L,)
+    of the coefficients on their paths. visited_nodes, evaluations (n,) int64; value_empty, value_full (n,) float64.
     """
 
     shape: tuple[int, int]
@@ -68,14 +68,14 @@ class Exploration:
     value_empty: np.ndarray
     value_full: np.ndarray
 
-    def of(self, instance: int) -> slice:
-        """Where the leaves of one instance are."""
+    def leaves_of(self, instance: int) -> slice:
+        """Return the slice of one instance's leaves."""
         return slice(*np.searchsorted(self.instances, [instance, instance + 1]))
 
     def maps(self, instance: int, places: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return saliency and raw map of one instance; places: of each input cell in the explored shape."""
-        own = self.of(instance)
-        top, bottom, left, right = self.leaves[own].T
+        """Return saliency and raw map of one instance; places: the index of each input cell in the explored shape."""
+        leaves = self.leaves_of(instance)
+        top, bottom, left, right = self.leaves[leaves].T
         number = np.arange(1, len(top) + 1)
         # Leaves are disjoint, so integer sums of corners give each cell its leaf's number, without a loop over leaves.
         corners = np.zeros((self.shape[0] + 1, self.shape[1] + 1), np.int64)
@@ -84,7 +84,7 @@ class Exploration:
         leaf = corners.cumsum(axis=0).cumsum(axis=1)[:-1, :-1]
         if places is not None:
             leaf = leaf[0][places]
-        raw = np.append(0.0, self.products[own])[leaf]
+        raw = np.append(0.0, self.products[leaves])[leaf]
         weight = raw if self.leaf_score == "product" else (leaf > 0).astype(np.float64)
         total = weight.sum()
         return weight / total if total > 0 else weight, raw
@@ -100,23 +100,23 @@ def explore(
     leaf_score: str = "uniform",
     tolerance: float = TOLERANCE,
 ) -> Exploration:
-    """h-Shap on quadrants of images (height, width), or halves of vectors (length,), of one shape.
+    """Run h-Shap on quadrants of images (height, width), or halves of vectors (length,), of one shape.
 
-    evaluate: called once a level, with the pairs of all instances; 14 new ones a node of four.
-    n_instances: whose trees are grown side by side.
-    shape: of each.
-    min_size: each side is split in the middle while both halves keep so many cells.
-    threshold: what a coefficient has to exceed, or in mode "relative" a percentile.
+    evaluate: called once per level with the pairs of all instances; 14 new ones per node of four children.
+    n_instances: number of trees that are grown together.
+    shape: of each instance.
+    min_size: a side is split in the middle while both halves keep this many cells.
+    threshold: lower bound of a relevant coefficient, or in mode "relative" a percentile.
     mode: "absolute", a child is expanded if its Shapley value exceeds the threshold; "relative", if it is positive and
     at least the threshold-th percentile of all coefficients of its instance at that depth.
-    leaf_score: "product" (the authors' code) puts the product of the coefficients on the path in place of the
-    coefficient, and into the map.
+    leaf_score: "product" (the authors' code) uses the product of the coefficients on the path instead of the
+    coefficient, also in the map.
     tolerance: a share of the range of the instance's values; larger for a float32 model, whose values of equal
     coalitions differ by rounding.
 
     Raises ShapelineError.
     """
-    sides = sides_of_picture(shape, min_size)
+    sides = image_sides(shape, min_size)
     roots = np.tile([0, sides[0], 0, sides[1]], (n_instances, 1))
 
     def split(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,7 +146,7 @@ def h_shap(
     min_size : int
         A side is split in the middle while both halves keep this many cells.
     threshold : float
-        What the Shapley value of a child has to exceed; in mode "relative" a percentile.
+        Lower bound of a relevant child's Shapley value; in mode "relative" a percentile.
     mode : {"absolute", "relative"}
         "relative": a child is split if its value is positive and at least the threshold-th percentile of all values of
         its depth.
@@ -181,13 +181,13 @@ def h_shap(
     >>> found.leaves, found.evaluations
     (array([[1, 2, 2, 3]]), 30)
     """
-    sides = sides_of_picture(shape, min_size)
+    sides = image_sides(shape, min_size)
     moves = check_shifts(shifts, len(shape))
     rows, columns = np.arange(sides[0]), np.arange(sides[1])
 
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         values = np.empty(len(instances))
-        block = max(1, MASK_BYTES // (sides[0] * sides[1]))
+        block = max(1, MAX_MASK_BYTES // (sides[0] * sides[1]))
         for start in range(0, len(instances), block):
             part = slice(start, start + block)
             moved = moves[instances[part]]
@@ -201,13 +201,13 @@ def h_shap(
 
 
 def gather(explored: Exploration, shifts: np.ndarray, shape: Sequence[int]) -> list[HShap]:
-    """One HShap an input from an exploration of inputs x shifts, in reading order; shifts (S, 2), shape the inputs'."""
+    """Return an HShap per input from an exploration of inputs x shifts (in that order); shape: of an input."""
     results, height, width = [], *explored.shape
     for first in range(0, len(explored.visited_nodes), len(shifts)):
         maps, leaves = np.zeros((2, *explored.shape)), []
         for instance, (down, right) in enumerate(shifts, start=first):
             maps += np.roll(explored.maps(instance), (-down, -right), axis=(1, 2))
-            moved = explored.leaves[explored.of(instance)].copy()
+            moved = explored.leaves[explored.leaves_of(instance)].copy()
             for axis, shift, side in ((0, down, height), (2, right, width)):
                 start = (moved[:, axis] - shift) % side
                 moved[:, axis + 1] += start - moved[:, axis]
@@ -215,15 +215,15 @@ def gather(explored: Exploration, shifts: np.ndarray, shape: Sequence[int]) -> l
             leaves.append(moved)
         leaves = np.concatenate(leaves)
         saliency, raw = (maps / len(shifts)).reshape(2, *shape)
-        spun = slice(first, first + len(shifts))
+        shifted = slice(first, first + len(shifts))
         results.append(
             HShap(
                 saliency,
                 raw,
                 leaves if len(shape) == 2 else leaves[:, 2:],
-                int(explored.visited_nodes[spun].sum()),
-                int(explored.evaluations[spun].sum()),
-                "" if len(leaves) else NOTHING,
+                int(explored.visited_nodes[shifted].sum()),
+                int(explored.evaluations[shifted].sum()),
+                "" if len(leaves) else NO_RELEVANT_NODE,
                 float(explored.value_empty[first]),
                 float(explored.value_full[first]),
             )
@@ -232,14 +232,14 @@ def gather(explored: Exploration, shifts: np.ndarray, shape: Sequence[int]) -> l
 
 
 def check_shifts(shifts: Sequence[Sequence[int]] | None, axes: int) -> np.ndarray:
-    """Shifts of cycle spinning as (S, 2), rows and columns; none at all is one shift by nothing."""
+    """Return the shifts of cycle spinning as (S, 2), rows and columns; without any, a single zero shift."""
     try:
-        moves = np.array([[operator.index(cells) for cells in shift] for shift in shifts or [[0] * axes]])
+        checked = np.array([[operator.index(cells) for cells in shift] for shift in shifts or [[0] * axes]])
     except (TypeError, ValueError):
-        moves = np.empty(0)
-    if moves.ndim != 2 or moves.shape[1] != axes:
+        checked = np.empty(0)
+    if checked.ndim != 2 or checked.shape[1] != axes:
         raise ShapelineError(f"h_shap: shifts are {shifts!r}; give a list of {axes} whole number(s) each.")
-    return np.pad(moves, ((0, 0), (2 - axes, 0)))
+    return np.pad(checked, ((0, 0), (2 - axes, 0)))
 
 
 def halve(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -262,11 +262,11 @@ def explore_trees(
     leaf_score: str,
     tolerance: float,
 ) -> Exploration:
-    """Return h-Shap on trees from `roots` (n, c), of rectangles first; split: of nodes; sides: of the whole."""
+    """Run h-Shap on trees from `roots` (n, c), whose first columns are rectangles; sides: of the entire input."""
     one_of("h_shap", "mode", mode, MODES)
     one_of("h_shap", "leaf_score", leaf_score, LEAF_SCORES)
-    most = 100 if mode == "relative" else np.inf
-    if not isinstance(threshold, int | float | np.number) or not 0 <= threshold <= most:
+    limit = 100 if mode == "relative" else np.inf
+    if not isinstance(threshold, int | float | np.number) or not 0 <= threshold <= limit:
         wanted = "a percentile from 0 to 100" if mode == "relative" else "a number of at least 0"
         raise ShapelineError(f"h_shap: threshold is {threshold!r}; give {wanted} in mode '{mode}'.")
     n = len(roots)
@@ -280,8 +280,8 @@ def explore_trees(
     children, players = split(roots)
     while len(instances):
         coefficients, alone = _play(tally, instances, children, players, worth, empty)
-        taken = np.arange(children.shape[1]) < players[:, None]
-        parent, index = np.nonzero(taken)
+        is_child = np.arange(children.shape[1]) < players[:, None]
+        parent, index = np.nonzero(is_child)
         nodes, instances, alone = children[parent, index], instances[parent], alone[parent, index]
         of_path = coefficients[parent, index] * products[parent]
         score = of_path if leaf_score == "product" else coefficients[parent, index]
@@ -290,7 +290,7 @@ def explore_trees(
             relevant = score - threshold > slack
         else:
             relevant = (score >= _percentiles(score, instances, n, threshold)[instances] - slack) & (score > slack)
-        # A root too small to split plays a game of one, with itself: it is not visited twice.
+        # A root too small to split has one child, itself, which must not be counted twice.
         visited += np.bincount(instances[relevant & (players[parent] > 1)], minlength=n)
         nodes, instances, products, worth = nodes[relevant], instances[relevant], of_path[relevant], alone[relevant]
         children, players = split(nodes)
@@ -311,7 +311,7 @@ def _build_empty() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 class Tally:
-    """Asks for values, counts them by instance, and keeps the range that they span."""
+    """A counting evaluator: the number of evaluations and the range of the values per instance."""
 
     def __init__(self, evaluate: Evaluate, n: int):
         self.evaluate = evaluate
@@ -342,7 +342,7 @@ class Tally:
 def _play(
     tally: Tally, instances: np.ndarray, children: np.ndarray, players: np.ndarray, worth: np.ndarray, empty: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the children's Shapley values and own values less v(empty), (m, parts) each, of a level at once."""
+    """Return Shapley values of a level's children, and their values alone minus v(empty), (m, parts) each."""
     width = children.shape[1]
     games = {int(size): exact.shapley(int(size)) for size in np.unique(players)}
     nodes = {size: np.flatnonzero(players == size) for size in games}
@@ -358,7 +358,7 @@ def _play(
     start = 0
     for size, game in games.items():
         stop = start + len(nodes[size]) * (game.evaluations - 2)
-        # Less v(empty), so that a constant game has coefficients of exactly 0.
+        # Minus v(empty), so that a constant game has coefficients of exactly 0.
         table = np.zeros((len(nodes[size]), game.evaluations))
         table[:, 1:-1] = values[start:stop].reshape(len(table), -1)
         table[:, -1] = worth[nodes[size]]
@@ -369,7 +369,7 @@ def _play(
 
 
 def _quadrants(nodes: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split of rectangles (m, 4) into halves of the sides that keep min_size: (m, 4, 4) in reading order, and (m,)."""
+    """Return the children (m, 4, 4) of rectangles (m, 4), halving sides that keep min_size, and their number (m,)."""
     top, bottom, left, right = nodes.T
     rows = (bottom - top) // 2 >= min_size
     columns = (right - left) // 2 >= min_size
@@ -378,7 +378,7 @@ def _quadrants(nodes: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray
     above, below = (top, middle), (middle, bottom)
     quadrants = [(*vertical, *level) for vertical in (above, below) for level in ((left, centre), (centre, right))]
     children = np.stack([np.stack(sides, axis=1) for sides in quadrants], axis=1)
-    # A node split across its rows alone has its second child in third place.
+    # A node that is split only across its rows has its second child at index 2.
     children[rows & ~columns, 1] = children[rows & ~columns, 2]
     players = np.where(rows, 2, 1) * np.where(columns, 2, 1)
     children[np.arange(4) >= players[:, None]] = 0
@@ -386,23 +386,23 @@ def _quadrants(nodes: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _percentiles(values: np.ndarray, groups: np.ndarray, n: int, percent: float) -> np.ndarray:
-    """Percentile of the values of each of n groups, linearly interpolated as numpy's, (n,); 0 for an empty group."""
+    """Return the percentile of the values per group, (n,), interpolated linearly as in numpy; 0 for an empty group."""
     counts = np.bincount(groups, minlength=n)
-    some = np.flatnonzero(counts)
-    starts, last = (np.cumsum(counts) - counts)[some], counts[some] - 1
+    filled = np.flatnonzero(counts)
+    starts, last = (np.cumsum(counts) - counts)[filled], counts[filled] - 1
     ordered = values[np.lexsort((values, groups))]
     position = percent / 100 * last
     low = np.floor(position).astype(np.int64)
     below, above = ordered[starts + low], ordered[starts + np.minimum(low + 1, last)]
     result = np.zeros(n)
-    result[some] = below + (above - below) * (position - low)
+    result[filled] = below + (above - below) * (position - low)
     return result
 
 
 def inside(
     rectangles: np.ndarray, shifts: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return which rectangles (P, parts, 4), moved up and left by shifts, hold a row and a column, a bit each."""
+    """Return bit codes of which rectangles (P, parts, 4), moved up and left by shifts, contain each row and column."""
     bits = (1 << np.arange(rectangles.shape[1])).astype(np.int16)
     codes = []
     for axis, indices in enumerate((rows, columns)):
@@ -413,8 +413,8 @@ def inside(
     return codes[0], codes[1]
 
 
-def sides_of_picture(shape: Sequence[int], min_size: int) -> tuple[int, int]:
-    """The shape as (height, width), 1 high for a vector; refuses other shapes and a min_size that it cannot hold."""
+def image_sides(shape: Sequence[int], min_size: int) -> tuple[int, int]:
+    """Return the shape as (height, width), height 1 for a vector. Raises ShapelineError for a wrong shape."""
     if len(shape) not in (1, 2):
         raise ShapelineError(f"h_shap: shape is {tuple(shape)}; give (length,) or (height, width).")
     sides = tuple(whole("h_shap", "a side of the shape", side, 1) for side in shape)
@@ -428,7 +428,7 @@ def sides_of_picture(shape: Sequence[int], min_size: int) -> tuple[int, int]:
 
 
 def call_game(game: Callable[[np.ndarray], np.ndarray], masks: np.ndarray) -> np.ndarray:
-    """The game's values of masks, one each."""
+    """Return the game's values of masks (K,). Raises ShapelineError for a wrong shape."""
     values = np.asarray(game(masks), dtype=np.float64)
     if values.shape != (len(masks),):
         raise ShapelineError(f"h_shap: the game gave shape {values.shape} for {len(masks)} masks; it must give (K,).")

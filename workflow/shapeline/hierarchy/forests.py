@@ -8,8 +8,8 @@ import numpy as np
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError
 from shapeline.hierarchy.exploration import (
-    MASK_BYTES,
-    NOTHING,
+    MAX_MASK_BYTES,
+    NO_RELEVANT_NODE,
     TOLERANCE,
     Evaluate,
     Exploration,
@@ -18,8 +18,8 @@ from shapeline.hierarchy.exploration import (
     call_game,
     explore_trees,
     halve,
+    image_sides,
     inside,
-    sides_of_picture,
 )
 
 MAX_CHILDREN = 10  # of a node defined by the user tree: a node costs 2^children evaluations
@@ -145,7 +145,7 @@ def h_shap_tree(
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         still = np.zeros((len(instances), 2), np.int64)
         present = inside(rectangles, still, columns[:1], columns)[1] != 0
-        block = max(1, MASK_BYTES // labels.size)
+        block = max(1, MAX_MASK_BYTES // labels.size)
         parts = [call_game(game, present[i : i + block][:, indices]) for i in range(0, len(present), block)]
         return np.concatenate(parts)
 
@@ -158,7 +158,7 @@ def h_shap_tree(
         leaves,
         int(explored.visited_nodes[0]),
         int(explored.evaluations[0]),
-        "" if len(leaves) else NOTHING,
+        "" if len(leaves) else NO_RELEVANT_NODE,
         float(explored.value_empty[0]),
         float(explored.value_full[0]),
     )
@@ -191,7 +191,7 @@ def partition(
     turns in the order in which they came; in the library, in random order. cut: of rectangles (m, 4) into their two
     parts, for another tree than that of halves. Raises ShapelineError.
     """
-    sides = sides_of_picture(shape, 1)
+    sides = image_sides(shape, 1)
     evaluations = whole("partition", "evaluations", evaluations, 2)
     tally = Tally(evaluate, n_instances)
     instances, nodes = np.arange(n_instances), np.tile([0, sides[0], 0, sides[1]], (n_instances, 1))

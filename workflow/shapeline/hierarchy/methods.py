@@ -10,7 +10,7 @@ import numpy as np
 from shapeline.errors import MethodFailure, is_installed, locate_input
 from shapeline.games.game import Game
 from shapeline.hierarchy import exploration, forests
-from shapeline.hierarchy.exploration import NOTHING, Evaluate, HShap
+from shapeline.hierarchy.exploration import NO_RELEVANT_NODE, Evaluate, HShap
 
 # Of the range of v. A float32 model gives one image values that differ by 1e-7 with its place in a batch, so that
 # exploration.TOLERANCE, for exact games, would let the batch decide which empty quadrants are explored.
@@ -96,7 +96,7 @@ def _score_superpixels(game: Game, inputs: np.ndarray, targets: np.ndarray, grow
 
 
 def _format_result(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndarray, leaves: np.ndarray) -> Scored:
-    flags = [None if some else NOTHING for some in leaves]
+    flags = [None if some else NO_RELEVANT_NODE for some in leaves]
     return scores, evaluations, {"visited_nodes": visited, "leaves": leaves, "warning": flags}
 
 

@@ -1,4 +1,4 @@
-"""Sections of the theory report, from what `shapeline.theory` measured: statements, and a section each."""
+"""Sections of the theory report, from the measurements of `shapeline.theory`: a summary and a section per statement."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from shapeline.theory.windows import ESTIMATORS, Approximation
 
 
 def verdict(discrepancy: float | None) -> str:
-    """'holds' or by how much it does not, for a table; a discrepancy of rounding size counts as none."""
+    """Return 'holds' or the discrepancy, for a table; a discrepancy within rounding counts as none."""
     if discrepancy is None:
         return ""
     size = number(discrepancy, 2, whole=False) if discrepancy else "0"
@@ -28,7 +28,7 @@ def verdict(discrepancy: float | None) -> str:
 
 
 def header(checks: Checks) -> HTML:
-    """Title, key figures and the sentences to take away."""
+    """Return title, key figures and main findings."""
     rows = _statements(checks)
     failed = [row for row in rows if row["as printed"].startswith("⚠")]
     estimators = checks.efficiency
@@ -62,21 +62,21 @@ def _headlines(checks: Checks) -> list[str]:
 
 
 def _measure_uncoupled(runs: dict[int, list[Approximation]], key: str) -> float:
-    """Largest error of a feature at coupling 0, at any order."""
+    """Return the largest error of a feature at coupling 0, over all orders."""
     return max(float(order[0].errors[key].max()) for order in runs.values())
 
 
 def summary(checks: Checks) -> HTML:
-    """One row a statement: as printed, and as corrected where that is needed."""
-    frame, apart = pd.DataFrame(_statements(checks)), checks.identities.expectations
+    """Return a row per statement: as printed, and as corrected where necessary."""
+    statements, expectations = pd.DataFrame(_statements(checks)), checks.identities.expectations
     return join_parts(
-        table(frame, text=list(frame.columns)),
+        table(statements, text=list(statements.columns)),
         note(
             "In brackets: the largest discrepancy, for random games with values of order 1; for a bound, the largest "
             "error as a share of the bound. ⚠: the statement fails as printed. (7), (8) and (9) are the conditional, "
             "the marginal and the plug-in value of a coalition. For dependent features (7) and (8) differ by "
-            f"{number(apart.dependent, 2)}; for a model that is not linear (8) and (9) differ by "
-            f"{number(apart.curved, 2)}."
+            f"{number(expectations.dependent, 2)}; for a model that is not linear (8) and (9) differ by "
+            f"{number(expectations.curved, 2)}."
         ),
     )
 
@@ -134,32 +134,32 @@ def _statements(checks: Checks) -> list[dict[str, str]]:
             "holds" if below < ROUNDING else f"⚠ below by {number(below, 2)}",
             "",
         ),
-        ("Theorem 4.2: MIM alone keeps the axioms", "Sliwinski et al. 2019", _unique(checks.uniqueness), ""),
+        ("Theorem 4.2: MIM alone keeps the axioms", "Sliwinski et al. 2019", _describe_search(checks.uniqueness), ""),
         *_short_statements(checks.identities),
     ]
     names = ("statement", "source", "as printed", "corrected")
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _short_statements(found: Identities) -> list[tuple[str, str, str, str]]:
-    """Statements without a section of their own: source, as printed, corrected."""
-    expected = found.expectations
+def _short_statements(identities: Identities) -> list[tuple[str, str, str, str]]:
+    """Return the statements without a section: statement, source, as printed, corrected."""
+    expectations = identities.expectations
     return [
-        ("Monotonicity of the Shapley value (Young 1985)", "Chen et al. 2018", verdict(found.monotonicity), ""),
-        ("Lemma 4.1: a new point y moves MIM along y − x", "Sliwinski et al. 2019", verdict(found.lemma_4_1), ""),
-        ("Lemma 5.2: a sum of cosines is one cosine", "Sliwinski et al. 2019", verdict(found.lemma_5_2), ""),
-        ("Theorem 5.1: MIM is the best direction", "Sliwinski et al. 2019", verdict(found.theorem_5_1), ""),
-        ("Remark 3.3: k equal features share 1/k", "Teneggi et al. 2021", verdict(found.remark_3_3), ""),
-        ("(7) = (8): features are independent", "Pei 2018", verdict(expected.independent), ""),
-        ("(8) = (9): the model is linear", "Pei 2018", verdict(expected.linear), ""),
-        ("(7) = (9): both", "Pei 2018", verdict(expected.both), ""),
+        ("Monotonicity of the Shapley value (Young 1985)", "Chen et al. 2018", verdict(identities.monotonicity), ""),
+        ("Lemma 4.1: a new point y moves MIM along y − x", "Sliwinski et al. 2019", verdict(identities.lemma_4_1), ""),
+        ("Lemma 5.2: a sum of cosines is one cosine", "Sliwinski et al. 2019", verdict(identities.lemma_5_2), ""),
+        ("Theorem 5.1: MIM is the best direction", "Sliwinski et al. 2019", verdict(identities.theorem_5_1), ""),
+        ("Remark 3.3: k equal features share 1/k", "Teneggi et al. 2021", verdict(identities.remark_3_3), ""),
+        ("(7) = (8): features are independent", "Pei 2018", verdict(expectations.independent), ""),
+        ("(8) = (9): the model is linear", "Pei 2018", verdict(expectations.linear), ""),
+        ("(7) = (9): both", "Pei 2018", verdict(expectations.both), ""),
     ]
 
 
-def _unique(found: Search) -> str:
-    if found.mim > ROUNDING or found.others < 1e-3:
-        return f"⚠ MIM is off by {number(found.mim, 2)}, a sum of other terms by {number(found.others, 2)}"
-    return f"holds among {len(found.broken)} other terms (off by {number(found.others, 2)} or more)"
+def _describe_search(search: Search) -> str:
+    if search.mim > ROUNDING or search.others < 1e-3:
+        return f"⚠ MIM is off by {number(search.mim, 2)}, a sum of other terms by {number(search.others, 2)}"
+    return f"holds among {len(search.broken)} other terms (off by {number(search.others, 2)} or more)"
 
 
 def _describe_bounds(cases: tuple[float, int, int]) -> str:
@@ -170,14 +170,14 @@ def _describe_bounds(cases: tuple[float, int, int]) -> str:
 
 
 def _cases(checks: Checks, key: str, which: str = "all") -> tuple[float, int, int]:
-    """Largest error as a share of its bound (of those that are not 0), number of cases, number violated."""
+    """Return the largest ratio of error to bound (of bounds above 0), number of cases, number violated."""
     bound, error = points(checks, key, which).T
-    some = bound > ROUNDING
-    return float((error[some] / bound[some]).max()), len(bound), int((error > bound + ROUNDING).sum())
+    is_positive = bound > ROUNDING
+    return float((error[is_positive] / bound[is_positive]).max()), len(bound), int((error > bound + ROUNDING).sum())
 
 
 def _window_share(checks: Checks, key: str) -> float:
-    """Largest error as a share of the bound that the proofs give where S is the whole window."""
+    """Return the largest ratio of error to the bound that the proofs give where S is the entire window."""
     runs = [*checks.sweep.random, *(run for order in checks.sweep.chain.values() for run in order[1:])]
     bounds = [2 * run.local_window if key == "l_shapley" else 4 * run.connected_window for run in runs]
     return max(float((run.errors[key] / bound).max()) for run, bound in zip(runs, bounds, strict=True))
@@ -187,7 +187,7 @@ def _window_share(checks: Checks, key: str) -> float:
 
 
 def kernel_section(checks: Checks) -> HTML:
-    """The formulas of the kernel proof, the designs that use them, and what a finite weight on the ends costs."""
+    """Return the formulas of the kernel proof, the designs that use them, and the error from finite end weights."""
     kernel = checks.kernel
     formulas = pd.DataFrame(
         {
@@ -227,7 +227,7 @@ def kernel_section(checks: Checks) -> HTML:
 
 
 def charnes_section(checks: Checks) -> HTML:
-    """One row a weight: the closed forms against the direct fit, and where its scores lie."""
+    """Return a row per weight: closed forms against the direct fit, and the distance to known values."""
     frame = pd.DataFrame(
         {
             "weight q(s)": [row.name for row in checks.charnes],
@@ -255,10 +255,10 @@ def _distance(value: float) -> str:
 
 
 def neighbourhood_section() -> HTML:
-    """Figure 1 of Chen et al. (2018), with the number of sets that each estimator sums over."""
+    """Return figure 1 of Chen et al. (2018), with the number of sets that each estimator sums over."""
     grid = graphs.grid(9, 9)
     rows = []
-    for order in (1, 2):  # of order 3 there are 847,472, seconds of work
+    for order in (1, 2):  # order 3 has 847,472 sets, which takes seconds
         window = sorted(graphs.neighborhood(grid, 40, order))
         connected = graphs.connected_table(graphs.adjacency(grid, window), window.index(40))
         rows.append({"order k": order, "features": len(window)})
@@ -278,7 +278,7 @@ def neighbourhood_section() -> HTML:
 
 
 def approximation_section(checks: Checks) -> HTML:
-    """Errors and bounds as the coupling grows, every case against its bound, and the counts."""
+    """Return errors and bounds against the coupling, every case against its bound, and the counts."""
     rows = []
     for name, key, which in (
         ("L-Shapley, 4ε (theorem 1)", "l_shapley", "all"),
@@ -331,7 +331,7 @@ def approximation_section(checks: Checks) -> HTML:
 
 
 def myerson_section(checks: Checks) -> HTML:
-    """What eq. 6 returns of a linear model, and the distance to the Myerson value on several graphs."""
+    """Return the result of eq. 6 for a linear model, and the distance to the Myerson value on several graphs."""
     frame = pd.DataFrame(
         {
             "graph": [row.graph for row in checks.myerson],
@@ -362,7 +362,7 @@ def myerson_section(checks: Checks) -> HTML:
 
 
 def efficiency_section(checks: Checks) -> HTML:
-    """One row an estimator: does the sum of its scores equal v(N) - v(empty), on three kinds of game."""
+    """Return a row per estimator: whether its scores sum to v(N) - v(empty), for three kinds of game."""
 
     def cell(gap: float) -> str:
         return "holds" if gap < ROUNDING else f"off by {number(gap, 2)}"
@@ -389,7 +389,7 @@ def efficiency_section(checks: Checks) -> HTML:
 
 
 def banzhaf_section(checks: Checks) -> HTML:
-    """The constant of theorem 6.1 by number of features."""
+    """Return the constant of theorem 6.1 by number of features."""
     frame = pd.DataFrame(
         {
             "n": [row.n for row in checks.banzhaf],
@@ -407,7 +407,7 @@ def banzhaf_section(checks: Checks) -> HTML:
 
 
 def uniqueness_section(checks: Checks) -> HTML:
-    """The other terms that a measure could consist of, with the axioms that each breaks."""
+    """Return the alternative terms of a measure, with the axioms that each violates."""
     result = checks.uniqueness
     rows = [
         {"term": name, **{axiom: "⚠ violated" if axiom in broken else "" for axiom in AXIOMS}}
@@ -429,7 +429,7 @@ def uniqueness_section(checks: Checks) -> HTML:
 
 
 def hierarchy_section(checks: Checks) -> HTML:
-    """Visited nodes and similarity of h-Shap: theory as curves, simulation as points."""
+    """Return visited nodes and similarity of h-Shap: theory as curves, simulations as points."""
     simulated = checks.hierarchy
     return join_parts(
         figure(

@@ -1,4 +1,4 @@
-"""Everything a report shows of an experiment, read once."""
+"""The data of an experiment's report, read once."""
 
 import functools
 import json
@@ -29,25 +29,25 @@ UNITS = {
     "logit": "logits",
     "prediction": "units of the target",
 }
-DIRECTIONS = {"deletion": "lower", "insertion": "higher"}  # of the two curves: which way is better
+DIRECTIONS = {"deletion": "lower", "insertion": "higher"}  # the better direction of each curve
 
 
 def remember(compute: Callable) -> Callable:
-    """Decorate a function of results and hashable values: it is computed once per experiment and values."""
+    """Decorate a function of results and hashable arguments to compute it once per experiment and arguments."""
 
     @functools.wraps(compute)
-    def wrapper(results: "Results", *given):
-        known, key = results.memo, (compute, *given)
-        if key not in known:
-            known[key] = compute(results, *given)
-        return known[key]
+    def wrapper(results: "Results", *arguments):
+        memo, key = results.memo, (compute, *arguments)
+        if key not in memo:
+            memo[key] = compute(results, *arguments)
+        return memo[key]
 
     return wrapper
 
 
 @dataclass(frozen=True)
 class Results:
-    """Everything a report shows, read once by `load`."""
+    """The data of a report, read once by `load`."""
 
     experiment: str
     root: str
@@ -63,17 +63,17 @@ class Results:
     metrics: dict[str, pd.DataFrame]
     measured: dict[str, pd.DataFrame]  # per instance, of the metrics whose paired differences a report shows
     by_training_seed: dict[str, pd.DataFrame]  # the same with rows of the model's other training seeds
-    # Rows at budgets below the method's own.
+    # Rows at budgets below the method's configured one.
     intermediate_budgets: dict[str, pd.DataFrame] = field(default_factory=dict)
 
     @functools.cached_property
     def memo(self) -> dict:
-        """What `remember` has computed."""
+        """The values that `remember` has computed."""
         return {}
 
     @functools.cached_property
     def dataset(self) -> Dataset:
-        """Read when first asked for: the index of many experiments shows none of their inputs."""
+        """The prepared dataset, read at first use: the index of many experiments needs none."""
         return loading.load(self.folder)
 
     @property
@@ -82,7 +82,7 @@ class Results:
 
     @property
     def truth(self) -> str:
-        """What errors are measured against, in words: exact Shapley values, or whatever the method holds."""
+        """A phrase for the ground truth of errors: exact Shapley values, or the values of another method."""
         if self.exact and self.entries[self.exact]["method"] == "shapley":
             return "the exact values"
         return f"the values of {self.exact}"
@@ -96,7 +96,7 @@ class Results:
         return int(np.median(lengths)) if lengths else 0
 
     def features_of(self, image: np.ndarray) -> Features:
-        """The features of one instance."""
+        """Return the features of one instance."""
         return self.features or feature_kinds.build_for(self.settings["features"], self.dataset_card, image)
 
     @property
@@ -127,36 +127,36 @@ class Parameters:
 
     experiment: str
     settings_json: str
-    model_card: str  # "" where there is no model
+    model_card: str  # "" without a model
     dataset_card: str
-    dataset: str  # the folder of the prepared one
+    dataset: str  # folder of the prepared dataset
     instances: str
     scores: Mapping[str, Sequence[str]]  # the shards of each method
-    metrics: str = ""  # the comparison of all methods by all metrics, "" where there is none
-    measured: Sequence[str] = ()  # what was measured of each instance
-    root: str = ""  # the folder of the results, as the page names it
+    metrics: str = ""  # the comparison of all methods by all metrics; "" without one
+    measured: Sequence[str] = ()  # files of the measurements per instance
+    root: str = ""  # the results folder, as shown on the page
 
 
 def load_notebook(names: Mapping[str, object]) -> Results:
-    """The experiment of the notebook that passes its `globals()`, in which its parameters stand."""
+    """Return the experiment of a notebook; names: the notebook's `globals()`, which include its parameters."""
     return load(**{parameter.name: names[parameter.name] for parameter in fields(Parameters)})
 
 
 def load(**parameters) -> Results:
-    """Read the files of one experiment (fields of `Parameters`); a missing one is a ShapelineError, but of a metric."""
+    """Read an experiment's files (fields of `Parameters`). Raises ShapelineError for a missing one, except metrics."""
     given = Parameters(**parameters)
     settings = json.loads(given.settings_json)
     settings = {**settings.pop("report", {}), **settings}
     entries = _order_entries(settings)
     files = _score_files(given, entries)
     tables = _split_metrics([score_files.read_table(given.metrics)] if Path(given.metrics).is_file() else [])
-    every = _split_metrics(map(_read_compared, given.measured))
+    measured = _split_metrics(map(_read_compared, given.measured))
     card = _card(given, given.dataset_card) if given.dataset_card else {}
-    explained = score_files.read_table(_present(given.instances, given.experiment))
-    every_row = {entry: score_files.select_training(score_files.read(paths)) for entry, paths in files.items()}
-    explanations = {entry: score_files.final(rows) for entry, rows in every_row.items()}
+    instances = score_files.read_table(_present(given.instances, given.experiment))
+    all_rows = {entry: score_files.select_training(score_files.read(paths)) for entry, paths in files.items()}
+    explanations = {entry: score_files.final(rows) for entry, rows in all_rows.items()}
     if card.get("task") == "multilabel":
-        explained = _expand_labels(explained, len(card["classes"])).assign(image=explained["instance"])
+        instances = _expand_labels(instances, len(card["classes"])).assign(image=instances["instance"])
         explanations = {entry: _expand_labels(frame, len(card["classes"])) for entry, frame in explanations.items()}
     return Results(
         experiment=given.experiment,
@@ -169,21 +169,21 @@ def load(**parameters) -> Results:
         features=None
         if feature_kinds.varies(settings["features"])
         else feature_kinds.build(settings["features"], card),
-        instances=explained,
+        instances=instances,
         scores=explanations,
         metadata={entry: [score_files.metadata(path) for path in paths] for entry, paths in files.items()},
         metrics={metric: frame[frame["method"].isin(list(entries))] for metric, frame in tables.items()},
         measured={
             metric: frame[frame["method"].isin(list(entries)) & (frame["training"] == 0)]
-            for metric, frame in every.items()
+            for metric, frame in measured.items()
         },
-        by_training_seed=every,
-        intermediate_budgets={entry: rows[rows["budget"] < rows["budget"].max()] for entry, rows in every_row.items()},
+        by_training_seed=measured,
+        intermediate_budgets={entry: rows[rows["budget"] < rows["budget"].max()] for entry, rows in all_rows.items()},
     )
 
 
 def _score_files(given: Parameters, entries: Mapping[str, dict]) -> dict[str, list[Path]]:
-    """Return the files of each method, in order; all of them exist and are named by the settings."""
+    """Return the files of each method, in order. Raises ShapelineError for missing files and unknown methods."""
     unknown = sorted(set(given.scores) - set(entries))
     if unknown:
         raise ShapelineError(
@@ -195,18 +195,18 @@ def _score_files(given: Parameters, entries: Mapping[str, dict]) -> dict[str, li
 
 
 def _read_compared(path: str | Path) -> pd.DataFrame:
-    """Return what pages compare by instance, without curves: thousands would fill the memory, and means are drawn."""
+    """Return the paired measurements without curves: figures use means, and thousands of curves need much memory."""
     measured = score_files.read_table(path)
     paired = measured["metric"].isin(PAIRED) & (measured["x"].isna() | measured["statistic"].str.endswith("_by_budget"))
     return measured[paired].rename(columns={"training_seed": "training"})
 
 
 def _split_metrics(frames: Iterable[pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Rows of measurements by their metric."""
-    every = pd.concat([*frames], ignore_index=True) if (frames := [*frames]) else pd.DataFrame({"metric": []})
+    """Return rows of measurements by metric."""
+    joined = pd.concat([*frames], ignore_index=True) if (frames := [*frames]) else pd.DataFrame({"metric": []})
     return {
         metric: rows.drop(columns="metric").reset_index(drop=True)
-        for metric, rows in every.groupby("metric", sort=False)
+        for metric, rows in joined.groupby("metric", sort=False)
     }
 
 
@@ -215,12 +215,12 @@ def _card(given: Parameters, path: str) -> dict:
 
 
 def _expand_labels(frame: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The rows with a number of its own for each label of an image, which to a report is an instance by itself."""
+    """Return the rows with an instance number per label of an image: reports treat each label as an instance."""
     return frame.assign(image=frame["instance"], instance=frame["instance"] * count + frame["target"])
 
 
 def ids(instances: pd.DataFrame) -> pd.Series:
-    """The instances as the dataset knows them: of several labels each is there once a label, and is its image."""
+    """Return the dataset's ids of the instances: with several labels per image, the id of the image."""
     return instances["image" if "image" in instances else "instance"]
 
 
@@ -228,18 +228,18 @@ def describe_explained_class(results: Results) -> str:
     """Return what positive scores support, in words."""
     if results.dataset_card.get("task") == "multilabel":
         return "the label named beside the image"
-    if asked := results.settings.get("target"):
-        return "the true class" if asked == "true" else f"class {results.dataset_card['classes'][_target(results)]}"
+    if target := results.settings.get("target"):
+        return "the true class" if target == "true" else f"class {results.dataset_card['classes'][_target(results)]}"
     return "the predicted class" if results.model_card else "the image's own label"
 
 
 def _target(results: Results) -> int:
-    """The one class that is explained of all instances."""
+    """Return the class that is explained for all instances."""
     return int(results.instances["target"].iloc[0])
 
 
 def describe_rows(results: Results) -> str:
-    """What is to be said of the rows of a figure of instances where each label of an image has one."""
+    """Return a sentence on the rows of a figure where each label of an image has its own row, else ""."""
     if "image" not in results.instances:
         return ""
     return " Each label has a row of its own, and the images that have most labels come first."
@@ -257,18 +257,18 @@ def _present(path: str | Path, experiment: str) -> Path:
 
 
 def good(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a score file that did not fail."""
+    """Return the rows of a score file that did not fail."""
     fine = frame["status"] == "ok"
     return frame if fine.all() else frame[fine]
 
 
 def count_warnings_and_failures(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """How many rows of a score file the method flags as what, and how many failed by what."""
+    """Return the counts of warnings and of failures, by text, in a score file."""
     return good(frame)["warning"].value_counts(), frame.loc[frame["status"] != "ok", "status"].value_counts()
 
 
 def scalars(frame: pd.DataFrame | None, statistic: str) -> pd.DataFrame:
-    """The rows of a scalar statistic, indexed by method; empty when the metric or the statistic is missing."""
+    """Return the rows of a scalar statistic, indexed by method; empty when the metric or the statistic is missing."""
     if frame is None:
         return pd.DataFrame(columns=["mean", "low", "high", "n"])
     rows = frame[(frame["statistic"] == statistic) & frame["mean"].notna()]
@@ -276,7 +276,7 @@ def scalars(frame: pd.DataFrame | None, statistic: str) -> pd.DataFrame:
 
 
 def ceiling(frame: pd.DataFrame | None, name: str) -> pd.DataFrame:
-    """Return what the optimal order reaches, the rows of `best_<name>`; none without the values of all coalitions."""
+    """Return the curve of the optimal order (`best_<name>`); empty without the values of all coalitions."""
     none = pd.DataFrame(columns=["method", "x", "mean", "low", "high", "n"])
     if frame is None:
         return none
@@ -289,34 +289,34 @@ def count_failures(results: Results) -> int:
     return int(sum((frame["status"] != "ok").sum() for frame in results.scores.values()))
 
 
-def count_spent(frame: pd.DataFrame) -> int:
-    """Coalitions evaluated for the rows, with those that only intermediate budgets at smaller budgets used."""
-    own = frame["evaluations"].to_numpy()
-    noted = [json.loads(details).get("evaluated") if isinstance(details, str) else None for details in frame["details"]]
-    return int(sum(own[index] if union is None else union for index, union in enumerate(noted)))
+def count_coalitions(frame: pd.DataFrame) -> int:
+    """Return the number of coalitions evaluated for the rows, including those that only smaller budgets used."""
+    evaluations = frame["evaluations"].to_numpy()
+    union = [json.loads(details).get("evaluated") if isinstance(details, str) else None for details in frame["details"]]
+    return int(sum(evaluations[index] if count is None else count for index, count in enumerate(union)))
 
 
 def count_evaluations(results: Results, frame: pd.DataFrame) -> int:
     """Return the evaluations of a method's rows; the outputs of a game share theirs, which count once."""
     if "players" in results.instances:
         frame = frame[frame["instance"].isin(results.instances.drop_duplicates("row")["instance"])]
-    return count_spent(frame)
+    return count_coalitions(frame)
 
 
 def evaluations(results: Results, instance: int | None = None) -> pd.Series:
-    """Evaluations per instance and repeat, by method: median of the rows that did not fail, mean of those that end
-    when they are good enough; NaN where scores made elsewhere do not say. instance: of this one alone."""
-    known = {entry: good(frame) for entry, frame in results.scores.items()}
+    """Return evaluations per instance and repeat, by method: median of the rows that did not fail, mean with adaptive
+    stopping; NaN where external scores do not state it. instance: restrict to this one."""
+    rows = {entry: good(frame) for entry, frame in results.scores.items()}
     if instance is not None:
-        known = {entry: frame[frame["instance"] == instance] for entry, frame in known.items()}
-    known = {entry: frame.loc[frame["warning"] != external.UNKNOWN, "evaluations"] for entry, frame in known.items()}
-    varied = find_stopping_rules(results)  # where a few instances may take most of it
-    each = {entry: spent.mean() if entry in varied else spent.median() for entry, spent in known.items()}
-    return pd.Series(each, dtype=float)
+        rows = {entry: frame[frame["instance"] == instance] for entry, frame in rows.items()}
+    rows = {entry: frame.loc[frame["warning"] != external.UNKNOWN, "evaluations"] for entry, frame in rows.items()}
+    adaptive = find_stopping_rules(results)  # a few instances may need most of the evaluations
+    typical = {entry: counts.mean() if entry in adaptive else counts.median() for entry, counts in rows.items()}
+    return pd.Series(typical, dtype=float)
 
 
 def find_stopping_rules(results: Results) -> dict[str, dict]:
-    """The methods whose explanations end when they are good enough, and what has to hold."""
+    """Return the stopping rule of each method with adaptive stopping."""
     budgets = {entry: (settings.get("parameters") or {}).get("budget") for entry, settings in results.entries.items()}
     return {entry: budget for entry, budget in budgets.items() if isinstance(budget, dict) and entry in results.scores}
 
@@ -329,7 +329,7 @@ def find_unit(results: Results, entry: str) -> str:
 
 
 def describe_units(results: Results) -> str:
-    """The unit of the scores, and in which other units some methods have theirs."""
+    """Return the unit of the scores, and the methods with other units."""
     others: dict[str, list[str]] = {}
     for entry in results.scores:
         if (unit := find_unit(results, entry)) != results.value_unit:
@@ -338,7 +338,7 @@ def describe_units(results: Results) -> str:
 
 
 def list_gradient_methods(results: Results) -> list[str]:
-    """The methods whose evaluations are gradients."""
+    """Return the methods whose evaluations are gradients."""
     methods = {
         entry: METHODS[settings["method"]] for entry, settings in results.entries.items() if entry in results.scores
     }
@@ -346,7 +346,7 @@ def list_gradient_methods(results: Results) -> list[str]:
 
 
 def part_sizes(card: Mapping) -> dict[str, int]:
-    """Return the number of records per part of a dataset."""
+    """Return the number of rows per part of a dataset."""
     return card.get("rows") or {part: sum(of.values()) for part, of in (card.get("counts") or {}).items()}
 
 
@@ -359,24 +359,24 @@ def warn_near_chance(results: Results) -> str | None:
     counts = (data.get("counts") or {}).get("test") or {}
     rows = sum(counts.values())
     if card.get("test_accuracy") is None or not rows or data.get("task") == "multilabel" or find_other_dataset(results):
-        return None  # nothing is known of the part that it was tested on
+        return None  # the test part's class counts are unknown
     from scipy.special import bdtrc  # scipy.stats takes half a second
 
     commonest = max(counts.values()) / rows
-    right = round(card["test_accuracy"] * rows)
-    if right and bdtrc(right - 1, rows, commonest) < 0.05:
+    n_correct = round(card["test_accuracy"] * rows)
+    if n_correct and bdtrc(n_correct - 1, rows, commonest) < 0.05:
         return None
     shares = (100 * card["test_accuracy"], 100 * commonest)
     return "It is right on {:.1f} % of the test part, and the commonest class alone is {:.1f} %.".format(*shares)
 
 
 def mean_seconds(results: Results) -> pd.Series:
-    """Mean seconds per instance by method, of the rows that did not fail; NaN where external scores do not say."""
+    """Return mean seconds per instance by method, of rows that did not fail; NaN where external scores have none."""
     return pd.Series({entry: good(frame)["seconds"].mean() for entry, frame in results.scores.items()}, dtype=float)
 
 
 def evaluations_at_budgets(results: Results) -> pd.Series:
-    """The same at each smaller budget whose estimates were kept, by method and budget (a multiple of d)."""
+    """Return median evaluations at each intermediate budget, by method and budget (a multiple of d)."""
     parts = [good(rows).assign(method=entry) for entry, rows in results.intermediate_budgets.items() if len(rows)]
     if not parts:
         return pd.Series(dtype=float)
@@ -384,12 +384,12 @@ def evaluations_at_budgets(results: Results) -> pd.Series:
 
 
 def find_other_dataset(results: Results) -> str | None:
-    """The dataset that the model was trained on, where the experiment explains another."""
+    """Return the dataset that the model was trained on, where the experiment explains another."""
     return results.model_card.get("settings", {}).get("dataset") if results.settings.get("dataset") else None
 
 
 def choose_instances(instances: pd.DataFrame, count: int) -> pd.DataFrame:
-    """Return the instances shown: the first of every class in turn; of several labels all of an image together."""
+    """Return the shown instances, alternating between classes; with several labels, all labels of an image."""
     if "image" in instances:
         order = instances.groupby("image")["label"].sum().sort_values(ascending=False, kind="stable").index
         rows = instances.set_index("image", drop=False).loc[order].reset_index(drop=True)
@@ -401,10 +401,10 @@ def choose_instances(instances: pd.DataFrame, count: int) -> pd.DataFrame:
 
 
 def positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
-    """Places in the dataset's arrays of the instances, which are named by their position in the source."""
+    """Return the indices of instances in the dataset's arrays; an instance's id is its position in the source."""
     indices = pd.Index(dataset.ids).get_indexer(ids(instances))
-    own = dataset.labels[indices, instances["target"]] if "image" in instances else dataset.labels[indices]
-    if (indices < 0).any() or (own != instances["label"]).any():
+    labels = dataset.labels[indices, instances["target"]] if "image" in instances else dataset.labels[indices]
+    if (indices < 0).any() or (labels != instances["label"]).any():
         raise ShapelineError("report: the explained instances are not those of the prepared dataset; run both again.")
     return indices
 
@@ -430,23 +430,23 @@ def instance_name(results: Results, row: Mapping) -> str:
     if "image" in row:
         there, mark = "there" if row["label"] else "not there", "" if row["label"] == row["prediction"] else " (wrong)"
         return f"{classes[row['target']]}: {there}\nP = {row['probability']:.3f}{mark}\ninstance {row['image']}"
-    known = row["label"] >= 0  # of a custom text it is not
-    mark = " (wrong)" if known and row["label"] != row["prediction"] else ""
-    truth = f"true {classes[row['label']]}\n" if known else ""
+    has_label = row["label"] >= 0  # a custom text has no label
+    mark = " (wrong)" if has_label and row["label"] != row["prediction"] else ""
+    true_class = f"true {classes[row['label']]}\n" if has_label else ""
     other = find_other_class(results, row)
-    asked = f"\nexplained {other}" if other else ""
+    explained = f"\nexplained {other}" if other else ""
     return (
-        f"{truth}predicted {classes[row['prediction']]}{mark}\nP = {row['probability']:.3f}{asked}"
+        f"{true_class}predicted {classes[row['prediction']]}{mark}\nP = {row['probability']:.3f}{explained}"
         f"\ninstance {row['instance']}"
     )
 
 
 def find_other_class(results: Results, row: Mapping) -> str | None:
-    """The class that is explained of an instance, where that is not the predicted one."""
+    """Return the explained class of an instance where it is not the predicted one."""
     target = row.get("target", row["prediction"])
     return None if target == row["prediction"] else str(results.dataset_card["classes"][target])
 
 
 def feature_names(results: Results) -> list[str]:
-    """The names of the d features, or numbers where they have none."""
+    """Return the names of the d features; numbered names where they have none."""
     return list(results.features.names) or [f"feature {index}" for index in range(results.d)]

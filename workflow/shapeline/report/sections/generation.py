@@ -35,7 +35,7 @@ def header(results: Results, cards: HTML | None) -> HTML:
         "prompts": number(len(rows)),
         "parts per prompt (median)": number(float(np.median([len(parts) for parts in rows["parts"]]))),
         "methods compared": number(len(results.entries)),
-        "evaluations": number(sum(experiment.count_spent(frame) for frame in results.scores.values())),
+        "evaluations": number(sum(experiment.count_coalitions(frame) for frame in results.scores.values())),
         "failed rows": number(experiment.count_failures(results)),
     }
     settings = results.settings["prompts"]
