@@ -65,9 +65,10 @@ def test_a_column_may_have_any_name(name, suffix, tmp_path, default, monkeypatch
     table = pd.DataFrame({"a": RNG.normal(size=40), f"{name}2": RNG.normal(size=40), name: ["in", "out"] * 20})
     file = tmp_path / f"d.{suffix}"
     table.to_csv(file, index=False) if suffix == "csv" else table.to_parquet(file)
-    for target in (None, name):
-        data = read_back(tmp_path, init_config.build_configuration(file, target), default, monkeypatch)
-        assert data.card["classes"] == ["in", "out"] and data.card["feature_names"] == ["a", f"{name}2"]
+    guessed, given = (init_config.build_configuration(file, target) for target in (None, name))
+    assert guessed.replace("    # guessed; shapeline init --target names another", "") == given
+    data = read_back(tmp_path, guessed, default, monkeypatch)
+    assert data.card["classes"] == ["in", "out"] and data.card["feature_names"] == ["a", f"{name}2"]
     table.insert(0, f"{name}0", np.arange(40))  # counts the rows, so that the others are listed
     table.to_csv(file, index=False) if suffix == "csv" else table.to_parquet(file)
     data = read_back(tmp_path, init_config.build_configuration(file), default, monkeypatch)
