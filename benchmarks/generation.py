@@ -93,7 +93,8 @@ def main() -> None:
         values.append(found)
     if chosen.captum:
         results["captum"] = by_captum(model, tokenizer, prompt, encoder) * len(masks)
-    with_caches, without = prefix_cache.tokens_with_reuse(model, rows), prefix_cache.count_plain_tokens(model, rows)
+    with_caches = prefix_cache.count_tokens_with_reuse(model, rows)
+    without = prefix_cache.count_plain_tokens(model, rows)
     print(f"{prompt.d} passages of {len(rows[1].ids) / prompt.d:.0f} tokens, {len(masks)} coalitions")
     print(f"tokens counted: {without:,} without caches, {with_caches:,} with: {without / with_caches:.2f} times")
     print(f"largest difference of values: {np.abs(values[0] - values[1]).max():.1e} nats")

@@ -402,7 +402,7 @@ def rows_of(model, count, seed=0):
 
 def test_shared_prefixes_give_the_values_of_single_prompts(model):
     taken, rows = LanguageModel.of(model), rows_of(model, 24)
-    found = prefix_cache.score(taken, rows)
+    found = prefix_cache.score_with_reuse(taken, rows)
     for row, values in zip(rows, found, strict=True):
         np.testing.assert_allclose(values, log_probabilities(model, row.ids, row.answer), atol=1e-4)
 
@@ -423,11 +423,11 @@ def test_reuse_is_chosen_by_counting(model):
     taken = LanguageModel.of(model)
     shared = [prefix_cache.Row([*range(5, 200), place], [3]) for place in range(200, 230)]
     apart = [prefix_cache.Row([place, *range(5, 200)], [3]) for place in range(200, 230)]
-    assert prefix_cache.pays(taken, shared) and not prefix_cache.pays(taken, apart)
+    assert prefix_cache.saves_tokens(taken, shared) and not prefix_cache.saves_tokens(taken, apart)
 
 
 def test_less_memory_gives_the_same(model, cut, exact, monkeypatch):
-    original, sizes = prefix_cache.last_logits, []
+    original, sizes = prefix_cache.compute_last_logits, []
 
     def short_of_memory(taken, keep, **given):
         sizes.append(len(given["input_ids"]))
@@ -435,7 +435,7 @@ def test_less_memory_gives_the_same(model, cut, exact, monkeypatch):
             raise RuntimeError("DefaultCPUAllocator: not enough memory")
         return original(taken, keep, **given)
 
-    monkeypatch.setattr(prefix_cache, "last_logits", short_of_memory)
+    monkeypatch.setattr(prefix_cache, "compute_last_logits", short_of_memory)
     for reuse in (True, False):
         found = explain(model, cut, reuse=reuse)
         expected = shapley_of({kept: values.sum() for kept, values in exact.items()}, 4)

@@ -1,4 +1,4 @@
-"""The model, data, features, reference and targets of a call, once for all methods; and the game of one input."""
+"""The model, data, features, reference and targets of a call, shared by all methods; and the game of one input."""
 
 import dataclasses
 import weakref
@@ -33,15 +33,15 @@ from shapeline.models import adapters
 from shapeline.models.classifier import OUTPUTS, PROBES, Classifier, function_predictions, function_probabilities
 from shapeline.seeds import seed_of
 
-MAX_ROWS = 100  # of a background that is taken as it is
-MAX_PIXELS = 1024  # of images that are explained pixel by pixel; larger ones by patches,
-PATCHES = 16  # so many along the longer side
+MAX_ROWS = 100  # of a background; larger ones are sampled
+MAX_PIXELS = 1024  # of images whose features are pixels; the features of larger ones are patches
+PATCHES = 16  # along the longer side
 _BACKENDS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class CallOptions:
-    """What is asked of a model, as `explain` has it."""
+    """The arguments of `explain` that describe the game."""
 
     reference: object = None
     features: str | dict | Features | None = None
@@ -60,9 +60,9 @@ class CallOptions:
 class Case:
     """The game of a call and the inputs that it explains.
 
-    positions: (m,), the input of each explanation, which may have several for its classes; targets, sample_keys: (m,),
-    the class of each and what seeds its samples. buckets: features, and the explanations that have them. reference: in
-    words; classes: names.
+    positions: (m,), the input of each explanation; an input with several classes has several. targets, sample_keys:
+    (m,), class and sampling seed of each. buckets: features, and the explanations that have them. reference:
+    description; classes: names.
     """
 
     given: Inputs
@@ -81,7 +81,7 @@ class Case:
         return self.given.inputs[self.positions]
 
     def explain_all(self, settings: dict, budget: float | dict, evaluations: int | None = None) -> Explanation:
-        """What a method says: settings, its name and parameters; evaluations: in place of the budget."""
+        """Return a method's explanations; settings: its name and parameters; evaluations: replaces the budget."""
         method = settings["method"]
         self._check_data(method)
         budget = budget if METHODS[method].sampled else None
@@ -90,34 +90,34 @@ class Case:
             evaluations = None
         options = Options(seed_of(self.seed, method, 0), on_error="fail")
         parts, inputs = [], self.inputs
-        with bar(method, len(inputs)) as tell:
-            for own, indices in self.buckets:
-                few = dataclasses.replace(
+        with bar(method, len(inputs)) as start_progress:
+            for features, indices in self.buckets:
+                group_options = dataclasses.replace(
                     options,
                     instances=self.positions[indices],
                     sample_keys=self.sample_keys[indices],
-                    progress=tell(len(indices)),
+                    progress=start_progress(len(indices)),
                 )
-                asked = self.game.having(features=own)
-                each = budget if evaluations is None or not own.d else evaluations / own.d
-                parsed = parse(settings, [until or each])
-                parts += attribute(asked, inputs[indices], self.targets[indices], parsed, few)
+                game = self.game.having(features=features)
+                group_budget = budget if evaluations is None or not features.d else evaluations / features.d
+                parsed = parse(settings, [until or group_budget])
+                parts += attribute(game, inputs[indices], self.targets[indices], parsed, group_options)
         record = parts[0] if len(parts) == 1 else _join_groups(parts, [indices for _, indices in self.buckets])
         limits = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
         return Explanation(**vars(record), about=self._describe(settings | limits))
 
     def _check_data(self, method: str) -> None:
-        """Refuses inputs that the method does not explain."""
-        taken = METHODS[method].data
-        if taken and self.given.kind not in taken:
+        """Raise ShapelineError for inputs that the method does not explain."""
+        supported = METHODS[method].data
+        if supported and self.given.kind not in supported:
             raise ShapelineError(
-                f"explain: {method} explains data of kind {' and '.join(taken)}, not inputs of shape "
+                f"explain: {method} explains data of kind {' and '.join(supported)}, not inputs of shape "
                 f"{self.given.inputs.shape}"
                 "; choose another method"
             )
 
     def _describe(self, settings: dict) -> Metadata:
-        """What the explanations are of."""
+        """Return the metadata of the explanations."""
         given, game, m = self.given, self.game, len(self.positions)
         features, names = [None] * m, [()] * m
         for own, indices in self.buckets:
@@ -135,25 +135,25 @@ class Case:
 
 
 def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
-    """The game and inputs of a call. Raises ShapelineError that names the argument."""
-    settled = wanted.features if isinstance(wanted.features, Features) else None
+    """Return the game and inputs of a call. Raises ShapelineError that names the argument."""
+    given_features = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
-    tokens = (settled.kind if settled else kind) in TEXT_KINDS
+    tokens = (given_features.kind if given_features else kind) in TEXT_KINDS
     model, cutter, inputs = read_text_model(model, wanted.tokenizer, inputs)
     if cutter is None:
         adapters.check_inputs(model)
     given = givens.read(
-        model, inputs, wanted.background, wanted.reference, tokens, settled, wanted.feature_names, cutter
+        model, inputs, wanted.background, wanted.reference, tokens, given_features, wanted.feature_names, cutter
     )
     of_regression = wanted.value == PREDICTION and not hasattr(model, "predict_proba")
     if wanted.outputs not in (None, *OUTPUTS):
         raise ShapelineError(f"explain: outputs is {wanted.outputs!r}; give 'probabilities' or 'logits'")
     classifier = given.classifier(adapters.wrap(model, "regression" if of_regression else wanted.outputs))
     chosen = _default_features(given) if wanted.features is None else wanted.features
-    everyone = [(settled, np.arange(len(given.inputs)))] if settled else _buckets(chosen, given)
-    filled, described = build_reference(wanted.reference, given, wanted.seed)
+    buckets_of_inputs = [(given_features, np.arange(len(given.inputs)))] if given_features else _buckets(chosen, given)
+    baseline, described = build_reference(wanted.reference, given, wanted.seed)
     classes = name_classes(model if cutter is None else model.module, wanted.class_names)
-    settle_outputs(classifier, given, filled)
+    settle_outputs(classifier, given, baseline)
     try:
         predictions = query_outputs(classifier, given.inputs)
     except ShapelineError as error:
@@ -161,18 +161,19 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
         error.args = (f"{error}; for a model of texts give inputs[{column!r}]" if column is not None else str(error),)
         raise
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
-    given, filled, described = settle_mean(classifier, given, filled, described)
-    classifier, settled_reference = settle_reference(classifier, given.inputs, filled)
-    if settled_reference is not filled:
-        filled, described = settled_reference, f"{described}, whole numbers rounded"
-    check_rows(classifier, given, filled, predictions)
-    import_backend(classifier)  # imported now, which is no instance's time
-    build_from_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
-    usual = "probability" if build_from_probabilities else "log_probability"
-    usual = PREDICTION if classifier.task == "regression" else usual
-    game = Game(classifier, filled, None, wanted.value or usual, _calibrate_backend(classifier, given.inputs, filled))
-    buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in everyone]
-    sample_keys = _row_names(given)[positions]
+    given, baseline, described = settle_mean(classifier, given, baseline, described)
+    classifier, rounded_baseline = settle_reference(classifier, given.inputs, baseline)
+    if rounded_baseline is not baseline:
+        baseline, described = rounded_baseline, f"{described}, whole numbers rounded"
+    check_rows(classifier, given, baseline, predictions)
+    import_backend(classifier)  # import time is not an instance's time
+    of_probabilities = classifier.framework == "function" or classifier.outputs == "probabilities"
+    default_value = "probability" if of_probabilities else "log_probability"
+    default_value = PREDICTION if classifier.task == "regression" else default_value
+    backend = _calibrate_backend(classifier, given.inputs, baseline)
+    game = Game(classifier, baseline, None, wanted.value or default_value, backend)
+    buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in buckets_of_inputs]
+    sample_keys = _seed_rows(given)[positions]
     return Case(given, game, positions, targets, sample_keys, buckets, described, classes.names, wanted.seed)
 
 
@@ -184,22 +185,22 @@ def _find_text_column(inputs: object) -> object:
 
 
 def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) -> None:
-    """Detect what a network gives by inputs and baselines mixed, so that one row tells as much as many."""
+    """Detect a network's outputs from mixtures of inputs and baselines, so that one row suffices."""
     if classifier.framework == "function" or reference.rows is None or reference.leaves_out:
         return
     try:
         classifier.settle_outputs(mask_rows(given.inputs, reference, PROBES))
     except ShapelineError:
         raise
-    except Exception:  # noqa: BLE001 (`query_outputs` says why the model takes no such rows)
+    except Exception:  # noqa: BLE001 (`query_outputs` reports why the model refuses such rows)
         return
 
 
 def settle_mean(
     classifier: Classifier, given: Inputs, reference: Reference, described: str
 ) -> tuple[Inputs, Reference, str]:
-    """Return inputs, reference and its description where a mean lies between the whole numbers of an array: as real
-    numbers for a model that answers alike to these, else rounded, as of the columns of a data frame."""
+    """Return inputs, reference and its description where the mean of an integer array is no integer: as real numbers
+    for a model with equal outputs for these, else rounded, as for integer columns of a data frame."""
     source = given.inputs if given.background is None else given.background
     rows = reference.rows
     if classifier.framework != "function" or given.table is not None or source.dtype.kind not in "biu":
@@ -223,14 +224,14 @@ def check_rows(classifier: Classifier, given: Inputs, reference: Reference, pred
         query_outputs(classifier, reference.rows, "reference", given.background)
     if given.untouched is not None and isinstance(classifier.module, givens.DecodingModel):
         regression = classifier.task == "regression"
-        ask = function_predictions if regression else function_probabilities
-        own = ask(classifier.module.ask, given.untouched.copy(), classifier.architecture)
+        query = function_predictions if regression else function_probabilities
+        outputs = query(classifier.module.ask, given.untouched.copy(), classifier.architecture)
         expected = predictions if regression else np.exp(predictions)
-        check_full(classifier.architecture, expected, own, np.arange(len(own)), is_apart(expected, own))
+        check_full(classifier.architecture, expected, outputs, np.arange(len(outputs)), is_apart(expected, outputs))
 
 
 def _default_features(given: Inputs) -> str | dict:
-    """Columns, words, pixels of small images, and patches of larger ones."""
+    """Return the default features: columns, words, pixels of small images, patches of larger ones."""
     if given.kind != "image":
         return {"text": "word"}.get(given.kind, "column")
     _, height, width = given.inputs.shape[1:]
@@ -247,7 +248,7 @@ def _buckets(kind: str | dict, given: Inputs) -> list[tuple[Features, np.ndarray
 
 
 def list_names(features: Features) -> tuple[str, ...]:
-    """What features are called that have no names."""
+    """Return the features' names, or descriptions where they have none."""
     if features.names:
         return features.names
     if features.kind in feature_kinds.IMAGE_KINDS:
@@ -255,8 +256,8 @@ def list_names(features: Features) -> tuple[str, ...]:
     return tuple(f"{features.kind.replace('_', ' ')} {index}" for index in range(features.d))
 
 
-def _row_names(given: Inputs) -> np.ndarray:
-    """What seeds the samples of each input, (n,) int64: what it is, and how many equal ones stand before it."""
+def _seed_rows(given: Inputs) -> np.ndarray:
+    """Return the sampling seed of each input, (n,) int64, from its digest and the number of equal inputs before it."""
     before: Counter[str] = Counter()
     names = []
     for digest in given.digests():
@@ -266,7 +267,7 @@ def _row_names(given: Inputs) -> np.ndarray:
 
 
 def _join_groups(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Record:
-    """Explanations of groups of instances as one, in the order of the inputs."""
+    """Return the explanations of groups of instances as one, in the order of the inputs."""
     order = np.argsort(np.concatenate(positions))
     columns = {}
     for field in dataclasses.fields(Record):
@@ -292,10 +293,10 @@ def _calibrate_backend(model: Classifier, inputs: np.ndarray, reference: Referen
     rows = LARGEST_BATCH["function"] if model.framework == "function" else calibration.limit_rows(model, reference)
     if rows:
         return ExecutionBackend("plain", rows)
-    kept = _BACKENDS.setdefault(model.module, {})
-    if inputs.shape[1:] not in kept:
-        kept[inputs.shape[1:]] = calibration.calibrate(model, inputs[:64], reference)
-    return kept[inputs.shape[1:]]
+    cached = _BACKENDS.setdefault(model.module, {})
+    if inputs.shape[1:] not in cached:
+        cached[inputs.shape[1:]] = calibration.calibrate(model, inputs[:64], reference)
+    return cached[inputs.shape[1:]]
 
 
 def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Reference, str]:
@@ -304,14 +305,14 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
     if given.reference is not None:
         return Reference(given.reference), f"the given reference, {_format_counts(len(given.reference), 'row')}"
     if given.kind == "text" and given.take is not None:
-        filled = np.full((1, *given.inputs.shape[1:]), ABSENT, np.int32)
-        return Reference(filled), f"the word {reference!r}" if reference else "masked words are deleted"
-    whole, rows = "the inputs", given.inputs
+        baseline = np.full((1, *given.inputs.shape[1:]), ABSENT, np.int32)
+        return Reference(baseline), f"the word {reference!r}" if reference else "masked words are deleted"
+    source, rows = "the inputs", given.inputs
     if given.owners is not None:
         settings, described = removal(reference, given.card)
         return references.build(settings, SimpleNamespace(inputs=rows, card=given.card), seed), described
     if given.background is not None:
-        whole, rows = "the background", given.background
+        source, rows = "the background", given.background
     described = reference
     if reference is None and given.background is not None:
         count = min(len(rows), MAX_ROWS)
@@ -323,7 +324,7 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
         reference, described = "blur", "the blurred image"
     elif reference is None:
         reference = "pad" if tokens else "mean"
-        described = "padding" if tokens else f"the mean of {whole}"
+        described = "padding" if tokens else f"the mean of {source}"
     kind, chosen = references.parse(reference)
     if kind.startswith("mean") and given.background is None and len(rows) == 1:
         raise ShapelineError(
@@ -332,7 +333,7 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
         )
     data = SimpleNamespace(inputs=rows, split=np.zeros(len(rows), np.uint8), card=given.card)
     if isinstance(described, str | dict) and described is not None and described == reference:
-        described = f"{kind} of {whole}" if kind != "pad" else "padding"
+        described = f"{kind} of {source}" if kind != "pad" else "padding"
         described += f", {_format_counts(chosen['rows'], 'row')}" if "rows" in chosen else ""
     reference = "mean_image" if kind == "mean" and given.has_no_channels else reference  # of each cell of a series
     built = references.build(reference, data, seed)
@@ -344,14 +345,14 @@ def _format_counts(count: int, noun: str) -> str:
 
 
 class ModelGame:
-    """The game of a model on one input: its players are features, its value is the model's.
+    """The game of a model on one input: the players are features, the value is the model's output.
 
     Parameters
     ----------
     model, x
-        A model and one input, as of `shapeline.explain`.
+        A model and one input, as for `shapeline.explain`.
     **wanted
-        What else `shapeline.explain` takes: reference, features, target, seed, background, value, y, feature_names,
+        Other arguments of `shapeline.explain`: reference, features, target, seed, background, value, y, feature_names,
         class_names, tokenizer, outputs. ``target="each"`` gives an output per class.
 
     Examples
@@ -390,10 +391,10 @@ class ModelGame:
 
 
 def _number_duplicates(names: list[str]) -> list[str]:
-    """Return names that are all different: a word that stands twice is numbered."""
-    seen: Counter[str] = Counter()
+    """Return distinct names: repeated words are numbered."""
+    counts: Counter[str] = Counter()
     numbered = []
     for name in names:
-        seen[name] += 1
-        numbered.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        counts[name] += 1
+        numbered.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
     return numbered

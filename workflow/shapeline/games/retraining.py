@@ -1,4 +1,4 @@
-"""Games that train a model for each coalition: of training examples, and of features; and ensembles."""
+"""Games on training examples and features, which train a model per coalition, and on members of ensembles."""
 
 from collections.abc import Hashable, Mapping, Sequence
 
@@ -19,7 +19,7 @@ from shapeline.games.validation_scores import (
 
 
 class _Retraining:
-    """A game whose value is the score of a model that is trained anew for each coalition."""
+    """A game whose value is the score of a model that is trained for each coalition."""
 
     where: str
 
@@ -45,7 +45,7 @@ class _Retraining:
         )
 
     def _players(self) -> object:
-        """Return what makes a player, as the identity has it."""
+        """Return the definition of the players, a part of the identity."""
         raise NotImplementedError
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
@@ -56,7 +56,7 @@ class _Retraining:
         raise NotImplementedError
 
     def _train(self, X: object, y: object) -> object:
-        """Return the estimator trained; of a single class the constant that many classifiers refuse to be."""
+        """Return the trained estimator; for one class a constant, since many classifiers refuse one class."""
         from sklearn.base import clone, is_classifier
         from sklearn.dummy import DummyClassifier
 
@@ -129,11 +129,11 @@ class DataValuation(_Retraining):
             raise ShapelineError(f"DataValuation: groups has {len(groups)} labels for {count} examples; give {count}")
         if untrainable not in ("raise", "empty"):
             raise ShapelineError(f"DataValuation: untrainable is {untrainable!r}; give 'raise' or 'empty'")
-        labels = [f"example {index}" for index in range(count)] if groups is None else [str(one) for one in groups]
+        labels = [f"example {index}" for index in range(count)] if groups is None else [str(label) for label in groups]
         self.player_names = list(dict.fromkeys(labels))
         self.n_players = len(self.player_names)
-        own = pd.Index(labels if groups is None else list(groups), dtype=object, tupleize_cols=False)
-        if own.nunique(dropna=False) > self.n_players:
+        distinct = pd.Index(labels if groups is None else list(groups), dtype=object, tupleize_cols=False)
+        if distinct.nunique(dropna=False) > self.n_players:
             raise ShapelineError("DataValuation: two groups have the same text, as 1 and '1'; give labels of one type")
         number = {name: index for index, name in enumerate(self.player_names)}
         self.player_of = np.array([number[label] for label in labels])
@@ -171,9 +171,9 @@ class FeatureSelection(_Retraining):
     y, y_test : sequence of n_rows
         Targets.
     groups : mapping of str to columns, optional
-        Columns, by name of a frame or by number, that are a player together; each column is one by default.
+        Columns of each player, by name or by number; by default each column is a player.
     scoring, empty
-        As of `DataValuation`.
+        As for `DataValuation`.
 
     Examples
     --------
@@ -209,13 +209,13 @@ class FeatureSelection(_Retraining):
         return [columns.tolist() for columns in self.columns]
 
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
-        there = np.sort(np.concatenate([self.columns[index] for index in np.flatnonzero(mask)]))
-        train, test = (X.iloc[:, there] if hasattr(X, "iloc") else X[:, there] for X in (self.X, self.X_test))
+        columns = np.sort(np.concatenate([self.columns[index] for index in np.flatnonzero(mask)]))
+        train, test = (X.iloc[:, columns] if hasattr(X, "iloc") else X[:, columns] for X in (self.X, self.X_test))
         return validation_scores.compute_scores(self.scorers, self._train(train, self.y), test, self.y_test)
 
 
 def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) -> tuple[list[str], list[np.ndarray]]:
-    """Return the players of a table and the numbers of each one's columns. Raises ShapelineError."""
+    """Return the players of a table and the column numbers of each player. Raises ShapelineError."""
     if np.ndim(X) != 2 or not hasattr(X, "shape"):
         raise ShapelineError(f"{where}: X is a {type(X).__name__}; give a data frame or an array (n_rows, n_columns)")
     named = [str(name) for name in getattr(X, "columns", [])]
@@ -225,7 +225,7 @@ def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) 
     number = {name: index for index, name in enumerate(named)} | {index: index for index in range(X.shape[1])}
     number |= {
         name: index for index, name in enumerate(getattr(X, "columns", []))
-    }  # a name that is a number comes first
+    }  # a numeric name has precedence over a position
     if not isinstance(groups, Mapping) or not all(np.ndim(columns) == 1 for columns in groups.values()):
         raise ShapelineError(f"{where}: groups is not a mapping of lists; give {{'name': [column, ...], ...}}")
     unknown = [column for columns in groups.values() for column in columns if column not in number]
@@ -233,8 +233,8 @@ def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) 
         reason = f"there is no column {unknown[0]!r}" if unknown else "a group has no columns"
         raise ShapelineError(f"{where}: groups: {reason}; give a name for each group, and a list of its columns")
     indices = [np.array([number[column] for column in columns]) for columns in groups.values()]
-    every = np.concatenate(indices)
-    if len(set(every.tolist())) < len(every):
+    columns_of_groups = np.concatenate(indices)
+    if len(set(columns_of_groups.tolist())) < len(columns_of_groups):
         raise ShapelineError(f"{where}: groups: a column is in two groups; give each column to one")
     return [str(name) for name in groups], indices
 
@@ -243,7 +243,7 @@ class EnsembleSelection:
     """The value of models in an ensemble.
 
     The value of a coalition is the score of its members' mean prediction (probabilities, or numbers of a regression).
-    Every model predicts once, when the game is made.
+    Every model predicts once, when the game is created.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ class EnsembleSelection:
         return np.array(values)
 
     def _average(self, prediction: np.ndarray) -> object:
-        """Return an estimator with this prediction, which the scorers take."""
+        """Return an estimator with this prediction, for the scorers."""
         from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
         class Regressor(RegressorMixin, BaseEstimator):
@@ -375,12 +375,12 @@ def predict_member(member: object, X: object) -> np.ndarray:
     from sklearn.tree import BaseDecisionTree
 
     if isinstance(member, BaseDecisionTree) and not hasattr(member, "feature_names_in_"):
-        X = np.asarray(X)  # those of a forest that was fitted on a frame
+        X = np.asarray(X)  # the trees of a forest fitted on a data frame have no names
     if hasattr(member, "predict_proba"):
         return np.asarray(member.predict_proba(X))
     return drop_column(np.asarray(member.predict(X)))
 
 
 def drop_column(values: np.ndarray) -> np.ndarray:
-    """Return a column (n, 1) as (n,), since the two would broadcast against each other."""
+    """Return a column (n, 1) as (n,), since (n, 1) and (n,) broadcast to (n, n)."""
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values

@@ -92,8 +92,8 @@ class ModelSource:
 
         rows, indices = self._rows(masks)
         result = None
-        if self.reuse or (self.reuse is None and prefix_cache.pays(self.language_model, rows)):
-            result = prefix_cache.score(self.language_model, rows)
+        if self.reuse or (self.reuse is None and prefix_cache.saves_tokens(self.language_model, rows)):
+            result = prefix_cache.score_with_reuse(self.language_model, rows)
         result = prefix_cache.score_in_batches(self.language_model, rows) if result is None else result
         step = len(self.answers)
         return np.array([np.concatenate(result[index * step : index * step + step]) for index in indices])

@@ -12,13 +12,13 @@ import torch
 from shapeline.generation.language_models import LanguageModel
 from shapeline.memory import halve
 
-TOKENS = {"cpu": 4096, "cuda": 1 << 15}  # of a pass: more would not be faster
-LOGITS = 1 << 27  # of a pass, in float32: 512 MB
-PASS = 32  # tokens that the fixed cost of a pass is worth
-GAIN = 1.15  # of tokens that reuse has to save: copying caches costs a little
-CACHE_BYTES = 1 << 31  # of the caches of all rows that share a trie
-CLOSE = {torch.float32: 1e-4, torch.float64: 1e-6}  # nats, in which both evaluations agree; else LOOSE
-LOOSE = 0.1
+MAX_TOKENS = {"cpu": 4096, "cuda": 1 << 15}  # per pass; larger passes are not faster
+MAX_LOGITS = 1 << 27  # per pass, in float32: 512 MB
+PASS_TOKENS = 32  # the fixed cost of a pass, in tokens
+MIN_GAIN = 1.15  # ratio of tokens from which reuse is used, since caches must be copied
+MAX_CACHE_BYTES = 1 << 31  # of the caches of all rows that share a trie
+TOLERANCES = {torch.float32: 1e-4, torch.float64: 1e-6}  # nats between both evaluations; else LOW_PRECISION_TOLERANCE
+LOW_PRECISION_TOLERANCE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Row:
 
     @property
     def length(self) -> int:
-        """Tokens of the pass: the last one of the answer is predicted, never read."""
+        """Tokens of the pass; the answer's last token is predicted and not read."""
         return len(self.ids) + len(self.answer) - 1
 
 
@@ -55,7 +55,7 @@ def score_in_batches(language_model: LanguageModel, rows: Sequence[Row]) -> list
 def cut_batches(
     language_model: LanguageModel, rows: Sequence[Row], places: Sequence[int], most: int | None = None
 ) -> Iterator[list[int]]:
-    """Places of the rows of each pass, the longest first; without padding where the model takes no positions."""
+    """Yield indices of the rows of each pass, the longest first; without padding where the model has no positions."""
     order = sorted(places, key=lambda place: -rows[place].length)
     batch: list[int] = []
     for place in order:
@@ -75,14 +75,14 @@ def cut_batches(
 
 
 def limit_rows(language_model: LanguageModel, longest: Row, most: int | None) -> int:
-    """Rows of a pass whose longest is given."""
-    tokens = TOKENS.get(language_model.device.type, TOKENS["cuda"]) // longest.length
-    logits = LOGITS // (len(longest.answer) * language_model.vocabulary)
+    """Return the number of rows of a pass, given the longest row."""
+    tokens = MAX_TOKENS.get(language_model.device.type, MAX_TOKENS["cuda"]) // longest.length
+    logits = MAX_LOGITS // (len(longest.answer) * language_model.vocabulary)
     return max(1, min(tokens, logits, most or tokens))
 
 
-def answer_scores(logits: torch.Tensor, rows: Sequence[Row]) -> list[np.ndarray]:
-    """Log-probabilities of the answers whose logits are the last places of each row."""
+def select_answer_scores(logits: torch.Tensor, rows: Sequence[Row]) -> list[np.ndarray]:
+    """Return the log-probabilities of the answers, whose logits are the last positions of each row."""
     width = logits.shape[1]
     targets = torch.zeros(logits.shape[:2], dtype=torch.long)
     for number, row in enumerate(rows):
@@ -104,15 +104,15 @@ def _causal_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.
     lacking = width - np.array([row.length for row in rows])
     positions = np.maximum(np.arange(width) - lacking[:, None], 0)
     given = {"input_ids": ids, "attention_mask": attended, "position_ids": positions}
-    return answer_scores(last_logits(language_model, keep, **given), rows)
+    return select_answer_scores(compute_last_logits(language_model, keep, **given), rows)
 
 
-def last_logits(language_model: LanguageModel, keep: int, **given) -> torch.Tensor:
-    """Logits (rows, keep, vocabulary) of the last `keep` places of one pass."""
-    arrays = {name: one for name, one in given.items() if name in language_model.inputs}
+def compute_last_logits(language_model: LanguageModel, keep: int, **given) -> torch.Tensor:
+    """Return the logits (rows, keep, vocabulary) of the last `keep` positions of one pass."""
+    arrays = {name: value for name, value in given.items() if name in language_model.inputs}
     tensors = {
-        name: torch.as_tensor(one, device=language_model.device) if isinstance(one, np.ndarray) else one
-        for name, one in arrays.items()
+        name: torch.as_tensor(value, device=language_model.device) if isinstance(value, np.ndarray) else value
+        for name, value in arrays.items()
     }
     tensors.setdefault("use_cache", False)
     if "logits_to_keep" in language_model.inputs:
@@ -121,7 +121,7 @@ def last_logits(language_model: LanguageModel, keep: int, **given) -> torch.Tens
 
 
 def _seq2seq_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
-    """The prompt through the encoder, the answer through the decoder, both padded on the right."""
+    """Return answer scores: the prompt enters the encoder, the answer the decoder, both padded on the right."""
     width = max(len(row.ids) for row in rows)
     longest = max(len(row.prefix) + len(row.answer) for row in rows)
     ids, attended = np.zeros((2, len(rows), width), np.int64)
@@ -136,14 +136,14 @@ def _seq2seq_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np
     tensors = {name: torch.as_tensor(one, device=language_model.device) for name, one in given.items()}
     logits = language_model.model(**tensors, use_cache=False).logits
     return [
-        answer_scores(logits[number : number + 1, len(row.prefix) : len(row.prefix) + len(row.answer)], [row])[0]
+        select_answer_scores(logits[number : number + 1, len(row.prefix) : len(row.prefix) + len(row.answer)], [row])[0]
         for number, row in enumerate(rows)
     ]
 
 
 @dataclass(eq=False)
 class Node:
-    """Tokens start to end of a row; row: of a leaf. cache: (layers, 2, heads, end, size), for its children."""
+    """A node of a trie: tokens start to end of a row; row: of a leaf; cache: (layers, 2, heads, end, size)."""
 
     tokens: Sequence[int]
     end: int
@@ -155,12 +155,12 @@ class Node:
 
     @property
     def start(self) -> int:
-        """Tokens of the prefix."""
+        """Number of tokens of the prefix."""
         return self.parent.end if self.parent else 0
 
     @property
     def length(self) -> int:
-        """Tokens of the node."""
+        """Number of tokens of the node."""
         return self.end - self.start
 
 
@@ -190,14 +190,14 @@ def build_trie(rows: Sequence[Row]) -> list[Node]:
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens both begin with."""
+    """Return the length of the common prefix."""
     short = min(len(one), len(other))
     differs = np.flatnonzero(np.asarray(one[:short]) != np.asarray(other[:short]))
     return int(differs[0]) if len(differs) else short
 
 
 def _finish(nodes: list[Node], root: Node) -> list[Node]:
-    """The nodes with their depths and children counted, by depth; the root is dropped."""
+    """Return the nodes without the root, ordered by depth, with depth and number of children set."""
     for node in nodes:
         node.parent = None if node.parent is root else node.parent
         if node.parent:
@@ -210,15 +210,15 @@ def _finish(nodes: list[Node], root: Node) -> list[Node]:
 
 
 def passes(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequence[Row]) -> Iterator[list[Node]]:
-    """Nodes of each pass: of one depth, leaves apart from branches, the longest first and none half as long as it."""
-    most_tokens = TOKENS.get(language_model.device.type, TOKENS["cuda"])
+    """Yield the nodes of each pass: of one depth, leaves or branches, the longest first and at most twice any other."""
+    most_tokens = MAX_TOKENS.get(language_model.device.type, MAX_TOKENS["cuda"])
     keys = sorted(nodes, key=lambda node: (node.depth, node.row is not None, -node.length))
     batch: list[Node] = []
     for node in keys:
         first = batch[0] if batch else node
-        apart = (first.depth, first.row is None) != (node.depth, node.row is None) or 2 * node.length < first.length
+        splits = (first.depth, first.row is None) != (node.depth, node.row is None) or 2 * node.length < first.length
         logits = len(rows[node.row].answer) * language_model.vocabulary if node.row is not None else 1
-        if batch and (apart or len(batch) >= max(1, min(most_tokens // first.length, LOGITS // logits))):
+        if batch and (splits or len(batch) >= max(1, min(most_tokens // first.length, MAX_LOGITS // logits))):
             yield batch
             batch = []
         batch.append(node)
@@ -228,12 +228,12 @@ def passes(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequence[
 
 def count_tokens(groups: Iterator[list[int]], lengths) -> int:
     """Return the tokens of padded passes, with the fixed cost of each."""
-    return sum(len(group) * max(map(lengths, group)) + PASS for group in groups)
+    return sum(len(group) * max(map(lengths, group)) + PASS_TOKENS for group in groups)
 
 
-def tokens_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) -> int:
+def count_tokens_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) -> int:
     """Return the tokens of the passes over the rows' tries."""
-    step = rows_at_a_time(language_model, rows)
+    step = limit_trie_rows(language_model, rows)
     order = sorted(range(len(rows)), key=lambda place: list(rows[place].ids))
     total = 0
     for first in range(0, len(rows), step):
@@ -248,7 +248,7 @@ def count_plain_tokens(language_model: LanguageModel, rows: Sequence[Row]) -> in
 
 
 def cache_size(language_model: LanguageModel) -> tuple[int, int, int] | None:
-    """Layers, heads and their size in a cache whose layers are alike and see every token; None of any other model."""
+    """Return layers, heads and head size of a cache with equal layers that attend to every token; else None."""
     if language_model.cache_size == ():
         with language_model.evaluating():
             language_model.cache_size = _probe(language_model)
@@ -256,7 +256,7 @@ def cache_size(language_model: LanguageModel) -> tuple[int, int, int] | None:
 
 
 def _probe(language_model: LanguageModel) -> tuple[int, int, int] | None:
-    """The size of the cache that a pass of one token leaves."""
+    """Return the size of the cache after a pass of one token, or None."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     config = language_model.model.config.get_text_config()
@@ -267,39 +267,39 @@ def _probe(language_model: LanguageModel) -> tuple[int, int, int] | None:
     one, cache = np.zeros((1, 1), np.int64), DynamicCache()
     given = {"input_ids": one, "attention_mask": one + 1, "position_ids": one}
     try:
-        last_logits(language_model, 1, **given, **{language_model.cache_input: cache}, use_cache=True)
+        compute_last_logits(language_model, 1, **given, **{language_model.cache_input: cache}, use_cache=True)
         sizes = {tuple(part.shape) for layer in cache.layers for part in (layer.keys, layer.values)}
         if len(sizes) != 1 or any(type(layer) is not DynamicLayer for layer in cache.layers):
             return None
         [(_, heads, length, size)] = sizes
-    except (TypeError, AttributeError, IndexError, ValueError, RuntimeError):  # a cache of another kind
+    except (TypeError, AttributeError, IndexError, ValueError, RuntimeError):  # an unsupported kind of cache
         return None
     return (len(cache.layers), heads, size) if length == 1 else None
 
 
-def rows_at_a_time(language_model: LanguageModel, rows: Sequence[Row]) -> int:
-    """Rows that share a trie, whose caches fit."""
+def limit_trie_rows(language_model: LanguageModel, rows: Sequence[Row]) -> int:
+    """Return the number of rows that may share a trie, so that their caches fit into memory."""
     layers, heads, size = cache_size(language_model)
     token = 2 * layers * heads * size * language_model.model.get_input_embeddings().weight.element_size()
-    return int(np.clip(CACHE_BYTES // (token * max(row.length for row in rows)), 1, len(rows)))
+    return int(np.clip(MAX_CACHE_BYTES // (token * max(row.length for row in rows)), 1, len(rows)))
 
 
-def pays(language_model: LanguageModel, rows: Sequence[Row]) -> bool:
-    """Whether reuse saves tokens enough, by counting them."""
+def saves_tokens(language_model: LanguageModel, rows: Sequence[Row]) -> bool:
+    """Return whether reuse saves enough tokens, by counting them."""
     if len(rows) < 3 or any(row.removed is not None for row in rows) or cache_size(language_model) is None:
         return False
-    return count_plain_tokens(language_model, rows) > GAIN * tokens_with_reuse(language_model, rows)
+    return count_plain_tokens(language_model, rows) > MIN_GAIN * count_tokens_with_reuse(language_model, rows)
 
 
-def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray] | None:
-    """As `batches.score`, with caches of shared prefixes; None where the model's cache cannot be shared."""
+def score_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray] | None:
+    """Return scores as `score_in_batches`, with caches of shared prefixes; None where the cache cannot be shared."""
     if cache_size(language_model) is None:
         return None
     result: list[np.ndarray | None] = [None] * len(rows)
     order = sorted(range(len(rows)), key=lambda place: list(rows[place].ids))
 
     def run(most: int) -> None:
-        step = min(most, rows_at_a_time(language_model, rows))
+        step = min(most, limit_trie_rows(language_model, rows))
         waiting = [place for place in order if result[place] is None]
         for first in range(0, len(waiting), step):
             part = waiting[first : first + step]
@@ -311,11 +311,11 @@ def score(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray
     try:
         with language_model.evaluating():
             halve(language_model, len(rows), run, "prompt")
-    except (TypeError, AttributeError, IndexError, ValueError, RuntimeError):  # a cache of another kind
+    except (TypeError, AttributeError, IndexError, ValueError, RuntimeError):  # an unsupported kind of cache
         return None
     shortest = min(range(len(rows)), key=lambda place: rows[place].length)
     plain = score_in_batches(language_model, [rows[shortest]])[0]
-    close = CLOSE.get(language_model.model.get_input_embeddings().weight.dtype, LOOSE)
+    close = TOLERANCES.get(language_model.model.get_input_embeddings().weight.dtype, LOW_PRECISION_TOLERANCE)
     return result if np.allclose(result[shortest], plain, rtol=0, atol=close) else None
 
 
@@ -325,13 +325,13 @@ def _evaluate_trie(language_model: LanguageModel, rows: Sequence[Row]) -> list[n
         logits = _evaluate(language_model, nodes, rows)
         if nodes[0].row is not None:
             own = [rows[node.row] for node in nodes]
-            for node, values in zip(nodes, answer_scores(logits, own), strict=True):
+            for node, values in zip(nodes, select_answer_scores(logits, own), strict=True):
                 result[node.row] = values
     return result
 
 
 def _evaluate(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequence[Row]) -> torch.Tensor:
-    """One pass of nodes after their prefixes; the caches of branches are stored in them."""
+    """Return the logits of one pass of nodes after their prefixes, and store the branches' caches in the nodes."""
     width, past = max(node.length for node in nodes), max(node.start for node in nodes)
     ids, positions = np.zeros((2, len(nodes), width), np.int64)
     attended = np.zeros((len(nodes), past + width), np.int64)
@@ -342,7 +342,7 @@ def _evaluate(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequen
         attended[number, past + width - node.length :] = 1
     cache = _prefix_caches(language_model, nodes, past)
     keep = max((len(rows[node.row].answer) for node in nodes if node.row is not None), default=1)
-    logits = last_logits(
+    logits = compute_last_logits(
         language_model,
         keep,
         **{"input_ids": ids, "attention_mask": attended, "position_ids": positions, language_model.cache_input: cache},
@@ -362,7 +362,7 @@ def _evaluate(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequen
 
 
 def _prefix_caches(language_model: LanguageModel, nodes: Sequence[Node], past: int):
-    """The caches of the nodes' prefixes as one of transformers, padded on the left."""
+    """Return the caches of the nodes' prefixes as a cache of transformers, padded on the left."""
     from transformers import DynamicCache
 
     if not past:

@@ -1,4 +1,4 @@
-"""A prompt with removable parts: any coalition of them is rendered as the text or chat messages that a model reads."""
+"""A prompt with removable parts: a coalition of parts is rendered as the text or chat messages for a model."""
 
 import csv
 import io
@@ -44,7 +44,7 @@ def _passages(text: str) -> list[Span]:
 
 
 def _sentences(text: str) -> list[Span]:
-    """Sentences; a line break ends one, an abbreviation or an initial does not."""
+    """Return the sentences' spans; a line break ends a sentence, an abbreviation or an initial does not."""
     spans = []
     for line in LINE.finditer(text):
         start = line.start()
@@ -59,7 +59,7 @@ def _sentences(text: str) -> list[Span]:
 
 
 def _check_spans(text: str, features: object, where: str) -> list[Span]:
-    """Spans as a user gives them, checked, sorted and without the white space around them."""
+    """Return a user's spans, checked, sorted and stripped of white space."""
     features = features.tolist() if hasattr(features, "tolist") else features  # of an array
     given = list(features) if isinstance(features, Iterable) else []
     pairs = [tuple(pair) for pair in given if isinstance(pair, Sequence) and not isinstance(pair, str)]
@@ -84,7 +84,7 @@ def _check_spans(text: str, features: object, where: str) -> list[Span]:
 
 WHERE = "explain_generation"
 REMOVALS = ("delete", "placeholder", "mask")
-FIXED = -1  # the player of text that stays
+FIXED = -1  # player number of text that is never removed
 CHAT_TEMPLATE = "Context:\n{context}\n\nQuestion: {question}"
 PLAIN_TEMPLATE = CHAT_TEMPLATE + "\nAnswer:"
 Rendered = str | list[dict[str, str]]
@@ -92,7 +92,7 @@ Rendered = str | list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Content:
-    """Pieces of text, the player of each (FIXED where it stays), and the white space around for `_join`."""
+    """Pieces of text, the player of each (FIXED where never removed), and the white space between, for `_join`."""
 
     pieces: tuple[str, ...]
     players: tuple[int, ...]
@@ -100,7 +100,7 @@ class Content:
 
     @classmethod
     def of(cls, text: str, spans: Sequence[Span], first: int = 0) -> "Content":
-        """The pieces of a text whose spans are the players from `first` on."""
+        """Return the pieces of a text whose spans are the players from `first` on."""
         pieces, players, gaps, gap, index = [], [], [], "", 0
         ends = [(start, end, first + number) for number, (start, end) in enumerate(spans)]
         for start, end, player in [*ends, (len(text), len(text), FIXED)]:
@@ -125,15 +125,15 @@ class Content:
         parts, gaps, last = [], [], None
         for piece, player, before in zip(self.pieces, self.players, self.gaps, strict=False):
             gaps.append(before)
-            stays = player == FIXED or kept[player]
-            if stays or placeholder is not None:
-                parts.append(_join(gaps, last, player) + (piece if stays else placeholder))
+            is_kept = player == FIXED or kept[player]
+            if is_kept or placeholder is not None:
+                parts.append(_join(gaps, last, player) + (piece if is_kept else placeholder))
                 gaps, last = [], player
         return self.gaps[0] * (not parts) + "".join(parts) + self.gaps[-1]
 
 
 def _join(gaps: Sequence[str], left: int | None, right: int) -> str:
-    """Return the white space between pieces of players left and right: that beside fixed text, else the widest."""
+    """Return the white space between pieces of players left and right: that next to fixed text, else the widest."""
     if left is None or (left == FIXED and right != FIXED):
         return gaps[0]
     between = [gaps[0], gaps[-1]] if left == FIXED else [gaps[-1]] if right == FIXED else gaps
@@ -167,7 +167,7 @@ class Prompt:
         return messages
 
     def user_texts(self) -> list[str]:
-        """Return every text that a user gave, of fixed and removable parts."""
+        """Return every text of the prompt, with fixed and removable parts."""
         return [content.render(np.ones(self.d, bool)) for content in self.contents]
 
 
@@ -184,12 +184,12 @@ def build_prompt(
     roles, texts = _messages(prompt)
     if isinstance(features, str) and features == "message":
         return _split_messages(roles, texts, context)
-    asked = _question(roles)
+    question = _find_question(roles)
     contents, parts = [], []
-    removable = [index for index in range(asked) if roles[index] != "system"]
+    removable = [index for index in range(question) if roles[index] != "system"]
     for index, text in enumerate(texts):
         spans: list[Span] = []
-        if index == asked and (context is not None or not removable):
+        if index == question and (context is not None or not removable):
             text, spans = _fill_template(text, context, features, template or CHAT_TEMPLATE)
         elif context is None and index in removable:
             spans = split_text(text, features, WHERE)
@@ -199,10 +199,10 @@ def build_prompt(
 
 
 def _split_messages(roles: tuple[str, ...], texts: tuple[str, ...], context: object) -> Prompt:
-    """Every message before the question is a part, but the system's."""
+    """Return the prompt whose parts are the messages before the question, except the system's."""
     if context is not None:
         raise ShapelineError(f"{WHERE}: features='message' takes no context; choose passage, or leave context out.")
-    removable = [index for index in range(_question(roles)) if roles[index] != "system"]
+    removable = [index for index in range(_find_question(roles)) if roles[index] != "system"]
     if not removable:
         raise ShapelineError(f"{WHERE}: there is no message before the question; choose features='sentence' or 'word'.")
     whole = tuple(removable.index(index) if index in removable else FIXED for index in range(len(roles)))
@@ -210,13 +210,13 @@ def _split_messages(roles: tuple[str, ...], texts: tuple[str, ...], context: obj
     return Prompt(tuple(texts[index] for index in removable), contents, roles, whole)
 
 
-def _question(roles: tuple[str, ...]) -> int:
-    """The last message of a user, which stays with all that follows."""
+def _find_question(roles: tuple[str, ...]) -> int:
+    """Return the index of the user's last message, which is never removed, nor are later messages."""
     return max((index for index, role in enumerate(roles) if role == "user"), default=len(roles) - 1)
 
 
 def _messages(prompt: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Roles and texts of chat messages."""
+    """Return roles and texts of chat messages. Raises ShapelineError."""
     messages = as_list(prompt) or []
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping) or not all(
@@ -233,19 +233,19 @@ def _messages(prompt: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def as_list(given: object) -> list | None:
-    """The items of any container but a text or a mapping; None of anything else."""
+    """Return the items of a container that is neither text nor mapping; None for anything else."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) != 1:
         return None
     return given.tolist() if hasattr(given, "tolist") else list(given)
 
 
 def shorten_value(given: object) -> str:
-    """The beginning of a value, on one line."""
+    """Return the beginning of a value's repr, on one line."""
     return shorten_name(" ".join(repr(given).split())[:80])
 
 
 def _fill_template(question: str, context: object, features: object, template: str) -> tuple[str, list[Span]]:
-    """The text of a question, with its context by the template, and the spans of the parts."""
+    """Return the text of a question with its context by the template, and the spans of the parts."""
     if context is None:
         spans = split_text(question, features, WHERE)
         return question, spans
@@ -264,14 +264,14 @@ def _fill_template(question: str, context: object, features: object, template: s
     for index, passage in enumerate(passages):
         text += "\n\n" * (index > 0)
         single = isinstance(features, str) and features == "passage" and not isinstance(context, str)
-        own = _trim_passage(passage) if single else split_text(passage, features, WHERE)
-        spans += [(len(text) + start, len(text) + end) for start, end in own]
+        part_spans = _trim_passage(passage) if single else split_text(passage, features, WHERE)
+        spans += [(len(text) + start, len(text) + end) for start, end in part_spans]
         text += passage
     return text + after, spans
 
 
 def _trim_passage(passage: str) -> list[Span]:
-    """The whole passage, without the white space around it."""
+    """Return the span of the passage without surrounding white space."""
     return [(len(passage) - len(passage.lstrip()), len(passage.rstrip()))]
 
 
@@ -281,8 +281,8 @@ SUFFIXES = (".jsonl", ".csv")
 
 @dataclass(frozen=True)
 class PromptRow:
-    """A prompt of a file. where: its file and line; question: a text or chat messages; context: its passages, None
-    without one; answer and contrast: None where they are not given; support: numbers or texts of supporting parts."""
+    """A prompt of a file. where: file and line; question: a text or chat messages; context: passages, None without;
+    answer, contrast: None where not given; support: numbers or texts of supporting parts."""
 
     where: str
     question: str | list
@@ -292,7 +292,7 @@ class PromptRow:
     support: tuple[int | str, ...] = ()
 
     def support_of(self, parts: Sequence[str]) -> list[int]:
-        """Return the numbers of the supporting parts. Raises ShapelineError where one is no part."""
+        """Return the numbers of the supporting parts. Raises ShapelineError for support that is no part."""
         result: list[int] = []
         for one in self.support:
             plain = " ".join(str(one).split())
@@ -312,7 +312,7 @@ def _overlap(part: str, support: str) -> bool:
 
 
 def read_prompts(path: str | os.PathLike) -> list[PromptRow]:
-    """Return the prompts of a .jsonl or .csv file. Raises ShapelineError, one line, for what is wrong with it."""
+    """Return the prompts of a .jsonl or .csv file. Raises ShapelineError, in one line, for a malformed file."""
     file = Path(path)
     if file.suffix.lower() not in SUFFIXES:
         raise ShapelineError(f"{file}: prompts are read from {' or '.join(SUFFIXES)} files; write one of these")
@@ -372,7 +372,7 @@ def _cells(cell: str, split: str) -> list:
 
 
 def _row(where: str, entry: Mapping) -> PromptRow:
-    """Return a checked prompt."""
+    """Return a checked prompt. Raises ShapelineError."""
     for name in entry:
         if name not in COLUMNS:
             raise ShapelineError(f"{where}: unknown key '{name}'.{nearest(name, COLUMNS)}")
@@ -399,7 +399,7 @@ def _row(where: str, entry: Mapping) -> PromptRow:
 
 
 def check_parts(rows: Sequence[PromptRow], features: str) -> None:
-    """Raise ShapelineError, with its line, for the first prompt that has no parts or too few, or a wrong support."""
+    """Raise ShapelineError, with its line, for the first prompt with too few parts or wrong support."""
     for row in rows:
         try:
             built = build_prompt(row.question, row.context, features, None, True)

@@ -81,7 +81,7 @@ def _integrate_path(
 def _slopes(source: ModelSource, answer: Answer, x: torch.Tensor, weights: torch.Tensor, logits: bool) -> torch.Tensor:
     """Gradients (k, 1, n, e) by the embeddings of k weighted sums of what the answer's tokens get."""
     given = {"inputs_embeds": x, "attention_mask": np.ones((1, x.shape[1]), np.int64)}
-    scores = prefix_cache.last_logits(source.language_model, len(answer.ids), **given)[0].float()
+    scores = prefix_cache.compute_last_logits(source.language_model, len(answer.ids), **given)[0].float()
     scores = scores if logits else torch.log_softmax(scores, dim=-1)
     chosen = scores.gather(1, torch.tensor(answer.ids, device=scores.device)[:, None])[:, 0]
     sums = weights @ chosen

@@ -1,7 +1,7 @@
-"""The evaluator that `explore` asks of torch models, without masks, on the model's device.
+"""The evaluator of torch models for `explore`, without masks, on the model's device.
 
-Images are filled from two codes, one a row and one a column; outside a node they are the reference. Where the model
-begins with a `Trunk`, only what sees the node is computed anew: the values are the same, and most nodes are small.
+Images are composed from two codes, one per row and one per column; outside a node they are the reference. Where the
+model begins with a `Trunk`, only the outputs that depend on the node, which most often is small, are recomputed.
 """
 
 import dataclasses
@@ -24,20 +24,19 @@ from shapeline.hierarchy import exploration
 from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
 
-# Layers that work on each cell alone; dropout and batch normalisation do when they are evaluated.
+# Layers that process each cell separately, as dropout and batch normalisation do in evaluation mode.
 _CELLWISE = (nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity)
 _CELLWISE += (nn.Dropout, nn.Dropout2d, nn.BatchNorm2d)
 _TRUNKS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-CODE_BYTES = 1 << 27  # of the codes of pairs at a time
-# Multiplications that take as long as a call on crops of one size does before it computes anything; what it saves of
-# the whole images has to be more.
+MAX_CODE_BYTES = 1 << 27  # of the codes of pairs at a time
+# The fixed cost of a call on crops of one size, in multiplications; crops are used where they save more.
 CALL_WORK = {"cpu": 1 << 24, "cuda": 1 << 30}
 VALUES = ("probability", "log_probability", "logit", "log_odds")
 
 
 @dataclass(frozen=True, eq=False)
 class Trunk:
-    """The convolutions and pools a model begins with, and the rest: output (i, j) sees `window` from stride (i, j)."""
+    """A model's initial convolutions and pools, and the rest; output (i, j) depends on `window` at stride * (i, j)."""
 
     layers: nn.Sequential
     head: nn.Sequential
@@ -48,13 +47,13 @@ class Trunk:
 
 
 def find_trunk(model: Classifier, shape: Sequence[int]) -> Trunk | None:
-    """Return the trunk of a sequence of layers without padding before Flatten; else None, for borders would differ."""
+    """Return the trunk of a sequence of layers without padding before Flatten; else None: borders differ."""
     module = model.module
     if not isinstance(module, nn.Sequential):
         return None
-    kept = _TRUNKS.get(module)  # so that the backend of its layers is prepared once
-    if kept is not None and kept[0] == tuple(shape):
-        return kept[1]
+    cached = _TRUNKS.get(module)  # the backend of its layers is prepared once
+    if cached is not None and cached[0] == tuple(shape):
+        return cached[1]
     window, stride, end, work = [1, 1], [1, 1], 0, 0
     for index, layer in enumerate(module):
         if isinstance(layer, nn.Flatten):
@@ -82,14 +81,14 @@ def find_trunk(model: Classifier, shape: Sequence[int]) -> Trunk | None:
         return None
     size = tuple((side - seen) // step + 1 for side, seen, step in zip(shape[1:], window, stride, strict=True))
     trunk = Trunk(module[:end], module[end:], tuple(window), tuple(stride), size, work)
-    trunk.layers.training = trunk.head.training = False  # of these containers alone: the layers are the model's
+    trunk.layers.training = trunk.head.training = False  # only of these containers; the layers belong to the model
     _TRUNKS[module] = tuple(shape), trunk
     return trunk
 
 
 @dataclass(frozen=True, eq=False)
 class LocalCrops:
-    """Logits of pairs from the trunk's output on the reference, renewed where it sees a present cell."""
+    """Logits of pairs from the trunk's output on the reference, recomputed where it depends on a kept cell."""
 
     trunk: Trunk
     forward: Callable[[torch.Tensor], torch.Tensor]
@@ -104,7 +103,7 @@ class LocalCrops:
         cls, trunk: Trunk, backend: ExecutionBackend, inputs: np.ndarray, absent: np.ndarray, device
     ) -> "LocalCrops":
         forward, name = trunk.layers, backend.name
-        if name == "onnx":  # whose graph takes images of one size
+        if name == "onnx":  # the graph accepts images of one size
             backend = dataclasses.replace(backend, name="onnx_any_side")
         if name != "plain":
             layers = Classifier("torch", "the model's convolutions", trunk.layers)
@@ -122,13 +121,13 @@ class LocalCrops:
         return cls(trunk, forward, name == "channels_last", images, rows, base, sizes)
 
     def boxes(self, codes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """First outputs and sizes, both (2, pairs), of the parts of the trunk's output that see a present cell."""
+        """Return first indices and sizes, (2, pairs) each, of the trunk's outputs that depend on a kept cell."""
         boxes = []
         for axis, code in enumerate(codes):
-            here, side, most = code != 0, code.shape[1], self.trunk.size[axis]
-            some = here.any(axis=1)
-            first = np.where(some, here.argmax(axis=1), 0)
-            stop = np.where(some, side - here[:, ::-1].argmax(axis=1), 0)
+            is_kept, side, most = code != 0, code.shape[1], self.trunk.size[axis]
+            any_kept = is_kept.any(axis=1)
+            first = np.where(any_kept, is_kept.argmax(axis=1), 0)
+            stop = np.where(any_kept, side - is_kept[:, ::-1].argmax(axis=1), 0)
             start = ((first - self.trunk.window[axis]) // self.trunk.stride[axis] + 1).clip(0, most)
             end = -(-stop // self.trunk.stride[axis])
             size = self.sizes[axis][(end.clip(max=most) - start).clip(0)]
@@ -136,20 +135,20 @@ class LocalCrops:
         starts, sizes = zip(*boxes, strict=True)
         return np.stack(starts), np.stack(sizes)
 
-    def alike(self, codes: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The pairs that are better asked about whole, and the others in groups whose crops have one size."""
+    def group_by_size(self, codes: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return the pairs to evaluate on entire images, and groups of the others whose crops have equal size."""
         _, (rows, columns) = self.boxes(codes)
         most_rows, most_columns = self.trunk.size
         _, group, count = np.unique(rows * (most_columns + 1) + columns, return_inverse=True, return_counts=True)
         saved = (1 - rows * columns / (most_rows * most_columns)) * self.trunk.work * self.base.shape[1]
         pays = count[group] * saved > CALL_WORK[self.base.device.type]
-        kept = np.flatnonzero(pays)
-        order = kept[np.argsort(group[kept], kind="stable")]
+        cropped = np.flatnonzero(pays)
+        order = cropped[np.argsort(group[cropped], kind="stable")]
         groups = np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if len(order) else []
         return np.flatnonzero(~pays), groups
 
     def outputs(self, codes: Sequence[np.ndarray], owner: torch.Tensor) -> torch.Tensor:
-        """Logits (pairs * M, classes) of pairs whose crops have one size (that of the first pair)."""
+        """Return logits (pairs * M, classes) of pairs whose crops have equal size."""
         starts, sizes = self.boxes(codes)
         size = sizes.max(axis=1)
         starts = np.minimum(starts, np.array(self.trunk.size)[:, None] - size[:, None])
@@ -180,21 +179,21 @@ class LocalCrops:
 
 
 def _windows(images: torch.Tensor, sides: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
-    """All windows (..., rows, columns, *sides) of images (..., height, width), as a view."""
+    """Return all windows (..., rows, columns, *sides) of images (..., height, width), as a view."""
     return images.unfold(-2, sides[0], stride[0]).unfold(-2, sides[1], stride[1])
 
 
 log = logging.getLogger(__name__)
-Codes = Sequence[np.ndarray]  # of pairs: which rectangles hold a row (pairs, height), and which a column
+Codes = Sequence[np.ndarray]  # bit codes of the rectangles that contain a row (pairs, height), and a column
 
 
 class Evaluator:
-    """What `explore` asks: values of ragged (instance, coalition) pairs, the coalitions as rectangles.
+    """An `exploration.Evaluate`: values of (instance, coalition) pairs, the coalitions as rectangles.
 
-    game: its features are the cells of an image, or of a vector; its value probability, log_probability, logit or
-    log_odds. inputs (n, channels, height, width) or (n, length). Instance j of the exploration explains class
-    targets[j] of inputs[owners[j]] (by default input j), on a partition moved by shifts[j] (rows, columns). Raises
-    ShapelineError, when called also for a NaN or infinite output (`.instance` is the input's position).
+    game: its features are the cells of an image, or of a vector; its value is probability, log_probability, logit or
+    log_odds. inputs: (n, channels, height, width) or (n, length). Instance j of the exploration explains class
+    targets[j] of inputs[owners[j]] (by default input j), on a partition shifted by shifts[j] (rows, columns). Raises
+    ShapelineError; a call also for a NaN or infinite output (`.instance` is the input's position).
     """
 
     def __init__(
@@ -226,7 +225,7 @@ class Evaluator:
         self.local = (
             self._crops_of(inputs, reference_rows, game.backend or ExecutionBackend()) if len(shape) == 3 else None
         )
-        self.block = max(self.pairs, CODE_BYTES // (16 * (self.height + self.width)))
+        self.block = max(self.pairs, MAX_CODE_BYTES // (16 * (self.height + self.width)))
 
     def _prepare(self, inputs: np.ndarray, backend: ExecutionBackend) -> np.ndarray:
         """Bring inputs and reference rows (1 or n, M, *shape) to the device."""
@@ -250,7 +249,7 @@ class Evaluator:
         return rows
 
     def _crops_of(self, inputs: np.ndarray, reference_rows: np.ndarray, backend: ExecutionBackend) -> LocalCrops | None:
-        """The crops of a model that is local, where they give the same log-probabilities as whole images."""
+        """Return the crops of a model with a trunk, where they give the same log-probabilities as entire images."""
         trunk = find_trunk(self.model, inputs.shape[1:])
         if trunk is None:
             return None
@@ -258,8 +257,8 @@ class Evaluator:
             local = LocalCrops.of(trunk, backend, inputs, reference_rows, self.device)
             first, difference = torch.zeros(1, dtype=torch.int64, device=self.device), 0.0
             for codes in _sample_codes(self.height, self.width):
-                logits = [ask(codes, first).double() for ask in (local.outputs, self.whole)]
-                if self.model.task == "multilabel":  # less all others' shift would show nothing of its own sigmoid
+                logits = [evaluate(codes, first).double() for evaluate in (local.outputs, self.whole)]
+                if self.model.task == "multilabel":  # a softmax over labels would hide shifts that sigmoids show
                     logits = [torch.stack([own, torch.zeros_like(own)], dim=1) for own in logits]
                 log_probs = [torch.log_softmax(own, dim=1).cpu().numpy() for own in logits]
                 difference = max(difference, calibration.difference(*log_probs))
@@ -269,17 +268,17 @@ class Evaluator:
         return local
 
     def whole(self, codes: Codes, owner: torch.Tensor) -> torch.Tensor:
-        """Logits of the pairs' inputs, (pairs * M, classes); filled by bits, as torch_execution.filler."""
+        """Return logits of the pairs' entire inputs, (pairs * M, classes); bitwise as torch_execution.filler."""
         count, size, cells = len(owner), self.runner.size, self.height * self.width
         in_rows, in_columns = (torch.from_numpy(code).to(self.device) for code in codes)
-        # The bits of the cells, (pairs, cells) int32: 0 absent, -1 (all bits set) present.
+        # The bits of the cells, (pairs, cells) int32: 0 masked, -1 (all bits set) kept.
         bits = ((in_rows[:, :, None] & in_columns[:, None, :]) != 0).view(count, -1).to(torch.int32).neg_()
         own = self.absent if self.game.reference.own is None else self.absent.index_select(0, owner)
         own = own.view(-1, self.M, size).view(torch.int32)
         torch.index_select(self.inputs, 0, owner, out=self._picked[:count, 0])
         filled = self._filled[:count].view(torch.int32)
         torch.bitwise_xor(self._picked[:count].view(torch.int32), own, out=filled)
-        if self.runner.channels_last:  # where the channels lie in a row of cells
+        if self.runner.channels_last:  # the channels of a cell are adjacent
             filled.view(count, self.M, cells, self.channels).bitwise_and_(bits[:, None, :, None])
         else:
             filled.view(count, self.M, self.channels, cells).bitwise_and_(bits[:, None, None])
@@ -287,7 +286,7 @@ class Evaluator:
         return self.runner.outputs(self._filled[:count].view(-1, size))
 
     def crops(self, codes: Codes, owner: torch.Tensor) -> torch.Tensor:
-        """Logits as of `whole`, from crops; half the pairs at a time when memory runs out."""
+        """Return logits as `whole` does, from crops; halve the pairs per call when memory runs out."""
 
         def run(rows: int) -> torch.Tensor:
             pairs = max(1, rows // self.M)
@@ -297,21 +296,21 @@ class Evaluator:
         return halve(self.model, len(owner) * self.M, run, "coalition")
 
     def __call__(self, instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
-        """Values (P,) of instances (P,) and rectangles (P, parts, 4), as exploration.Evaluate."""
+        """Return values (P,) of instances (P,) and rectangles (P, parts, 4), as exploration.Evaluate."""
         parts = [slice(start, start + self.block) for start in range(0, len(instances), self.block)]
         values = [self.evaluate(instances[part], rectangles[part]) for part in parts]
         return values[0] if len(values) == 1 else np.concatenate([np.empty(0), *values])
 
     def evaluate(self, instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
-        """The values of one block of pairs."""
+        """Return the values of one block of pairs."""
         model, value = self.model, self.game.value
         indices, scored = [], []
         with torch_execution.evaluating(model):
             rows, columns = np.arange(self.height), np.arange(self.width)
             codes = exploration.inside(rectangles, self.shifts[instances], rows, columns)
-            for ask, part in self._calls(codes):
+            for forward, part in self._calls(codes):
                 owner = torch.from_numpy(self.owners[instances[part]]).to(self.device)
-                outputs = ask([code[part] for code in codes], owner).view(len(part), 1, self.M, -1)
+                outputs = forward([code[part] for code in codes], owner).view(len(part), 1, self.M, -1)
                 chosen = torch.from_numpy(self.targets[instances[part]]).to(self.device)
                 scores = torch_execution.score_on_device(outputs, chosen, None, value, model.framework, model.task)
                 scored.append(scores[:, 0])
@@ -328,14 +327,14 @@ class Evaluator:
         return values
 
     def _calls(self, codes: Codes) -> list[tuple[Callable[[Codes, torch.Tensor], torch.Tensor], np.ndarray]]:
-        """How pairs are asked about, and which go together: whole ones, and those whose crops have one size."""
+        """Return the evaluating functions with their pairs: entire inputs, and groups whose crops have equal size."""
         if self.local is None:
             calls = [(self.whole, np.arange(len(codes[0])))]
         else:
-            together, groups = self.local.alike(codes)
-            calls = [(self.whole, together), *((self.crops, group) for group in groups)]
+            entire, groups = self.local.group_by_size(codes)
+            calls = [(self.whole, entire), *((self.crops, group) for group in groups)]
         step = self.pairs
-        return [(ask, group[start : start + step]) for ask, group in calls for start in range(0, len(group), step)]
+        return [(call, group[start : start + step]) for call, group in calls for start in range(0, len(group), step)]
 
 
 def _check_inputs(model: Classifier, inputs: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
@@ -351,12 +350,12 @@ def _check_inputs(model: Classifier, inputs: np.ndarray, targets: np.ndarray, n:
     return targets.astype(np.int64)
 
 
-# Corners as shares of an image: nothing, all of it, a quarter, a small part at the end, a bit in the middle.
-_SOME = ((0, 0, 0, 0), (0, 1, 0, 1), (0, 0.5, 0, 0.5), (0.9, 1, 0.9, 1), (0.4, 0.6, 0.3, 0.5))
+# Corners as shares of an image: nothing, everything, a quarter, a small part at the end, a part in the middle.
+_TEST_RECTANGLES = ((0, 0, 0, 0), (0, 1, 0, 1), (0, 0.5, 0, 0.5), (0.9, 1, 0.9, 1), (0.4, 0.6, 0.3, 0.5))
 
 
 def _sample_codes(height: int, width: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Codes of a few rectangles, each alone, to verify crops with."""
-    rectangles = (np.array(_SOME)[:, None, None] * (height, height, width, width)).astype(np.int64)
+    """Return the codes of a few single rectangles that verify crops."""
+    rectangles = (np.array(_TEST_RECTANGLES)[:, None, None] * (height, height, width, width)).astype(np.int64)
     still, rows, columns = np.zeros((1, 2), np.int64), np.arange(height), np.arange(width)
     return [exploration.inside(rectangle, still, rows, columns) for rectangle in rectangles]

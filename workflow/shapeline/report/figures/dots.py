@@ -13,7 +13,7 @@ from shapeline.report.criteria import Evidence
 from shapeline.report.elements import mark_method, measure_width
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.figures import lines
-from shapeline.report.figures.lines import BEST_DASH, order_best_first, wide
+from shapeline.report.figures.lines import BEST_DASH, needs_log_axis, order_best_first
 from shapeline.report.formatting import equals, number
 from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import paired
@@ -117,7 +117,7 @@ def dot_panel(
     if len(controls):
         best = controls.max() if panel.higher else controls.min()
         axes.axvline(best, color=QUIET, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
-    if not panel.higher and wide(rows):
+    if not panel.higher and needs_log_axis(rows):
         axes.set_xscale("log")
     across = f"{panel.across or unit}, {'higher' if panel.higher else 'lower'} is better"
     axes.set(title=panel.title, xlabel=across)
@@ -177,7 +177,7 @@ def cost_plane(
             axes.set_xscale("log")
             axes.set_xlim(spent.min() / 1.5, spent.max() * 2.5)
             axes.set_xlabel("seconds per instance (logarithmic)")
-        if answer.criterion.better == "lower" and lines.wide(drawn):
+        if answer.criterion.better == "lower" and lines.needs_log_axis(drawn):
             axes.set_yscale("log")
         means = drawn["mean"].to_numpy()
         by_cost = np.lexsort([-sign * means, spent])

@@ -1,4 +1,4 @@
-"""Figures of explanations: of one instance, of many in the conventions of shap, over images and words."""
+"""Figures of explanations in the conventions of shap: of one instance, of many, over images and words."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ from shapeline.report.styling import MARKERS, SIGNS, WIDTH, escape_formulas, pal
 from shapeline.statistics.bounds import moments, student
 
 MAX_BARS = 14  # features with their own bar
-MANY_DOTS = 500  # from which on an SVG holds them as pixels
-SIDE = 2.3  # inches per image
-MAX_CLUSTERED = 2_000  # instances; more stand in the order of the model's values
+MAX_VECTOR_DOTS = 500  # more dots are rasterised in an SVG
+IMAGE_INCHES = 2.3  # side of an image
+MAX_CLUSTERED = 2_000  # instances; more are sorted by the model's values
 MAX_CATEGORIES = 24  # ticks of a dependence plot
-STRONGEST = 0.85  # opacity of the largest score
-LONGEST_TITLE = 110  # characters
+MAX_OPACITY = 0.85  # of the largest score
+MAX_TITLE = 110  # characters
 
 
 @style_names
@@ -52,7 +52,7 @@ def waterfall(
     title: str,
     across: str,
 ) -> Figure:
-    """Return the waterfall of one instance; of a method that is not efficient the last gap is the efficiency gap."""
+    """Return the waterfall of one instance; where the method is not efficient the last gap is the efficiency gap."""
     names, scores, half = _largest(names, scores, half)
     across = f"{across.replace('score', 'value')}; dashed: base value {number(ends[0])}, whole input {number(ends[1])}"
     drawing, axes = _rows(names, title, across)
@@ -84,7 +84,7 @@ def summary(
     heights = rows + np.stack([_swarm(column) for column in scores.T], axis=1)
     grey = np.full(scores.shape, np.nan) if shades is None else shades[:, shown]
     colours = np.where(np.isnan(grey)[..., None], to_rgb(MIDDLE), _blend(np.nan_to_num(grey)))
-    dots = {"s": 9, "linewidths": 0, "rasterized": scores.size > MANY_DOTS}
+    dots = {"s": 9, "linewidths": 0, "rasterized": scores.size > MAX_VECTOR_DOTS}
     right.scatter(scores.ravel(), heights.ravel(), c=colours.reshape(-1, 3), **dots)
     right.axvline(0, color=INK, linewidth=0.8)
     legend = f"; {NAMES['for']}: high feature value, {NAMES['against']}: low" if shades is not None else ""
@@ -142,28 +142,29 @@ def heat_map(
     """Return a matrix of features by clustered instances below the model's values (n,); half: intervals."""
     sizes = mean_sizes(scores[:, :MAX_BARS], numbers)
     names, scores = names[:MAX_BARS], np.nan_to_num(scores[:, :MAX_BARS])
-    surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :MAX_BARS]), scores, 0.0)
+    significant = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :MAX_BARS]), scores, 0.0)
     order = _order(scores, values)
     drawing = Figure(figsize=(WIDTH, 2.0 + 0.3 * len(names)), layout="constrained")
     grid = drawing.add_gridspec(2, 2, height_ratios=[1, max(2, 0.45 * len(names))], width_ratios=[5, 1])
     matrix, top = drawing.add_subplot(grid[1, 0]), drawing.add_subplot(grid[0, 0])
     limit = float(np.percentile(np.abs(scores), 99)) or float(np.abs(scores).max(initial=0.0)) or 1.0
-    drawn = matrix.imshow(surely[order].T, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    look = {"cmap": SIGNS, "aspect": "auto", "interpolation": "nearest"}
+    drawn = matrix.imshow(significant[order].T, vmin=-limit, vmax=limit, **look)
     matrix.set_yticks(range(len(names)), [shorten(name) for name in names])
     note = "" if half is None else "; without colour: the 95 % interval includes 0"
-    what = "instances" if len(sizes) == len(scores) else "instances and classes"
-    what = (
-        f"{number(len(scores))} {what}, similar explanations beside each other" if len(scores) > 1 else "one instance"
+    noun = "instances" if len(sizes) == len(scores) else "instances and classes"
+    noun = (
+        f"{number(len(scores))} {noun}, similar explanations beside each other" if len(scores) > 1 else "one instance"
     )
-    matrix.set(xlabel=f"{what}{note}", xticks=[])
+    matrix.set(xlabel=f"{noun}{note}", xticks=[])
     matrix.grid(False)
     matrix.tick_params(length=0)
     top.plot(np.arange(len(order)), values[order], color=INK, linewidth=1, marker="." if len(order) == 1 else "")
     top.set(ylabel="value", xlim=matrix.get_xlim(), xticks=[])
-    beside = drawing.add_subplot(grid[1, 1], sharey=matrix)
-    draw_means(beside, names, sizes, across)
-    beside.tick_params(labelleft=False)
-    drawing.colorbar(drawn, ax=beside, label=across, fraction=0.3)
+    means_axes = drawing.add_subplot(grid[1, 1], sharey=matrix)
+    draw_means(means_axes, names, sizes, across)
+    means_axes.tick_params(labelleft=False)
+    drawing.colorbar(drawn, ax=means_axes, label=across, fraction=0.3)
     return drawing
 
 
@@ -204,13 +205,13 @@ def dependence(
 
 
 def _places(axes: Axes, values: pd.Series) -> np.ndarray:
-    """Return a place per category, each instance a little beside it, and write the categories at the axis."""
+    """Return an x position per instance, jittered around its category's position, and label the axis."""
     words = values.map(str, na_action="ignore").fillna("missing").astype(str)
     names = sorted(words.unique()) if len(words.unique()) > 1 else list(words.unique())
     shown = names if len(names) <= MAX_CATEGORIES else names[:: -(-len(names) // MAX_CATEGORIES)]
     axes.set_xticks(
         [names.index(name) for name in shown],
-        escape_formulas([shorten(one) for one in shown]),
+        escape_formulas([shorten(word) for word in shown]),
         rotation=30 if len(shown) > 6 else 0,
     )
     codes = pd.Categorical(words, names).codes
@@ -252,19 +253,19 @@ def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str)
 def overlay(
     images: np.ndarray, names: Sequence[str], maps: Sequence[np.ndarray], intervals: bool = False, rest: int = 0
 ) -> Figure:
-    """Return images (n, channels, height, width) with maps over them; intervals: those that include 0 were left out."""
+    """Return images (n, channels, height, width) under maps; intervals: scores with a CI that includes 0 are 0."""
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
-    drawing = Figure(figsize=(columns * SIDE, rows * (SIDE + 0.45) + 0.3), layout="constrained")
+    drawing = Figure(figsize=(columns * IMAGE_INCHES, rows * (IMAGE_INCHES + 0.45) + 0.3), layout="constrained")
     for axes in (panels := drawing.subplots(rows, columns, squeeze=False).ravel()):
         axes.set_axis_off()
     for axes, image, name, values in zip(panels, images, names, maps, strict=False):
-        whole = image - image.min()
-        grey = scale_tones(whole / max(float(whole.max()), 1e-12))
+        shifted = image - image.min()
+        grey = scale_tones(shifted / max(float(shifted.max()), 1e-12))
         grey = grey if grey.ndim == 2 else grey[..., :3].mean(-1)
         largest = float(np.abs(values).max())
         limit = largest or 1.0
-        share = np.abs(values)[..., None] / limit * STRONGEST
+        share = np.abs(values)[..., None] / limit * MAX_OPACITY
         paper = np.repeat(0.35 + 0.6 * grey[..., None], 3, axis=-1)
         sign = np.where(values[..., None] > 0, to_rgb(FOR), to_rgb(AGAINST))
         axes.imshow((1 - share) * paper + share * sign, interpolation="nearest")
@@ -286,7 +287,7 @@ def colour_words(
     what: str = "the class",
     feature: str = "word",
 ) -> HTML:
-    """Return texts (title, words, scores, half-widths, second sentence's place) as coloured words."""
+    """Return texts (title, words, scores, half-widths, index of the second sentence) as coloured words."""
     parts = [f"<p><b>{html.escape(title)}</b><br>{_words(*rest_of)}</p>" for title, *rest_of in texts]
     known = any(half is not None for *_, half, _ in texts)
     note = f"{signs(what)}, with a line below or above. Hover over a {feature} for its score."
@@ -300,7 +301,7 @@ def trade_off(
     costs: Sequence[float],
     values: np.ndarray,
     entries: Sequence[str],
-    taken: str | None,
+    recommended: str | None,
     agreement: np.ndarray,
     across: str,
 ) -> Figure:
@@ -310,7 +311,7 @@ def trade_off(
     means, low, high = mean_intervals(values)
     order = np.argsort(means, kind="stable")
     for row, index in enumerate(order):
-        best = entries[index] == taken
+        best = entries[index] == recommended
         look = {"marker": "*" if best else "o", "markersize": 13 if best else 6, "color": FOR if best else MIDDLE}
         ends = [[means[index] - low[index]], [high[index] - means[index]]]
         left.errorbar(means[index], row, xerr=ends, capsize=2, elinewidth=1, **look)
@@ -356,7 +357,7 @@ def _largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
 def _rows(names: Sequence[str], title: str, across: str) -> tuple[Figure, Axes]:
     drawing = Figure(figsize=(0.72 * WIDTH, 1.0 + 0.28 * len(names)), layout="constrained")
     axes = drawing.subplots()
-    axes.set(title=shorten(title, LONGEST_TITLE), xlabel=across)
+    axes.set(title=shorten(title, MAX_TITLE), xlabel=across)
     axes.set_yticks(range(len(names)), [shorten(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
@@ -379,7 +380,7 @@ def _blend(shares: np.ndarray) -> np.ndarray:
 
 
 def mean_intervals(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return means (d,) and ends of 95 % intervals over instances, NaN for one; of sizes none begins below 0."""
+    """Return means (d,) and ends of 95 % intervals over instances, NaN for one; nonnegative sizes clip at 0."""
     each = moments(sizes)
     half = each.error * student(0.025, each.units)
     low = each.mean - half
@@ -398,6 +399,6 @@ def _swarm(scores: np.ndarray) -> np.ndarray:
     first = np.r_[True, np.diff(bins[order]) > 0]
     rank = np.empty(len(scores), int)
     rank[order] = np.arange(len(scores)) - np.maximum.accumulate(np.where(first, np.arange(len(scores)), 0))
-    most = max(int(rank.max()), 1)
+    largest = max(int(rank.max()), 1)
     signed = np.where(rank % 2, -(rank + 1) // 2, rank // 2)
-    return 0.7 * signed / max(most, 12)
+    return 0.7 * signed / max(largest, 12)

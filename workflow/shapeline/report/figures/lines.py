@@ -1,4 +1,4 @@
-"""Curves: masking and insertion, and errors against the budget."""
+"""Curves: deletion and insertion, and errors against the budget or the cost."""
 
 import math
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ def tabulate_costs(rows: pd.DataFrame, **costs: pd.Series) -> pd.DataFrame:
     )
 
 
-def wide(rows: pd.DataFrame) -> bool:
-    """Whether the values are positive and span so much that only a logarithmic axis shows them all."""
+def needs_log_axis(rows: pd.DataFrame) -> bool:
+    """Return whether the values are positive and need a logarithmic axis."""
     return bool((rows["low"] > 0).all() and rows["mean"].max() > 30 * rows["mean"].min())
 
 
 @styled
 def draw_completion(spent: Mapping[str, np.ndarray], d: int, styles: Mapping[str, Style]) -> Figure:
-    """The share of explanations that took at most so many evaluations, a step curve per method, their mean a dot."""
+    """Draw the share of explanations by number of evaluations, a step curve per method with a dot at the mean."""
     drawing = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = drawing.subplots()
     for entry, numbers in spent.items():
@@ -60,7 +60,7 @@ def error_by_cost(
     unit: str = "nats",
     budget: float | None = None,
 ) -> Figure | None:
-    """RMSE to the exact values against evaluations per instance, every point named; `budget` counts evaluations."""
+    """Draw RMSE to the exact values against evaluations per instance, every point labelled; budget: in evaluations."""
     rows = scalars(frame[frame["method"] != exact], "rmse")
     rows = rows.loc[[entry for entry in styles if entry in rows.index and np.isfinite(evaluations.get(entry, np.nan))]]
     if rows.empty:
@@ -68,7 +68,7 @@ def error_by_cost(
     drawing = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = drawing.subplots()
     spent = np.array([evaluations[entry] for entry in rows.index])
-    if wide(rows):
+    if needs_log_axis(rows):
         axes.set_yscale("log")
     for across, (entry, row) in zip(spent, rows.iterrows(), strict=True):
         draw_point(axes, across, row, styles[entry])
@@ -85,14 +85,14 @@ def error_by_cost(
 
 
 def draw_point(axes: Axes, across: float, row: pd.Series, style: Style) -> None:
-    """A mean with its interval at what it costs; row: of a method, which is its name."""
+    """Draw a mean with its interval at its cost; row: of a method, whose name is the row's name."""
     bar = axes.plot([across, across], [row["low"], row["high"]], color=style.colour, linewidth=1.8)
     dot = axes.plot(across, row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5)
     mark_method(row.name, *bar, *dot)
 
 
 def evaluations_axis(axes: Axes, top: float) -> None:
-    """An axis of evaluations from 0, then logarithmic, to `top`."""
+    """Set an axis of evaluations from 0, then logarithmic, to `top`."""
     axes.set_xscale("symlog", linthresh=1, linscale=0.25)
     ticks = [0, *(10**power for power in range(0, math.ceil(math.log10(max(top, 10))) + 1))]
     axes.set_xticks(ticks, [number(tick) for tick in ticks])
@@ -102,7 +102,7 @@ def evaluations_axis(axes: Axes, top: float) -> None:
 
 
 def hide_small_ticks(axes: Axes) -> None:
-    """Leave out the ticks between powers of ten where three of these show that an axis is logarithmic, to save time."""
+    """Remove minor ticks, which are slow to draw, where three powers of ten show that an axis is logarithmic."""
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
         if axis.get_scale() == "log" and high >= 1000 * low:
@@ -110,7 +110,7 @@ def hide_small_ticks(axes: Axes) -> None:
 
 
 def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:
-    """A dotted line at a number of evaluations; its name at the top, each in a row of its own as lines may coincide."""
+    """Draw a dotted line at a number of evaluations, labelled at the top in row `row`, as lines may coincide."""
     axes.axvline(across, color=MIDDLE, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
     index = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2 - 13 * row), "textcoords": "offset points"}
     axes.annotate(text, (across, 1), **index, ha="right", va="top", fontsize=8, color=QUIET)
@@ -119,20 +119,20 @@ def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:
 def name_points(
     axes: Axes, across: np.ndarray, rows: pd.DataFrame, styles: Mapping[str, Style], spans: np.ndarray | None = None
 ) -> None:
-    """Write each name beside its point where it covers no point, bar or name; spans: ends (n, 2) of bars."""
-    place_parts(axes.figure)  # so that places on the page are known
-    axes.get_xlim(), axes.get_ylim()  # limits that wait to be found are found now
+    """Write each name beside its point so that it covers no point, bar or name; spans: ends (n, 2) of bars."""
+    place_parts(axes.figure)  # pixel coordinates are known only after layout
+    axes.get_xlim(), axes.get_ylim()  # forces the limits to be computed
     low, middle, high = (
         axes.transData.transform(np.column_stack([across, rows[key]])) for key in ("low", "mean", "high")
     )
     frame = axes.get_window_extent()
-    taken = [(x - 7, y - 7, x + 7, y + 7) for x, y in middle]
-    taken += [(x - 2, bottom, x + 2, top) for (x, bottom), (_, top) in zip(low, high, strict=True)]
+    occupied = [(x - 7, y - 7, x + 7, y + 7) for x, y in middle]
+    occupied += [(x - 2, bottom, x + 2, top) for (x, bottom), (_, top) in zip(low, high, strict=True)]
     for span, (_, y) in zip(spans if spans is not None else (), middle, strict=False):
         if np.isfinite(span).all():
             (left, _), (right, _) = axes.transData.transform(np.column_stack([span, [axes.get_ylim()[0]] * 2]))
-            taken.append((left - 2, y - 2, right + 2, y + 2))
-    taken += [text.get_window_extent().extents for text in axes.texts]
+            occupied.append((left - 2, y - 2, right + 2, y + 2))
+    occupied += [text.get_window_extent().extents for text in axes.texts]
     offsets = [(8, 0), (-8, 0), (0, 10), (0, -10)]
     offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
     points = axes.figure.dpi / 72  # pixels each
@@ -141,16 +141,16 @@ def name_points(
         style = {"va": "center", "fontsize": 9, "color": styles[entry].ink, "bbox": PLATE}
         text = axes.annotate(entry, point, xytext=(0, 0), textcoords="offset points", ha="left", **style)
         mark_method(entry, text)
-        around = text.get_window_extent()  # of the name at its point; elsewhere it is shifted, which needs no text
+        extent = text.get_window_extent()  # at its point; other positions are shifts of it
         for right, above in offsets:
-            x0 = around.x0 + right * points - around.width * (0 if right > 0 else 1 if right < 0 else 0.5)
-            y0 = around.y0 + above * points
-            x1, y1 = x0 + around.width, y0 + around.height
-            inside = frame.x0 <= x0 and x1 <= frame.x1 and frame.y0 <= y0 and y1 <= frame.y1
-            if inside and all(x1 < left or x0 > r or y1 < low - 1 or y0 > high + 1 for left, low, r, high in taken):
+            x0 = extent.x0 + right * points - extent.width * (0 if right > 0 else 1 if right < 0 else 0.5)
+            y0 = extent.y0 + above * points
+            x1, y1 = x0 + extent.width, y0 + extent.height
+            fits = frame.x0 <= x0 and x1 <= frame.x1 and frame.y0 <= y0 and y1 <= frame.y1
+            if fits and all(x1 < left or x0 > r or y1 < low - 1 or y0 > high + 1 for left, low, r, high in occupied):
                 break
         text.set(position=(right, above), ha="left" if right > 0 else "right" if right < 0 else "center")
-        taken.append((x0, y0, x1, y1))
+        occupied.append((x0, y0, x1, y1))
         if abs(above) > 10:
             leader = {"arrowstyle": "-", "color": PALE, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4}
             axes.annotate("", point, xytext=(right, above), textcoords="offset points", arrowprops=leader)
@@ -170,7 +170,7 @@ PANELS = {
 
 @styled
 def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """Masking and insertion curves of all methods, a few with their intervals as bands; None without a curve."""
+    """Draw deletion and insertion curves of all methods, with bands where methods are few; None without a curve."""
     quantities = [name for name in PANELS if (frame["statistic"] == name).any()]
     if not quantities:
         return None
@@ -202,28 +202,28 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
 
 @styled
 def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: str = "deletion") -> Figure | None:
-    """One small panel per method: its curve and interval in front of all the others in grey; None without the curve."""
+    """Draw a panel per method: its curve and interval in front of all others in grey; None without the curve."""
     if not (frame["statistic"] == statistic).any():
         return None
     entries = order_best_first(frame, styles, f"{statistic}_auc", highest=statistic == "insertion")
-    columns = min(len(entries), min((4, 5), key=lambda count: -len(entries) % count))  # the fewer empty places
+    columns = min(len(entries), min((4, 5), key=lambda count: -len(entries) % count))  # with fewer empty panels
     rows = math.ceil(len(entries) / columns)
     titles = {entry: wrap_name(entry, WIDTH / columns - 0.3) for entry in entries}
     drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows))
     above = 0.1 + 0.165 * max(title.count("\n") + 1 for title in titles.values())
-    indices = _places(drawing, rows, columns, above)
+    indices = _place_panels(drawing, rows, columns, above)
     panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False, gridspec_kw=indices)
     lines = {entry: select_line(frame, statistic, entry) for entry in entries}
     gap = pd.DataFrame({"x": [np.nan], "mean": [np.nan]})
-    every = pd.concat([part for line in lines.values() for part in (line[["x", "mean"]], gap)])  # drawn as one
+    joined = pd.concat([part for line in lines.values() for part in (line[["x", "mean"]], gap)])  # drawn as one line
     for index, axes in enumerate(panels.flat):
         if index >= len(entries):
             axes.set_visible(False)
             continue
-        axes.plot(100 * every["x"], every["mean"], color=FAINT, linewidth=0.8)
+        axes.plot(100 * joined["x"], joined["mean"], color=FAINT, linewidth=0.8)
         entry = entries[index]
         draw_curve(axes, lines[entry], styles[entry], entry, band=0.3)
-        # A place of its own: to look for one takes as long as the panel.
+        # A fixed y, since automatic placement takes as long as drawing the panel.
         axes.set_title(titles[entry], color=styles[entry].ink, fontsize=9.5, y=1)
         if index + columns >= len(entries):
             axes.tick_params(labelbottom=True)
@@ -232,8 +232,8 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: st
     return drawing
 
 
-def _places(drawing: Figure, rows: int, columns: int, above: float) -> dict[str, float]:
-    """Where panels stand with `above` inches for their titles, as a layout by constraints would have it in a second."""
+def _place_panels(drawing: Figure, rows: int, columns: int, above: float) -> dict[str, float]:
+    """Return margins of panels with `above` inches for titles; a constrained layout gives the same in a second."""
     wide, high = drawing.get_size_inches()
     left, right, bottom, gap = 0.75, 0.1, 0.62, 0.16
     across = (wide - left - right - (columns - 1) * gap) / columns
@@ -250,7 +250,7 @@ def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, entry: str, band: f
     across = 100 * line["x"]
     if band:
         axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
-    else:  # it fits into the axes
+    else:  # extend the axes' limits to the interval
         axes.update_datalim(np.column_stack([np.tile(across, 2), np.concatenate([line["low"], line["high"]])]))
     curve = axes.plot(
         across,
@@ -270,7 +270,7 @@ def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, entry: str, band: f
 def order_best_first(
     frame: pd.DataFrame, styles: Mapping[str, Style], statistic: str, highest: bool = False
 ) -> list[str]:
-    """The methods present, best first by the statistic (those without it last, in their own order)."""
+    """Return the methods in the frame, best first by the statistic; those without it last, in their order."""
     present = [entry for entry in styles if entry in set(frame["method"])]
     means = scalars(frame, statistic)["mean"]
     worst = -np.inf if highest else np.inf
@@ -285,7 +285,7 @@ def log_odds_grid(
     frames = {title: frame for title, frame in frames.items() if (frame["statistic"] == statistic).any()}
     if not frames:
         return None
-    columns = min(len(frames), min((3, 2), key=lambda count: -len(frames) % count))  # the fewer empty places
+    columns = min(len(frames), min((3, 2), key=lambda count: -len(frames) % count))  # with fewer empty panels
     rows = math.ceil(len(frames) / columns)
     drawing = Figure(figsize=(WIDTH, 0.3 + 3.7 * rows), layout="constrained")
     panels = drawing.subplots(rows, columns, squeeze=False)
@@ -319,22 +319,22 @@ BUDGET_PANELS = {  # statistic -> title, whether it is a square whose root is dr
 
 @styled
 def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "nats") -> Figure | None:
-    """Draw predicted and actual error and coverage against the budget; None without methods that know their error."""
+    """Draw predicted and actual error and coverage against the budget; None without predicted errors."""
     if not (frame["statistic"] == "predicted_rmse_by_budget").any():
         return None
     drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     error, coverage = drawing.subplots(1, 2)
     for entry, style in styles.items():
-        predicted, held = (select_line(frame, f"{name}_by_budget", entry) for name in ("predicted_rmse", "coverage"))
+        predicted, covered = (select_line(frame, f"{name}_by_budget", entry) for name in ("predicted_rmse", "coverage"))
         if predicted.empty:
             continue
         actual = select_line(frame, "rmse_by_budget", entry)
         error.plot(actual["x"], actual["mean"], style.marker, linestyle="-", color=style.colour, label=entry)
         dashes = {"linestyle": (0, (4, 2)), "markerfacecolor": "none", "color": style.colour}
         error.plot(predicted["x"], predicted["mean"], style.marker, label=f"{entry}, predicted", **dashes)
-        bars = np.abs(100 * held[["low", "high"]].T.to_numpy() - 100 * held["mean"].to_numpy())
+        bars = np.abs(100 * covered[["low", "high"]].T.to_numpy() - 100 * covered["mean"].to_numpy())
         coverage.errorbar(
-            held["x"], 100 * held["mean"], bars, color=style.colour, marker=style.marker, capsize=2, linewidth=1.2
+            covered["x"], 100 * covered["mean"], bars, color=style.colour, marker=style.marker, capsize=2, linewidth=1.2
         )
     coverage.axhspan(92, 98, color=matplotlib.rcParams["grid.color"], zorder=0)
     coverage.axhline(95, color=matplotlib.rcParams["axes.edgecolor"], linewidth=1, linestyle=(0, (1, 2)))
@@ -351,7 +351,7 @@ def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
 
 @styled
 def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "nats") -> Figure | None:
-    """RMSE, bias and standard deviation against the budget (a multiple of d), both axes logarithmic."""
+    """Draw RMSE, bias and standard deviation against the budget (a multiple of d), both axes logarithmic."""
     present = {name: panel for name, panel in BUDGET_PANELS.items() if (frame["statistic"] == name).any()}
     if not present:
         return None
@@ -365,7 +365,7 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
                 continue
             low, middle, high = (line[key].clip(lower=0) ** (0.5 if squared else 1) for key in ("low", "mean", "high"))
             low = low.where(low > 0, middle)
-            if "bias" in statistic:  # what lies below 0 is missing: no line across it
+            if "bias" in statistic:  # values below 0 are missing, so points are not joined
                 axes.plot(line["x"], middle, style.marker, color=style.colour, markersize=5)
                 axes.vlines(line["x"], low, high, color=style.colour, alpha=0.4)
                 continue
