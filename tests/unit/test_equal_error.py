@@ -66,6 +66,6 @@ def test_intervals_cover_the_ratio_of_all_instances(monkeypatch):
         return compare_at_equal_error(frame, frame.mul(times, axis=0), (SPENT, SPENT))
 
     truth = 2.0  # means of independent factors multiply, and the errors fall as 1 / K
-    monkeypatch.setattr(paired, "RESAMPLED", 300)
+    monkeypatch.setattr(paired, "RESAMPLES", 300)
     held = [(found := ratio(*sample(40))).low <= truth <= found.high for _ in range(100)]
     assert 0.88 <= np.mean(held) < 1

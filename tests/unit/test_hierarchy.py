@@ -507,7 +507,7 @@ def test_values_are_the_engines(form, value, reference, layers, caplog):
 
 @pytest.mark.parametrize("layers", LAYERS)
 def test_a_batch_of_pictures_is_one_game_each(layers, monkeypatch):
-    monkeypatch.setattr(torch_evaluator, "CODE_BYTES", 16 * 25 * 50)  # blocks of 50 pairs
+    monkeypatch.setattr(torch_evaluator, "MAX_CODE_BYTES", 16 * 25 * 50)  # blocks of 50 pairs
     model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
     reference, shifts = Reference(pictures(2, seed=9)), [(0, 0), (3, 5)]
     together = questions.trees(
