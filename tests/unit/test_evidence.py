@@ -214,7 +214,7 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     assert "lime, 40 evaluations" in table
     cheap = of_errors(errors, {"exact": 30, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
     [one] = criteria.evidence(cheap)
-    assert one.within(cheap).entry == "exact" == one.last.entry and one.limit == criteria.ANY
+    assert one.within(cheap).entry == "exact" == one.last.entry and one.limit == criteria.ANY_COST
     [(short, more)] = evidence.answers([one], cheap)
     assert "Recommended: exact" in short and "30 evaluations" in short and "Below" not in more
 

@@ -313,11 +313,11 @@ def test_claims_are_those_of_the_one_list_about_this_experiment(rendered):
 
 def test_seconds_have_an_interval_where_each_picture_was_timed_alone(rendered):
     _, results, _ = rendered
-    alone = sections_localization.seconds_per_picture(results)
+    alone = sections_localization.seconds_per_image(results)
     taken = results.scores["grad_cam"]["seconds"]
     assert alone["mean"]["grad_cam"] == pytest.approx(taken.mean())
     assert taken.min() < alone["low"]["grad_cam"] < taken.mean() < alone["high"]["grad_cam"] < taken.max()
-    batch = sections_localization.seconds_per_picture(
+    batch = sections_localization.seconds_per_image(
         dataclasses.replace(results, settings={**results.settings, "timing": "batch"})
     )
     assert batch["mean"].equals(alone["mean"]) and batch[["low", "high"]].isna().all(axis=None)
@@ -438,7 +438,7 @@ def test_ceilings_are_marked_on_the_rows_of_hierarchical_labels(rendered):
 
 def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered):
     _, results, _ = rendered
-    time = sections_localization.seconds_per_picture(results)
+    time = sections_localization.seconds_per_image(results)
     drawing = figures_localization.runtime_plane(
         figures_localization.select_measured(results), time, styling.assign_styles(results), "f1", "F1"
     )

@@ -632,8 +632,8 @@ def test_means_of_seconds_and_nodes_are_over_pictures(results):
     settings = {**results.settings, "timing": "per_instance"}
     doubled = dataclasses.replace(results, scores={"occlusion": frame}, settings=settings)
     once = dataclasses.replace(doubled, scores={"occlusion": frame[frame["target"] == 0]})
-    found = sections_localization.seconds_per_picture(doubled)
-    assert found.loc["occlusion", "mean"] == 3.5 and found.equals(sections_localization.seconds_per_picture(once))
+    found = sections_localization.seconds_per_image(doubled)
+    assert found.loc["occlusion", "mean"] == 3.5 and found.equals(sections_localization.seconds_per_image(once))
     ends = []
     for one in (doubled, once):
         axes = figures_localization.size_curves(one, {3: "occlusion"}).axes[1]

@@ -115,7 +115,7 @@ def test_values_do_not_depend_on_blocks(images, monkeypatch):
         calls = []
         with monkeypatch.context() as patch:
             patch.setattr(tf_backend, "BLOCK_BYTES", {"cpu": 7 * 8})
-            patch.setattr(tf_backend, "KEPT_OUTPUTS", 3 * 40)
+            patch.setattr(tf_backend, "MAX_BUFFERED_OUTPUTS", 3 * 40)
             split = questions.values(
                 *arguments, backend=ExecutionBackend("plain", 4), progress=lambda *call, to=calls: to.append(call)
             )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 USUAL = ("kernel_shap", "sample_shapley", "gp_shapley", "occlusion")
 CONTROL = "random"  # the end of the range that the margin is a share of; it evaluates no model
 AFFORDABLE = 1_000_000  # model rows that exact values may cost in total
-PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a backward pass of about twice its work
+GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
 SHOWN = {"rmse": "error", "spearman": "rank correlation", "deletion_auc": "deletion", "insertion_auc": "insertion"}
 TITLES = {"deletion": "deletion AUC", "insertion": "insertion AUC"}  # of columns, in print
 
@@ -276,7 +276,7 @@ def _table(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: 
         }
     )
     with_gradients = [entry for entry in table.index if METHODS[entries[entry][0]].gradients]
-    table.loc[with_gradients, "evaluations"] *= PASSES
+    table.loc[with_gradients, "evaluations"] *= GRADIENT_EVALUATIONS
     means = measured.groupby(["method", "statistic"])["value"].mean()
     for statistic, name in SHOWN.items():
         if statistic in set(measured["statistic"]):

@@ -1,4 +1,4 @@
-"""What a feature is: a pixel, patch, superpixel, column, group of columns, word, or run of characters."""
+"""Definitions of features: pixels, patches, superpixels, columns, groups of columns, words, runs of characters."""
 
 import logging
 import math
@@ -10,7 +10,7 @@ import numpy as np
 
 from shapeline.errors import ShapelineError, nearest
 
-# Of each segmentation: its parameters and their defaults, those of scikit-image and of LIME (Ribeiro et al. 2016).
+# Parameters per segmentation with their defaults, those of scikit-image and of LIME (Ribeiro et al. 2016).
 SEGMENTATIONS = {
     "slic": {"segments": 50, "compactness": 10},
     "quickshift": {"kernel_size": 4, "max_distance": 200, "ratio": 0.2},
@@ -18,7 +18,7 @@ SEGMENTATIONS = {
 
 
 def check_segmentation(settings: dict) -> tuple[str, dict]:
-    """The method of superpixels and its parameters, defaults filled in."""
+    """Return the segmentation method and its parameters with defaults. Raises ShapelineError."""
     method = settings.get("method", "slic")
     if method not in SEGMENTATIONS:
         raise ShapelineError(f"features method '{method}': unknown.{nearest(method, SEGMENTATIONS)}")
@@ -39,7 +39,7 @@ def check_segmentation(settings: dict) -> tuple[str, dict]:
 
 
 def cut_segments(x: np.ndarray, settings: dict) -> np.ndarray:
-    """The segment 0..d-1 of each pixel, (height, width), of an image (channels, height, width)."""
+    """Return the segment 0..d-1 of each pixel, (height, width), of an image (channels, height, width)."""
     from skimage import segmentation
 
     method, chosen = check_segmentation(settings)
@@ -49,11 +49,11 @@ def cut_segments(x: np.ndarray, settings: dict) -> np.ndarray:
         )
     image = np.ascontiguousarray(np.moveaxis(x.astype(np.float64), 0, 2))
     if image.shape[2] == 1:
-        # Grey as colour, so that one compactness, a distance in CIELAB, means the same for both.
+        # Grey as colour, so that compactness, a distance in CIELAB, has one meaning for both.
         image = np.repeat(image, 3, axis=2)
     colour = image.shape[2] == 3
     if method == "slic":
-        # The library scales an image to [0, 1]; CIELAB runs to 100.
+        # scikit-image scales an image to [0, 1]; CIELAB has a range to 100.
         compactness = chosen["compactness"] / (1 if colour else 100)
         labels = segmentation.slic(image, n_segments=chosen["segments"], compactness=compactness, start_label=0)
     else:
@@ -86,17 +86,17 @@ KINDS = {
     "message": ("kind",),
     "player": ("kind",),
 }
-# By the kind of a dataset, as its card states it.
+# The feature kinds for each dataset kind of the card.
 FITTING = {"image": ("pixel", "patch", "superpixel"), "table": ("column", "group"), "text": ("word", "character_run")}
 IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS = ("pixel", "patch"), FITTING["table"], FITTING["text"]  # superpixels have no grid
 VARYING_KINDS = ("superpixel", "sentence", "passage", "message", "player", *TEXT_KINDS)
-PADDING = 0  # the token id that fills up a short document
+PADDING = 0  # the token id that pads short documents
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The features of one kind of input; shape: of the grid, or (d,); names: d or none. cells: int32 of the input's
-    shape, the id 0..d-1 of the feature that owns each input cell, -1 where it is never removed."""
+    """The features of an input; shape: of the grid, or (d,); names: d or none. cells: int32 of the input's shape, the
+    feature 0..d-1 of each input cell, -1 where it is never masked."""
 
     kind: str
     shape: tuple[int, ...]
@@ -108,23 +108,23 @@ class Features:
         return math.prod(self.shape)
 
     def expand(self, masks: np.ndarray) -> np.ndarray:
-        """Coalitions (K, d) bool to input cells (K, *input_shape) bool; cells without a feature are always kept."""
+        """Expand coalitions (K, d) bool to input cells (K, *input_shape) bool; cells without a feature are kept."""
         masks = np.asarray(masks, bool)
         if masks.ndim != 2 or masks.shape[1] != self.d:
             raise ShapelineError(
                 f"masks: shape {masks.shape}, and these features need (K, {self.d}); give masks of these features."
             )
-        # The appended column is what index -1 points at.
+        # Index -1 selects the appended column.
         return np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, self.cells]
 
 
 def varies(settings: dict | str) -> bool:
-    """Whether the features depend on the instance, so that d is unknown until it is seen. Raises ShapelineError."""
+    """Return whether the features, and so d, depend on the instance. Raises ShapelineError."""
     return _parse(settings)["kind"] in VARYING_KINDS
 
 
 def build(settings: dict | str, card: dict) -> Features:
-    """Return the features, the same for every instance, of inputs that a card describes.
+    """Return the features, equal for every instance, of inputs that a card describes.
 
     settings: a kind, or {kind, size, groups (name -> columns)}; columns of a one-hot code are one feature where a
     group lists them. Raises ShapelineError.
@@ -151,7 +151,7 @@ def build(settings: dict | str, card: dict) -> Features:
 def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarray | None = None) -> Features:
     """Return the features of one instance x (*input_shape), of any kind.
 
-    superpixel: by "slic" (Achanta et al. 2012) or "quickshift" (Vedaldi & Soatto 2008), the same on every run.
+    superpixel: by "slic" (Achanta et al. 2012) or "quickshift" (Vedaldi & Soatto 2008), deterministic.
     word: each token, or with `owners` (length,) all tokens of a word. character_run: characters between spaces.
     Raises ShapelineError.
     """
@@ -193,7 +193,7 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
 def buckets(
     settings: dict | str, card: dict, inputs: np.ndarray, owners: np.ndarray | None = None
 ) -> list[tuple[Features, np.ndarray]]:
-    """Return inputs in groups that share one map: (features, ascending positions), by growing d."""
+    """Return inputs grouped by equal features: (features, ascending positions), in order of d."""
     if not varies(settings):
         return [(build(settings, card), np.arange(len(inputs)))]
     groups: dict[bytes, tuple[Features, list[int]]] = {}
@@ -293,7 +293,7 @@ def _parse(settings: dict | str) -> dict:
 
 
 def _patch_size(settings: dict) -> tuple[int, int]:
-    """Height and width of a patch; a pixel is a patch of one."""
+    """Return height and width of a patch; a pixel is a patch of one."""
     if settings["kind"] == "pixel":
         return 1, 1
     size = settings.get("size")
@@ -306,7 +306,7 @@ def _patch_size(settings: dict) -> tuple[int, int]:
 
 
 def _group_cells(groups: dict, names: tuple[str, ...]) -> np.ndarray:
-    """The group id of each column, (columns,) int32; every column must be in exactly one group."""
+    """Return the group id of each column, (columns,) int32; every column must be in exactly one group."""
     position = {name: index for index, name in enumerate(names)}
     ids = []
     for group, members in groups.items():

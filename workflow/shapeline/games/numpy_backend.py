@@ -31,15 +31,15 @@ from shapeline.memory import halve
 from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
 from shapeline.threads import run_tasks
 
-RUN = 8  # rows of a reference from which on they are copied together
-MEASURED, FEW_ROWS = 0.03, 64  # seconds that a batch is measured for; rows that are rarely the best
+MIN_RUN = 8  # rows of a reference from which they are copied together
+TIMING_SECONDS, FEW_ROWS = 0.03, 64  # seconds per timed batch; batches of few rows are rarely the fastest
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is asked of all instances. absent: bits (M, cells) of the shared reference; columns: of a mask, by cell;
-    forward: the function or graph; buffers: of a tile's filled rows, one a thread; step: coalitions of a tile; limit:
-    rows of a call."""
+class _Request:
+    """The settings shared by all instances. absent: bits (M, cells) of the shared reference; columns: the mask column
+    per cell; forward: the function or graph; buffers: of a tile's composed rows, one per thread; step: coalitions per
+    tile; limit: rows per call."""
 
     game: Game
     inputs: np.ndarray
@@ -55,7 +55,7 @@ class _Asked:
 def values(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
-    """As Game.values, which has checked everything: values (n, K) float64."""
+    """Return values (n, K) float64 as Game.values, which has checked the arguments."""
     model, size = game.model, math.prod(inputs.shape[1:])
     absent = _bits(share_reference(game.reference, inputs).rows)
     n, K, M = len(inputs), masks.shape[-2], len(absent)
@@ -71,17 +71,17 @@ def values(
     chunk = b * max(1, MASK_BYTES["cpu"] // (4 * size * b))
     threads = _threads(game)
     blocks = [slice(start, min(start + a, n)) for start in range(0, n, a)]
-    # Where there are fewer blocks of instances than threads, these share the coalitions of a block.
+    # With fewer blocks of instances than threads, the threads share the coalitions of a block.
     step = chunk if len(blocks) >= threads else b * math.ceil(min(chunk, K) / b / threads)
     threads = min(threads, len(blocks) * math.ceil(min(chunk, K) / step))
     buffers = queue.SimpleQueue()
     for _ in range(threads):
         buffers.put(np.empty((a * b * M, size), absent.dtype))
     forward = _forward(model, threads)
-    asked = _Asked(game, inputs, masks, absent, _columns(game.features), forward, buffers, b, limit)
+    asked = _Request(game, inputs, masks, absent, _columns(game.features), forward, buffers, b, limit)
     for first in range(0, K, chunk):
-        last, shared = min(first + chunk, K), None  # frees those of the chunk before, which are as large
-        # Masks that all instances share are expanded to input cells once, not once an instance.
+        last, shared = min(first + chunk, K), None  # frees the previous chunk's masks, which are as large
+        # Masks that all instances share are expanded to input cells once, not per instance.
         shared = _present(masks[None, first:last], asked.columns, absent.dtype) if masks.ndim == 2 else None
 
         def run(task: tuple[slice, slice], first: int = first, shared: np.ndarray | None = shared) -> np.ndarray:
@@ -101,25 +101,25 @@ def values(
 
 
 def _device(model: Classifier) -> str:
-    """What limits the rows of a call."""
+    """Return the key of the limit of rows per call."""
     return "function" if model.framework == "function" else "cpu"
 
 
 def _threads(game: Game) -> int:
-    """Return how many threads fill and evaluate rows: those of a graph; one of a function or of its own filler."""
+    """Return the number of threads that compose and evaluate rows: a graph's threads; one for a function."""
     reference = game.reference
     return 1 if reference.own is not None or reference.given is not None else _calls(game.model)
 
 
 def _calls(model: Classifier) -> int:
-    """How many a model may be asked at the same time: a graph as many as it has threads, a function one."""
+    """Return the number of concurrent calls of a model: a graph's number of threads, one for a function."""
     return 1 if model.runtime is None else model.module.shares
 
 
 def _block(
-    asked: _Asked, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple
+    asked: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple
 ) -> np.ndarray:
-    """Values of some coalitions on some instances; shared: the bits of these coalitions where all have the same."""
+    """Return values of some coalitions on some instances; shared: the bits of coalitions that all instances share."""
     buffer = asked.buffers.get()
     try:
         return _evaluate_tiles(asked, instances, coalitions, shared, of_block, buffer)
@@ -128,7 +128,7 @@ def _block(
 
 
 def _evaluate_tiles(
-    asked: _Asked, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple, buffer: np.ndarray
+    asked: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple, buffer: np.ndarray
 ) -> np.ndarray:
     game, rows, scored, outputs = asked.game, asked.inputs[instances], [], []
     absent, by_column, score_targets = asked.absent, takes_columns(game), map_targets(values_of, np.stack)
@@ -153,7 +153,7 @@ def _evaluate_tiles(
             fill(present[:, :, None], _bits(rows)[:, None, None], absent, filled.reshape(*pairs, -1))
             tile_rows = filled.view(rows.dtype).reshape(-1, *rows.shape[1:])
         outputs.append(_outputs(game.model, asked.forward, tile_rows, asked.limit).reshape(*pairs, -1))
-        # A function may give its own buffer, which its next call fills again.
+        # A function may return its internal buffer, which the next call overwrites.
         if (
             game.model.framework == "function"
             or last == coalitions.stop
@@ -165,13 +165,13 @@ def _evaluate_tiles(
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, difference: float = 0.0) -> ExecutionBackend:
-    """Return the fastest batch of a function, or of a network's graph with that difference to it."""
+    """Return the fastest batch of a function, or of a network's graph, whose difference to the network is given."""
     began, name = time.perf_counter(), model.runtime or "plain"
     most, step_of_batch = try_candidate(model, inputs, reference)
     step = step_of_batch(1)
-    step()  # threads start
-    single = calibration.fastest(step, 1, MEASURED)
-    # Large models start with small batches, so that no single call takes more than a moment.
+    step()  # starts the threads
+    single = calibration.fastest(step, 1, TIMING_SECONDS)
+    # Large models start with small batches, so that no single call takes long.
     smallest = 1 << int(np.clip(math.log2(min(calibration.MOMENT / single, most())), 0, math.log2(FEW_ROWS)))
     candidate = calibration.Candidate(difference, most, step_of_batch)
     plan = calibration.Search(
@@ -180,7 +180,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
         smallest=smallest,
         sure=smallest,
         stride=2,
-        measured=MEASURED,
+        measured=TIMING_SECONDS,
         few_rows=FEW_ROWS,
         turns=5,
     )
@@ -190,7 +190,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
 def try_candidate(
     model: Classifier, inputs: np.ndarray, reference: Reference
 ) -> tuple[Callable[[], int], Callable[[int], Callable[[], float]]]:
-    """Return the most rows of a call of a candidate backend, and the step; each thread of a graph makes a call."""
+    """Return the maximum of rows per call of a candidate backend, and the step; each thread of a graph makes a call."""
     cells = math.prod(inputs.shape[1:])
     largest = max(1, limit_trial_rows(cells, _device(model)) // _calls(model))
     return (
@@ -200,8 +200,8 @@ def try_candidate(
 
 
 def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
-    """A tile of the engine on made-up masks for each of a graph's threads, all at the same time, as a function that
-    returns their seconds per row (inf: too large)."""
+    """Return a function that evaluates a tile on artificial masks concurrently in each of a graph's threads, and
+    returns the seconds per row (inf: too large)."""
     threads = _calls(model)
     forward = _forward(model, threads)
     kept = np.random.default_rng(0).random((1, batch, math.prod(inputs.shape[1:]))) < 0.5
@@ -227,8 +227,8 @@ def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Referenc
 
 
 def takes_columns(game: Game) -> bool:
-    """Whether rows are put together column by column: those of data frames, which take columns without a copy. Rows of
-    an array are one after another in memory, as users mostly have them: trees are a tenth faster on these."""
+    """Return whether rows are composed by columns: for data frames, which use columns without a copy. Rows of an array
+    are contiguous in memory, as users mostly have them: trees are a tenth faster on these."""
     reference = game.reference
     if game.features.cells.ndim != 1 or reference.own is not None or reference.given is not None:
         return False
@@ -236,12 +236,12 @@ def takes_columns(game: Game) -> bool:
 
 
 def _bits(rows: np.ndarray) -> np.ndarray:
-    """Rows (n, *input_shape) of numbers as the bits of their cells, (n, cells) of integers as wide."""
+    """Return rows (n, *input_shape) of numbers as the bits of their cells, (n, cells) of integers of equal width."""
     return rows.view(f"i{rows.itemsize}").reshape(len(rows), -1)
 
 
 def _columns(features: Features) -> np.ndarray | None:
-    """Feature of each cell, d where it is never removed; None where cells are the features."""
+    """Return the feature of each cell, d where it is never masked; None where cells are the features."""
     cells = features.cells.ravel()
     if features.d == len(cells) and (cells == np.arange(features.d)).all():
         return None
@@ -249,7 +249,7 @@ def _columns(features: Features) -> np.ndarray | None:
 
 
 def _present(masks: np.ndarray, columns: np.ndarray | None, width: np.dtype) -> np.ndarray:
-    """Masks (a, b, d) bool to the bits of cells, (a, b, cells) of integers of that width: 0 absent, -1 present."""
+    """Convert masks (a, b, d) bool to bits of cells, (a, b, cells) of integers of that width: 0 masked, -1 kept."""
     present = np.negative(masks, dtype=width, casting="unsafe")
     if columns is None:
         return present
@@ -258,16 +258,16 @@ def _present(masks: np.ndarray, columns: np.ndarray | None, width: np.dtype) -> 
 
 
 def fill(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndarray) -> None:
-    """Write `rows` where present, else `absent`, to `out`, by bits: exact, seven times as fast as np.where."""
+    """Write `rows` where kept, else `absent`, to `out`, bitwise: exact and seven times as fast as np.where."""
     np.bitwise_and(present, rows ^ absent, out=out)
     np.bitwise_xor(out, absent, out=out)
 
 
 def fill_columns(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndarray) -> None:
-    """Write the same by columns: out (cells x instances x coalitions, M), in runs of M cells, seven times as fast."""
+    """Write as `fill` does by columns: out (cells x instances x coalitions, M), in runs of M cells."""
     (count, cells), most = rows.shape, len(absent)
     mask, own, other = present.transpose(2, 0, 1), rows.T, absent.T
-    if most < RUN:
+    if most < MIN_RUN:
         fill(mask[..., None], own[..., None, None], other[:, None, None], out.reshape(cells, count, -1, most))
         return
     runs = np.empty((cells, count, 2, most), rows.dtype)
@@ -277,17 +277,17 @@ def fill_columns(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out:
 
 
 def _forward(model: Classifier, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """From rows to a network's outputs, or a function's probabilities or predictions, (n, outputs), by threads."""
+    """Return the function from rows to a network's outputs, or to probabilities or predictions, (n, outputs)."""
     if model.framework != "function":
         return model.module if threads == 1 else model.module.run_once
     function = function_predictions if model.task == "regression" else function_probabilities
-    return functools.partial(_ask, function, model)
+    return functools.partial(_query, function, model)
 
 
 def _outputs(
     model: Classifier, forward: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, limit: int
 ) -> np.ndarray:
-    """Outputs (n, outputs) of rows; fewer a call than the limit once memory ran out."""
+    """Return outputs (n, outputs) of rows; with fewer rows per call than the limit once memory ran out."""
 
     def run(limit: int) -> np.ndarray:
         if len(rows) <= limit:
@@ -297,14 +297,14 @@ def _outputs(
     return halve(model, min(limit, len(rows)), run)
 
 
-def _ask(function: Callable, model: Classifier, rows: np.ndarray) -> np.ndarray:
+def _query(function: Callable, model: Classifier, rows: np.ndarray) -> np.ndarray:
     return function(model.module, rows, model.architecture)
 
 
 def values_of(
     outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, model: Classifier
 ) -> np.ndarray:
-    """Outputs (a, b, M, classes) of a tile to values (a, b), as torch_execution.score_on_device."""
+    """Convert outputs (a, b, M, classes) of a tile to values (a, b), as torch_execution.score_on_device."""
     outputs = outputs.astype(np.float64, copy=False)
     if model.framework == "function":
         return _values_of_function(outputs, targets, full, value)
@@ -314,7 +314,7 @@ def values_of(
         return score(outputs, targets, full, value)
     # The softmax of two is the sigmoid of their difference.
     sign = np.where(targets == 0, 1.0, -1.0).reshape(-1, 1, 1)
-    with np.errstate(invalid="ignore", over="ignore"):  # check_finite names what is not finite
+    with np.errstate(invalid="ignore", over="ignore"):  # check_finite reports non-finite values
         other = (outputs[..., 1] - outputs[..., 0]) * sign
         log_probs = -(np.log1p(np.exp(-np.abs(other))) + np.maximum(other, 0))  # a quarter of logaddexp's time
         average = log_probs[:, :, 0]
@@ -324,8 +324,8 @@ def values_of(
 
 
 def _values_of_function(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str) -> np.ndarray:
-    """Probabilities or predictions (a, b, M, outputs) of a function to values (a, b), as `values_of`."""
-    if value in ("probability", PREDICTION):  # averaged as they are, in a tenth of the time of their logarithms
+    """Convert probabilities or predictions (a, b, M, outputs) of a function to values (a, b), as `values_of`."""
+    if value in ("probability", PREDICTION):  # averaged directly, in a tenth of the time of their logarithms
         count = outputs.shape[2]
         average = (np.ones(count) @ outputs) / count if count > 1 else outputs[:, :, 0]
         return np.take_along_axis(average, targets.reshape(-1, 1, 1), 2)[..., 0]

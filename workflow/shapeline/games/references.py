@@ -1,7 +1,7 @@
-"""What fills a masked feature: zero, padding, a mask, nothing, means, background rows, a blur, or a user's array.
+"""References (baselines) of masked features: zero, padding, mask token, deletion, means, background, blur, an array.
 
-`conditional`: absent columns of a table as the present ones suggest them (Aas, Jullum & Loland 2021), by a Gaussian or
-by the nearest records; coalitions are then rows that data could hold.
+`conditional`: masked columns of a table given the kept ones (Aas, Jullum & Loland 2021), by a Gaussian or
+by the nearest rows; coalitions then resemble rows of the data.
 """
 
 import os
@@ -21,9 +21,9 @@ from shapeline.datasets.text import DELETED
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import seed_of
 
-RIDGE = 1e-6  # on the diagonal of the correlations: columns that say the same are no trouble then
-MAX_RECORDS = 2000  # among which neighbours are looked for
-CELLS = 1 << 24  # of distances, or of matrices, that are held at a time
+RIDGE = 1e-6  # added to the correlations' diagonal, so that collinear columns cause no singularity
+MAX_RECORDS = 2000  # searched for neighbours
+MAX_CELLS = 1 << 24  # of distances, or of matrices, in memory at a time
 FORMS = ("gaussian", "neighbours")
 
 Fill = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -59,14 +59,14 @@ def build_conditional(form: str, rows: int, records: np.ndarray, rng: np.random.
 
 
 def _scale(records: np.ndarray) -> np.ndarray:
-    """Standard deviations (c,), 1 of a column that is constant."""
+    """Return standard deviations (c,), 1 for a constant column."""
     scale = records.std(axis=0)
     return np.where(scale > 0, scale, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """mean, scale (c,); correlation (c, c); samples (M, c) of the whole distribution, standardised."""
+    """A Gaussian: mean, scale (c,); correlation (c, c); standardised samples (M, c) of the joint distribution."""
 
     mean: np.ndarray
     scale: np.ndarray
@@ -74,10 +74,10 @@ class Gaussian:
     samples: np.ndarray
 
     def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """Return samples of the whole, moved by what the kept cells differ (Matheron's rule)."""
+        """Return joint samples shifted by the difference of the kept cells (Matheron's rule)."""
         given = (np.asarray(inputs, np.float64) - self.mean) / self.scale
         result = np.empty((len(inputs), kept.shape[1], *self.samples.shape))
-        step = max(1, CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.samples.size))
+        step = max(1, MAX_CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.samples.size))
         apart = given[:, None, None, :] - self.samples  # (n, 1, M, c)
         for start in range(0, kept.shape[1], step):
             part = kept[:, start : start + step]
@@ -91,7 +91,7 @@ class Gaussian:
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """records (N, c), scale (c,), and how many of the nearest fill; of equally near ones the first."""
+    """Nearest-neighbour filling: records (N, c), scale (c,), and the number of neighbours; ties by order."""
 
     records: np.ndarray
     scale: np.ndarray
@@ -100,7 +100,7 @@ class Neighbours:
     def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """Return the records nearest on the kept cells."""
         result = np.empty((len(inputs), kept.shape[1], self.rows, inputs.shape[1]))
-        step = max(1, CELLS // len(self.records))
+        step = max(1, MAX_CELLS // len(self.records))
         for number, row in enumerate(np.asarray(inputs, np.float64)):
             squares = ((row - self.records) / self.scale) ** 2
             own = kept[number if len(kept) > 1 else 0]
@@ -114,7 +114,7 @@ class Neighbours:
 if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
 
-# Of each kind: its parameters and their defaults (None: none, or taken from the data).
+# Parameters per kind with their defaults (None: none, or computed from the data).
 KINDS = {
     "zero": {},
     "mean": {},
@@ -128,24 +128,24 @@ KINDS = {
     "blur": {"sigma": None},
     "array": {"path": None},
 }
-OF_FOLDERS = ("mask", "delete")  # of texts by the tokenizer of a folder; of images a network leaves patches out
+OF_FOLDERS = ("mask", "delete")  # for texts by a folder's tokenizer; for images, networks that omit patches
 TOKEN_KINDS = ("pad", *OF_FOLDERS, "zero", "background", "array")
-# By the kind of a dataset, as its card states it.
+# The reference kinds for each dataset kind of the card.
 FITTING = {
     "image": tuple(kind for kind in KINDS if kind not in ("pad", "mask", "conditional")),
     "table": tuple(kind for kind in KINDS if kind not in ("pad", "blur", *OF_FOLDERS)),
     "text": TOKEN_KINDS,
 }
-BEYOND = 10  # a value no image in [0, 1] comes near, noise added or not; one in 0..255 does
+MAX_SCALED = 10  # images in [0, 1] stay below this even with noise; images in 0..255 exceed it
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What stands for a masked feature.
+    """The replacement of masked features.
 
-    rows: (M, *input_shape) that all instances share; for M > 1 the probability is averaged, the log taken after
+    rows: (M, *input_shape), shared by all instances; for M > 1 the log of the mean probability is taken
     (Chen et al. 2018, section 2.1). own: from inputs to their rows (n, M, *input_shape). given: rows that depend on
-    what is present (`build_conditional`).
+    the kept cells (`build_conditional`).
     """
 
     rows: np.ndarray | None
@@ -154,16 +154,16 @@ class Reference:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether masked patches of an image are left out of the model's input, as NaN in their cells states."""
+        """Whether masked patches of an image are omitted from the model's input, marked by NaN in their cells."""
         return self.rows is not None and self.rows.ndim == 4 and bool(np.isnan(self.rows).all())
 
     def of(self, inputs: np.ndarray) -> np.ndarray:
-        """The rows for inputs (n, *input_shape): (1, M, *input_shape) where shared, else (n, M, *input_shape)."""
+        """Return rows for inputs (n, *input_shape): (1, M, *input_shape) where shared, else (n, M, *input_shape)."""
         return self.rows[None] if self.own is None else self.own(inputs)
 
 
 def parse(settings: dict | str) -> tuple[str, dict]:
-    """Return the kind and parameters, with defaults, of a kind or {kind, ...}; ShapelineError for what is unknown."""
+    """Return kind and parameters, with defaults, of a kind or {kind, ...}. Raises ShapelineError for unknown ones."""
     settings = {"kind": settings} if isinstance(settings, str) else settings
     kind = settings.get("kind")
     if kind not in KINDS:
@@ -191,15 +191,15 @@ def parse(settings: dict | str) -> tuple[str, dict]:
 
 
 def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
-    """The reference that the settings describe; what it takes from the dataset is from the training part alone.
+    """Return the reference that the settings describe; data-dependent kinds use only the training part.
 
     zero; mean_value: one number per channel, the mean over all training pixels (tables: the column means, the most
-    frequent code of a column of categories); mean_image:
-    the mean training input; mean: mean_value; background: `rows` training inputs drawn by seed without replacement, of
-    which a smaller sample is always a part; conditional: rows that hang on the cells that are present, of tables of
-    numbers; pad: token `id` everywhere, by default what the card says stands for an
-    absent word or character; mask: the tokenizer's mask token; delete: DELETED, which leaves the token out of the
-    document, in an image NaN, which leaves a transformer's patch out; blur: each image under a Gaussian filter of
+    frequent code of a categorical column); mean_image:
+    the mean training input; mean: mean_value; background: `rows` training inputs sampled without replacement, a
+    smaller sample being a subset of a larger one; conditional: rows that depend on the kept cells, for numeric
+    tables; pad: token `id` everywhere, by default the card's id of an
+    absent word or character; mask: the tokenizer's mask token; delete: DELETED, which removes the token from the
+    document, in an image NaN, which removes a transformer's patch; blur: each image under a Gaussian filter of
     `sigma` pixels, by default an eighth of its shorter side (Fong & Vedaldi 2017); array: the user's own rows, in the
     units of the prepared inputs. Raises ShapelineError.
     """
@@ -220,13 +220,13 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     if kind == "delete" and len(input_shape) == 3:
         return Reference(np.full((1, *input_shape), np.nan, real))
     if kind in OF_FOLDERS:
-        return Reference(np.full((1, *input_shape), _remove(kind, dataset.card), np.int32))
+        return Reference(np.full((1, *input_shape), _find_removal_id(kind, dataset.card), np.int32))
     if kind == "blur":
         if len(input_shape) != 3:
             raise ShapelineError("reference kind 'blur': the inputs are not images; use mean or background.")
         return Reference(None, partial(_blur, sigma=chosen["sigma"] or min(input_shape[1:]) / 8))
     if kind == "array":
-        rows = _users_rows(chosen["path"], input_shape, dtype if tokens else real, dataset.card.get("scale", 1))
+        rows = _read_rows(chosen["path"], input_shape, dtype if tokens else real, dataset.card.get("scale", 1))
         if tokens:
             _check_known(f"reference {sources.expand(chosen['path'])}", rows, dataset.card)
         return Reference(rows)
@@ -242,8 +242,8 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
         order = np.random.default_rng(seed_of("background", seed)).permutation(training)
         return Reference(dataset.inputs[np.sort(order[:n_rows])])
     if dataset.card.get("columns") or dataset.card.get("categorical"):
-        return Reference(_usual(dataset.inputs[training], dataset.card)[None])
-    # float64: a float32 running sum over 60,000 images loses digits. A few at a time: all may be more than the memory.
+        return Reference(_typical_values(dataset.inputs[training], dataset.card)[None])
+    # float64, since a float32 sum over 60,000 images loses digits; in batches, since all may exceed the memory.
     total = sum(block.sum(axis=0, dtype=np.float64) for block in blocks(dataset.inputs, training))
     mean = total / len(training)
     if kind != "mean_image" and len(input_shape) == 3:
@@ -252,7 +252,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
 
 
 def _padding(token: int | None, dataset: "Dataset") -> int:
-    """The token that stands for an absent one: the one given, or the card's."""
+    """Return the padding token: the given one, or the card's."""
     token, dtype = dataset.card.get("absent_id", 0) if token is None else token, dataset.inputs.dtype
     if token > np.iinfo(dtype).max:
         raise ShapelineError(
@@ -263,12 +263,12 @@ def _padding(token: int | None, dataset: "Dataset") -> int:
 
 
 def _is_tokens(dataset: "Dataset") -> bool:
-    """Whether the inputs are token ids; where the card does not say their kind, whole numbers are."""
+    """Return whether the inputs are token ids; where the card states no kind, integers are."""
     return dataset.card.get("kind", "text") == "text" and np.issubdtype(dataset.inputs.dtype, np.integer)
 
 
 def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: int) -> Reference:
-    """Rows that hang on the present cells, of a table without categories."""
+    """Return a reference whose rows depend on the kept cells, for a table without categories."""
     if dataset.inputs.ndim != 2:
         raise ShapelineError("reference kind 'conditional': the inputs are not a table; use mean or background.")
     records, names = dataset.inputs[training], dataset.card.get("feature_names") or range(dataset.inputs.shape[1])
@@ -286,13 +286,13 @@ def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: i
 
 
 def find_file(settings: dict | str) -> Path | None:
-    """The user's file that a reference is read from, variables expanded; None for the other kinds."""
+    """Return the user's file of a reference, with variables expanded; None for the other kinds."""
     kind, chosen = parse(settings)
     return sources.expand(chosen["path"]) if kind == "array" else None
 
 
-def _remove(kind: str, card: dict) -> int:
-    """The id that stands for an absent token of a text for a model of transformers."""
+def _find_removal_id(kind: str, card: dict) -> int:
+    """Return the id of a masked token of a text for a model of transformers."""
     if "mask_id" not in card:
         raise ShapelineError(f"reference kind '{kind}': is of texts by the tokenizer of a folder; use pad.")
     if kind == "mask" and card["mask_id"] is None:
@@ -301,7 +301,7 @@ def _remove(kind: str, card: dict) -> int:
 
 
 def _check_known(where: str, tokens: np.ndarray, card: dict) -> None:
-    """Refuses tokens that the vocabulary does not have; a model's embedding would fail on them."""
+    """Raise ShapelineError for tokens outside the vocabulary, on which an embedding fails."""
     n_tokens = len(card.get("vocabulary", ()))
     wrong = tokens[(tokens < 0) | (tokens >= n_tokens)]
     if n_tokens and len(wrong):
@@ -309,27 +309,27 @@ def _check_known(where: str, tokens: np.ndarray, card: dict) -> None:
 
 
 def _blur(inputs: np.ndarray, sigma: float) -> np.ndarray:
-    """Images (n, channels, height, width) under a Gaussian filter, (n, 1, channels, height, width) float32."""
+    """Return images (n, channels, height, width) under a Gaussian filter, (n, 1, channels, height, width) float32."""
     from scipy.ndimage import gaussian_filter
 
     images = np.asarray(inputs, np.float32)
     return gaussian_filter(images, sigma, axes=(2, 3), mode="nearest")[:, None]
 
 
-def _usual(rows: np.ndarray, card: dict) -> np.ndarray:
+def _typical_values(rows: np.ndarray, card: dict) -> np.ndarray:
     """Return the mean of each column (n, columns) or, for codes, the most frequent; missing cells do not count."""
     there = ~np.isnan(rows)
     count = there.sum(axis=0)
     usual = np.where(there, rows, 0).sum(axis=0, dtype=np.float64) / count.clip(1)
-    usual[count == 0] = np.nan  # missing in all of the training part, so missing it stays
+    usual[count == 0] = np.nan  # without any training value it stays missing
     for column in card.get("categorical") or ():
         if count[column]:
             usual[column] = np.bincount(rows[there[:, column], column].astype(np.int64)).argmax()
     return usual.astype(rows.dtype)
 
 
-def _users_rows(path: str | os.PathLike, input_shape: tuple[int, ...], dtype: np.dtype, scale: float) -> np.ndarray:
-    """The array of a .npy or .npz file as rows (M, *input_shape)."""
+def _read_rows(path: str | os.PathLike, input_shape: tuple[int, ...], dtype: np.dtype, scale: float) -> np.ndarray:
+    """Return the array of a .npy or .npz file as rows (M, *input_shape). Raises ShapelineError."""
     file = sources.expand(path)
     where = f"reference {file}"
     try:
@@ -356,7 +356,7 @@ def _users_rows(path: str | os.PathLike, input_shape: tuple[int, ...], dtype: np
         raise ShapelineError(f"{where}: {bad} value(s) are NaN or infinite; replace them by numbers.")
     if np.issubdtype(dtype, np.integer) and not np.array_equal(converted, rows):
         raise ShapelineError(f"{where}: the inputs are tokens; give whole numbers that fit {dtype}.")
-    if scale != 1 and np.abs(converted).max() > BEYOND:
+    if scale != 1 and np.abs(converted).max() > MAX_SCALED:
         raise ShapelineError(
             f"{where}: it reaches {np.abs(converted).max():g}, but the inputs are divided by {scale:g}; divide it too."
         )

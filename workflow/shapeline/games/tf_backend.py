@@ -1,7 +1,7 @@
 """The backend for TensorFlow models.
 
-One compiled function per model, backend and batch fills and runs a batch by the instance, mask and reference row of
-each row, so that another d, n or K needs no new trace.
+One compiled function per model, backend and batch size composes and evaluates a batch from the indices of each row's
+instance, mask and reference row, so that another d, n or K needs no new trace.
 """
 
 import functools
@@ -35,23 +35,23 @@ from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import checked_logits
 from shapeline.models.tensorflow_setup import tf, threads
 
-BACKENDS = ("plain", "compiled")  # in the order in which they are tried; compiled is by XLA
-# Bytes of a batch of filled rows, and of a block's masks or instances.
+BACKENDS = ("plain", "compiled")  # in the order of their trials; compiled: by XLA
+# Bytes of a batch of composed rows, and of a block's masks or instances.
 BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
 BLOCK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16}
-KEPT_OUTPUTS = 1 << 21  # model outputs kept until they are scored together
-TAILS = 4  # how often a batch is halved for the last rows of a block; each size is one more trace a model
-STRIDE = 4  # from one batch that is tried to the next; every one is a trace, and rates change little between
-SEARCH_SECONDS = 0.6 * CALIBRATION_SECONDS  # for finding the leaders; the rest is for comparing them in turns
-MEASURED = 0.05  # seconds that a batch is measured for
+MAX_BUFFERED_OUTPUTS = 1 << 21  # model outputs buffered until they are scored together
+MAX_HALVINGS = 4  # of a batch for the last rows of a block; each size needs another trace per model
+GAP = 4  # factor between candidate batches; each needs a trace, and rates change little between them
+SEARCH_SECONDS = 0.6 * CALIBRATION_SECONDS  # for the first round; the rest compares the fastest candidates in turns
+TIMING_SECONDS = 0.05  # per timed batch
 _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def values(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
-    """As Game.values, which has checked everything: values (n, K) float64."""
+    """Return values (n, K) float64 as Game.values, which has checked the arguments."""
     model, features, value, own = game.model, game.features, game.value, game.reference.own
     reference = share_reference(game.reference, inputs)
     n, K, M = len(inputs), masks.shape[-2], len(reference.rows)
@@ -103,16 +103,16 @@ def _score_label(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | No
 
 
 def _block(runner: "_Runner", masks: np.ndarray, n: int, M: int, own: bool, classes: int) -> tuple[int, int]:
-    """Instances and coalitions of a block: what they, their masks, rows and outputs take stays within bounds."""
+    """Return instances and coalitions per block, so that their masks, rows and outputs stay within memory."""
     size, d, limit = math.prod(runner.shape), masks.shape[-1], BLOCK_BYTES[runner.device]
-    pairs = max(1, max(runner.limit, KEPT_OUTPUTS // classes) // M)
+    pairs = max(1, max(runner.limit, MAX_BUFFERED_OUTPUTS // classes) // M)
     b = min(masks.shape[-2], pairs, max(1, limit // (d + 1)))
     of_instance = 4 * size * (1 + M * own) + (b * (d + 1) if masks.ndim == 3 else 0)
     return min(n, max(1, pairs // b), max(1, limit // of_instance)), b
 
 
 def _columns(cells: np.ndarray, d: int, dtype: np.dtype) -> tf.Tensor:
-    """Return the mask column of each cell, d where it is never removed; empty where cells are features."""
+    """Return the mask column of each cell, d where it is never masked; empty where cells are features."""
     cells = cells.reshape(-1)
     if dtype != np.int32 and d == len(cells) and (cells == np.arange(d)).all():
         cells = cells[:0]
@@ -120,7 +120,7 @@ def _columns(cells: np.ndarray, d: int, dtype: np.dtype) -> tf.Tensor:
 
 
 def _present(masks: np.ndarray, columns: tf.Tensor) -> tf.Tensor:
-    """Masks (K, d), with one more column, always present, where columns point at it."""
+    """Return masks (K, d), with an additional column of True where columns refer to it."""
     if len(columns):
         masks = np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)
     return tf.constant(masks)
@@ -132,7 +132,7 @@ def _flat(rows: np.ndarray) -> np.ndarray:
 
 @dataclass
 class _Runner:
-    """A model in its backend, with what it takes to bring rows to it. `limit` is how many rows a call may hold."""
+    """A model in its backend, with the data for composing its rows; limit: rows per call."""
 
     model: Classifier
     backend: str
@@ -148,7 +148,7 @@ class _Runner:
         every row its instance, its mask and its reference row.
         """
         count = len(numbers[0])
-        # The last call of a block is filled up with more of pair (0, 0), whose outputs are dropped.
+        # The last call of a block is padded with pair (0, 0), whose outputs are dropped.
         numbers = [np.concatenate([column, np.zeros(self.limit, np.int32)]) for column in numbers]
 
         def run(limit: int) -> np.ndarray:
@@ -166,7 +166,7 @@ class _Runner:
         return outputs
 
     def log_probs(self, inputs: np.ndarray) -> np.ndarray:
-        """Log-probabilities (n, classes) float64 of whole inputs; predictions (n, 1) of a regression."""
+        """Return log-probabilities (n, classes) float64 of unmasked inputs; predictions (n, 1) of a regression."""
         cells, logits = math.prod(self.shape), []
         columns = _columns(np.arange(cells), cells, self.dtype)
         step = max(self.limit, BLOCK_BYTES[self.device] // (4 * cells))
@@ -185,7 +185,7 @@ class _Runner:
 def _runner(model: Classifier, backend: ExecutionBackend, inputs: np.ndarray) -> _Runner:
     if backend.name not in BACKENDS:
         raise ShapelineError(f"engine: unknown backend '{backend.name}'.{nearest(backend.name, BACKENDS)}")
-    if not model.module.built:  # variables cannot be made inside a function that is traced more than once
+    if not model.module.built:  # variables cannot be created in a function that is traced more than once
         model.module(inputs[:1], training=False)
     device = model.device.split(":")[0]
     runner = _Runner(model, backend.name, inputs.shape[1:], inputs.dtype, device, backend.batch)
@@ -196,9 +196,9 @@ def _runner(model: Classifier, backend: ExecutionBackend, inputs: np.ndarray) ->
 
 
 def _size(limit: int, rows: int) -> int:
-    """Rows of the next call: the limit, halved for the last rows of a block until they fill it, at most so often."""
+    """Return the rows of the next call: the limit, halved at most MAX_HALVINGS times for the last rows of a block."""
     size = limit
-    for _ in range(TAILS):
+    for _ in range(MAX_HALVINGS):
         if rows < size and size % 2 == 0:
             size //= 2
     return size
@@ -212,12 +212,12 @@ def _step(
     key = (backend, shape, np.dtype(dtype), size, direct)
     if key in kept:
         return kept[key]
-    alive = weakref.ref(module)  # the module itself would never be freed
+    alive = weakref.ref(module)  # a strong reference would never be freed
 
     def forward(rows):
         return alive()(rows, training=False)
 
-    # Concrete functions, because TensorFlow warns of functions with the same code that are traced often.
+    # Concrete functions, since TensorFlow warns of functions with equal code that are traced often.
     if backend == "compiled":
         forward = tf.function(forward, jit_compile=True).get_concrete_function(tf.TensorSpec([size, *shape], dtype))
     cells, number = math.prod(shape), tf.TensorSpec([size], tf.int32)
@@ -232,17 +232,17 @@ def _step(
         ]
     )
     def step(rows, absent, masks, columns, instance, coalition, background):
-        """Logits (size, classes) of rows filled from an instance and a reference row each.
+        """Return logits (size, classes) of rows composed from an instance and a reference row each.
 
         rows: the instances (a, cells).
         absent: reference rows (r, cells).
-        masks: (k, d + 1) bool, True is present, in the last column always; (k, d) where direct.
+        masks: (k, d + 1) bool, True is kept, the last column always; (k, d) where direct.
         columns: the column of masks that each cell follows (cells,); empty where direct.
-        instance, coalition, background: for every row its place in rows, in masks and in absent, (size,) each.
+        instance, coalition, background: the index of each row in rows, in masks and in absent, (size,) each.
         """
         present = tf.gather(masks, coalition)
         if not direct:
-            # Rows are gathered by copying them whole; along the other axis, cell by cell, it takes thrice as long.
+            # Gathering entire rows is three times as fast as gathering cells along the other axis.
             present = tf.transpose(tf.gather(tf.transpose(present), columns))
         filled = tf.where(present, tf.gather(rows, instance), tf.gather(absent, background))
         return forward(tf.reshape(filled, (size, *shape)))
@@ -252,13 +252,13 @@ def _step(
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
-    """As engine.calibrate, for inputs and reference rows as the model takes them."""
+    """Return the fastest backend and batch, for inputs and reference rows in the model's format."""
     began, ends = time.perf_counter(), (inputs[:1], reference.rows[:1])
     largest = limit_trial_rows(math.prod(inputs.shape[1:]), model.device.split(":")[0])
-    single = calibration.fastest(_step_of(model, ExecutionBackend("plain", 1), *ends), 1, MEASURED)
-    # Large models start with small batches, so that no single call takes more than a moment.
+    single = calibration.fastest(_step_of(model, ExecutionBackend("plain", 1), *ends), 1, TIMING_SECONDS)
+    # Large models start with small batches, so that no single call takes long.
     smallest = 1 << int(np.clip(math.log2(min(0.05 / single, largest)), 0, 4))
-    rows = mask_rows(inputs, reference, STRIDE * smallest)
+    rows = mask_rows(inputs, reference, GAP * smallest)
     expected = _runner(model, ExecutionBackend("plain", len(rows)), inputs).log_probs(rows)
 
     def candidate(name: str) -> calibration.Candidate:
@@ -274,35 +274,33 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
         refusals=(tf.errors.OpError, MethodFailure, NotImplementedError, TypeError, ValueError),
         smallest=smallest,
         sure=len(rows),
-        stride=STRIDE,
-        measured=MEASURED,
+        stride=GAP,
+        measured=TIMING_SECONDS,
         few_rows=0,
         turns=8,
-        # Plain is not compiled by every job, and of a smaller batch fewer rows are computed in vain at a block's end.
+        # Plain needs no compilation per job, and smaller batches waste fewer padded rows at a block's end.
         nearly=1.05,
         in_order=True,
-        in_time=True,  # to compile a recurrent model takes long
+        in_time=True,  # compiling a recurrent model takes long
     )
     return calibration.search(BACKENDS, candidate, plan, began)
 
 
 def _difference(model: Classifier, name: str, inputs: np.ndarray, rows: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference of a backend's log-probabilities to the expected ones, in the two smallest batches tried."""
-    actual = [
-        _runner(model, ExecutionBackend(name, len(rows) // split), inputs).log_probs(rows) for split in (1, STRIDE)
-    ]
+    """Return a backend's largest difference to the expected log-probabilities, in the two smallest batches tried."""
+    actual = [_runner(model, ExecutionBackend(name, len(rows) // split), inputs).log_probs(rows) for split in (1, GAP)]
     return calibration.difference(np.array(actual), expected)
 
 
 def _step_of(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
-    """`_timer` after its first call, which is a trace."""
+    """Return `_timer` after its first call, which traces."""
     timer = _timer(model, backend, row, absent)
     timer()
     return timer
 
 
 def _timer(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
-    """Return a function of a batch on made-up masks that gives seconds per row (inf: too large)."""
+    """Return a function that evaluates a batch on artificial masks and returns seconds per row (inf: too large)."""
     runner = _runner(model, backend, row)
     cells, batch = math.prod(runner.shape), backend.batch
     masks = np.random.default_rng(0).random((batch, cells)) < 0.5
@@ -322,7 +320,7 @@ def _timer(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent
 def window_values(
     model: Classifier, inputs: np.ndarray, rows: np.ndarray, masks: np.ndarray, features: Features
 ) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
-    """Logits by tiles, as `windows.values`, for a module with `window_size`, `windows` and `from_pooled`."""
+    """Return logits by tiles, as `windows.values`, for a module with `window_size`, `windows` and `from_pooled`."""
     of_windows, from_pooled = _compile_windows(model.module)
     local = windows.Local(
         model.module.window_size,
@@ -335,7 +333,7 @@ def window_values(
 
 @functools.lru_cache(maxsize=4)
 def _compile_windows(module) -> tuple[tf.types.experimental.PolymorphicFunction, ...]:
-    """The module's `windows` and `from_pooled`, traced once for any number of rows; the weights stay variables."""
+    """Return the module's `windows` and `from_pooled`, traced once for any number of rows; weights stay variables."""
     ids = tf.TensorSpec((None, module.window_size), tf.int32)
     of_windows = tf.function(module.windows, input_signature=[ids])
     channels = of_windows.get_concrete_function().structured_outputs.shape[1]

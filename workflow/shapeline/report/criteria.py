@@ -14,9 +14,9 @@ from shapeline.report.formatting import format_count, number
 from shapeline.statistics import paired
 from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
 
-MIN_INSTANCES = 6  # instances: with fewer no signed-rank test can be significant
-ANY = "at any cost"
-PASSES = 3  # evaluations that a gradient counts as: one forward pass, and a backward pass of about twice its work
+MIN_INSTANCES = 6  # with fewer instances no signed-rank test can be significant
+ANY_COST = "at any cost"
+GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
 
 
 LEGEND = (
@@ -29,7 +29,7 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Criterion:
-    """A scalar statistic that ranks methods. need: what a reader wants of a method that is good by it."""
+    """A scalar statistic that ranks methods; need: the purpose for which it matters."""
 
     metric: str
     statistic: str
@@ -40,7 +40,7 @@ class Criterion:
     need: str = ""
 
 
-QUESTIONS = (
+CRITERIA = (
     Criterion(
         "localization",
         "auprc",
@@ -93,8 +93,8 @@ QUESTIONS = (
 class Evidence:
     """An experiment's values (instances, methods) and costs by one criterion.
 
-    A gradient counts as three evaluations. also: what can be taken too, methods at smaller budgets and the `truth`
-    of errors; absent: methods with too few instances; random: the end of the margin's range; available: number of
+    A gradient counts as three evaluations. also: further candidates, methods at smaller budgets and the `truth` of
+    errors; absent: methods with too few instances; random: the end of the margin's range; available: number of
     instances; incomplete: methods whose scores do not add up and which are never recommended.
     """
 
@@ -114,7 +114,7 @@ class Evidence:
 
     @functools.cached_property
     def candidates(self) -> pd.DataFrame:
-        """Values (instances, names) of all that can be taken."""
+        """Values (instances, names) of all candidates for a recommendation."""
         return self.values.join(self.also).drop(columns=list(self.incomplete), errors="ignore")
 
     @functools.cached_property
@@ -123,15 +123,15 @@ class Evidence:
 
     @functools.cached_property
     def _references(self) -> list[tuple[pd.DataFrame, dict[str, "Evidence"]]]:
-        return []  # what `compare_references` found in a table of measurements
+        return []  # cache of `compare_references` per table of measurements
 
     @functools.cached_property
     def _trainings(self) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-        return []  # what `training_values` found in a table of measurements
+        return []  # cache of `training_values` per table of measurements
 
     def advice(self, most: float = np.inf) -> Recommendation | None:
-        """The recommendation of methods with at most so many evaluations per instance; None where none has."""
-        spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)  # unknown: of scores made elsewhere
+        """Return the recommendation among methods with at most `most` evaluations per instance; None without any."""
+        spent = self.evaluations.reindex(list(self.candidates)).fillna(np.inf)  # external scores may have unknown costs
         affordable = tuple(name for name in self.candidates if spent[name] <= most)
         if affordable and affordable not in self._recommendations:
             self._recommendations[affordable] = self._recommend(list(affordable), spent)
@@ -139,13 +139,13 @@ class Evidence:
 
     @functools.cached_property
     def recommend_by_time(self) -> Recommendation:
-        """Return the recommendation at equal time; smaller budgets have none of their own."""
+        """Return the recommendation at equal time; smaller budgets have no measured time."""
         quicker = self._list_cheaper(self.seconds)
         return self._recommend([*self.values, self.truth] if quicker is None else quicker, self.seconds)
 
     @property
     def quicker(self) -> str:
-        """What the verdict by time is about, where the truth is quicker than some methods, which it leaves out."""
+        """The scope of the recommendation by time, which excludes methods slower than the exact values."""
         below = self._list_cheaper(self.seconds)
         return f"faster than {self.truth}" if below is not None and len(below) < self.values.shape[1] else ""
 
@@ -172,7 +172,7 @@ class Evidence:
         better = paired.order(self.candidates, self.criterion.better)
         leads = [name for index, name in enumerate(better) if all(spent[name] < spent[one] for one in better[:index])]
         rows: list[tuple[float, Recommendation]] = []
-        for most in sorted(spent[leads]):  # the best mean is another from these costs on alone
+        for most in sorted(spent[leads]):  # the best mean changes only at these costs
             advice = self.advice(most)
             if not rows or (advice.entry, advice.outcome) != (rows[-1][1].entry, rows[-1][1].outcome):
                 rows.append((most, advice))
@@ -189,13 +189,13 @@ class Evidence:
 
     @property
     def limit(self) -> str:
-        """Up to what cost `last` holds, in words."""
+        """The cost limit of `last`, in words."""
         if not self._limited:
-            return ANY
+            return ANY_COST
         return f"below the {format_count(self.evaluations[self.truth], 'evaluation')} of {self.truth}"
 
     def recommend_beyond(self, results: Results) -> Recommendation | None:
-        """`last`, where it says something else than what fits the budget; None where the truth itself fits."""
+        """Return `last` where it differs from the recommendation within the budget; None where exact values fit it."""
         within = self.within(results)
         if within is None:
             return self.last
@@ -210,7 +210,7 @@ class Evidence:
 
 
 def evidence(results: Results) -> list[Evidence]:
-    """What the experiment's metrics say, each by a criterion; those without two methods on six instances are out."""
+    """Return the evidence per criterion; criteria without two methods on six instances are left out."""
     answers = []
     for criterion in list_criteria(results.measured):
         measured = results.measured.get(criterion.metric)
@@ -244,7 +244,7 @@ def evidence(results: Results) -> list[Evidence]:
 
 
 def _count_available(results: Results, lost: int) -> int | None:
-    """Instances of the test part, without those explained on which a method has no value; None if unknown."""
+    """Return the number of test instances, minus explained ones without values of all methods; None if unknown."""
     whole = experiment.part_sizes(results.dataset_card).get("test")
     return None if whole is None else whole - lost
 
@@ -252,10 +252,10 @@ def _count_available(results: Results, lost: int) -> int | None:
 def _add_reference_points(
     criterion: Criterion, measured: pd.DataFrame, results: Results
 ) -> tuple[list[pd.DataFrame], pd.Series, str | None]:
-    """Return measurements and evaluations of what can be taken beside the methods, and the name of the truth."""
+    """Return measurements and evaluations of the further candidates, and the name of the truth."""
     spent = experiment.evaluations(results)
     taking = experiment.list_gradient_methods(results)
-    spent[taking] *= PASSES
+    spent[taking] *= GRADIENT_EVALUATIONS
     if criterion.metric != "error":
         return [], spent, None
     parts, earlier = [name_budgets(measured)], experiment.evaluations_at_budgets(results)
@@ -268,7 +268,7 @@ def _add_reference_points(
 
 
 def name_budgets(frame: pd.DataFrame) -> pd.DataFrame:
-    """The errors at budgets below a method's own, as errors of a method named by both."""
+    """Return errors at intermediate budgets as those of methods whose name includes the budget."""
     rows = frame[frame["statistic"] == "rmse_by_budget"]
     rows = rows[rows["x"] < rows.groupby("method")["x"].transform("max")]
     names = [_name_budget(*at) for at in zip(rows["method"], rows["x"], strict=True)]
@@ -280,21 +280,21 @@ def _name_budget(entry: str, budget: float) -> str:
 
 
 def list_criteria(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
-    """The questions that metrics answer, and one for each statistic of custom metrics."""
+    """Return the criteria of the metrics, and one per statistic of custom metrics."""
     own = measured.get("own")
     names = [] if own is None else sorted(own["statistic"].unique())
     more = (Criterion("own", name, "lower", f"Custom metric: {name}", name, "") for name in names)
-    return [*QUESTIONS, *more]
+    return [*CRITERIA, *more]
 
 
-def reference_name(results: Results) -> str:
-    """What the experiment itself puts in the place of masked features, in a word."""
+def name_reference(results: Results) -> str:
+    """Return the name of the experiment's baseline of masked features."""
     reference = results.settings.get("reference")
     return reference if isinstance(reference, str) else (reference or {}).get("kind", "mean")
 
 
 def compare_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
-    """Return the criterion with other baselines, of the metric's `references`; the same objects each time."""
+    """Return the evidence with other baselines, of the metric's `references`; cached."""
     measured = results.measured.get(answer.criterion.metric)
     if measured is None:
         return {}
@@ -318,7 +318,7 @@ def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, 
 
 
 def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
-    """Means (training seeds, methods) over the instances that all methods have in all training seeds."""
+    """Return means (training seeds, methods) over the instances that all methods have in all training seeds."""
     wide = training_values(answer, results)
     return wide.mean().unstack(0).dropna(axis=1).sort_index() if len(wide) else pd.DataFrame()
 
@@ -346,7 +346,7 @@ def _training_values(answer: Evidence, measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def name_verdict(advice: Recommendation) -> str:
-    """Return the verdict with its symbol, the same on every page: ★ recommended, ☆ undecided."""
+    """Return the verdict with its symbol: ★ recommended, ☆ undecided."""
     if advice.entry is None:
         return "too few instances"
     if advice.outcome != "undecided":

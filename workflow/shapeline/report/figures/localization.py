@@ -1,4 +1,4 @@
-"""Localization: what was measured, where the truth is, maps with boxes, curves, the runtime plane."""
+"""Figures of localization: measurements, true regions, maps with boxes, curves, the runtime plane."""
 
 import json
 import math
@@ -22,7 +22,7 @@ from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
 from shapeline.report.styling import MAX_BANDS, WIDTH, Style, styled
 
-PANELS = {  # statistic -> title and what is across
+PANELS = {  # statistic -> title and x label
     "f1": ("F1, as published", "F1 of the pixels above 1e-6"),
     "f1_best": ("F1 at the best threshold", "F1"),
     "f1_equal_area": ("F1 at equal area", "F1 of as many pixels as are true"),
@@ -33,13 +33,13 @@ PANELS = {  # statistic -> title and what is across
 
 
 def find_boxes(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """Boxes (top, left, bottom, right; half-open) around the connected parts of a region, corners connecting."""
+    """Return boxes (top, left, bottom, right; half-open) around a region's 8-connected components."""
     parts, _ = ndimage.label(truth, np.ones((3, 3)))
     return [(rows.start, columns.start, rows.stop, columns.stop) for rows, columns in ndimage.find_objects(parts)]
 
 
-def picture_tile(image: np.ndarray, tone: str) -> Tile:
-    """An image (channels, height, width) in [0, 1]; of a large one every few pixels."""
+def image_tile(image: np.ndarray, tone: str) -> Tile:
+    """Return the tile of an image (channels, height, width) in [0, 1]; a large one is subsampled."""
     step = _step(image.shape[1:])
     return Tile(score_maps.scale_tones(image[:, ::step, ::step]), score_maps.grey(tone))
 
@@ -56,7 +56,7 @@ def reduce_map(values: np.ndarray) -> np.ndarray:
 
 
 def map_tile(scores: np.ndarray | None, cells: np.ndarray) -> Tile:
-    """Scores (d,) on their pixels, white at 0, scaled by the largest magnitude, which is written below."""
+    """Return the tile of scores (d,) on their pixels, white at 0, scaled by the largest magnitude, its caption."""
     if scores is None:
         return Tile(None)
     size = np.abs(scores).max()
@@ -65,7 +65,7 @@ def map_tile(scores: np.ndarray | None, cells: np.ndarray) -> Tile:
 
 
 def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
-    """A box around every connected part of the true region, as a tile has them."""
+    """Return a box around every connected part of the true region, in a tile's coordinates."""
     if truth is None:
         return []
     (height, width), margin = truth.shape, MARGIN * _step(truth.shape)
@@ -77,7 +77,7 @@ def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
 
 @styled
 def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """A panel a statistic, best published F1 on top; marks for the ceilings on the rows of hierarchical methods."""
+    """Draw a panel per statistic, best published F1 on top, with the ceilings of hierarchical methods."""
     present = [name for name in PANELS if len(scalars(frame, name))]
     if not present:
         return None
@@ -104,13 +104,13 @@ def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
                     tops[there], [entries.index(entry) for entry in there], marker, color=QUIET, markersize=7,
                     markerfacecolor="none",
                 )  # fmt: skip
-        axes.set_xlim(-0.03 * axes.get_xlim()[1], None)  # a mean of 0 keeps its whole marker
+        axes.set_xlim(-0.03 * axes.get_xlim()[1], None)  # the marker at 0 stays within the axes
     return drawing
 
 
 @styled
 def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """The share left of the logit and of the probability against the number of removed features, a panel each."""
+    """Draw the remaining share of logit and probability against the number of removed features, a panel each."""
     present = [name for name in OUTPUTS if frame.loc[frame["statistic"] == name, "mean"].notna().any()]
     if not present:
         return None
@@ -139,7 +139,7 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
 
 
 def draw_ablated_images(results: Results, truth: np.ndarray | None, count: int = 2) -> HTML | None:
-    """Images whose positive features are at the reference, a column per method (figure 3)."""
+    """Return images with their positive features at the reference, a column per method (figure 3)."""
     metadata = next((files[0] for files in results.metadata.values() if files), {})
     if not results.model_card:
         return None
@@ -156,10 +156,10 @@ def draw_ablated_images(results: Results, truth: np.ndarray | None, count: int =
             scores = values[entry][row]
             if scores is None:
                 return Tile(None)
-            removed = np.append(scores > 0, False)[cells[row]]  # the appended one is what -1 points at
+            removed = np.append(scores > 0, False)[cells[row]]  # index -1 selects the appended value
             image = np.where(removed, fill[row if len(fill) > 1 else 0, 0], image)
             below = share(removed.mean())
-        return picture_tile(image, tone)._replace(below=below, boxes=boxes(regions[row]))
+        return image_tile(image, tone)._replace(below=below, boxes=boxes(regions[row]))
 
     names = results.name_instances(picked)
     caption = (
@@ -174,7 +174,7 @@ def draw_ablated_images(results: Results, truth: np.ndarray | None, count: int =
 
 
 def _select_with_truth(results: Results, truth: np.ndarray | None) -> pd.DataFrame:
-    """The instances shown first that have a true region, in their order; all of them where none has."""
+    """Return the shown instances with a true region, in order; all of them where none has one."""
     order = experiment.choose_instances(results.instances, len(results.instances))
     if truth is None or not truth.any():
         return order
@@ -186,7 +186,7 @@ def _select_with_truth(results: Results, truth: np.ndarray | None) -> pd.DataFra
 def runtime_plane(
     frame: pd.DataFrame, time: pd.DataFrame, styles: Mapping[str, Style], statistic: str, title: str
 ) -> Figure | None:
-    """A statistic against seconds per instance on a logarithmic axis, with both intervals, every point named."""
+    """Draw a statistic against seconds per instance on a logarithmic axis, with both intervals, labelled."""
     rows = scalars(frame, statistic)
     rows = rows.loc[[entry for entry in styles if entry in rows.index and time["mean"].get(entry, 0) > 0]]
     if rows.empty:
@@ -212,7 +212,7 @@ def runtime_plane(
 
 
 def size_groups(results: Results) -> list[dict[int, str]]:
-    """Entries that differ in min_size alone: for each such group, size -> entry, largest first."""
+    """Return groups of entries that differ only in min_size: size -> entry, largest first."""
     groups: dict[str, dict[int, str]] = {}
     for entry in select_method(results, "h_shap"):
         own = parameters(results, entry)
@@ -222,7 +222,7 @@ def size_groups(results: Results) -> list[dict[int, str]]:
 
 
 def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, str]) -> Figure:
-    """The first image with a true region and its maps, above an enlarged part of each."""
+    """Draw the first image with a true region and its maps, above an enlarged part of each."""
     picked = _select_with_truth(results, truth).head(1)
     images, regions, cells = prepare_images(results, truth, picked)
     image, region = images[0], regions[0]
@@ -236,7 +236,7 @@ def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, st
     def tile(row: int, name: str | None) -> Tile:
         part = (slice(top, bottom), slice(left, right)) if row else (slice(None), slice(None))
         if name is None:
-            drawn = picture_tile(image[(slice(None), *part)], tone)
+            drawn = image_tile(image[(slice(None), *part)], tone)
         else:
             drawn = map_tile(scores[name], cells[0][part])
         below = "" if row else drawn.below
@@ -247,19 +247,19 @@ def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, st
 
 
 def zoom_to_part(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
-    """First and last row, and first and last column, of a square around the first true part, three times its size."""
+    """Return row and column bounds of a square around the first true part, three times its size."""
     top, left, bottom, right = (find_boxes(region) or [(0, 0, *region.shape)])[0]
     size = 3 * max(bottom - top, right - left)
     ends = []
     for start, stop, side in ((top, bottom, region.shape[0]), (left, right, region.shape[1])):
-        first = max(0, min((start + stop - size) // 2, side - size))  # moved in where it would leave the image
+        first = max(0, min((start + stop - size) // 2, side - size))  # shifted to stay within the image
         ends.append((first, min(side, first + size)))
     return ends[0], ends[1]
 
 
 @styled
 def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
-    """F1 in two ways with the ceilings, and the nodes visited, against min_size."""
+    """Draw F1 at both thresholds with the ceilings, and the visited nodes, against min_size."""
     frame, entries = select_measured(results), list(sizes.values())
     image_of = dict(zip(results.instances["instance"], experiment.ids(results.instances), strict=True))
     across = np.array(list(sizes))
@@ -272,7 +272,7 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     for statistic, name, colour, marker, dash in lines:
         rows = scalars(frame, statistic).reindex(entries)
         if rows["mean"].notna().any():
-            wide = 4 if statistic == "f1" else 1.5  # the two may lie on each other
+            wide = 4 if statistic == "f1" else 1.5  # the curves may coincide
             left.plot(across, rows["mean"], dash, color=colour, linewidth=wide, marker=marker, markersize=5, label=name)
             if marker:
                 left.fill_between(
@@ -289,7 +289,7 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
             "s",
         ),
     ):
-        values = [get(entry).astype(float).groupby(image_of).mean() for entry in entries]  # an image counts once
+        values = [get(entry).astype(float).groupby(image_of).mean() for entry in entries]  # each image has equal weight
         if all(len(each) for each in values):
             mean = [each.mean() for each in values]
             error = [1.96 * each.std(ddof=1) / len(each) ** 0.5 if len(each) > 1 else 0.0 for each in values]
@@ -303,15 +303,15 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     return drawing
 
 
-COLUMNS = 7  # maps side by side: a image of 120 pixels has about one on the page for each of its own
+COLUMNS = 7  # maps per row, which show an image of 120 pixels at about its resolution
 MARGIN = 2  # pixels between a true region and its box
-MAX_SIDE = 480  # pixels a side of a image that are drawn: the page shows a quarter of them
+MAX_SIDE = 480  # pixels per side of a drawn image, of which the page shows a quarter
 CEILINGS = {"ceiling_touching": "every leaf that touches", "ceiling_best": "best set of leaves"}
 OUTPUTS = {"logit": "Logit", "probability": "Probability"}
 
 
 def targets(results: Results) -> np.ndarray:
-    """The class that the scores explain, for each instance, (n,): the predicted one where every method failed."""
+    """Return the explained class per instance, (n,); the predicted class where every method failed."""
     of = "target" if "target" in results.instances else "prediction"
     explained = results.instances.set_index("instance")[of].to_dict()
     for frame in results.scores.values():
@@ -320,14 +320,14 @@ def targets(results: Results) -> np.ndarray:
 
 
 def read_truth(results: Results) -> np.ndarray | None:
-    """The pixels that decide the class explained, (n, height, width) bool; None where the dataset lacks them."""
+    """Return the pixels that decide the explained class, (n, height, width) bool; None where the dataset has none."""
     if not results.dataset_card.get("truth"):
         return None
     return regions_module.truth(results.folder, experiment.ids(results.instances), targets(results))
 
 
 def select_measured(results: Results) -> pd.DataFrame:
-    """The frame of the metric localization, as `compare` made it; empty where it was not computed."""
+    """Return the comparison by the metric localization; empty where it was not computed."""
     frame = results.metrics.get("localization")
     return pd.DataFrame(columns=["method", "statistic", "x", "mean", "low", "high", "n"]) if frame is None else frame
 
@@ -342,7 +342,7 @@ def select_method(results: Results, method: str) -> list[str]:
 
 
 def read_details(frame: pd.DataFrame, name: str) -> pd.Series:
-    """What a method said of each instance beside its scores, by instance (mean over repeats), where it said it."""
+    """Return a value of the scores' details by instance (mean over repeats), where present."""
     fine = experiment.good(frame)
     numbers = [json.loads(details).get(name) if isinstance(details, str) else None for details in fine["details"]]
     values = pd.Series(numbers, fine["instance"].to_numpy(), dtype=float).dropna()
@@ -350,7 +350,7 @@ def read_details(frame: pd.DataFrame, name: str) -> pd.Series:
 
 
 def prepare_images(results: Results, truth: np.ndarray | None, picked: pd.DataFrame) -> tuple[np.ndarray, list, list]:
-    """Images (n, channels, height, width), true regions (n, each (height, width) or None) and cells of the features."""
+    """Return images (n, channels, height, width), true regions (n, each (height, width) or None) and cells."""
     images = results.read_inputs(picked)
     indices = pd.Index(results.instances["instance"]).get_indexer(picked["instance"])
     regions = [None] * len(picked) if truth is None else list(truth[indices])

@@ -9,7 +9,7 @@ import pandas as pd
 from shapeline.errors import NO_RULE
 from shapeline.papers import claims
 from shapeline.report import styling
-from shapeline.report.criteria import ANY, LEGEND, PASSES, Evidence, name_budgets, name_verdict
+from shapeline.report.criteria import ANY_COST, GRADIENT_EVALUATIONS, LEGEND, Evidence, name_budgets, name_verdict
 from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results, count_warnings_and_failures, mean_seconds, scalars, warn_near_chance
 from shapeline.report.figures.dots import average_ranks, cost_plane, rank_diagram
@@ -116,7 +116,7 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     if advice is None:
         return f"{subject}: no method fits the budget.", ""
     (scope, (decision, why)), *others = advices(answer, results).items()
-    short = f"{subject}, {scope}. {decision}." if scope != ANY else f"{subject}. {decision}."
+    short = f"{subject}, {scope}. {decision}." if scope != ANY_COST else f"{subject}. {decision}."
     if within is None:
         short = f"{subject}: no method fits the budget. {_capital(scope)}: {_shorten(decision)}."
     last = answer.recommend_beyond(results) if within else None
@@ -165,10 +165,10 @@ def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
     limited = results.settings.get("budget") is not None
     parts = {}
     if within is not None:
-        scope = "within the budget" if limited else ANY
+        scope = "within the budget" if limited else ANY_COST
         parts[scope] = _parts(answer, within, scope if limited else "")
     if last is not None:
-        parts[answer.limit] = _parts(answer, last, "" if answer.limit == ANY else "at this cost")
+        parts[answer.limit] = _parts(answer, last, "" if answer.limit == ANY_COST else "at this cost")
     chosen = within or last
     if chosen is not None and answer.truth != chosen.entry:
         is_same = (
@@ -190,7 +190,7 @@ def _cost(answer: Evidence, entry: str, seconds: bool = False) -> str:
     count = answer.evaluations.get(entry, np.nan)
     text = format_count(count, "evaluation")
     if entry in answer.gradients:
-        text = f"{format_count(count / PASSES, 'gradient')} (counted as {text})"
+        text = f"{format_count(count / GRADIENT_EVALUATIONS, 'gradient')} (counted as {text})"
     seconds_per_instance = answer.seconds.get(entry, np.nan)
     time = f"{number(1000 * seconds_per_instance)} ms" if np.isfinite(seconds_per_instance) else "–"
     return time if seconds else f"{text}, {time}" if np.isfinite(seconds_per_instance) else text
@@ -252,9 +252,8 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
         "additional instances needed. Each metric has its own recommendation."
     )
     if any(answer.gradients for answer in evidence):
-        details += (
-            f" A gradient counts as {number(PASSES)} evaluations: one forward pass, and two for the backward pass."
-        )
+        count = number(GRADIENT_EVALUATIONS)
+        details += f" A gradient counts as {count} evaluations: one forward pass, and two for the backward pass."
     return join_parts(
         note(
             "The recommended method is the cheapest that is non-inferior to the best, by a margin of "

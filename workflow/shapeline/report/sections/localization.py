@@ -25,14 +25,14 @@ from shapeline.statistics.comparison import compare
 
 
 def is_quadrant_h_shap(results: Results, entry: str) -> bool:
-    """Whether a method is h-Shap on quadrants of the pixels, whose leaves are known from the size of the image."""
+    """Return whether a method is h-Shap on quadrants of pixels, whose leaves follow from the image's size."""
     special = {"shifts", "features"} & set(figures.parameters(results, entry))
     kind = results.settings["features"]
     return not special and (kind if isinstance(kind, str) else kind["kind"]) == "pixel"
 
 
-def seconds_per_picture(results: Results) -> pd.DataFrame:
-    """Return the seconds per instance by method: mean, low and high; the bounds are NaN unless each was timed alone."""
+def seconds_per_image(results: Results) -> pd.DataFrame:
+    """Return the seconds per instance by method: mean, low and high; the bounds are NaN unless timed individually."""
     frames = [
         experiment.good(frame)[["repeat", "seconds"]].assign(
             method=entry, instance=experiment.ids(experiment.good(frame))
@@ -98,7 +98,7 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
 
 
 def _best(rows: pd.DataFrame, entries: Sequence[str]) -> str | None:
-    """The method with the highest mean among those named; None where none of them has one."""
+    """Return the entry with the highest mean among those given; None where none has a mean."""
     there = rows[rows.index.isin(entries)]
     return None if there.empty else there["mean"].idxmax()
 
@@ -113,9 +113,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
 
     def tile(row: int, entry: str | None) -> Tile:
         drawn = (
-            figures.picture_tile(images[row], tone)
-            if entry is None
-            else figures.map_tile(values[entry][row], cells[row])
+            figures.image_tile(images[row], tone) if entry is None else figures.map_tile(values[entry][row], cells[row])
         )
         return drawn._replace(boxes=figures.boxes(regions[row]))
 
@@ -130,7 +128,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 
 def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """F1 in three ways, AUPRC, IoU and pointing, as dots and as a table, with the ceilings; then paired differences."""
+    """Return F1 at three thresholds, AUPRC, IoU and pointing, as dots and table, with ceilings and differences."""
     frame, drawn = figures.select_measured(results), assign_styles(results)
     if frame.empty:
         return missing("localization")
@@ -170,7 +168,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 
 def score_table(frame: pd.DataFrame, entries: Sequence[str]) -> pd.DataFrame:
-    """Every statistic with its interval, best published F1 on top; text."""
+    """Return every statistic with its interval, best published F1 on top, as text."""
     present = [name for name in figures.PANELS if len(scalars(frame, name))]
     means = scalars(frame, "f1")["mean"]
     return pd.DataFrame(
@@ -188,7 +186,7 @@ def score_table(frame: pd.DataFrame, entries: Sequence[str]) -> pd.DataFrame:
 
 
 def ceiling_table(frame: pd.DataFrame, results: Results) -> HTML | None:
-    """Both ceilings of F1 by leaf size, beside what the methods of that size reach; None without such methods."""
+    """Return both ceilings of F1 by leaf size, and the F1 of the methods of that size; None without such methods."""
     touching, best = (scalars(frame, name) for name in figures.CEILINGS)
     if touching.empty:
         return None
@@ -209,7 +207,7 @@ def ceiling_table(frame: pd.DataFrame, results: Results) -> HTML | None:
 
 
 def paired_section(results: Results) -> HTML | None:
-    """The best h-Shap method (or the best of all) against every other, image by image; None without the numbers."""
+    """Return paired differences of the best h-Shap method (or the best of all) to every other; None without values."""
     if "localization" not in results.measured:
         return None
     parts = [heading("Paired differences per image", 4)]
@@ -224,7 +222,7 @@ def paired_section(results: Results) -> HTML | None:
         rows = []
         for pair in pairs[(pairs["better"] == champion) | (pairs["worse"] == champion)].to_dict("records"):
             sign = 1 if pair["better"] == champion else -1
-            ends = np.clip(sorted((sign * pair["low"], sign * pair["high"])), -1, 1)  # of two shares
+            ends = np.clip(sorted((sign * pair["low"], sign * pair["high"])), -1, 1)  # a difference of two shares
             other = pair["worse" if sign > 0 else "better"]
             rows.append(
                 {
@@ -248,7 +246,7 @@ def paired_section(results: Results) -> HTML | None:
 
 
 def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """Curves and areas of the ablation, and the images without their positive features (figures 3 and F.2)."""
+    """Return curves and areas of the ablation, and images without their positive features (figures 3 and F.2)."""
     frame, drawn = results.metrics.get("ablation"), assign_styles(results)
     if frame is None or frame.empty:
         return missing("ablation")
@@ -271,7 +269,7 @@ def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 @styled
 def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """The areas as dots, lowest on top."""
+    """Draw the areas as dots, lowest on top."""
     present = [name for name in figures.OUTPUTS if len(scalars(frame, f"{name}_area"))]
     if not present:
         return None
@@ -287,8 +285,8 @@ def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure |
 
 
 def runtime_section(results: Results) -> HTML:
-    """F1 against seconds per instance, as published and at the best threshold (figures 4 and C.1)."""
-    frame, drawn, time = figures.select_measured(results), assign_styles(results), seconds_per_picture(results)
+    """Return F1 against seconds per instance, as published and at the best threshold (figures 4 and C.1)."""
+    frame, drawn, time = figures.select_measured(results), assign_styles(results), seconds_per_image(results)
     if frame.empty:
         return missing("localization")
     alone = time["low"].notna().any()
@@ -312,7 +310,7 @@ def runtime_section(results: Results) -> HTML:
 
 
 def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """What a smaller smallest leaf does to the map, to F1, and to the nodes visited (figure 5)."""
+    """Return the effect of the minimum leaf size on map, F1 and visited nodes (figure 5)."""
     groups = figures.size_groups(results)
     if not groups:
         return note("Not available: needs two entries of h_shap that differ only in min_size.")
@@ -338,7 +336,7 @@ def sizes_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 
 def masking_section(results: Results) -> HTML:
-    """The masking curves of the ordinary report, heading included, where that metric was computed."""
+    """Return the deletion curves of the standard report with a heading, where that metric was computed."""
     if "log_odds" not in results.metrics:
         return HTML("")
     return common.masking_section(results)

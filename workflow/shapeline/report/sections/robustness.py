@@ -123,7 +123,7 @@ def compare_baselines(answer: criteria.Evidence, results: Results) -> HTML | Non
     others = criteria.compare_references(answer, results)
     if not others:
         return None
-    judged = {criteria.reference_name(results): answer, **others}
+    judged = {criteria.name_reference(results): answer, **others}
     each = {name: _recommendation(other, results) for name, other in judged.items()}
     return join_parts(
         heading("Sensitivity to the baseline", 4),
@@ -144,7 +144,7 @@ def reference_change(answer: criteria.Evidence, results: Results) -> str | None:
     status = {name: advice.bounds["status"].get(taken) for name, advice in others.items()}
     if not others or None in status.values():
         return None
-    own = criteria.reference_name(results)
+    own = criteria.name_reference(results)
     worse = [name for name in status if status[name] in ("worse", "plainly worse")]
     if worse:
         ahead = join_names([_format_difference(others[name], taken, answer.unit, name) for name in worse])

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report import styling
 from shapeline.report.colours import QUIET
-from shapeline.report.criteria import reference_name
+from shapeline.report.criteria import name_reference
 from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
@@ -44,7 +44,7 @@ def sections(results: Results) -> HTML:
 def reference_areas(results: Results) -> pd.DataFrame:
     """Return the mean deletion AUC (nats) per method (rows) and baseline, that of the experiment first."""
     frame = results.metrics.get("log_odds")
-    own = reference_name(results)
+    own = name_reference(results)
     columns = {f"{own} (own)": scalars(frame, AREA)["mean"]}
     names = [] if frame is None else frame["statistic"].unique()
     for statistic in names:
