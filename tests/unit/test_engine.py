@@ -624,6 +624,9 @@ def test_calibration_never_takes_what_was_not_asked():
     assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_execution.BACKENDS
 
 
+IMPORTED_ONCE = (
+    "import captum.attr, pandas; from shapeline.api import call; from shapeline.games import torch_backend\n"
+)
 KEEPS_PRECISION = """
 cudnn = torch.backends.cudnn
 owners = [cudnn, cudnn.conv, cudnn.rnn]
@@ -653,7 +656,7 @@ def test_convolutions_keep_float32_however_their_precision_was_set():
     given = ({"conv": "ieee", "rnn": "tf32"}, {"": "tf32"}, {"conv": "ieee", "rnn": "ieee"}, {})
     first = "import torch, numpy as np, shapeline\n"  # names of each program
     programs = {str(own): first + KEEPS_PRECISION.format(own=own) for own in given}  # a setting cannot be taken back
-    codes, errors = forks.run_in_forks(f"{first}from shapeline.games import torch_backend", programs)
+    codes, errors = forks.run_in_forks(f"{first}{IMPORTED_ONCE}", programs)
     assert codes == dict.fromkeys(programs, 0), f"{codes}\n{errors}"
 
 

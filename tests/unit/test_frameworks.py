@@ -30,7 +30,16 @@ network = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2, acti
 found = shapeline.explain(network, np.eye(3, dtype="float32"), reference="zero", method="shapley")
 assert np.isfinite(found.scores).all()
 """
-BUILD_KERAS = "from shapeline import models; models.build('mlp', framework='tensorflow', inputs=3, classes=2)"
+TRAIN = """
+import sys, numpy as np; from types import SimpleNamespace; from shapeline import models
+from shapeline.models import training
+assert not {{"torch", "tensorflow", "keras"}} & set(sys.modules)
+model = models.build("mlp", {framework!r}, inputs=2, hidden=[2])
+rows = np.ones((3, 2), np.float32)
+data = SimpleNamespace(inputs=rows, labels=np.array([0, 1, 0]), split=np.arange(3))
+training.fit(model, data, {{"epochs": 1}})
+assert {framework!r} in sys.modules and {other!r} not in sys.modules
+"""
 # Torch takes triton for missing; whether it is imported after all, its optimisers tell, in a second of imports.
 IS_MISSING = "import sys; assert sys.modules['triton'] is None and 'tensorflow' in sys.modules"
 
@@ -73,8 +82,13 @@ def test_the_stub_ends_a_process_that_imports_it_after_tensorflow(after_tensorfl
     assert after_tensorflow[0]["triton"] < 0  # and not one that imports it before: the next test's do
 
 
-def test_triton_is_loaded_before_a_keras_model_of_the_package(tmp_path):
-    done = finish(write_stub(tmp_path), f"{BUILD_KERAS}\n{LOADED}")
+def test_a_job_of_torch_imports_one_framework(tmp_path):
+    done = finish(tmp_path, TRAIN.format(framework="torch", other="tensorflow"))
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_job_of_tensorflow_imports_one_framework_and_triton_before_it(tmp_path):
+    done = finish(write_stub(tmp_path), TRAIN.format(framework="tensorflow", other="torch") + LOADED)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
