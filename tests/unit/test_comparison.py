@@ -116,7 +116,7 @@ def test_it_is_shown(found):
 
 
 def test_without_exact_values_masking_decides(monkeypatch):
-    monkeypatch.setattr(comparison, "AFFORDABLE", 10)
+    monkeypatch.setattr(comparison, "MAX_ROWS", 10)
     found = shapeline.compare(MODEL, X, ["occlusion", "kernel_shap"], background=X[:8])
     assert found.by == "deletion" and "error" not in found.table and "would cost" in " ".join(found.notes)
 

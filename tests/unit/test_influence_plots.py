@@ -285,7 +285,7 @@ def test_values_of_a_record_name_categories():
     owner = feature_kinds.Features("group", (4,), cells, ("age", "race", "both", "sex"))
     card = {"feature_names": ["age", "white", "black", "other", "u", "v", "sex"], "categories": {"sex": ["m", "f"]}}
     row = np.array([1.8, 0, 1, 0, 0.5, 2, 1])
-    assert tables.record_values(row, owner, card) == ["1.800", "black", "0.5000; 2", "f"]
+    assert tables.feature_values(row, owner, card) == ["1.800", "black", "0.5000; 2", "f"]
 
 
 # --- alike --------------------------------------------------------------------------------------------------------

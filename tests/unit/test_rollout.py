@@ -75,12 +75,12 @@ def test_attention_that_does_not_sum_to_one_is_normalised():
 
 def test_the_first_token_is_read_and_of_a_decoder_the_last_that_is_there():
     layers = drawn(2, layers=2)
-    np.testing.assert_array_equal(torch_gradients.read_by(layers), torch_gradients.rollout(layers)[:, 0])
+    np.testing.assert_array_equal(torch_gradients.select_read_row(layers), torch_gradients.rollout(layers)[:, 0])
     layers = drawn(3, layers=2, causal=True)
     for layer in layers:
         layer[1, :, :, 3:] = 0  # the second row is two shorter
     whole = torch_gradients.rollout(layers)
-    np.testing.assert_array_equal(torch_gradients.read_by(layers), torch.stack([whole[0, 4], whole[1, 2]]))
+    np.testing.assert_array_equal(torch_gradients.select_read_row(layers), torch.stack([whole[0, 4], whole[1, 2]]))
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

@@ -22,7 +22,7 @@ from shapeline.datasets.table import as_type
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
-from shapeline.games.calibration import answers_alike, settle_reference
+from shapeline.games.calibration import outputs_equal, settle_reference
 from shapeline.games.execution import LARGEST_BATCH, ExecutionBackend, import_backend, mask_rows
 from shapeline.games.features import TEXT_KINDS, Features
 from shapeline.games.game import PREDICTION, Game, check_full, is_apart
@@ -210,7 +210,7 @@ def settle_mean(
     rounded, real = as_type(rows, source.dtype), given.inputs.astype(np.float64)
     if (rounded != rows).any():
         is_exact = source.dtype.kind != "b" and (real == given.inputs).all()
-        if is_exact and answers_alike((classifier, given.inputs), (classifier, real)):
+        if is_exact and outputs_equal((classifier, given.inputs), (classifier, real)):
             return dataclasses.replace(given, inputs=real), reference, described
         described += ", whole numbers rounded"
     return given, Reference(rounded), described

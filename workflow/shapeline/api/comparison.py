@@ -23,11 +23,11 @@ from shapeline.statistics.recommendation import MARGIN, Recommendation, recommen
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-USUAL = ("kernel_shap", "sample_shapley", "gp_shapley", "occlusion")
+DEFAULT_METHODS = ("kernel_shap", "sample_shapley", "gp_shapley", "occlusion")
 CONTROL = "random"  # the end of the range that the margin is a share of; it evaluates no model
-AFFORDABLE = 1_000_000  # model rows that exact values may cost in total
+MAX_ROWS = 1_000_000  # model rows that exact values may cost
 GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
-SHOWN = {"rmse": "error", "spearman": "rank correlation", "deletion_auc": "deletion", "insertion_auc": "insertion"}
+PRINTED = {"rmse": "error", "spearman": "rank correlation", "deletion_auc": "deletion", "insertion_auc": "insertion"}
 TITLES = {"deletion": "deletion AUC", "insertion": "insertion AUC"}  # of columns, in print
 
 
@@ -103,7 +103,7 @@ class Comparison:
 def compare(
     model: object,
     inputs: object,
-    methods: Sequence[str] | Mapping[str, str | dict] = USUAL,
+    methods: Sequence[str] | Mapping[str, str | dict] = DEFAULT_METHODS,
     budget: float | dict | None = None,
     *,
     evaluations: int | None = None,
@@ -216,8 +216,8 @@ def _exact(case: Case, notes: list[str]) -> Explanation | None:
     reference = case.game.reference
     asked = 1 if reference.own else len(reference.rows)
     cost = sum(2.0**own.d * len(indices) for own, indices in case.buckets) * asked
-    if cost > AFFORDABLE:
-        limit = "reduce instances or background rows" if cost < 10 * AFFORDABLE else f"the limit is {AFFORDABLE:,}"
+    if cost > MAX_ROWS:
+        limit = "reduce instances or background rows" if cost < 10 * MAX_ROWS else f"the limit is {MAX_ROWS:,}"
         notes.append(f"The exact values would cost {cost:,.3g} model rows, so no error is measured; {limit}.")
         return None
     return case.explain_all({"method": "shapley"}, 1.0)
@@ -239,16 +239,16 @@ def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explan
                 curves = log_odds.measure(own, game, case.inputs, case.buckets, case.seed)
                 parts.append(curves[curves["x"].isna()].assign(method=entry))
         except ShapelineError as failure:  # for probabilities of 0 or 1
-            reason = str(failure).removeprefix("engine: ").partition(";")[0]  # its fix is the value, which is not used
+            reason = str(failure).removeprefix("engine: ").partition(";")[0]  # without the fix, which is not possible
             notes.append(f"Deletion and insertion AUC are not measured: {reason}.")
             parts = [part for part in parts if "deletion_auc" not in set(part["statistic"])]
     empty = pd.DataFrame(columns=["instance", "repeat", "statistic", "x", "value", "method"])
     return pd.concat(parts, ignore_index=True) if parts else empty
 
 
-def _correlation(rows: Mapping[str, pd.DataFrame], one: str, other: str) -> float:
+def _correlation(rows: Mapping[str, pd.DataFrame], first: str, second: str) -> float:
     """Return the mean rank correlation over instances of two methods."""
-    similarity = error.measure(rows[one], rows[other])
+    similarity = error.measure(rows[first], rows[second])
     return similarity[similarity["statistic"] == "spearman"]["value"].mean()
 
 
@@ -278,7 +278,7 @@ def _table(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: 
     with_gradients = [entry for entry in table.index if METHODS[entries[entry][0]].gradients]
     table.loc[with_gradients, "evaluations"] *= GRADIENT_EVALUATIONS
     means = measured.groupby(["method", "statistic"])["value"].mean()
-    for statistic, name in SHOWN.items():
+    for statistic, name in PRINTED.items():
         if statistic in set(measured["statistic"]):
             table[name] = means.xs(statistic, level="statistic")
     table["agreement"] = mean_agreement(agreement)
@@ -289,7 +289,7 @@ def _criterion(measured: pd.DataFrame, exact: Explanation | None) -> tuple[str |
     """Return the column that ranks methods and its values (instances, methods): the error, else the deletion AUC."""
     for statistic in ("rmse", "deletion_auc") if exact is not None else ("deletion_auc",):
         if statistic in set(measured["statistic"]):
-            return SHOWN[statistic], pivot_by_method(measured, statistic)
+            return PRINTED[statistic], pivot_by_method(measured, statistic)
     return None, None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import comparison, drawing
-from shapeline.api.comparison import CONTROL, SHOWN, Comparison
+from shapeline.api.comparison import CONTROL, PRINTED, Comparison
 from shapeline.api.generation import explain_generation, parse_method
 from shapeline.api.prompt_explanation import PromptExplanation
 from shapeline.designs.design import whole
@@ -22,8 +22,8 @@ from shapeline.statistics.paired import pivot_by_method
 from shapeline.statistics.recommendation import MARGIN, recommend
 
 WHERE = "compare_generation"
-USUAL = ("gp_shapley", "kernel_shap", "sample_shapley", "context_cite", "leave_one_out")
-COLUMNS = SHOWN | {
+DEFAULT_METHODS = ("gp_shapley", "kernel_shap", "sample_shapley", "context_cite", "leave_one_out")
+COLUMNS = PRINTED | {
     "coverage": "coverage",
     "top_k_drop": "top-3 drop",
     "datamodeling": "datamodeling score",
@@ -62,7 +62,7 @@ def compare_generation(
     model: object,
     prompts: object,
     tokenizer: object = None,
-    methods: Sequence[str] | Mapping[str, str | dict] = USUAL,
+    methods: Sequence[str] | Mapping[str, str | dict] = DEFAULT_METHODS,
     evaluations: int = 32,
     *,
     support: Sequence[Sequence[int]] | None = None,
@@ -129,7 +129,7 @@ def compare_generation(
     values = pivot_by_method(measured, by)
     advice = recommend(values, table["evaluations"].to_dict(), margin, CONTROL) if set(values) - {CONTROL} else None
     own = {entry: each[::repeats] for entry, each in result.items()}
-    return PromptComparison(own, exact, table, agreement, advice, SHOWN[by], values, tuple(notes))
+    return PromptComparison(own, exact, table, agreement, advice, PRINTED[by], values, tuple(notes))
 
 
 def _drop_methods(asked: dict) -> dict:

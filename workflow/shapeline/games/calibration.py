@@ -1,4 +1,4 @@
-"""How a model is run: its fastest verified backend and batch, and a baseline that fits columns of whole numbers."""
+"""Calibration of a model's execution: fastest verified backend and batch, and baselines of integer columns."""
 
 import dataclasses
 import logging
@@ -19,18 +19,18 @@ from shapeline.games.windows import WIDEST
 from shapeline.models.classifier import Classifier
 
 log = logging.getLogger(__name__)
-ROWS_OF_PATCHES = 1024  # of a call, of which those with as many patches go through the model together
-WINDOWED = ("window_size", "windows", "from_pooled")  # what a module of tokens with a local receptive field declares
-PROBED = 16  # rows that a model is evaluated on as whole and as real numbers
-ALIKE = 1e-9  # of the largest answer
+MAX_PATCH_ROWS = 1024  # per call, which is batched by the number of kept patches
+WINDOWED = ("window_size", "windows", "from_pooled")  # attributes of a token module with a local receptive field
+PROBED_ROWS = 16  # evaluated both as integers and as real numbers
+EQUAL_TOLERANCE = 1e-9  # of the largest output
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> execution.ExecutionBackend:
     """Return the fastest verified backend and batch of the model on its device, in about a second for a small model.
 
-    inputs: some real ones. A backend is verified against the plain model on masked rows and the reference, at two
-    batch sizes, to 1e-5 in log-probability (relative below -1). Timed is the whole step: filling, model, value. A
-    module that cuts its own batches (`rows_a_call`) is run plain.
+    inputs: some of the data. A backend is verified against the plain model on masked rows and the reference, at two
+    batch sizes, to 1e-5 in log-probability (relative below -1). Timings include composing rows, model and value. A
+    module that splits batches itself (`rows_a_call`) is run plain.
     """
     inputs = as_array(inputs)
     if len(inputs) == 0:
@@ -74,13 +74,13 @@ def _evaluate(model: Classifier, rows: np.ndarray) -> np.ndarray:
 
 
 def limit_rows(model: Classifier, reference: Reference) -> int | None:
-    """Rows of a call where batches are cut inside it, by the module or as patches are left out; else None."""
-    return ROWS_OF_PATCHES if reference.leaves_out else getattr(model.module, "rows_a_call", None)
+    """Return the rows per call where the module, or omission of patches, splits batches; else None."""
+    return MAX_PATCH_ROWS if reference.leaves_out else getattr(model.module, "rows_a_call", None)
 
 
 def choose_backend(game: Game, inputs: np.ndarray, precision: str, compiled: bool) -> execution.ExecutionBackend:
-    """Return the verified backend that an experiment asks for by precision and compile, of torch. Raises ShapelineError
-    where the model cannot take it or differs by more than TOLERANCE (BFLOAT16_TOLERANCE)."""
+    """Return the verified torch backend that an experiment requests by precision and compile. Raises ShapelineError
+    where the model refuses it or differs by more than TOLERANCE (BFLOAT16_TOLERANCE)."""
     name = "_".join(["compiled"] * compiled + ["bfloat16"] * (precision == "bfloat16"))
     inputs, model = as_array(inputs), game.model
     backend = execution.ExecutionBackend(name, game.backend.batch)
@@ -96,7 +96,7 @@ def choose_backend(game: Game, inputs: np.ndarray, precision: str, compiled: boo
 
 
 def _calibrate_batches(game: Game, document: np.ndarray) -> execution.ExecutionBackend:
-    """The backend of rows that are cut into batches inside a call, with its rate on masks of all sizes."""
+    """Return the backend of a model that splits batches inside a call, with its rate on masks of all sizes."""
     if document.ndim == 4:
         patch = getattr(game.model.module, "patch", 1)
         features = build({"kind": "patch", "size": patch}, {"input_shape": document.shape[1:]})
@@ -118,7 +118,7 @@ def _try_windows(game: Game, document: np.ndarray) -> execution.ExecutionBackend
     values, rates = {}, {}
     for tried in (backend, dataclasses.replace(backend, name="windows")):
         asked = game.having(features=features, backend=tried)
-        for _ in range(3):  # the first is a warm-up; of the others the better one counts
+        for _ in range(3):  # the first is a warm-up; the faster of the others counts
             began = time.perf_counter()
             values[tried.name] = asked.values(document, masks)
             rate = len(masks) / (time.perf_counter() - began)
@@ -131,7 +131,7 @@ def _try_windows(game: Game, document: np.ndarray) -> execution.ExecutionBackend
 
 
 def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -> tuple[Classifier, Reference]:
-    """Return the model and a reference that fits its columns of whole numbers: a mean, rounded where they are codes."""
+    """Return the model and a reference that fits its integer columns: a mean, rounded where integers are codes."""
     table = getattr(model.module, "table", None)
     if model.framework != "function" or table is None or table.names is None or reference.rows is None:
         return model, reference
@@ -140,7 +140,7 @@ def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference
     if not (np.abs(cells - np.rint(cells)) > 0).any():
         return model, reference
     real = dataclasses.replace(model, module=dataclasses.replace(model.module, table=table.convert_to_reals()))
-    if answers_alike((model, inputs), (real, inputs)):
+    if outputs_equal((model, inputs), (real, inputs)):
         return real, reference
     log.info("reference: columns of whole numbers are rounded, which model '%s' takes alone", model.architecture)
     rows = reference.rows.copy()
@@ -148,26 +148,26 @@ def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference
     return model, dataclasses.replace(reference, rows=rows)
 
 
-def answers_alike(*pairs: tuple[Classifier, np.ndarray]) -> bool:
-    """Return whether two models with inputs give the same answers; not of one that takes no such numbers."""
+def outputs_equal(*pairs: tuple[Classifier, np.ndarray]) -> bool:
+    """Return whether two models with inputs give equal outputs; False where one refuses its inputs."""
     try:
         own, other = (
-            np.nan_to_num((model.predict if model.task == "regression" else model.log_probs)(inputs[:PROBED]))
+            np.nan_to_num((model.predict if model.task == "regression" else model.log_probs)(inputs[:PROBED_ROWS]))
             for model, inputs in pairs
         )
     except ShapelineError:
         return False
-    return np.abs(own - other).max() <= ALIKE * np.abs(own).max()
+    return np.abs(own - other).max() <= EQUAL_TOLERANCE * np.abs(own).max()
 
 
-MOMENT = 0.1  # seconds of a call that the calibration can afford
-BETTER = 0.98  # of the seconds per row so far: what is not below is no better
-NEARLY = 1.02  # within this ratio of the fastest, the smaller batch is better: its buffers stay in the cache
+MAX_CALL_SECONDS = 0.1  # per call during calibration
+MIN_IMPROVEMENT = 0.98  # ratio of seconds per row below which a larger batch counts as faster
+NEAR_RATIO = 1.02  # within this ratio of the fastest, the smaller batch is better: its buffers stay in the cache
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backend: its largest difference to the plain model, most rows of a call, and its seconds per row."""
+    """A backend: its largest difference to the plain model, maximum rows per call, and a timed step."""
 
     difference: float
     most_rows: Callable[[], int]
@@ -176,14 +176,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Search:
-    """How a framework's backends are searched.
+    """The search plan of a framework's backends.
 
-    shares: of CALIBRATION_SECONDS, when each backend's search ends. refusals: what a backend that the model cannot take
-    raises. smallest: rows of the first batch; sure: up to so many rows are tried whatever the time; stride: from one
-    batch to the next. measured: seconds that a batch is measured for. few_rows: below, two worse batches in a row may
-    be an accident on a busy machine. turns: in which the leaders are compared. nearly: see NEARLY; in_order: of near
-    ones the earlier backend is better whatever its batch. in_time: a backend whose search would begin after its end
-    is left out. worth: of a backend that is better for other reasons than speed, how many times as slow it may be.
+    shares: of CALIBRATION_SECONDS, when each backend's search ends. refusals: exceptions of a backend that refuses the
+    model. smallest: rows of the first batch; sure: rows that are tried regardless of time; stride: factor between
+    batches. measured: seconds per timed batch. few_rows: below, two slower batches in a row may be noise on a busy
+    machine. turns: rounds in which the fastest are compared. nearly: see NEAR_RATIO; in_order: of near ones the
+    earlier backend is better regardless of its batch. in_time: a backend whose search would begin after its end is
+    left out. worth: permitted slowdown of a backend that is preferred for other reasons than speed.
     """
 
     shares: Sequence[float]
@@ -194,18 +194,18 @@ class Search:
     measured: float
     few_rows: int
     turns: int
-    nearly: float = NEARLY
+    nearly: float = NEAR_RATIO
     in_order: bool = False
     in_time: bool = False
     worth: Mapping[str, float] = field(default_factory=dict)
 
 
-Key = tuple[str, int]  # a backend and its rows a call
+Key = tuple[str, int]  # a backend and its rows per call
 
 
 @dataclass(frozen=True)
-class _Tried:
-    """What was measured so far, by backend and batch: seconds per row, and the steps, to measure them again."""
+class _Trials:
+    """Measurements by backend and batch: seconds per row, and the steps for repeated timing."""
 
     seconds: dict[Key, float]
     steps: dict[Key, Callable[[], float]]
@@ -214,7 +214,7 @@ class _Tried:
 
 def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search, began: float) -> ExecutionBackend:
     """Return the fastest backend that does not differ from the plain one, the first; offer: candidates by name."""
-    tried = _Tried({}, {}, {})
+    tried = _Trials({}, {}, {})
     for name, share in zip(names, plan.shares, strict=True):
         end = began + share * CALIBRATION_SECONDS
         if plan.in_time and tried.seconds and time.perf_counter() > end:
@@ -231,28 +231,28 @@ def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search
         tried.differences[name] = candidate.difference
         _try_batches(name, candidate, plan, tried, end)
     leaders = _leaders(names, tried.seconds, plan)
-    for _ in range(plan.turns):  # in turns, so that a passing disturbance decides nothing
+    for _ in range(plan.turns):  # in turns, so that a temporary disturbance does not decide
         for key in leaders:
             if time.perf_counter() < began + CALIBRATION_SECONDS:
                 tried.seconds[key] = min(tried.seconds[key], tried.steps[key]())
     return _choose(names, tried, plan)
 
 
-def _try_batches(name: str, candidate: Candidate, plan: Search, tried: _Tried, end: float) -> None:
+def _try_batches(name: str, candidate: Candidate, plan: Search, tried: _Trials, end: float) -> None:
     """Measure a backend at larger and larger batches, until two in a row are worse or its time is over."""
     best, worse, batch = math.inf, 0, plan.smallest
-    while batch <= candidate.most_rows() and (worse < 2 or batch <= min(plan.few_rows, MOMENT / best)):
+    while batch <= candidate.most_rows() and (worse < 2 or batch <= min(plan.few_rows, MAX_CALL_SECONDS / best)):
         if batch > plan.sure and time.perf_counter() > end:
             break
         step = candidate.step(batch)
         seconds = fastest(step, batch, plan.measured)
         tried.seconds[name, batch], tried.steps[name, batch] = seconds, step
-        worse = 0 if seconds < BETTER * best else worse + 1
+        worse = 0 if seconds < MIN_IMPROVEMENT * best else worse + 1
         best, batch = min(best, seconds), plan.stride * batch
 
 
 def _leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> list[Key]:
-    """Return what is measured again: the best batches per backend, or the best of all with the best per backend."""
+    """Return the candidates to time again: the best batches per backend, or the best overall and per backend."""
     ranked = sorted(seconds, key=seconds.__getitem__)
     by_backend = {name: [key for key in ranked if key[0] == name] for name in names}
     if plan.in_order:
@@ -260,7 +260,7 @@ def _leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> l
     return list({*ranked[:3], *(key for keys in by_backend.values() for key in keys[:1])})
 
 
-def _choose(names: Sequence[str], tried: _Tried, plan: Search) -> ExecutionBackend:
+def _choose(names: Sequence[str], tried: _Trials, plan: Search) -> ExecutionBackend:
     counted = {key: seconds / plan.worth.get(key[0], 1.0) for key, seconds in tried.seconds.items()}
     limit = plan.nearly * min(counted.values())
     near = [key for key, seconds in counted.items() if seconds <= limit]
@@ -280,6 +280,6 @@ def fastest(step: Callable[[], float], batch: int, least: float) -> float:
 
 
 def difference(actual: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference of log-probabilities, relative below -1: float32 logits of 30 differ by 1e-5 from rounding."""
+    """Return the largest difference of log-probabilities, relative below -1, as rounding grows with float32 logits."""
     with np.errstate(invalid="ignore"):  # of two logarithms of 0
         return float((np.abs(actual - expected) / np.abs(expected).clip(min=1)).max())

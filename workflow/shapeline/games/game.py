@@ -1,6 +1,6 @@
-"""The game: v(S), what a model's output is worth where only the features in S are kept; the only entry to the engine.
+"""The game v(S): the value of a model's output where only the features in S are kept; the only entry to the engine.
 
-A game never sees a method. It checks what it is given and hands it to the backend of the model's framework, which fills
+A game is independent of methods. It checks its arguments and calls the backend of the model's framework, which fills
 masked features from the reference on the model's device and runs the model in the backend (plain, ONNX Runtime, frozen
 graph, compiled, ...) and batch that `calibrate` found fastest and verified. No framework is imported here: a job has
 one."""
@@ -20,10 +20,10 @@ from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
 
-SINGLE = 4  # inputs that a function is asked of one by one, to see how far a batch changes its answer
+SINGLE_ROWS = 4  # evaluated one by one to measure the effect of batches on a function's outputs
 VALUES = ("log_probability", "probability", "logit", "log_odds", "margin", "expected_log_probability")
 PREDICTION = "prediction"  # the one value of a regression model
-# Of the largest value: by which the full coalition may miss the model's own answer, at the least and at the most.
+# Bounds of the permitted difference between the full coalition and the model's output, as shares of the largest value.
 FULL_TOLERANCES = (1e-6, 1e-4)
 
 
@@ -32,14 +32,14 @@ Progress = Callable[[int, int], None] | None  # called with the instances done a
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """What is asked of a model: `value` of inputs whose masked features are filled from `reference`.
+    """The cooperative game of a model: `value` of inputs whose masked features are filled from `reference`.
 
-    model, reference: None where only labelled points or a file are asked. features: None where each instance has its
+    model, reference: None for methods on labelled rows or a file. features: None where each instance has its
     own, until they are given by `having`. value: log_probability, probability, log_odds (log p - log of the other
     classes' sum), margin (log_odds of each reference row, averaged), expected_log_probability (sum over classes of
-    P(y|x) log P(y|x_S)), logit (networks only). Of a model of several labels they are those of the target's sigmoid,
-    log_odds its logit, and there is no expected_log_probability. Of a regression model value is prediction, its plain
-    output. backend: how the model is run; None: plain.
+    P(y|x) log P(y|x_S)), logit (networks only). For a model of several labels they are those of the target's sigmoid,
+    log_odds its logit, and there is no expected_log_probability. The value of a regression model is prediction, its
+    output. backend: the model's execution; None: plain.
     """
 
     model: Classifier | None
@@ -55,11 +55,11 @@ class Game:
     def values(
         self, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None = None, progress: Progress = None
     ) -> np.ndarray:
-        """Values v(S) of coalitions on instances, (n, K) float64 (Chen et al. 2018, §2.1); (n, K, T) of targets (n, T).
+        """Return v(S) of coalitions on instances, (n, K) float64 (Chen et al. 2018, §2.1); (n, K, T) for T targets.
 
         inputs (n, *input_shape); masks (K, d) bool shared by all instances, or (n, K, d), True = present; targets (n,)
-        classes, by default the one predicted on the full input, 0 of a regression. With M > 1 reference rows the
-        probability is averaged over them first (of logit, margin and prediction these themselves). Everything
+        classes, by default the one predicted on the full input, 0 for a regression. With M > 1 reference rows the
+        probability is averaged over them first (for logit, margin and prediction these are). Everything
         after the outputs is float64 and from log-softmax. The batch size changes the numbers by no more than float32
         rounding. `progress(done_instances, evaluations)` is called after each block.
 
@@ -87,7 +87,7 @@ class Game:
 def _replace_full_values(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, values: np.ndarray
 ) -> np.ndarray:
-    """Set values of full coalitions (n, K) to what a function says of each input; ShapelineError where these differ."""
+    """Set values of full coalitions (n, K) to a function's outputs. Raises ShapelineError where these differ."""
     full = np.broadcast_to(masks.all(axis=-1), values.shape[:2])
     rows = np.flatnonzero(full.any(axis=1))
     if not len(rows):
@@ -104,7 +104,7 @@ def _replace_full_values(
     masked = values[full]
     each = np.broadcast_to(own[:, None], values.shape)[full]
     if is_apart(masked, each).any():  # how far a row alone is from one among others is measured where it matters
-        few = rows[:SINGLE]
+        few = rows[:SINGLE_ROWS]
         allowed = max(float(np.abs(ask(few[i : i + 1])[0] - own[few[i]]).max()) for i in range(len(few)))
         check_full(game.model.architecture, masked, each, np.nonzero(full)[0], is_apart(masked, each, allowed))
     values[full] = each
@@ -114,7 +114,7 @@ def _replace_full_values(
 def _evaluate_windows(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
-    """Values of a model with a local receptive field, whose windows are tabled once a document (windows.py)."""
+    """Return the values of a model with a local receptive field, tabulating windows once per document (windows.py)."""
     model, reference = game.model, game.reference
     expected = game.value == "expected_log_probability"
     full = model.log_probs(inputs) if targets is None or expected else None
@@ -151,10 +151,10 @@ def score(
     outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, logits: bool = True
 ) -> np.ndarray:
     """Return values (a, b) of logits or log-probabilities (a, b, M, classes); `full` (a, classes): on the input."""
-    from scipy.special import log_softmax, logsumexp  # torch's jobs do without
+    from scipy.special import log_softmax, logsumexp  # torch jobs need no scipy
 
     index = targets.reshape(-1, 1, 1, 1)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # check_finite names what is not finite
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # check_finite reports non-finite values
         outputs = outputs.astype(np.float64)
         if value in ("logit", PREDICTION):
             return np.take_along_axis(outputs, index, 3).mean((2, 3))
@@ -194,8 +194,8 @@ def as_array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
 
 
 def as_cells(model: Classifier, inputs: np.ndarray, reference: Reference) -> np.ndarray:
-    """The inputs as an array of the type that they and the rows of the reference have in common for a function, which
-    is given numbers as they are; as `as_array` for a network."""
+    """Return the inputs in the common type of inputs and reference rows for a function, whose numbers are not
+    converted; as `as_array` for a network."""
     if model.framework != "function":
         return as_array(inputs)
     inputs = np.asarray(inputs)
@@ -208,13 +208,13 @@ def as_cells(model: Classifier, inputs: np.ndarray, reference: Reference) -> np.
 
 
 def share_reference(reference: Reference, inputs: np.ndarray) -> Reference:
-    """The reference as rows (M, *input_shape): its own, or those of the first input where each input has its own."""
+    """Return the reference's rows (M, *input_shape), or those of the first input where each input has its own."""
     return Reference(as_array(reference.of(inputs[:1])[0], inputs.dtype))
 
 
 def select_rows(game, inputs: np.ndarray, masks: np.ndarray, start: int) -> np.ndarray:
-    """Rows (n, K, M, cells) that hang on what is present, of inputs (n, cells) from instance `start` on; masks (K, d),
-    or those of all instances (all, K, d)."""
+    """Return rows (n, K, M, cells) given the kept cells, of inputs (n, cells) from instance `start`; masks (K, d),
+    or (all, K, d) of all instances."""
     own = masks[None] if masks.ndim == 2 else masks[start : start + len(inputs)]
     kept = game.features.expand(own.reshape(-1, own.shape[-1])).reshape(*own.shape[:2], -1)
     return as_array(game.reference.given(inputs, kept), inputs.dtype)

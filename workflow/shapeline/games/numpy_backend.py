@@ -172,7 +172,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
     step()  # starts the threads
     single = calibration.fastest(step, 1, TIMING_SECONDS)
     # Large models start with small batches, so that no single call takes long.
-    smallest = 1 << int(np.clip(math.log2(min(calibration.MOMENT / single, most())), 0, math.log2(FEW_ROWS)))
+    smallest = 1 << int(np.clip(math.log2(min(calibration.MAX_CALL_SECONDS / single, most())), 0, math.log2(FEW_ROWS)))
     candidate = calibration.Candidate(difference, most, step_of_batch)
     plan = calibration.Search(
         shares=(1.0,),

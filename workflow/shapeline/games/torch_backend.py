@@ -18,7 +18,7 @@ from shapeline.games.torch_execution import TRIED, Runner, build_runner, evaluat
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import evaluation_mode
 
-MOMENT, FEW_ROWS = calibration.MOMENT, 64  # rows that are rarely the best
+MOMENT, FEW_ROWS = calibration.MAX_CALL_SECONDS, 64  # rows that are rarely the best
 MEASURED = 0.03  # seconds that a batch is measured for
 
 

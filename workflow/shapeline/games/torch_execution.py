@@ -1,4 +1,4 @@
-"""Rows and values on a torch device, and a module plain, in ONNX Runtime, channels-last, frozen or compiled."""
+"""Rows and values on a torch device, and the backends plain, ONNX Runtime, channels-last, frozen and compiled."""
 
 import copy
 import inspect
@@ -23,7 +23,7 @@ from shapeline.models.torch_models import checked_logits, device_of, evaluation_
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """From rows to outputs, as the module itself."""
+    """A callable from rows to outputs, as the module."""
 
     graph: onnx_graph.Graph
 
@@ -33,7 +33,7 @@ class Exported:
 
 def export(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = (0,)) -> Exported:
     """Return the module as a graph of ONNX traced on rows, on the CPU, for any batch; free: as of export_graph.
-    Raises FormRefused on a GPU, and what these raise."""
+    Raises BackendRefused on a GPU, and the exporter's errors."""
     if rows.device.type != "cpu":
         raise BackendRefused("ONNX Runtime is used on the CPU alone")
     return Exported(
@@ -42,12 +42,12 @@ def export(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = 
 
 
 def export_any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
-    """The same of convolutions and pools alone, for images of any sides."""
+    """Return the same for a module of convolutions and pools, for images of any size."""
     return export(module, rows, free=(0, 2, 3))
 
 
 def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the model on a backend: from rows to logits (log-probabilities for a function), kept while it lives."""
+    """Return the model on a backend: from rows to logits (log-probabilities for a function), cached with it."""
     backends = BACKENDS | ASKED
     if backend.name not in backends:
         raise ShapelineError(f"engine: unknown backend '{backend.name}'.{nearest(backend.name, backends)}")
@@ -77,7 +77,7 @@ _PREPARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def _convert_channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A copy of the module whose weights lie channels-last; for images only."""
+    """Return a copy of the module with channels-last weights; for images only."""
     if rows.ndim != 4:
         raise BackendRefused("the inputs are not images")
     try:
@@ -95,8 +95,8 @@ def _freeze(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tens
 
 
 def _bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The module in mixed precision: convolutions and products of matrices in bfloat16."""
-    own, device = weakref.ref(module), rows.device.type  # weakly: the backend is kept as long as the module lives
+    """Return the module in mixed precision: convolutions and matrix products in bfloat16."""
+    own, device = weakref.ref(module), rows.device.type  # weak, since the backend is cached as long as the module lives
 
     def forward(rows: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device, torch.bfloat16):
@@ -106,7 +106,7 @@ def _bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Te
 
 
 def _compile(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A copy of the module compiled for batches of any size; it takes a C++ compiler."""
+    """Return a copy of the module compiled for batches of any size; requires a C++ compiler."""
     try:
         with torch.inference_mode(False):
             compiled = torch.compile(copy.deepcopy(module), dynamic=True)
@@ -128,7 +128,7 @@ def _compile_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[
 
 
 BACKENDS = {"plain": None, "onnx": export, "frozen": _freeze, "channels_last": _convert_channels_last}
-# Which are tried, in this order. On the CPU a trace run by torch is slower than one run by ONNX Runtime.
+# Candidates in the order of trials. On the CPU, torch runs a trace more slowly than ONNX Runtime.
 TRIED = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "frozen", "channels_last")}
 # Never tried unless an experiment asks for them: they are slow to make, or change numbers; the last is that of crops.
 ASKED = {

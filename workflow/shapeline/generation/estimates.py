@@ -1,5 +1,5 @@
-"""Scores of a prompt's parts by a method of the registry, on the text's tree (sentences in passages in messages) too,
-and of each answer token from the same evaluations."""
+"""Scores of a prompt's parts by a method of the registry, also on the text's tree (sentences in passages in messages),
+and scores per answer token from the same evaluations."""
 
 import importlib
 import time
@@ -19,15 +19,15 @@ from shapeline.methods.external import random
 from shapeline.methods.settings import MethodSettings
 
 Values = Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), (K,)
-LEVELS = ("sentence", "passage")  # by falling depth; a border between messages is above both
-ROUNDING = 1e-6  # of the range of values: equal coalitions of a float32 model differ by so much
+LEVELS = ("sentence", "passage")  # by decreasing depth; a border between messages is above both
+ROUNDING = 1e-6  # of the range of values; values of equal coalitions of a float32 model differ by rounding
 
 
 def border_levels(prompt: Prompt) -> np.ndarray:
     """Return the level (d - 1,) of the border behind each part but the last: 0 inside a sentence, then by LEVELS."""
     units = [_units(prompt, number) for number in range(len(prompt.contents))]
     order = np.concatenate(units)
-    if len(order) < prompt.d:  # messages that are parts themselves
+    if len(order) < prompt.d:  # messages that are parts
         return np.full(prompt.d - 1, len(LEVELS) + 1)
     order = order[np.argsort(order[:, 0], kind="stable"), 1:]
     differs = order[1:] != order[:-1]
@@ -35,7 +35,7 @@ def border_levels(prompt: Prompt) -> np.ndarray:
 
 
 def _units(prompt: Prompt, number: int) -> np.ndarray:
-    """A row per part of a message: its number, its sentence, its passage and the message."""
+    """Return a row per part of a message: numbers of the part, its sentence, its passage and the message."""
     content = prompt.contents[number]
     text, index, rows = content.render(np.ones(prompt.d, bool)), 0, []
     starts = [np.array([start for start, _ in split_text(text, level, WHERE)]) for level in LEVELS]
@@ -48,7 +48,7 @@ def _units(prompt: Prompt, number: int) -> np.ndarray:
 
 
 def cut(nodes: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the two parts (m, 4) of nodes (m, 4), rectangles of a row, at their highest border, the middlemost."""
+    """Return both parts (m, 4) of nodes (m, 4), one-row rectangles, split at the highest border nearest the middle."""
     left, right = nodes[:, 2:3], nodes[:, 3:]
     borders = np.arange(1, len(levels) + 1)
     inside = (borders > left) & (borders < right)
@@ -97,7 +97,7 @@ def _evaluator(values: Values, d: int) -> exploration.Evaluate:
 
 
 CAPTUM = "peer_captum_llm"
-# Of a method of SCORERS: scores (d,), or (T, d) of each token where these are asked for, and its evaluations.
+# The result of a method of SCORERS: scores (d,), or (T, d) per token where requested, and evaluations.
 Scores = tuple[np.ndarray, int]
 
 
@@ -146,35 +146,35 @@ def _captum(game: Any, parameters: Mapping, evaluations: int, seed: int, by_toke
 
 
 def _find_model(game: Any, name: str) -> Any:
-    """The ModelSource of a game."""
+    """Return the ModelSource of a game. Raises ShapelineError."""
     if not hasattr(game.source, "language_model"):
         raise ShapelineError(f"{WHERE}: {name} needs a model of transformers and its answer; choose another method.")
     return game.source
 
 
-OF_TOKENS = ("gradient_x_input", "integrated_gradients", "attention_rollout", "attn_lrp")
+TOKEN_METHODS = ("gradient_x_input", "integrated_gradients", "attention_rollout", "attn_lrp")
 SCORERS: dict[str, Callable[..., Scores]] = {
     "h_shap": _hierarchical(_h_shap),
     "partition": _hierarchical(_partition),
     CAPTUM: _captum,
-    **{name: _score_tokens(name) for name in OF_TOKENS},
+    **{name: _score_tokens(name) for name in TOKEN_METHODS},
 }
 
 
 VALUES = ("sum", "mean", "token")
 ALIASES = {"leave_one_out": "occlusion", "exact": "shapley"}
-OF_MODEL = (*OF_TOKENS, CAPTUM)  # methods that evaluate the model themselves
+MODEL_METHODS = (*TOKEN_METHODS, CAPTUM)  # methods that evaluate the model directly
 
 
-# From values of the answer (K,) and of its tokens (T, K) to scores (d,) and (T, d), each with standard errors or None.
+# From values of the answer (K,) and its tokens (T, K) to scores (d,) and (T, d), each with standard errors or None.
 Reader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray | None]]
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """Scores (d,), or (d, T) of each token; standard_error of their shape or None; tokens (d, T), None where the method
-    gives none; values of both ends; the coalitions evaluated and their values; seconds; warning: where a stopping rule
-    was not met."""
+    """The scores (d,), or (d, T) per token, of a prompt; standard_error of their shape or None; tokens (d, T) or None;
+    values of the empty and the full coalition; the coalitions evaluated and their values; seconds; warning: for a
+    stopping rule that was not met."""
 
     method: str
     scores: np.ndarray
@@ -193,8 +193,8 @@ def estimate(game: PromptGame, method: MethodSettings, evaluations: int, value: 
     """Return the scores of a method. value: one of VALUES; evaluations: their number, unless the method has a stopping
     rule.
 
-    seconds: of the method itself, and of its evaluations at the mean rate of the game's; so that they do not depend on
-    the coalitions that the game had evaluated before.
+    seconds: of the method, plus its evaluations at the game's mean rate, so that they do not depend on coalitions that
+    the game had evaluated before.
     """
     began, spent = time.perf_counter(), game.seconds
     read = (
@@ -210,27 +210,27 @@ def estimate(game: PromptGame, method: MethodSettings, evaluations: int, value: 
     total = by_token.sum(axis=1)
     ends = float(total[masks.full]), float(total[masks.empty])
     own = time.perf_counter() - began - (game.seconds - spent)
-    took = own + (count * game.seconds / len(game.known) if method.name not in OF_MODEL else 0.0)
+    took = own + (count * game.seconds / len(game.known) if method.name not in MODEL_METHODS else 0.0)
     return Estimate(method.name, scores, error, tokens, *ends, masks.masks, by_token, count, took, *warning)
 
 
 def _values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
-    """Values (K, T) of the answer's tokens as they add up to the value."""
+    """Return values (K, T) of the answer's tokens, which sum to the value."""
     by_token = game.values(masks) * game.signs
     return by_token / max(np.sum(game.signs > 0), 1) if value == "mean" else by_token
 
 
 def _estimate_by_design(game: PromptGame, method: MethodSettings, evaluations: int, value: str, seed: int) -> tuple:
-    """What a reader returns, the evaluations, and the coalitions, of a method that is a design."""
+    """Return the reader's result, the evaluations and the coalitions of a method that is a design."""
     read, count, masks = _plan(method, game.d, evaluations, seed)
     by_token = _values(game, masks.masks, value)[:count]
     return read(by_token.sum(axis=1), by_token.T), count, masks
 
 
 def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value: str, seed: int) -> tuple:
-    """The same in rounds until the stopping rule holds for the scores of the answer, and the warning if it never does.
+    """Return the same, in rounds until the stopping rule holds for the answer's scores, and a warning otherwise.
 
-    The standard error of these counts the earlier rounds.
+    The standard error of these scores includes the earlier rounds.
     """
     last: list[tuple[Design, Together]] = []
 
@@ -256,7 +256,7 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value:
 
 
 def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: int, value: str, seed: int) -> tuple:
-    """The same of a method that chooses coalitions as it goes on, or has none."""
+    """Return the same for a method that chooses coalitions adaptively, or has none."""
     name = method.name
     scores, count = SCORERS[name](game, method.arguments, evaluations, seed, value == "token")
     unit = max(np.sum(game.signs > 0), 1) if value == "mean" and name not in ("h_shap", "attention_rollout") else 1
@@ -266,7 +266,7 @@ def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: i
 
 
 def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[Reader, int, Together]:
-    """How scores are read out, how many coalitions the method evaluates, and these with both ends after them."""
+    """Return the reader of scores, the number of coalitions, and the coalitions followed by the empty and full ones."""
     if method.name == "random":
         alone = random(d, [0], seed)[0][0]
 
@@ -284,11 +284,11 @@ def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[
 
 
 def reconcile(scores: np.ndarray, tokens: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Scores (d, T) of the tokens that add up to those of the answer, from fits (T, d) of each token alone.
+    """Return token scores (d, T) that sum to the answer's scores, from separate fits (T, d) of each token.
 
-    A linear readout adds up by itself. Where a method fits each game by its own, as a lasso does, what is lacking is
-    shared among the tokens by the variance of their values (K, T), as conditioning on the sum does; the scores of a
-    token still add up to what they did.
+    Linear estimators satisfy this. For methods that fit each game separately, such as a lasso, the difference is
+    divided among the tokens by the variance of their values (K, T), as conditioning on the sum does; the sum of each
+    token's scores does not change.
     """
     variance = values.var(axis=0)
     total = variance.sum()
@@ -297,7 +297,7 @@ def reconcile(scores: np.ndarray, tokens: np.ndarray, values: np.ndarray) -> np.
 
 
 def _read_plainly(method: MethodSettings, design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores (m, d) of values (m, K) of a design's coalitions, each row by itself, and their standard errors."""
+    """Return scores (m, d) of values (m, K) of a design's coalitions, row by row, and their standard errors."""
     if method.method.exact:
         scores = design.attribute(values)
         return scores, np.zeros(scores.shape)
@@ -307,12 +307,12 @@ def _read_plainly(method: MethodSettings, design: Design, values: np.ndarray) ->
 
 
 def _stack(design: Design, values: np.ndarray) -> np.ndarray:
-    """The masks (m, K, d) of values (m, K) of one design."""
+    """Return the masks (m, K, d) for values (m, K) of one design."""
     return np.broadcast_to(design.masks, (len(values), *design.masks.shape))
 
 
 def _reader(method: MethodSettings, design: Design) -> Reader:
-    """The reader of a design's values."""
+    """Return the reader of a design's values."""
 
     def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
         scores, error = _read_plainly(method, design, total[None])

@@ -30,14 +30,14 @@ def tensor(model: Classifier, array: np.ndarray) -> torch.Tensor:
 
 
 def points(model: Classifier, rows: np.ndarray, tokens: bool) -> torch.Tensor:
-    """What is differentiated by: rows (n, *input shape) as float32, or the embedding (n, length, e) of tokens."""
+    """Return the differentiation variables: rows (n, *input shape) float32, or embeddings (n, length, e) of tokens."""
     if tokens:
         return model.module.embed(tensor(model, rows)).detach()
     return tensor(model, rows).float()
 
 
 def log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tensor]:
-    """From points, and the ids of tokens, to log-probabilities (n, classes) float64, or predictions (n, 1)."""
+    """Return the function from points and token ids to log-probabilities (n, classes) float64, or predictions."""
 
     def forward(points: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
         logits = model.module.from_embedding(points, ids) if tokens else model.module(points)
@@ -49,7 +49,7 @@ def log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tensor]:
 
 @contextlib.contextmanager
 def differentiable(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode with gradients; without cuDNN where it would refuse to go back through a recurrent layer."""
+    """Set evaluation mode with gradients; without cuDNN, which refuses the backward pass of recurrent layers in it."""
     recurrent = any(isinstance(part, nn.RNNBase) for part in module.modules())
     without_cudnn = [(torch.backends.cudnn, "enabled", False)] if recurrent else []
     with evaluation_mode(module), set_inside(without_cudnn), torch.inference_mode(False), torch.enable_grad():
@@ -81,7 +81,7 @@ saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expecte
 )
 
 
-# What captum says of a layer that the network never calls, and torch of one whose maps do not reach the output.
+# Messages of captum for a layer that is never called, and of torch for one whose maps do not reach the output.
 UNUSED = ("did not obtain any outputs", "not have been used in the graph")
 
 
@@ -89,7 +89,7 @@ UNUSED = ("did not obtain any outputs", "not have been used in the graph")
 def grad_cam(
     game: Game, inputs: np.ndarray, targets: np.ndarray, layer: str | None = None, signed: bool = False
 ) -> tuple[np.ndarray, int]:
-    """A layer's maps weighted by the mean of ∂ log p_target / ∂map over each, summed, and 0 where negative (eq. 1, 2).
+    """Return a layer's maps, weighted by the mean of ∂ log p_target / ∂map, summed, 0 where negative (eq. 1, 2).
 
     Scores (n, d): means over the pixels of the upsampled map. layer: of `named_modules`, by default the last
     convolution, of a transformer the tokens of its patches; signed: negative values are kept. Raises ShapelineError
@@ -128,8 +128,8 @@ def grad_cam(
 
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)
-POOLED = 2  # tokens that are read at the end: of the class, and of a teacher
-SPECIAL = 16  # tokens before those of the patches, at most: of the class, a teacher, registers
+MAX_POOLED = 2  # tokens read at the end: class token and distillation token
+MAX_SPECIAL = 16  # tokens before the patches: class token, distillation token, registers
 
 
 def patch_grid(module: nn.Module, sides: Sequence[int]) -> tuple[int, int] | None:
@@ -151,7 +151,7 @@ def token_maps(
 ) -> torch.Tensor:
     """Return patch tokens weighted by their mean derivative and summed, (n, rows, columns).
 
-    The last called layer counts whose patch tokens the class depends on; special tokens stand first. Raises
+    Of the last called layer whose patch tokens the class depends on; special tokens come first. Raises
     MethodFailure where the last tokens are not on the grid.
     """
     modules, seen = dict(model.module.named_modules()), []
@@ -169,10 +169,10 @@ def token_maps(
         for hook in hooks:
             hook.remove()
     for tokens, slope in zip(outputs[::-1], slopes[::-1], strict=True):
-        if slope is None or tokens.ndim != 3 or tokens.shape[1] <= POOLED:
+        if slope is None or tokens.ndim != 3 or tokens.shape[1] <= MAX_POOLED:
             continue
         special = tokens.shape[1] - patches
-        if not 0 <= special <= SPECIAL:
+        if not 0 <= special <= MAX_SPECIAL:
             break
         if (slope[:, special:] != 0).any():
             weights = slope[:, special:].mean(1, keepdim=True)
@@ -184,16 +184,16 @@ def token_maps(
     )
 
 
-# Functions of a cell alone that are 0 at 0: what comes out follows from what goes in whole.
-OF_A_CELL = {"gelu", "relu", "silu", "tanh", "leaky_relu", "elu", "mish", "hardswish", "relu6"}
+# Elementwise functions with f(0) = 0: the output's relevance passes entirely to the input.
+ELEMENTWISE = {"gelu", "relu", "silu", "tanh", "leaky_relu", "elu", "mish", "hardswish", "relu6"}
 PRODUCTS = {"matmul", "bmm", "baddbmm", "mul", "multiply", "__matmul__", "__mul__", "__rmul__"}
-SCALES = {"rsqrt", "reciprocal"}  # by which a normalisation multiplies
+SCALES = {"rsqrt", "reciprocal"}  # the multipliers of normalisations
 FUSED = {"scaled_dot_product_attention", "multi_head_attention_forward"}
 
 
 @halving
 def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
-    """Relevance of each feature's tokens for the target's logit, signed (Achtibat et al. 2024, section 3.3; `Rules`).
+    """Return the signed relevance of each feature for the target's logit (Achtibat et al. 2024, section 3.3; `Rules`).
 
     Inputs (n, length), targets (n,) -> scores (n, d), evaluations per instance. The module has embed,
     from_embedding and `plainly()`; raises ShapelineError for another model.
@@ -218,10 +218,10 @@ def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.nd
 
 
 class Rules(TorchFunctionMode):
-    """Operations whose derivatives are the rules of relevance over the input.
+    """Operations whose derivatives are relevance divided by the input.
 
-    Identity rule for a function of a cell; half for each factor of a product of inputs (equation 15); a constant
-    scale in normalisation (proposition 3.4); softmax and linear maps as ever (proposition 3.1).
+    Identity rule for elementwise functions; half for each factor of a product of inputs (equation 15); a constant
+    scale in normalisation (proposition 3.4); softmax and linear maps unchanged (proposition 3.1).
     """
 
     def __torch_function__(self, function: Callable, types, args=(), kwargs=None):
@@ -231,8 +231,8 @@ class Rules(TorchFunctionMode):
         if name == "layer_norm":
             return _layer_norm(*args, **kwargs)
         made = function(*args, **kwargs)
-        if name in OF_A_CELL:
-            return _whole(args[0], made)
+        if name in ELEMENTWISE:
+            return _pass_relevance(args[0], made)
         if name in SCALES:
             return made.detach()
         if name in PRODUCTS and all(isinstance(part, torch.Tensor) and part.requires_grad for part in args[:2]):
@@ -240,7 +240,7 @@ class Rules(TorchFunctionMode):
         return made
 
 
-def _whole(x: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+def _pass_relevance(x: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     return x * torch.where(x == 0, 0.0, made / x).detach()
 
 
@@ -254,16 +254,16 @@ def _layer_norm(x: torch.Tensor, shape, weight=None, bias=None, eps: float = 1e-
 
 @contextlib.contextmanager
 def relevance_rules(module: torch.nn.Module) -> Iterator[None]:
-    """A block in which derivatives of the module by its input follow the rules; its attention has to be eager."""
-    with _constant(module), _write_out(module), Rules():
+    """Make derivatives of the module by its input follow the rules within a block; its attention has to be eager."""
+    with _freeze_parameters(module), _fuse_activations(module), Rules():
         yield
 
 
 @contextlib.contextmanager
-def _write_out(module: torch.nn.Module) -> Iterator[None]:
-    """Functions of a cell that transformers writes out in several operations, such as GPT-2's, by the rule of one."""
+def _fuse_activations(module: torch.nn.Module) -> Iterator[None]:
+    """Replace activations that transformers composes of several operations, as in GPT-2, by one with a rule."""
     parts = [part for part in module.modules() if type(part).__module__ == "transformers.activations"]
-    hooks = [part.register_forward_hook(lambda _, given, made: _whole(given[0], made)) for part in parts]
+    hooks = [part.register_forward_hook(lambda _, given, made: _pass_relevance(given[0], made)) for part in parts]
     try:
         yield
     finally:
@@ -272,8 +272,8 @@ def _write_out(module: torch.nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _constant(module: torch.nn.Module) -> Iterator[None]:
-    """Parameters without derivatives, so that what has one comes from the input."""
+def _freeze_parameters(module: torch.nn.Module) -> Iterator[None]:
+    """Disable the parameters' derivatives, so that only tensors that depend on the input have one."""
     asked = [parameter for parameter in module.parameters() if parameter.requires_grad]
     try:
         for parameter in asked:
@@ -286,7 +286,7 @@ def _constant(module: torch.nn.Module) -> Iterator[None]:
 
 @halving
 def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
-    """How much of each feature flows by attention into the token that is read, of any class; scores (n, d) ≥ 0."""
+    """Return each feature's attention flow into the token that is read, for any class; scores (n, d) ≥ 0."""
     model = game.model
     if inputs.ndim != 2 or not hasattr(model.module, "attentions"):
         raise reject(
@@ -294,19 +294,19 @@ def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
             "network of tokens with the method attentions(ids), or choose another method"
         )
     of_cells = np.zeros(inputs.shape)
-    # Attention is a square a head and layer; that of a row has no more numbers than this.
+    # Attention has a square per head and layer; this bounds its numbers per row.
     config = getattr(getattr(model.module, "model", None), "config", None)
     squares = getattr(config, "num_hidden_layers", 1) * getattr(config, "num_attention_heads", 1)
     rows = rows_of_a_pass((squares, inputs.shape[1], inputs.shape[1]), model)
     with evaluation_mode(model.module), torch.no_grad():
         for start in range(0, len(inputs), rows):
-            flow = read_by(model.module.attentions(tensor(model, inputs[start : start + rows])))
+            flow = select_read_row(model.module.attentions(tensor(model, inputs[start : start + rows])))
             of_cells[start : start + rows, : flow.shape[1]] = flow.cpu().numpy()
     return pool(of_cells, game.features), 1
 
 
 def rollout(layers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return how much of token j is in token i, (n, t, t), of the attention (n, heads, t, t) of all layers (eq. 1)."""
+    """Return the share of token j in token i, (n, t, t), from the attention (n, heads, t, t) of all layers (eq. 1)."""
     identity = torch.eye(layers[0].shape[-1], dtype=torch.float64, device=layers[0].device)
     whole = identity
     for layer in layers:
@@ -315,7 +315,7 @@ def rollout(layers: Sequence[torch.Tensor]) -> torch.Tensor:
     return whole
 
 
-def read_by(layers: Sequence[torch.Tensor]) -> torch.Tensor:
+def select_read_row(layers: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the rollout's row (n, t) of the token that is read: the first, or under causal attention the last."""
     whole = rollout(layers)
     ahead = sum(layer[:, :, 0, 1:].sum() for layer in layers)

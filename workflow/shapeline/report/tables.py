@@ -17,7 +17,7 @@ from shapeline.versions import find_differences
 CEILING = "best order"  # no method has a space in its name
 MAX_LISTED = 3  # columns of a group whose values are listed; larger groups show their number of columns
 AUC = {"deletion": "deletion AUC", "insertion": "insertion AUC"}
-CUT = 0.2  # share of top features that the diagnostics check for ties
+TOP = 0.2  # of features, at whose threshold the diagnostics check for ties
 
 
 def health(results: experiment.Results) -> pd.DataFrame:
@@ -69,12 +69,12 @@ def _health(results: experiment.Results, entry: str, frame: pd.DataFrame) -> dic
 
 
 def _sum_interactions(rows: pd.DataFrame) -> np.ndarray:
-    """The sum of each row's interactions, 0 where it has none."""
+    """Return the sum of each row's interactions, 0 where it has none."""
     there = rows["interactions"] if "interactions" in rows else [None] * len(rows)
     return np.array([0.0 if pairs is None else np.sum(pairs, dtype=float) for pairs in there])
 
 
-def ties(values: np.ndarray, cut: float = CUT) -> np.ndarray:
+def ties(values: np.ndarray, cut: float = TOP) -> np.ndarray:
     """Return whether the k-th and next largest signed score of rows (rows, d) are equal, k = cut · d."""
     d = values.shape[1]
     k = max(1, round(cut * d))
@@ -132,15 +132,13 @@ def _relative_auc(results: experiment.Results, statistic: str, better: str) -> p
     if random not in values:
         return pd.DataFrame()
     name = f"best_{statistic}"
-    best = paired.pivot_by_method(
-        measured[measured["statistic"] == name], name
-    )  # of the methods that know it the first will do
+    best = paired.pivot_by_method(measured[measured["statistic"] == name], name)  # equal for all methods that have it
     values = values if best.empty else values.assign(**{CEILING: best.iloc[:, 0]})
     return intervals(paired.scale_to_range(values, random, better).drop(columns=CEILING, errors="ignore"))
 
 
 def _shares(row: Mapping) -> str:
-    """'mean (low to high)' of fractions, as percentages."""
+    """Return 'mean (low to high)' of fractions, as percentages."""
     mean, low, high = (f"{100 * row[key]:.1f}".replace("-", "−") for key in ("mean", "low", "high"))
     return f"{mean} % ({low} to {high})" if np.isfinite(row["low"]) else f"{mean} %"
 
@@ -176,8 +174,8 @@ def _format_budget(above: bool, budget: float | None, until: Mapping | None) -> 
     return ("⚠ above " if above else "within ") + f"{number(budget)} d" if budget is not None else "–"
 
 
-def record_values(row: np.ndarray, features: Features, card: Mapping) -> list[str]:
-    """What a record (n,) has in each of its features: a number, a few, the name of a category, or how many columns."""
+def feature_values(row: np.ndarray, features: Features, card: Mapping) -> list[str]:
+    """Return a row's (n,) value per feature: a number, several, a category's name, or the number of columns."""
     columns = list(card.get("feature_names") or [])
     categories = card.get("categories") or {}
     texts = []
@@ -202,13 +200,13 @@ def _cell(value: float) -> str:
 
 
 def facts(entries: Mapping[str, object]) -> pd.DataFrame:
-    """Two columns, name and value, without the entries that say nothing."""
+    """Return two columns, name and value, without empty entries."""
     kept = {name: value for name, value in entries.items() if value not in (None, "", [], {})}
     return pd.DataFrame({"fact": list(kept), "value": [str(value) for value in kept.values()]})
 
 
 def model_facts(card: Mapping) -> pd.DataFrame:
-    """Return the model card as facts; of an experiment without a model, that it has none."""
+    """Return the model card as facts; for an experiment without a model, a statement that it has none."""
     if not card:
         return facts({"model": "none: labelled instances only"})
     accuracy, parameters = card.get("test_accuracy"), card.get("n_parameters", card.get("parameters"))
@@ -236,7 +234,7 @@ def model_facts(card: Mapping) -> pd.DataFrame:
 
 
 def dataset_facts(card: Mapping) -> pd.DataFrame:
-    """The dataset card as facts."""
+    """Return the dataset card as facts."""
     counts = {
         f"rows, {part}": number(experiment.part_sizes(card)[part])
         + (f" ({format_lists(classes)})" if card.get("classes") else "")
@@ -278,7 +276,7 @@ def provenance(results: experiment.Results) -> tuple[pd.DataFrame, pd.DataFrame]
     shared = {key.replace("_", " "): "; ".join(sorted({plain(file.get(key)) for file in every})) for key in keys}
     shared["versions"] = merge_values(
         file.get("versions") for file in every
-    )  # each method's are what its jobs imported
+    )  # each method's versions are those that its jobs imported
     kind = {"features": f"{plain(results.settings['features'])}, d = {_format_d(results)}"}
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {
@@ -294,5 +292,5 @@ def provenance(results: experiment.Results) -> tuple[pd.DataFrame, pd.DataFrame]
 
 
 def _format_backend(backend: object) -> str:
-    """The backend of the model in words, without the rate, which differs from run to run."""
+    """Return the model's backend in words, without the rate, which differs between runs."""
     return f"{backend['name']}, batch {backend['batch']}" if isinstance(backend, Mapping) else plain(backend) or "–"

@@ -14,7 +14,7 @@ from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves, error_by_cost, tabulate_costs
 from shapeline.report.formatting import explain_unit, number, share
 from shapeline.report.styling import MAX_BANDS, assign_styles
-from shapeline.report.tables import CUT
+from shapeline.report.tables import TOP
 
 
 def top(
@@ -67,7 +67,7 @@ def health(results: Results) -> HTML:
     return join_parts(
         table(shown[kept], text=["failures", "warnings", "packages"]),
         note(
-            f"Ties at top-{share(CUT)}: share of instances whose top features are not unique, because influences are "
+            f"Ties at top-{share(TOP)}: share of instances whose top features are not unique, because influences are "
             "equal. ⚠ marks a failure."
         ),
         list_failure_reasons(results),
@@ -78,7 +78,7 @@ def health_note(results: Results) -> HTML:
     """Return how the columns of the diagnostics are computed."""
     text = (
         "Efficiency gap: difference between the sum of the scores (with interactions) and the value of the full input "
-        f"minus the base value. Ties at top-{share(CUT)}: share of explanations whose top features are not unique, "
+        f"minus the base value. Ties at top-{share(TOP)}: share of explanations whose top features are not unique, "
         "because scores are equal. ⚠ marks a failure, or a gap that should be 0; for a method that is not efficient, a "
         "gap does not affect the ranking of features."
     )

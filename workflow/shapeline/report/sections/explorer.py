@@ -13,7 +13,7 @@ from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown
 from shapeline.report.figures.score_maps import LEVEL, choose_tone
 from shapeline.report.formatting import explain_unit, format_evaluations, number
 from shapeline.report.sections.images import colour_image
-from shapeline.report.tables import record_values
+from shapeline.report.tables import feature_values
 
 NUMBERING = "An instance has the number of its row in the data, from 0."
 MAX_BYTES = 400_000  # of the scores of all methods, from which the number of instances follows
@@ -103,7 +103,7 @@ def _inputs(results: Results, rows: pd.DataFrame):
     for one in inputs:
         features = results.features_of(one)
         if kind == "table":
-            yield {"values": record_values(one, features, results.dataset_card)}
+            yield {"values": feature_values(one, features, results.dataset_card)}
         else:
             own = {"cells": features.cells[0]} if results.features is None else {}
             yield {"image": to_data_uri(colour_image(one, choose_tone(results.dataset_card))), **own}

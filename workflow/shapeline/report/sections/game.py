@@ -17,13 +17,13 @@ from shapeline.report.formatting import format_count, number, share
 from shapeline.report.sections import common
 from shapeline.report.styling import assign_styles
 
-MAX_PLAYERS = 40  # that a figure shows
-MAX_PAIRS = 12  # that a table lists
-TOP = 3  # players that the header names
+MAX_PLAYERS = 40  # in a figure
+MAX_PAIRS = 12  # in a table
+MAX_NAMED = 3  # players in the header
 
 
 def name_output(row: pd.Series | dict) -> str:
-    """Return the name of an output and its game; "" where there is one alone."""
+    """Return the name of an output and its game; "" where there is only one."""
     return ", ".join(filter(None, (row["game"], row["output"])))
 
 
@@ -79,7 +79,7 @@ def _largest(results: Results, entry: str) -> str:
     [spread] = experiment.select_scores(results.scores[entry], [first["instance"]], "standard_error")
     if scores is None:
         return f"{entry} failed on the first output."
-    names, order = first["players"], np.argsort(-np.abs(scores))[:TOP]
+    names, order = first["players"], np.argsort(-np.abs(scores))[:MAX_NAMED]
     shown = ", ".join(f"{names[index]} {_format_signed(scores[index], spread, index)}" for index in order)
     sure = "" if spread is None else _excluding(scores, spread)
     return f"Largest scores{' of ' + name_output(first) if len(results.instances) > 1 else ''}: {shown}.{sure}"
@@ -143,7 +143,7 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
 
 
 def _has_values(results: Results, entry: str) -> bool:
-    """Return whether a method's scores are values of players, and no main effects beside pairs or random numbers."""
+    """Return whether a method's scores are values of players, not main effects with pairs or random numbers."""
     method = METHODS[results.entries[entry]["method"]]
     return not (results.entries[entry].get("is_control") or method.pairs) and method.unit == "value"
 

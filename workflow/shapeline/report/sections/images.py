@@ -16,15 +16,15 @@ from shapeline.report.experiment import Results
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.score_maps import LEVEL, Tile, choose_tone, heat_maps, instance_table
 from shapeline.report.formatting import format_count, number, share
-from shapeline.report.tables import record_values
+from shapeline.report.tables import feature_values
 
 MASKED = (0.15, 0.2)  # shares of the features masked, as in the images of Chen et al. (2018)
-WRONG = 6  # misclassified images shown
+MAX_WRONG = 6  # misclassified images shown
 MAX_CLASSES = 10  # classes that have mean maps
 
 
 def sections(results: Results) -> HTML:
-    """All sections on images; empty where the inputs are none."""
+    """Return all sections on images; empty for other inputs."""
     if results.dataset_card["kind"] != "image":
         return HTML("")
     return join_parts(
@@ -45,7 +45,7 @@ def _has_classes(results: Results) -> bool:
 
 
 def masked_section(results: Results) -> HTML:
-    """The shown instances with the top features of every method masked (Chen et al. 2018, figures 4 and 5)."""
+    """Return the shown instances with every method's top features masked (Chen et al. 2018, figures 4 and 5)."""
     picked = results.shown
     return figure(
         draw_masked(results, picked),
@@ -58,7 +58,7 @@ def masked_section(results: Results) -> HTML:
 
 
 def mistakes_section(results: Results) -> HTML:
-    """Misclassified instances with their top features (Chen et al. 2018, figure 3, right), or a line that says none."""
+    """Return misclassified instances with their top features (Chen et al. 2018, figure 3, right), or a note."""
     rows = results.instances
     wrong = rows[rows["label"] != rows["prediction"]]
     of_others = "Features with the largest scores for the wrong class"
@@ -71,7 +71,7 @@ def mistakes_section(results: Results) -> HTML:
     of_all = f"{number(len(wrong))} of the {number(len(rows))} explained {things}"
     if wrong.empty:
         return note(f"The model is correct on all {number(len(rows))} explained {things}.")
-    shown = wrong.head(WRONG)
+    shown = wrong.head(MAX_WRONG)
     first = "" if len(shown) == len(wrong) else f" The first {len(shown)} are shown."
     return join_parts(
         note(f"The model is wrong on {of_all}.{first} The scores explain {explained}."),
@@ -85,7 +85,7 @@ def mistakes_section(results: Results) -> HTML:
 
 
 def draw_masked(results: Results, instances: pd.DataFrame, shares: Sequence[float] = MASKED) -> Figure:
-    """A row per instance and share of the features: the image, then what each method masks of it."""
+    """Draw a row per instance and share of the features: the image, then the image masked by each method."""
     instances = instances.loc[instances.index.repeat(len(shares))]
     images = results.read_inputs(instances)
     names = results.name_instances(instances)
@@ -110,7 +110,7 @@ def mask_image(
 ) -> np.ndarray:
     """Return the image (height, width, 3) with its top features red where it was bright and blue where it was dark.
 
-    image (channels, height, width); scores (d,), of which this part of the largest is masked; cells: features of
+    image (channels, height, width); scores (d,), of which the largest `share` is masked; cells: features of
     pixels.
     """
     top = np.argsort(-scores, kind="stable")[: max(1, round(part * len(scores)))]
@@ -122,7 +122,7 @@ def mask_image(
 
 
 def colour_image(image: np.ndarray, tone: str) -> np.ndarray:
-    """An image (channels, height, width) in [0, 1] as (height, width, 3); tone: of grey ones, "gray" or "gray_r"."""
+    """Return an image (channels, height, width) in [0, 1] as (height, width, 3); tone: of grey images."""
     colours = score_maps.scale_tones(image).clip(0, 1)
     if colours.ndim == 3:
         return colours
@@ -139,7 +139,7 @@ def _colours(results: Results) -> str:
 
 
 def mean_section(results: Results) -> HTML:
-    """The mean image and the mean score map of every method, a row a class."""
+    """Return the mean image and the mean score map of every method, a row per class."""
     regression = results.dataset_card.get("task") == "regression"
     means = mean_maps(results)
     kind = "predicted " if results.model_card and "target" not in results.instances else ""
@@ -174,7 +174,7 @@ def mean_section(results: Results) -> HTML:
 
 
 def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndarray | None], int]]:
-    """Return by explained class: mean image, method -> mean scores a pixel (None where it failed), count."""
+    """Return by explained class: mean image, method -> mean scores per pixel (None where it failed), count."""
     rows = results.instances
     groups = _groups(rows)
     scores = results.select_scores(rows["instance"])
@@ -188,17 +188,17 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
 
 
 def _groups(instances: pd.DataFrame) -> np.ndarray:
-    """The explained class of every instance (n,), 0 of a regression."""
+    """Return the explained class of every instance (n,), 0 for a regression."""
     explained = instances["target" if "target" in instances else "prediction"].to_numpy()
     return explained if explained.dtype.kind in "iu" else np.zeros(len(explained), int)
 
 
 def mean_map(results: Results, images: np.ndarray, values: list, places: np.ndarray) -> np.ndarray | None:
-    """Mean scores a pixel over some instances, 0 where no feature owns it; None without a score."""
+    """Return mean scores per pixel over some instances, 0 where no feature includes it; None without scores."""
     fine = [index for index in places if values[index] is not None]
     if not fine:
         return None
-    if results.features is not None:  # the mean of the scores has the mean map, at the cost of one
+    if results.features is not None:  # the map of the mean scores equals the mean map and costs one
         mean = np.mean([values[index] for index in fine], axis=0)
         return np.append(mean, 0.0)[results.features.cells[0]].ravel()
     total = sum(np.append(values[index], 0.0)[results.features_of(images[index]).cells[0]] for index in fine)
@@ -206,7 +206,7 @@ def mean_map(results: Results, images: np.ndarray, values: list, places: np.ndar
 
 
 def signless(results: Results) -> str:
-    """What a caption with colours of signs says, in brackets, of the methods whose scores lack one or both of them."""
+    """Return a bracketed note on methods whose scores have one sign or none, for a caption with signed colours."""
     without, positive = [], []
     for entry in results.scores:
         settings = results.entries[entry]
@@ -221,7 +221,7 @@ def signless(results: Results) -> str:
 
 
 def explanations(results: Results) -> HTML:
-    """The scores of a few instances by all methods side by side: maps for an image, a table of features otherwise."""
+    """Return the scores of a few instances by all methods side by side: maps for images, else a table of features."""
     picked = results.shown
     values = results.select_scores(picked["instance"])
     names = results.name_instances(picked)
@@ -256,14 +256,14 @@ def explanations(results: Results) -> HTML:
 
 
 def intervals(results: Results, instances: Sequence[int]) -> dict[str, list[np.ndarray | None]]:
-    """Half of the 95 % intervals of the methods that know any: (d,) of each instance, None where it is not known."""
+    """Return half-widths of 95 % intervals of the methods that have any: (d,) per instance, None where unknown."""
     found = results.select_scores(instances, "standard_error")
     known = {entry: rows for entry, rows in found.items() if any(row is not None for row in rows)}
     return {entry: [None if row is None else LEVEL * row for row in rows] for entry, rows in known.items()}
 
 
 def order_note(results: Results) -> HTML | None:
-    """How far the order of the largest scores is settled, by method; None where no method says how wrong it is."""
+    """Return how certain the order of the largest scores is, by method; None where no method has intervals."""
     medians = []
     for entry, frame in results.scores.items():
         rows = experiment.good(frame).reindex(columns=["scores", "standard_error"]).dropna()
@@ -280,9 +280,9 @@ def order_note(results: Results) -> HTML | None:
 
 
 def list_named_values(results: Results, row: np.ndarray) -> list[str]:
-    """The features of a record with what it has in each, as age = 39; of a large group of columns the name alone."""
+    """Return a row's features with their values, as age = 39; only the name for a large group of columns."""
     names, features = experiment.feature_names(results), results.features_of(row)
-    values = record_values(row, features, results.dataset_card)
+    values = feature_values(row, features, results.dataset_card)
     several = np.bincount(features.cells[features.cells >= 0], minlength=features.d) > 1
     return [
         name if many and value.endswith(" columns") else f"{name} = {_category(name, value) if many else value}"
@@ -291,5 +291,5 @@ def list_named_values(results: Results, row: np.ndarray) -> list[str]:
 
 
 def _category(name: str, value: str) -> str:
-    """The category in a column of a one-hot code that is named by both, as job=clerk or job_clerk."""
+    """Return the category in the name of a one-hot column, as in job=clerk or job_clerk."""
     return value.removeprefix(name).lstrip("=_ ") if value.removeprefix(name)[:1] in ("=", "_") else value

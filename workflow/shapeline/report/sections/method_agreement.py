@@ -28,14 +28,14 @@ def agreements(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     for rows in zip(*scores_by_entry.values(), strict=True):
         d = max((len(row) for row in rows if row is not None), default=1)
         values = np.stack([np.full(d, np.nan) if row is None else np.asarray(row, float) for row in rows])
-        ranks = mean_ranks(values)  # NaN of NaN
+        ranks = mean_ranks(values)  # NaN rows remain NaN
         by_quantity["rank correlation"].append(cosines(centre_rows(ranks))[first, second])
         by_quantity["cosine"].append(cosines(values)[first, second])
     columns = ["method", "other", "statistic", "mean", "low", "high", "n"]
     count = len(by_quantity["cosine"])
     if not count or not len(first):
         return pd.DataFrame(columns=columns)
-    # One frame a statistic: one an instance took most of the time, of thousands of instances.
+    # One frame per statistic; a frame per instance would be slow for thousands of instances.
     indices, pairs = np.repeat(np.arange(count), len(first)), np.tile(np.arange(len(first)), count)
     long = [
         pd.DataFrame({"instance": indices, "statistic": statistic, "method": pairs, "value": np.concatenate(values)})
@@ -49,7 +49,7 @@ def agreements(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> pd
 
 @styled
 def agreement(frame: pd.DataFrame, entries: Sequence[str]) -> Figure | None:
-    """Mean rank correlation (below the diagonal) and cosine (above it) between methods; frame as of `agreements`."""
+    """Draw mean rank correlation (below the diagonal) and cosine (above it) between methods; frame: of `agreements`."""
     present = [entry for entry in entries if entry in {*frame["method"], *frame["other"]}]
     if len(present) < 2:
         return None
@@ -83,7 +83,7 @@ def agreement(frame: pd.DataFrame, entries: Sequence[str]) -> Figure | None:
 
 
 def agreement_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every pair of methods with both means and intervals, the most similar first; text."""
+    """Return every pair of methods with both means and intervals, the most similar first, as text."""
     rank, cosine = (
         frame[frame["statistic"] == name].set_index(["method", "other"]) for name in ("rank correlation", "cosine")
     )
@@ -103,7 +103,7 @@ def agreement_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> HTML:
-    """The matrix of agreement between methods and, folded, the table of all pairs with intervals."""
+    """Return the matrix of agreement between methods and, folded, the table of all pairs with intervals."""
     frame = agreements(scores_by_entry)
     drawing = agreement(frame, list(scores_by_entry))
     if drawing is None:
@@ -124,19 +124,19 @@ def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]
 
 
 def centre_rows(rows: np.ndarray) -> np.ndarray:
-    """Each row minus its mean; exactly 0 where it is constant, so that rounding has no correlation."""
+    """Return each row minus its mean; exactly 0 where it is constant, so that rounding has no correlation."""
     return np.where(np.ptp(rows, axis=1, keepdims=True) > 0, rows - rows.mean(1, keepdims=True), 0 * rows)
 
 
 def cosines(rows: np.ndarray) -> np.ndarray:
-    """Cosines between the rows (m, d): (m, m), NaN where a row is zero or missing."""
+    """Return cosines between the rows (m, d): (m, m), NaN where a row is zero or missing."""
     size = np.sqrt((rows**2).sum(1))
     scale = np.outer(size, size)
     return np.divide(rows @ rows.T, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
 
 
 def context_pairs(entries: Mapping[str, Mapping]) -> list[tuple[str, str]]:
-    """Pairs (context absent, context present) of entries that differ in nothing else."""
+    """Return pairs (context masked, context kept) of entries that differ only in this."""
     kinds: dict[tuple, dict[str, str]] = {}
     for entry, settings in entries.items():
         parameters = dict(settings.get("parameters") or {})
@@ -152,7 +152,7 @@ def context_comparison(
     pairs: Iterable[tuple[str, str]],
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Return deletion AUC with context absent minus present, paired over instances, and rank correlations, a row a
+    """Return deletion AUC with context masked minus kept, paired over instances, and rank correlations, a row per
     pair.
 
     measured: method, instance, repeat, statistic, x, value; scores_by_entry as in `agreements`.
@@ -186,7 +186,7 @@ def context_comparison(
 
 
 def context_section(frame: pd.DataFrame) -> HTML:
-    """The comparison of contexts as a table; a line where there is nothing to compare."""
+    """Return the comparison of contexts as a table; a note where there is nothing to compare."""
     if frame.empty:
         return note("No method was run with both masked and kept context.")
     shown = pd.DataFrame(
@@ -217,7 +217,7 @@ def context_section(frame: pd.DataFrame) -> HTML:
 
 @styled
 def ground_truth_f1(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """F1 of the top k words against the k ground-truth ones, best method on top; frame as of `compare`."""
+    """Draw F1 of the top k words against the k ground-truth ones, best method on top; frame: of `compare`."""
     rows = scalars(frame, "f1")
     entries = sorted((entry for entry in styles if entry in rows.index), key=lambda entry: -rows["mean"][entry])
     if not entries:
@@ -232,7 +232,7 @@ def ground_truth_f1(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
 
 
 def ground_truth_section(frame: pd.DataFrame | None, styles: Mapping[str, Style], explained: int) -> HTML:
-    """The F1 of every method as figure and table; explained: documents explained, among them those left out."""
+    """Return the F1 of every method as figure and table; explained: number of explained documents."""
     if frame is None:
         return elements.missing("ground_truth_words")
     drawing = ground_truth_f1(frame, styles)
@@ -269,7 +269,7 @@ MAX_COMPARED = 2_000  # instances for an agreement to two digits
 
 
 def comparisons(results: Results) -> HTML:
-    """How alike the methods are; where they were run both ways, what context changes; the words known to decide."""
+    """Return the agreement of methods, the effect of context where run both ways, and ground-truth words."""
     ids = results.instances["instance"]
     some = ids.iloc[np.linspace(0, len(ids) - 1, min(len(ids), MAX_COMPARED)).astype(int)]
     scores = results.select_scores(some)

@@ -22,7 +22,7 @@ from shapeline.report.explorer import to_data_uri
 from shapeline.report.formatting import number, share
 from shapeline.report.sections import common, method_agreement
 from shapeline.report.styling import NARROW, SIGNS, styled
-from shapeline.report.tables import record_values
+from shapeline.report.tables import feature_values
 
 POINTWISE = ("mim", "parzen", "data_lime", "augmented_mim")  # one vector per instance, by which an image is shifted
 PAPER_COSINE = 0.94  # least mean between MIM and Parzen over 8,000 instances (Sliwinski et al. 2019, §8.2)
@@ -371,7 +371,7 @@ def record_tables(results: Results, picked: pd.DataFrame) -> HTML:
             heading(title),
             record_table(
                 experiment.feature_names(results),
-                record_values(row, features, results.dataset_card),
+                feature_values(row, features, results.dataset_card),
                 {entry: scores[entry][index] for entry in entries},
             ),
         ]

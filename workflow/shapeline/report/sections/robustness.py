@@ -72,7 +72,7 @@ def _compare_seeds(answer: criteria.Evidence, results: Results, values: pd.DataF
 
 
 def changes(answer: criteria.Evidence, results: Results) -> list[str]:
-    """Return in which baselines and training seeds another method is significantly better than the recommended one."""
+    """Return the baselines and training seeds with a method significantly better than the recommended one."""
     taken, found = _recommendation(answer, results).entry, []
     for name, other in criteria.compare_references(answer, results).items():
         found += _change(_recommendation(other, results), taken, f"with the baseline {name}")
@@ -175,7 +175,7 @@ def variances(results: Results) -> HTML | None:
         keys = ["repeat", "training"]
         every = measured.pivot_table(
             index="instance", columns=["method", *keys], values="value"
-        )  # one takes as long as all
+        )  # computing one costs as much as all
         for entry, own in measured.groupby("method"):
             wide = every[entry].dropna() if entry in every else every[:0]
             sizes = [own[key].nunique() for key in keys]
@@ -241,7 +241,7 @@ def stopping_section(results: Results) -> HTML:
 
 
 def words(budget: Mapping) -> str:
-    """What has to hold, in words."""
+    """Return the stopping rule in words."""
     error, top = budget.get("error"), budget.get("top")
     parts = []
     if error is not None:

@@ -19,29 +19,29 @@ from shapeline.report.sections.images import intervals, order_note, signless
 from shapeline.report.sections.method_agreement import centre_rows, cosines
 
 MAX_METHODS = 5  # methods on a page of documents
-MAX_ALIGNED = 12  # more words than this do not stand in columns
-LONG = 120  # more words than this are set small
+MAX_ALIGNED = 12  # words of a sentence that is aligned in columns
+MAX_LARGE = 120  # words of a text in the normal font size
 
 
 @dataclass(frozen=True)
 class Document:
-    """One explained document: its words as the model saw them, scores (d,) by method (None: failed), classes."""
+    """An explained document: its words as given to the model, scores (d,) by method (None: failed), classes."""
 
     name: str
     words: Sequence[str]
     scores: Mapping[str, np.ndarray | None]
-    truth: str | None  # None where nobody knows
+    truth: str | None  # None where unknown
     prediction: str
     probability: float
     unknown: np.ndarray | None = None  # (d,) bool: words the model has no embedding for
     note: str = ""
-    units: Mapping[str, str] = field(default_factory=dict)  # of the scores of methods that are not in the page's own
-    unsure: Mapping[str, np.ndarray] = field(default_factory=dict)  # (d,) bool by method: the score's interval holds 0
+    units: Mapping[str, str] = field(default_factory=dict)  # of methods whose scores have another unit than the page
+    unsure: Mapping[str, np.ndarray] = field(default_factory=dict)  # (d,) bool by method: intervals that include 0
     explained: str | None = None  # where that is not the predicted class
-    second: int | None = None  # of a pair of sentences, the number of the second one's first word
+    second: int | None = None  # of a sentence pair, the index of the second one's first word
 
     def mask_unsure(self, entry: str) -> np.ndarray | None:
-        """A method's scores, 0 where their intervals hold it."""
+        """Return a method's scores, 0 where the interval includes 0."""
         scores = self.scores.get(entry)
         return np.where(self.unsure[entry], 0.0, scores) if entry in self.unsure else scores
 
@@ -50,7 +50,7 @@ class Document:
 
 
 def reading_note(explained: str, without: str = "") -> HTML:
-    """Return how coloured words are read; explained: which class; without: methods whose scores lack a sign."""
+    """Return a note on reading coloured words; explained: the class; without: methods whose scores have no sign."""
     return HTML(
         '<p class="note words">Colours: <span class="p6">blue, line below</span>: the word supports '
         f'{html.escape(explained)}; <span class="n6">orange, line above</span>: it opposes it'
@@ -73,9 +73,9 @@ def words(
     """Return a document as coloured words with its scale.
 
     scores: (d,) or None for a failure; limit: the score of full colour; unknown: (d,) bool, words that are marked;
-    second: where a pair's second sentence begins; unsure: scores are 0 where their intervals hold it.
+    second: index of a pair's second sentence; unsure: scores are 0 where their intervals include 0.
     """
-    kind = "words long" if len(text_words) > LONG else "words"
+    kind = "words long" if len(text_words) > MAX_LARGE else "words"
     if scores is None:
         plain = " ".join(_mark_sentences([html.escape(word) for word in text_words], second))
         return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {plain}</p>')
@@ -87,7 +87,7 @@ def words(
 
 
 def _mark_sentences(spans: list[str], second: int | None) -> list[str]:
-    """The words with a line's end between the sentences of a pair."""
+    """Return the words with a line break between the sentences of a pair."""
     return spans if second is None else [*spans[:second], '<br class="pair">', *spans[second:]]
 
 
@@ -96,7 +96,7 @@ def _limit(scores: np.ndarray, limit: float | None = None) -> float:
 
 
 def _spans(text_words: Sequence[str], scores: np.ndarray, limit: float, unknown: np.ndarray | None = None) -> list[str]:
-    """Each word as HTML; plain text where the score is less than half a shade, so that long pages stay small."""
+    """Return each word as HTML; plain text where the score is below half a shade, which keeps long pages small."""
     levels = np.clip(np.round(LEVELS * np.asarray(scores, float) / limit), -LEVELS, LEVELS).astype(int)
     strange = np.zeros(len(levels), bool) if unknown is None else unknown
     spans = []
@@ -109,7 +109,7 @@ def _spans(text_words: Sequence[str], scores: np.ndarray, limit: float, unknown:
 
 
 def _format_signed(score: float, limit: float) -> str:
-    """A score with its sign, to three digits of the largest one, so that the scores of a row share their decimals."""
+    """Return a signed score with three digits of the largest one, so that a row's scores have equal decimals."""
     if limit < 1e-3:
         return ("+" if score > 0 else "") + number(float(score), 2, whole=False)
     text = f"{score:+.{max(0, 2 - math.floor(math.log10(limit)))}f}"
@@ -117,7 +117,7 @@ def _format_signed(score: float, limit: float) -> str:
 
 
 def _scale(limit: float, unit: str) -> str:
-    """The legend of one method: its shades in steps of two between the largest scores."""
+    """Return the legend of one method: its shades in steps of two between the largest scores."""
     steps = range(-LEVELS, LEVELS + 1, 2)
     shades = "".join(f'<span class="{"p" if step > 0 else "n"}{abs(step)}"></span>' for step in steps)
     end = number(limit, 2, whole=False)
@@ -135,10 +135,9 @@ def sentence_table(
     caption: str = "",
     units: Mapping[str, str] | None = None,
 ) -> HTML:
-    """Return a sentence by every method, a row each, the first what the others are correlated with (Chen et al. 2018,
-    table 2).
+    """Return a sentence with a row per method; the others are correlated with the first (Chen et al. 2018, table 2).
 
-    Up to ALIGNED words stand in columns. Full colour is the largest score of a row. units: method -> unit.
+    Up to MAX_ALIGNED words are aligned in columns. Full colour is the largest score of a row. units: method -> unit.
     """
     aligned = len(text_words) <= MAX_ALIGNED
     exact = next(iter(scores_by_entry))
@@ -155,7 +154,7 @@ def sentence_table(
             limit = _limit(scores)
             cells = _align_words(text_words, scores, limit) if aligned else _flowing(text_words, scores, limit)
             same = entry == exact
-            facts = ["–" if same else two_digits(value) for value in _likeness(scores, scores_by_entry[exact])]
+            facts = ["–" if same else two_digits(value) for value in _correlations(scores, scores_by_entry[exact])]
             own = (units or {}).get(entry, unit)
             facts.append("± " + number(limit, 2, whole=False) + (f" {own or '(no unit)'}" if own != unit else ""))
         if evaluations is not None:
@@ -180,8 +179,8 @@ def _flowing(text_words: Sequence[str], scores: np.ndarray, limit: float) -> str
     return f'<td class="flow">{" ".join(_spans(text_words, scores, limit))}</td>'
 
 
-def _likeness(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, float]:
-    """Linear and rank correlation of two score vectors; NaN where a side is constant or failed."""
+def _correlations(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, float]:
+    """Return linear and rank correlation of two score vectors; NaN where one is constant or failed."""
     if exact is None:
         return math.nan, math.nan
     both = np.stack([scores, exact]).astype(float)
@@ -193,7 +192,7 @@ def _likeness(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, floa
 
 
 def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
-    """The picked rows of a text experiment's instances (with their text) as documents; a label of -1 is unknown."""
+    """Return picked rows of a text experiment's instances (with their text) as documents; a label of -1 is unknown."""
     card = results.dataset_card
     known = set(card["vocabulary"]) if card["unit"] == "word" and "words" not in picked else None
     texts = [tokenizer.list_words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
@@ -224,7 +223,7 @@ def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
 
 
 def _cut(row: Mapping, kept: int, unit: str) -> str:
-    """What a reader must know of a document, a row of the instances, that is longer than the model's input."""
+    """Return a note on a document (a row of the instances) that is longer than the model's input."""
     own = "words_cut" in row  # by a custom tokenizer
     whole = kept + row["words_cut"] if own else len(text.split_words(row["text"], unit, len(row["text"]) + 1))
     if whole == kept:
@@ -265,7 +264,7 @@ def _document(document: Document, unit: str, entries: Sequence[str]) -> str:
 
 
 def explanations(results: Results) -> HTML:
-    """A few documents as coloured words, misclassified ones among them; custom texts each with every method."""
+    """Return a few documents as coloured words, including misclassified ones; custom texts with every method."""
     own = results.instances[results.instances["instance"] < 0]
     if len(own):
         tables = [
@@ -295,7 +294,7 @@ def explanations(results: Results) -> HTML:
 
 
 def _choose_methods(results: Results) -> list[str] | None:
-    """Return the methods shown on a page of documents; None, which is all, where nothing ranks them."""
+    """Return the methods shown on a page of documents; None, meaning all, where no criterion ranks them."""
     areas = scalars(results.metrics.get("log_odds"), "deletion_auc")
     if len(results.entries) <= MAX_METHODS or areas.empty:
         return None
@@ -309,7 +308,7 @@ def _order_exact_first(results: Results, scores: Mapping[str, np.ndarray | None]
 
 
 def choose_documents(instances: pd.DataFrame, count: int = 6, wrong: int = 2) -> pd.DataFrame:
-    """Return the documents shown: every class in turn, at least `wrong` of them misclassified if possible."""
+    """Return the shown documents, alternating between classes, at least `wrong` misclassified if possible."""
     errs = (instances["label"] != instances["prediction"]) & (instances["label"] >= 0)
     mistakes = instances[errs].head(wrong)
     return pd.concat([choose_instances(instances[~errs], count - len(mistakes)), mistakes])
