@@ -260,7 +260,7 @@ def experiments_table(rows: Iterable[Mapping]) -> HTML:
     for row in rows:
         name, paper = row.get("title") or row["dataset"], PAPER.get(row["dataset"])
         cells = f'<td class="text"><b>{html.escape(name)}</b></td>{_facts("here", row)}'
-        body.append(f'<tr class="{"cells" if paper else ""}">{cells}</tr>')
+        body.append(f'<tr class="{"first" if paper else ""}">{cells}</tr>')
         if paper:
             body.append(f'<tr><td class="text paper"></td>{_facts("paper", paper, "paper")}</tr>')
         if row.get("note"):
