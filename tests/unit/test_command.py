@@ -384,6 +384,15 @@ def test_the_command_that_is_run_is_printed(root, tmp_path, monkeypatch, capsys)
     [((words,), more)] = called
     assert words == [sys.executable, "-m", "snakemake", "digits", "--cores", "2", "--dry-run"]
     assert more["cwd"] == root
+    assert command.main(["run", "digits", "-n", "--", "--keep-going", "--forcerun", "attribute"]) == 3
+    assert called[1][0][0][3:] == [
+        *("digits", "--keep-going", "--forcerun", "attribute", "--cores", "all", "--dry-run")
+    ]
+    for action, hint in (("run", True), ("doctor", False)):
+        with pytest.raises(SystemExit):
+            command.main([action, "--keep-going"])
+        said = capsys.readouterr().err
+        assert "unrecognized arguments: --keep-going" in said and ("shapeline run -- --keep-going" in said) is hint
 
 
 def test_outside_a_clone_the_installed_workflow_runs_where_one_is(root, tmp_path, monkeypatch, capsys):

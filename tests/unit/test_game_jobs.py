@@ -116,6 +116,7 @@ def test_failed_evaluations_are_a_row_or_stop_the_job(tmp_path, file):
     assert len(scores.read_table(path)) == 30
     rows = job_of(tmp_path, settings, "exact", values=[path]).explain_shard(0, 1, "record", None).rows
     assert rows["status"][0] == "evaluation failed" and "2 of 32 evaluations failed" in rows["error"][0]
+    assert rows["evaluations"][0] == 32
     with pytest.raises(ShapelineError, match=r"table.py:broken: coalition \{player a, player b\}: the value is nan"):
         job_of(tmp_path, settings, "exact").explain_shard(0, 1, "fail", None)
 

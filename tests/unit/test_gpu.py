@@ -30,7 +30,7 @@ IMAGES = {
     "mnist_cnn": (1, 28, 28),
     "cifar_cnn": (3, 32, 32),
     "crosses_cnn": (3, 100, 120),
-    "resnet18": (3, 64, 64),
+    "resnet18": (3, 48, 48),
 }
 TEXTS = {"word_cnn": {"vocabulary": 300, "length": 40}, "bilstm": {"vocabulary": 300, "length": 40}, "char_cnn": {}}
 GRADIENTS = {

@@ -324,6 +324,8 @@ def test_health_flags_a_gap_only_where_none_is_promised(results):
     broken["banzhaf"] = results.scores["banzhaf"].assign(value_full=9.0)
     frame = tables.health(dataclasses.replace(results, scores=broken))
     assert list(frame["method"][frame[column].str.startswith("⚠")]) == ["kernel_shap"]
+    failed = {"exact": results.scores["exact"].assign(status="evaluation failed", scores=None)}
+    assert row(tables.health(dataclasses.replace(results, scores=failed)), "exact")["should be 0"] == "–"
 
 
 def test_health_counts_zero_scores_and_ties(results):

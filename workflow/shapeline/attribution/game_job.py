@@ -216,14 +216,17 @@ class GameJob:
         """Return the rows of one repeat, whose seconds are those of its evaluations and of its estimator."""
         values.used = values.used[:0]
         made = self._attribute(game, values, repeat, on_error)
-        seconds, share = values.file.seconds, self._outputs[self._outputs["row"] == game.number]
-        spent = sum(seconds.get(key, 0.0) for key in values.used) / len(share)
+        share = self._outputs[self._outputs["row"] == game.number]
+        spent = sum(values.file.seconds.get(key, 0.0) for key in values.used) / len(share)
         frames = []
         for explanation, budget in zip(made, self.settings.method.budgets, strict=True):
-            part = np.minimum(1.0, explanation.evaluations / max(1, len(values.used)))
+            is_ok = np.array(explanation.status) == "ok"  # of a failed one, all that the method asked for
+            evaluations = np.where(is_ok, explanation.evaluations, values.evaluations)
+            part = np.minimum(1.0, evaluations / max(1, values.evaluations))
             for details, own in zip(explanation.details, spent * part, strict=True):
                 details["evaluation_seconds"] = float(own)
-            explanation = dataclasses.replace(explanation, seconds=explanation.seconds + spent * part)
+            seconds = explanation.seconds + spent * part
+            explanation = dataclasses.replace(explanation, seconds=seconds, evaluations=evaluations)
             frames.append(
                 build_rows(share, explanation, repeat, None if isinstance(budget, StoppingCriterion) else budget)
             )

@@ -52,7 +52,7 @@ def _health(results: experiment.Results, entry: str, frame: pd.DataFrame) -> dic
     gap = float(np.median(np.abs(sums - total))) if len(fine) else math.nan
     settings = results.entries[entry]
     method = METHODS[settings["method"]]
-    promised = bool(method.pairs) or method.is_efficient(settings.get("parameters", {}))
+    promised = len(fine) and (bool(method.pairs) or method.is_efficient(settings.get("parameters", {})))
     broken = promised and gap > 1e-4 * np.median(np.abs(total)) + 1e-6
     return {
         "method": entry,
@@ -61,7 +61,7 @@ def _health(results: experiment.Results, entry: str, frame: pd.DataFrame) -> dic
         "warnings": format_lists(flagged, first=False) if len(flagged) else "none",
         f"efficiency gap, median ({results.value_unit})": ("⚠ " if broken else "")
         + number(0.0 if gap < 1e-12 else gap),
-        "should be 0": "yes" if promised else "no",
+        "should be 0": ("yes" if promised else "no") if len(fine) else "–",
         "zero scores": share(np.mean(np.concatenate([rows.ravel() for rows in values]) == 0)) if values else "–",
         "ties at top-20 %": share(np.mean(np.concatenate([ties(rows) for rows in values]))) if values else "–",
         "evaluations, total": number(experiment.count_evaluations(results, frame)),

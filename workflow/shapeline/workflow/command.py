@@ -31,7 +31,12 @@ CONFIG = "shapeline.yaml"  # what init writes, and run and doctor read where it 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status. A mistake is one line."""
-    asked = _build_parser().parse_args(arguments)
+    parser, words = _build_parser(), list(sys.argv[1:] if arguments is None else arguments)
+    end = words.index("--") if words[:1] == ["run"] and "--" in words else len(words)
+    asked, unknown = parser.parse_known_args(words[:end], argparse.Namespace(options=words[end + 1 :]))
+    if unknown:
+        hint = "; give options of Snakemake after --, as in: shapeline run -- --keep-going"
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint if asked.action == 'run' else ''}")
     try:
         actions = {"init": _init, "run": _run, "doctor": _run_doctor, "prune": _prune, "open": _open, "export": _export}
         return actions[asked.action](asked)
@@ -72,7 +77,9 @@ def _build_parser() -> argparse.ArgumentParser:
         help="a key of the dataset, as in --set \"na_values: ['?']\"; may be repeated",
     )
     run = add("run", "run the experiments and write their reports")
-    run.add_argument("targets", nargs="*", help="experiments or steps; by default everything under run:")
+    run.add_argument(
+        "targets", nargs="*", help="experiments or steps, by default those of run:; after --, options of Snakemake"
+    )
     run.add_argument("--cores", default="all", help="number of CPU cores to use; by default all")
     doctor = add("doctor", "check versions, devices, data and disk space for a run")
     prune = add("prune", "remove results that are not in the configuration")
@@ -140,7 +147,7 @@ def _find_configfiles(asked: argparse.Namespace) -> list[Path]:
 def _run(asked: argparse.Namespace) -> int:
     """Run Snakemake, which loads the profile in profiles/default beside the Snakefile itself."""
     folder, named = find_clone(), _find_configfiles(asked)
-    words = ["snakemake", *asked.targets, "--cores", asked.cores]
+    words = ["snakemake", *asked.targets, *asked.options, "--cores", asked.cores]
     if folder is None:  # the installed workflow makes its results here
         folder, installed = Path.cwd(), find_root()
         words += ["--snakefile", str(installed / "Snakefile")]
