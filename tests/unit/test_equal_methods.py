@@ -14,7 +14,7 @@ from scipy import stats
 from shapeline import designs, statistics
 from shapeline.attribution.sampling import assign_samples
 from shapeline.statistics import paired
-from shapeline.statistics.recommendation import FINAL, MARGIN
+from shapeline.statistics.recommendation import FINAL_LEVEL, MARGIN
 from tests.unit import value_tables
 from tests.unit.value_tables import DRAWS, GAMES, INSTANCES, METHODS
 
@@ -115,7 +115,7 @@ def test_a_percentile_bootstrap_of_20_instances_does_not_cover():
 def named(game: str, method: str, n: int) -> np.ndarray:
     """Whether the bounds of advice would name one of two equal methods as better, (trials,)."""
     a, b, _ = sampled(game, method, method, n)
-    found = statistics.intervals((a - b).T, level=1 - FINAL)
+    found = statistics.intervals((a - b).T, level=1 - FINAL_LEVEL)
     return ((found["low"] > 0) | (found["high"] < 0)).to_numpy()
 
 
@@ -154,7 +154,7 @@ def test_a_method_a_margin_behind_is_recommended_in_at_most_5_percent(n):
             continue
         moved = a - (own - other) + margin
         target = (1 - MARGIN) * b + MARGIN * nothing
-        within = statistics.intervals((moved - target).T, level=1 - FINAL)["high"] < 0
+        within = statistics.intervals((moved - target).T, level=1 - FINAL_LEVEL)["high"] < 0
         rates.append(within.mean())
         for place in range(2):
             found = advice(moved[place], b[place], nothing[place])

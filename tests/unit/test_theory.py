@@ -403,7 +403,7 @@ def test_every_cell_of_the_notebook_shows_something(root):
 
 
 def test_short_statements_hold_and_their_conditions_matter():
-    found = identities.identities(seed=3)
+    found = identities.check_identities(seed=3)
     assert found.lemma_5_2 < 1e-13 and found.theorem_5_1 == 0 and found.remark_3_3 < 1e-13 and found.monotonicity == 0
     apart = found.expectations
     assert max(apart.independent, apart.linear, apart.both) < 1e-13 < 0.01 < min(apart.dependent, apart.curved)

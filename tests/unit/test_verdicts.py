@@ -80,8 +80,8 @@ def test_missing_values_and_too_few_units():
     block = [0, 0, 1, 1, 2, 2, 3, 3]
     blocked = statistics.intervals(values, block)
     assert blocked["units"].tolist() == [4, 1, 1] and blocked["mean"].tolist() == pytest.approx(found["mean"].tolist())
-    assert statistics.enough(6) and not statistics.enough(5)
-    assert statistics.enough(12, blocks=True) and not statistics.enough(11, blocks=True)
+    assert statistics.is_enough(6) and not statistics.is_enough(5)
+    assert statistics.is_enough(12, blocks=True) and not statistics.is_enough(11, blocks=True)
 
 
 def test_a_constant_column_has_an_interval_of_no_width():

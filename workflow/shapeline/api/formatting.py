@@ -1,4 +1,4 @@
-"""Text on the screen: an Explanation, and a progress bar for calls that take long."""
+"""Terminal output: an Explanation as text, and a progress bar for long calls."""
 
 import contextlib
 import sys
@@ -14,8 +14,8 @@ from shapeline.methods.registry import METHODS
 
 MAX_ROWS = 12  # features or instances listed
 MAX_COLUMNS = 5  # classes or outputs whose scores are listed
-TOP = 4  # features per instance where instances have different features
-WIDE = 24  # characters of a feature's value
+MAX_TOP = 4  # features per instance where instances have different features
+MAX_WIDTH = 24  # characters of a feature's value
 GAME, ONE = "game", "value"  # the value of a set function, and the name of its only output
 VALUES = {
     "log_probability": "log-probability",
@@ -148,23 +148,23 @@ def label_features(explanation, place: int) -> list[str]:
 
 
 def format_value(value: object) -> str:
-    """Return the value of a feature in at most WIDE characters."""
+    """Return the value of a feature in at most MAX_WIDTH characters."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return "missing"
     if isinstance(value, pd.Timestamp) and value == value.normalize():
         value = value.strftime("%Y-%m-%d")
     text = f"{value:.4g}" if isinstance(value, float | np.floating) else shorten_name(value)
-    return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
+    return text if len(text) <= MAX_WIDTH else f"{text[: MAX_WIDTH - 1]}…"
 
 
 def round_noise(scores: np.ndarray) -> np.ndarray:
-    """Return the scores with 0 in the place of rounding errors: numbers below 1e-12 of the largest."""
+    """Return the scores with rounding errors (below 1e-12 of the largest) replaced by 0."""
     sizes = np.abs(np.nan_to_num(scores))
     return np.where(sizes < 1e-12 * sizes.max(initial=0), 0.0, scores)
 
 
 def format_title(explanation, place: int) -> str:
-    """Return the name of an instance, its target, the value of the whole input and the base value."""
+    """Return the name of an instance, its target, the value of the full input and the base value."""
     full, empty = explanation.value_full[place], explanation.value_empty[place]
     target = explanation.target_names[place]
     if explanation.about.value == GAME:
@@ -200,7 +200,7 @@ def _format_one(explanation) -> list[str]:
 
 def _short(explanation, place: int) -> str:
     names, scores, _ = explanation.of(place)
-    order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:TOP]
+    order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MAX_TOP]
     top = ", ".join(
         f"{shorten_name(names[one])} {score:+.2g}" for one, score in zip(order, round_noise(scores)[order], strict=True)
     )
@@ -213,7 +213,7 @@ def _note_more(count: int, noun: str) -> list[str]:
 
 @contextlib.contextmanager
 def bar(label: str, count: int) -> Iterator[Callable[[int], Callable[[int, int], None] | None]]:
-    """A bar over so many explanations; for each group of them, by its size, the progress that an attribution tells."""
+    """Yield a function from a group's size to its progress callback, with a bar over `count` explanations."""
     if not is_watched():
         yield lambda size: None
         return

@@ -142,7 +142,7 @@ def shapley_values(
 def _parse_methods(
     settings: dict, spend: float | dict, evaluations: int | None, features: Features, seed: int
 ) -> MethodSettings:
-    """Return the settings with what may be spent. Raises ShapelineError where there is no such design."""
+    """Return the settings with the budget. Raises ShapelineError for an unknown design."""
     given = None
     if METHODS[settings["method"]].sampled:
         given = spend if evaluations is None else evaluations / features.d
@@ -153,7 +153,7 @@ def _parse_methods(
 
 
 def _attribute_outputs(values: Values, parsed: MethodSettings, features: Features, count: int, seed: int) -> Record:
-    """Return the scores of a game with so many outputs, by the core of `explain`."""
+    """Return the scores of a game with `count` outputs, by the core of `explain`."""
     check_outputs(parsed, count)
     each, same = np.arange(count), np.zeros(count, int)
     options = Options(seed, sample_keys=same, on_error=values.how.on_error, outputs=count > 1)
@@ -182,19 +182,19 @@ def _count_players(game: object, n_players: object, names: object) -> int:
 
 
 def _read_attribute(game: object, name: str) -> object:
-    """Return what a game says of itself; None where it says nothing that can be read."""
+    """Return an attribute of a game; None where it is missing or unreadable."""
     own = getattr(game, name, None)
     return own if isinstance(own, str | list | tuple) else None
 
 
 def _outputs(values: Values, n: int, given: object) -> tuple[str, ...]:
-    """Return the names of the outputs; the values of both ends show their number."""
+    """Return the names of the outputs; the values of the empty and full coalition show their number."""
     count = values.of(np.repeat([[False], [True]], n, axis=1)).shape[1]
     return (ONE,) if given is None and count == 1 else check_names("output_names", given, count, "output")
 
 
 def _check_method(method: str, n: int, evaluations: int | None) -> None:
-    """Refuse a method that needs more than the values of coalitions, or more evaluations."""
+    """Raise ShapelineError for a method that needs more than values of coalitions, or more evaluations."""
     if not METHODS[method].is_design:
         able = ", ".join(name for name, one in METHODS.items() if one.is_design)
         raise ShapelineError(f"{WHERE}: {method} needs a model and its inputs; use one of {able}")
@@ -213,7 +213,7 @@ def _check_choice(on_error: object, choices: tuple[str, ...]) -> str:
 
 @contextlib.contextmanager
 def _report_progress(progress: object, label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield what is called with the coalitions evaluated and those left: a bar, or the user's own function."""
+    """Yield the callback for numbers of evaluated and remaining coalitions: a bar, or the user's function."""
     if callable(progress) or not (is_watched() if progress is None else progress):
         yield progress if callable(progress) else None
         return

@@ -1,4 +1,4 @@
-"""The plots of an Explanation by their kinds, which are those of shap where shap has one."""
+"""The plots of an Explanation by kind, named as in shap where shap has the kind."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from shapeline.report.figures import pairs
 ALIASES = {"bars": "bar", "summary": "beeswarm"}
 ARGUMENTS = {"dependence": "feature", "cohort": "groups"}
 MAX_COHORTS = 12
-MIN_WORDS = 5  # that stand in several texts, so that a plot leaves out the others
+MIN_WORDS = 5  # common to several texts, from which a plot leaves out the others
 MAX_IMAGES, MAX_TEXTS = 8, 20  # in one figure
 
 
@@ -190,12 +190,12 @@ def _overlay(explanation):
 
 def _pairs(explanation):
     """Return main effects and interactions of one instance: over an image, as arcs over words, else as a matrix."""
-    explanation.interactions()  # raises an error where there are none
+    explanation.interactions()  # raises ShapelineError without interactions
     if len(explanation) != 1:
         raise ShapelineError("plot: 'pairs' shows one instance; select it, as in e[3].plot('pairs')")
     names, own, _ = explanation.of(0)
     both = explanation.interaction_values[0, : len(names) * (len(names) - 1) // 2]
-    if explanation.interactions_standard_error is not None:  # as the page does
+    if explanation.interactions_standard_error is not None:  # as on report pages
         both = pairs.keep_significant(both, explanation.interactions_standard_error[0, : len(both)])
     about, title = explanation.about, f"{explanation.about.instances[0]}: {explanation.target_names[0]}"
     unit = formatting.VALUES.get(about.value, about.value)

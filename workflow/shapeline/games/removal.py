@@ -1,4 +1,4 @@
-"""Games of a fitted model on rows whose absent columns are taken from a background: importance and uncertainty."""
+"""Games of a fitted model with masked columns filled from a background: global importance and uncertainty."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from shapeline.errors import ShapelineError, nearest
 from shapeline.games.retraining import drop_column, group_columns, list_members, predict_member
 from shapeline.games.validation_scores import build_identity, check_columns, check_rows, select_rows
 
-TINY = 1e-12  # the least probability whose logarithm is taken
+MIN_PROBABILITY = 1e-12  # below which probabilities are clipped before the logarithm
 
 
 class _Removal:
@@ -38,7 +38,7 @@ class _Removal:
         if not hasattr(self.kept, "iloc"):
             return np.where(there, self.kept, self.filled)
         kept, filled = self.kept.reset_index(drop=True), self.filled.reset_index(drop=True)
-        order = np.argsort(~there, kind="stable")  # of the columns in the parts; by position, since names may repeat
+        order = np.argsort(~there, kind="stable")  # of the columns in the parts, by position, since names may repeat
         parts = [kept.iloc[:, order[: there.sum()]], filled.iloc[:, order[there.sum() :]]]
         return pd.concat(parts, axis=1).iloc[:, np.argsort(order)]
 
@@ -48,9 +48,9 @@ class _Removal:
 
 
 class GlobalImportance(_Removal):
-    """The importance of features for a model on a whole data set, as SAGE defines it.
+    """The importance of features for a model on a data set, as SAGE defines it.
 
-    The value of a coalition is by how much the loss of the model falls when it knows these features: the loss of the
+    The value of a coalition is the reduction of the model's loss when these features are kept: the loss of the
     prediction without any feature minus that with them, each averaged over the background.
 
     Parameters
@@ -114,7 +114,7 @@ class GlobalImportance(_Removal):
         )
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
-        """Return by how much the loss falls, (K,), for coalitions (K, n_players)."""
+        """Return the reduction of the loss, (K,), for coalitions (K, n_players)."""
         return np.array([self.without - self._mean_loss(mask) for mask in np.asarray(masks, bool)])
 
     def _mean_loss(self, mask: np.ndarray) -> float:
@@ -128,7 +128,7 @@ class GlobalImportance(_Removal):
 
 
 class UncertaintyExplanation(_Removal):
-    """What makes a classifier uncertain about one input.
+    """The sources of a classifier's uncertainty about one input.
 
     The value of a coalition is the uncertainty, in nats, of the prediction on the input with masked features taken from
     the background, averaged over that.
@@ -212,7 +212,7 @@ class UncertaintyExplanation(_Removal):
 
 
 def _entropy(probabilities: np.ndarray) -> np.ndarray:
-    return -(probabilities * np.log(np.maximum(probabilities, TINY))).sum(axis=-1)
+    return -(probabilities * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
 
 
 def _numbers(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -226,7 +226,7 @@ def _numbers(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def _log_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
-    return -np.log(np.maximum(p[np.arange(len(y)), y], TINY))
+    return -np.log(np.maximum(p[np.arange(len(y)), y], MIN_PROBABILITY))
 
 
 def _zero_one_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:

@@ -18,14 +18,14 @@ from shapeline.games.torch_execution import TRIED, Runner, build_runner, evaluat
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import evaluation_mode
 
-MOMENT, FEW_ROWS = calibration.MAX_CALL_SECONDS, 64  # rows that are rarely the best
-MEASURED = 0.03  # seconds that a batch is measured for
+MAX_CALL_SECONDS, FEW_ROWS = calibration.MAX_CALL_SECONDS, 64  # batches of few rows are rarely the fastest
+TIMING_SECONDS = 0.03  # per timed batch
 
 
 def values(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
-    """As Game.values, which has checked everything: values (n, K) float64."""
+    """Return values (n, K) float64 as Game.values, which has checked the arguments."""
     by_backend = _evaluate_graph if game.backend.name == "onnx" else _evaluate_module
     return by_backend(game, inputs, masks, targets, progress)
 
@@ -54,8 +54,8 @@ def _evaluate_module(
         chunk = b * max(1, execution.MASK_BYTES[runner.device.type] // (4 * runner.size * b))
         for first in range(0, K, chunk):
             last = min(first + chunk, K)
-            shared = present = None  # frees those of the chunk before, which are as large
-            # Masks that all instances share are expanded to input cells once, not once an instance.
+            shared = present = None  # frees the previous chunk's masks, which are as large
+            # Masks that all instances share are expanded to input cells once, not per instance.
             shared = runner.expand(masks[None, first:last], cells) if masks.ndim == 2 else None
             for start in range(0, n, a):
                 stop = min(start + a, n)
@@ -90,7 +90,7 @@ def _evaluate_module(
 def _evaluate_graph(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
-    """The same by the module's graph, whose rows numpy fills, so that each thread fills and asks its own."""
+    """Return the same by the module's graph; numpy composes the rows, each thread composes and evaluates its own."""
     model = game.model
     graph = _graph_of(model, execution.select_traced_rows(inputs, share_reference(game.reference, inputs)))
     try:
@@ -100,29 +100,29 @@ def _evaluate_graph(
 
 
 def _graph_of(model: Classifier, rows: np.ndarray) -> Classifier:
-    """The classifier by the graph of its module; rows: as execution.select_traced_rows."""
+    """Return the classifier with its module's graph; rows: of execution.select_traced_rows."""
     return dataclasses.replace(
         model, module=prepare(model, execution.ExecutionBackend("onnx"), rows).graph, runtime="onnx"
     )
 
 
 def _build_filler(runner: Runner, game: Game, inputs: np.ndarray, masks: np.ndarray, start: int) -> Callable:
-    """The filler of a tile whose masked features hang on the present ones; arguments as of `select_rows`."""
+    """Return the filler of a tile whose masked features depend on the kept ones; arguments as for `select_rows`."""
     rows = select_rows(game, inputs, masks, start)
     absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*rows.shape[:3], -1)
     return filler(absent, runner.flat(inputs).to(runner.device)[:, None, None])
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> execution.ExecutionBackend:
-    """As engine.calibrate, for inputs and reference rows as the model takes them."""
+    """Return the fastest backend and batch, for inputs and reference rows in the model's format."""
     began, traced = time.perf_counter(), execution.select_traced_rows(inputs, reference)
     largest = execution.limit_trial_rows(math.prod(inputs.shape[1:]), torch.device(model.device).type)
     with evaluating(model):
         plain = build_runner(model, execution.ExecutionBackend("plain", largest), traced)
         step = _step(plain, 1, inputs, reference, *_generate_masks(plain, 1, inputs.dtype))
-        step()  # threads start
-        single = calibration.fastest(step, 1, MEASURED)
-        rows = execution.mask_rows(inputs, reference, count=int(np.clip(MOMENT / single, 4, 64)))
+        step()  # starts the threads
+        single = calibration.fastest(step, 1, TIMING_SECONDS)
+        rows = execution.mask_rows(inputs, reference, count=int(np.clip(MAX_CALL_SECONDS / single, 4, 64)))
         expected = plain.compare_outputs(rows)
         made_up = functools.cache(lambda batch: _generate_masks(plain, batch, inputs.dtype))
 
@@ -140,8 +140,8 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
             )
 
         backends = TRIED[plain.device.type]
-        # Large models start with small batches, so that no single call takes more than a moment.
-        smallest = 1 << int(np.clip(math.log2(min(MOMENT / single, largest)), 0, math.log2(FEW_ROWS)))
+        # Large models start with small batches, so that no single call takes long.
+        smallest = 1 << int(np.clip(math.log2(min(MAX_CALL_SECONDS / single, largest)), 0, math.log2(FEW_ROWS)))
         plan = calibration.Search(
             shares=tuple(
                 index / len(backends) for index in range(1, len(backends) + 1)
@@ -150,7 +150,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
             smallest=smallest,
             sure=smallest,
             stride=2,
-            measured=MEASURED,
+            measured=TIMING_SECONDS,
             few_rows=FEW_ROWS,
             turns=5,
             worth={"onnx": execution.GRAPH_WORTH},
@@ -159,7 +159,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
 
 
 def difference(game: Game, inputs: np.ndarray) -> float:
-    """Largest difference of log-probabilities of the backend to the plain model on 64 masked rows, as _difference."""
+    """Return the backend's largest difference to the plain model on 64 masked rows, as _difference."""
     model, backend, reference = game.model, game.backend, share_reference(game.reference, inputs)
     with evaluating(model):
         traced, rows = execution.select_traced_rows(inputs, reference), execution.mask_rows(inputs, reference, count=64)
@@ -168,7 +168,7 @@ def difference(game: Game, inputs: np.ndarray) -> float:
 
 
 def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> float:
-    """Largest difference of log-probabilities to the expected ones, all rows at once and about half of them."""
+    """Return the largest difference to the expected log-probabilities, with all rows at once and about half of them."""
     half = len(rows) // 2 + 1
     actual = torch.cat([runner.compare_outputs(rows), runner.compare_outputs(rows[:half])])
     expected = torch.cat([expected, expected[:half]])
@@ -176,7 +176,7 @@ def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> flo
 
 
 def _generate_masks(runner: Runner, batch: int, dtype: np.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Bits of made-up masks and a buffer for the filled rows, (batch, cells) each; all backends may share them."""
+    """Return bits of artificial masks and a buffer for composed rows, (batch, cells) each, shared by all backends."""
     kept = np.random.default_rng(0).random((1, batch, runner.size), dtype=np.float32) < 0.5
     buffer = torch.empty((batch, runner.size), dtype=getattr(torch, dtype.name), device=runner.device)
     return runner.expand(kept, None)[0], buffer
@@ -185,7 +185,7 @@ def _generate_masks(runner: Runner, batch: int, dtype: np.dtype) -> tuple[torch.
 def _step(
     runner: Runner, batch: int, inputs: np.ndarray, reference: Reference, present: torch.Tensor, buffer: torch.Tensor
 ) -> Callable[[], float]:
-    """One tile of the engine on made-up masks, as a function that returns its seconds per row (inf: too large)."""
+    """Return a function that evaluates a tile on artificial masks and returns seconds per row (inf: too large)."""
     rows = runner.flat(inputs[:1]).to(runner.device)
     fill = filler(runner.flat(reference.rows[:1]).to(runner.device), rows)
     target = torch.zeros(1, dtype=torch.int64, device=runner.device)
@@ -206,7 +206,7 @@ def _step(
 def window_values(
     model: Classifier, inputs: np.ndarray, rows: np.ndarray, masks: np.ndarray, features: Features
 ) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
-    """Logits by tiles, as `windows.values`, for a module with `window_size`, `windows` and `from_pooled`."""
+    """Return logits by tiles, as `windows.values`, for a module with `window_size`, `windows` and `from_pooled`."""
     module, device = model.module, torch.device(model.device)
 
     def wrap_arrays(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.ndarray], np.ndarray]:

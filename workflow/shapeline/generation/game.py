@@ -1,4 +1,4 @@
-"""The game over a prompt's parts: the value of a coalition is the log-probability of an answer, token by token."""
+"""The game over a prompt's parts: the value of a coalition is an answer's log-probability, per token."""
 
 import functools
 import time
@@ -15,7 +15,7 @@ from shapeline.generation.prompts import WHERE, Prompt
 
 @dataclass(frozen=True)
 class Removal:
-    """How a part is removed: "delete", "placeholder" (which stands for it) or "mask" (it is not attended to)."""
+    """The removal of a part: "delete", "placeholder" (replaces it) or "mask" (it is not attended to)."""
 
     kind: str = "delete"
     placeholder: str | None = None
@@ -40,7 +40,7 @@ class PromptGame:
 
     @property
     def signed_tokens(self) -> list[str]:
-        """The tokens, those of a contrasted answer with a minus."""
+        """The tokens, with a minus sign for those of a contrasted answer."""
         return [token if sign > 0 else f"-{token}" for token, sign in zip(self.tokens, self.signs, strict=True)]
 
     def values(self, masks: np.ndarray) -> np.ndarray:
@@ -60,7 +60,7 @@ class PromptGame:
         return self.values(masks) @ self.signs
 
     def _check(self, values: np.ndarray, masks: np.ndarray) -> None:
-        """Refuse a value that is no number, or minus infinity."""
+        """Raise ShapelineError for a value that is NaN or minus infinity."""
         bad = ~np.isfinite(values)
         if bad.any():
             row, token = np.argwhere(bad)[0]
@@ -78,7 +78,7 @@ class PromptGame:
 
 @dataclass(frozen=True, eq=False)
 class ModelSource:
-    """Evaluate coalitions (K, d) by a model of transformers: log-probabilities (K, T); reuse: caches."""
+    """A function from coalitions (K, d) to log-probabilities (K, T) by a model of transformers; reuse: of caches."""
 
     language_model: Any
     encoder: Encoder
@@ -99,7 +99,7 @@ class ModelSource:
         return np.array([np.concatenate(result[index * step : index * step + step]) for index in indices])
 
     def _rows(self, masks: np.ndarray) -> tuple[list, list[int]]:
-        """Rows of distinct prompts, one per answer, and the distinct prompt of each coalition."""
+        """Return rows of distinct prompts, one per answer, and the index of each coalition's prompt."""
         from shapeline.generation.prefix_cache import Row
 
         if self.removal.kind == "mask":
@@ -115,12 +115,12 @@ class ModelSource:
 
     @functools.cached_property
     def owners(self) -> tuple[list[int], np.ndarray]:
-        """Ids of the whole prompt and the player of each, as `Encoder.owners`."""
+        """Token ids of the full prompt and the player of each, as `Encoder.owners`."""
         return self.encoder.owners(self.prompt)
 
 
 def _check_lengths(encoded: list[list[int]], answers: Sequence[Answer], language_model: Any, removal: Removal) -> None:
-    """Refuse coalitions that are longer than the whole prompt and do not fit, as with a long placeholder."""
+    """Raise ShapelineError for coalitions longer than the model's window, as with a long placeholder."""
     most = 0 if language_model.seq2seq else max(len(answer.ids) for answer in answers) - 1
     longest = max(map(len, encoded)) + most
     if language_model.window is not None and longest > language_model.window:
@@ -147,7 +147,7 @@ def check_values(returned: Any, count: int) -> np.ndarray:
     """Return the values of a function for `count` prompts, as (n, T)."""
     try:
         if isinstance(returned, str | bytes | Mapping | Set):
-            raise TypeError  # in no order, or in that of its keys
+            raise TypeError  # sets and mappings have no order of values
         returned = returned.to_numpy() if hasattr(returned, "to_numpy") else returned  # of a frame
         returned = returned.detach().cpu().double() if hasattr(returned, "detach") else returned  # of a torch tensor
         values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in returned])
@@ -179,7 +179,7 @@ def text_source(
 def check_window(
     encoder: Encoder, prompt: Prompt, answers: Sequence[Answer], window: int | None, removal: Removal
 ) -> None:
-    """Refuse a prompt that does not fit, and say which parts would be cut."""
+    """Raise ShapelineError for a prompt that does not fit, with the parts that would be cut."""
     if window is None:
         return
     longest = max((len(answer.prefix) + len(answer.ids) for answer in answers), default=0)
@@ -190,7 +190,7 @@ def check_window(
     most = 0 if encoder.seq2seq else max((len(answer.ids) for answer in answers), default=1) - 1
 
     def tokens(count: int) -> int:
-        """Tokens of the prompt with its first `count` parts."""
+        """Return the number of tokens of the prompt with its first `count` parts."""
         return len(encoder.encode([prompt.render(np.arange(prompt.d) < count, removal.placeholder)])[0]) + most
 
     whole = tokens(prompt.d)
@@ -222,7 +222,7 @@ def open_encoder(model: Any, tokenizer: Any, chat: bool, built: Prompt) -> Encod
 
 
 def find_answer(model: Any, encoder: Encoder, built: Prompt, target: str | None, removal: Removal, most: int) -> Answer:
-    """Return a given answer, or the model's own greedy one of at most so many tokens. Raises ShapelineError."""
+    """Return a given answer, or the model's greedy one of at most `most` tokens. Raises ShapelineError."""
     everything = built.render(np.ones(built.d, bool))
     if target is not None:
         return encoder.encode_answer(target, everything)
@@ -235,7 +235,7 @@ def find_answer(model: Any, encoder: Encoder, built: Prompt, target: str | None,
 def build_game(
     model: Any, encoder: Encoder, built: Prompt, answers: list[Answer], removal: Removal, reuse: bool | None = None
 ) -> PromptGame:
-    """Return the game over the parts of a prompt; answers: the one that is explained, and perhaps a contrasted one."""
+    """Return the game over the parts of a prompt; answers: the explained one, and optionally a contrasted one."""
     check_window(encoder, built, answers, model.window, removal)
     signs = np.concatenate([np.full(len(one.ids), sign) for one, sign in zip(answers, (1.0, -1.0), strict=False)])
     tokens = tuple(token for one in answers for token in one.tokens)

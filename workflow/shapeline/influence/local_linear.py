@@ -7,10 +7,10 @@ import numpy as np
 from shapeline.errors import ShapelineError, nearest
 from shapeline.influence.distances import BLOCK, Neighbours, Space, positive
 
-STEEP = 1e4  # largest over smallest eigenvalue that float32 rows bear within 1e-5
+MAX_CONDITION = 1e4  # condition number up to which float32 rows are exact within 1e-5
 CLASSIFIERS = ("line", "step")
-STEPS = 100  # of a descent
-SLICE = 1 << 18  # cells in float64 at a time, so that they stay in the cache
+MAX_STEPS = 100  # of a descent
+SLICE_CELLS = 1 << 18  # float64 cells at a time, so that they stay in the cache
 
 
 def data_lime(
@@ -78,7 +78,7 @@ def data_lime(
     rho, ridge = positive(where, "rho", rho), positive(where, "ridge", ridge)
     mu = None if mu is None else positive(where, "mu", mu)
     _check(where, classifier, regression, mu, categorical)
-    # Distances always in float64: they cost little beside the fits, and the kernels are steep.
+    # Distances are in float64: they cost little relative to the fits, and the kernels are steep.
     data = Neighbours(where, points, X, categorical, "float64", device)
     known, own = data.labels(labels, regression, point_labels)
     dtype = np.dtype(dtype).name
@@ -90,11 +90,11 @@ def data_lime(
         apart = squared / rho**2 if mu is None else (_cosine_distance(data.points[chunk], data.X) / mu) ** 2
         weights = np.exp(-apart / 2)
         for row, index in enumerate(range(chunk.start, chunk.stop)):
-            kept = _carrying(weights[row], squared[row], ridge, tolerance)
+            kept = _select_rows(weights[row], squared[row], ridge, tolerance)
             if not (weights[row, kept] * squared[row, kept]).any():
                 lost.append(index)
                 continue
-            # c(y) - c(x) or agreement: the intercept takes up c(x).
+            # c(y) - c(x) or agreement: the intercept absorbs c(x).
             target = known[kept] - own[index] if regression else np.where(known[kept] == own[index], 1.0, -1.0)
             scores[index] = _slopes(data, index, kept, weights[row, kept], target, ridge, dtype)
             if classifier == "step":
@@ -126,7 +126,7 @@ def _step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray)
     best, least = line, np.inf
     for start in (line, pull.sum(axis=0)):
         phi = start / (np.linalg.norm(start) or 1.0)
-        for step in range(STEPS):
+        for step in range(MAX_STEPS):
             wrong = (apart @ phi >= 0) != (target > 0)
             lost = weights[wrong].sum()
             if lost < least:
@@ -140,7 +140,7 @@ def _step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray)
 
 
 def _cosine_distance(points: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """1 - cos (c, m) in float64."""
+    """Return 1 - cos (c, m) in float64."""
     step = max(1, BLOCK // X.shape[1])
     unit = [np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64)) for rows in (points, X)]
     parts = [points.astype(np.float64) @ X[a : a + step].astype(np.float64).T for a in range(0, len(X), step)]
@@ -149,8 +149,8 @@ def _cosine_distance(points: np.ndarray, X: np.ndarray) -> np.ndarray:
     return 1 - np.divide(cosine, scale, out=np.zeros_like(cosine), where=scale > 0)
 
 
-def _carrying(weights: np.ndarray, squared: np.ndarray, ridge: float, tolerance: float) -> np.ndarray:
-    """Rows to keep: the others together move the normal matrix by less than `tolerance` of its smallest part."""
+def _select_rows(weights: np.ndarray, squared: np.ndarray, ridge: float, tolerance: float) -> np.ndarray:
+    """Return the rows to keep: the others change the normal matrix by less than `tolerance` of its smallest part."""
     share = weights * (1 + squared)
     order = np.argsort(share)
     most = tolerance * min(ridge, share[squared > 0].sum())
@@ -158,15 +158,15 @@ def _carrying(weights: np.ndarray, squared: np.ndarray, ridge: float, tolerance:
 
 
 def _slopes(data: Neighbours, index: int, kept, weights, target, ridge: float, dtype: str) -> np.ndarray:
-    """Ridge slopes (n,) float64 of a weighted fit around one point, with a free intercept.
+    """Return ridge slopes (n,) float64 of a weighted fit around one point, with a free intercept.
 
     data: the points and the rows.
     index: of the point.
     kept: positions (k,) of the rows that are fitted.
-    weights: theirs (k,).
-    target: what is fitted (k,).
+    weights: of these rows (k,).
+    target: the fitted values (k,).
     ridge: penalty of large slopes.
-    dtype: "float32" or "float64", of the rows and their product; steep float32 rows are fitted in float64.
+    dtype: "float32" or "float64", of the rows and their product; ill-conditioned float32 rows are fitted in float64.
 
     Raises ShapelineError where the ridge is too small for a fit.
     """
@@ -189,8 +189,8 @@ def _slopes(data: Neighbours, index: int, kept, weights, target, ridge: float, d
     diagonal = space.xp.arange(len(matrix), device=matrix.device)
     matrix[diagonal, diagonal] += ridge
     right = target if dual else sum(space.cast(rows[part], "float64").T @ target[part] for part in _parts(rows))
-    if dtype == "float32" and _largest(space, matrix) > STEEP * ridge:
-        # The rounding of the rows themselves would show: from the start in float64.
+    if dtype == "float32" and _largest(space, matrix) > MAX_CONDITION * ridge:
+        # Rounding of the rows would be visible, so the fit is in float64.
         target = space.host(target) / np.where(root > 0, root, 1)
         return _slopes(data, index, kept, weights, target, ridge, "float64")
     try:
@@ -212,7 +212,7 @@ def _slopes(data: Neighbours, index: int, kept, weights, target, ridge: float, d
 
 
 def _largest(space: Space, matrix) -> float:
-    """About the largest eigenvalue, by the power method."""
+    """Return approximately the largest eigenvalue, by the power method."""
     vector = matrix.sum(1)
     for _ in range(8):
         vector = matrix @ (vector / space.xp.linalg.norm(vector))
@@ -220,5 +220,5 @@ def _largest(space: Space, matrix) -> float:
 
 
 def _parts(rows) -> list[slice]:
-    step = max(1, SLICE // rows.shape[1])
+    step = max(1, SLICE_CELLS // rows.shape[1])
     return [slice(a, min(a + step, len(rows))) for a in range(0, len(rows), step)]

@@ -1,4 +1,4 @@
-"""Sections of the accuracy page: what estimators of Shapley values are off by on games where these are known."""
+"""Sections of the accuracy page: errors of Shapley estimators on games with known values."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ COLUMNS = 5
 
 @styled
 def ratios(means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
-    """Geometric means over games of the error's ratio to kernel_shap's against the budget, with intervals as bars."""
+    """Draw geometric means over games of the error's ratio to kernel_shap's against the budget, with intervals."""
     drawing = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = drawing.subplots()
     for index, (name, style) in enumerate(styles.items()):
@@ -43,12 +43,12 @@ def ratios(means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
 
 @styled
 def errors(measured: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
-    """Root mean square error against the budget, a panel a game."""
+    """Draw root mean square error against the budget, a panel per game."""
     games = list(measured["game"].unique())
     columns = min(COLUMNS, len(games))
     rows = math.ceil(len(games) / columns)
     high = 1.1 + 2.1 * rows
-    drawing = Figure(figsize=(WIDTH, high))  # a layout by constraints would take two seconds
+    drawing = Figure(figsize=(WIDTH, high))  # a constrained layout takes two seconds
     indices = {
         "left": 0.065,
         "right": 0.995,
@@ -67,7 +67,7 @@ def errors(measured: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
                 linewidth=1.2, label=name,
             )  # fmt: skip
         axes.set(yscale="log")
-        axes.set_title(game, fontsize=8.5, y=1)  # a place of its own: to look for one takes as long as the panel
+        axes.set_title(game, fontsize=8.5, y=1)  # a fixed y, since automatic placement is slow
         _budgets(axes, own, "")
     for axes in panels.flat[len(games) :]:
         axes.set_visible(False)
@@ -90,13 +90,13 @@ def _within(axes: Axes, tick: float) -> bool:
     return low <= tick <= high
 
 
-LEARNS = "gp_shapley"
-TIMED = [BASE, LEARNS, "gp_shapley, fixed", "leverage_shap", "sample_shapley"]
+GP = "gp_shapley"
+TIMED = [BASE, GP, "gp_shapley, fixed", "leverage_shap", "sample_shapley"]
 
 
 @dataclass(frozen=True, eq=False)
 class Accuracy:
-    """The games and what was measured on them (`statistics.accuracy.measure`)."""
+    """The games and the measurements on them (`statistics.accuracy.measure`)."""
 
     games: list[Game]
     repeats: int
@@ -112,12 +112,12 @@ class Accuracy:
 
 
 def load(measured: str) -> Accuracy:
-    """What a file of errors on the stored games says."""
+    """Return the measurements in a file of errors on the stored games."""
     return Accuracy(read(), scores.metadata(measured)["repeats"], scores.read_table(measured))
 
 
 def header(found: Accuracy) -> HTML:
-    """Title, which estimator to take, key figures."""
+    """Return title, recommended estimators and key figures."""
     explained = sum(len(game.exact) for game in found.games)
     facts = {
         "games": len(found.games),
@@ -130,7 +130,7 @@ def header(found: Accuracy) -> HTML:
 
 
 def _answers(found: Accuracy) -> list[tuple[str, str]]:
-    """For each budget the estimator of least mean error, and from which cost of an evaluation on."""
+    """Return per budget the estimator with the smallest mean error, and the cost per evaluation from which it leads."""
     verdicts = []
     for times, rows in found.means.groupby("times"):
         ranked = rows.set_index("estimator").sort_values("ratio")
@@ -140,7 +140,7 @@ def _answers(found: Accuracy) -> list[tuple[str, str]]:
             continue
         size = f"Its error is {_ratio(best)} times that of {BASE} over {number(best['games'])} games"
         sure = "" if best["high"] < 1 else " (not significant)"
-        verdicts.append((f"At {number(times)} d evaluations: {name}.", f"{size}{sure}; {_pays(found, name, times)}."))
+        verdicts.append((f"At {number(times)} d evaluations: {name}.", f"{size}{sure}; {_lead(found, name, times)}."))
     return verdicts
 
 
@@ -148,8 +148,8 @@ def _ratio(row) -> str:
     return two_digit_interval({"mean": row["ratio"], "low": row["low"], "high": row["high"]})
 
 
-def _pays(found: Accuracy, name: str, times: float) -> str:
-    """From how many seconds an evaluation the estimator is ahead, in the median game."""
+def _lead(found: Accuracy, name: str, times: float) -> str:
+    """Return the seconds per evaluation from which the estimator leads, in the median game."""
     seconds = accuracy.find_break_even(found.measured, name).xs(times, level="times")
     behind = int(seconds.isna().sum())
     less = f"; in {behind} of {len(seconds)} games its error is not smaller" if behind else ""
@@ -161,7 +161,7 @@ def _pays(found: Accuracy, name: str, times: float) -> str:
 
 
 def ratio_section(found: Accuracy) -> HTML:
-    """The ratios over games as a figure and a table."""
+    """Return the ratios over games as a figure and a table."""
     means = found.means
     wide = means.assign(text=[_ratio(row) for _, row in means.iterrows()])
     shown = wide.pivot(index="estimator", columns="times", values="text").reindex(list(ESTIMATORS)).fillna("–")
@@ -184,7 +184,7 @@ def ratio_section(found: Accuracy) -> HTML:
 
 
 def game_section(found: Accuracy) -> HTML:
-    """The error against the budget on each game."""
+    """Return the error against the budget on each game."""
     columns = ["game", "estimator", "times", "rmse", "ratio", "seconds"]
     return figure(
         errors(found.measured, found.styles),
@@ -195,28 +195,28 @@ def game_section(found: Accuracy) -> HTML:
 
 
 def cost_section(found: Accuracy) -> HTML:
-    """Seconds beside the model, and from what cost of an evaluation the Gaussian process pays."""
+    """Return seconds without the model, and the cost per evaluation from which the Gaussian process leads."""
     measured = found.measured
     times = 4
     seconds = measured[measured["times"] == times].pivot_table(
         index=["game", "d"], columns="estimator", values="seconds", sort=False
     )
     shown = (1e3 * seconds[TIMED]).map(lambda one: number(one, 2)).rename_axis(columns=None).reset_index()
-    pays = accuracy.find_break_even(measured, LEARNS).xs(times, level="times").reindex(shown["game"])
-    column = f"break-even of {LEARNS}, µs per evaluation"
+    pays = accuracy.find_break_even(measured, GP).xs(times, level="times").reindex(shown["game"])
+    column = f"break-even of {GP}, µs per evaluation"
     shown[column] = ["–" if np.isnan(one) else number(1e6 * one, 2) for one in pays]
     return join_parts(
         table(shown, f"Milliseconds per instance without the model, at {times} d"),
         note(
             "Sampling of coalitions per instance and estimation, on one core. Break-even: from this cost of a model "
-            f"evaluation on, {LEARNS} is better than {BASE} at equal time (0: always; –: never). For a cheaper model "
+            f"evaluation on, {GP} is better than {BASE} at equal time (0: always; –: never). For a cheaper model "
             f"use {BASE} with more evaluations."
         ),
     )
 
 
 def games_section(found: Accuracy) -> HTML:
-    """The games, and where their exact values come from."""
+    """Return the games and the origin of their exact values."""
     rows = [
         {
             "game": game.name,

@@ -14,7 +14,7 @@ from shapeline.report.experiment import Results
 from shapeline.report.findings import equal_error
 from shapeline.report.formatting import interval, number, share
 from shapeline.statistics import paired
-from shapeline.statistics.bounds import FAILS, HOLDS, UNDECIDED, compare_with_others, enough, intervals, verdict
+from shapeline.statistics.bounds import FAILS, HOLDS, UNDECIDED, compare_with_others, intervals, is_enough, verdict
 
 UNTESTABLE = "not testable"
 
@@ -81,7 +81,7 @@ def beats(
         missing = [entry for entry in (first, *others) if entry not in values]
         if missing:
             return Finding(f"{', '.join(missing)} did not run, or on too few instances", UNTESTABLE)
-        if not enough(len(values)):
+        if not is_enough(len(values)):
             return Finding(f"{number(len(values))} instances are too few for a verdict", UNTESTABLE)
         claim = compare_with_others(values[[first, *others]], first, better)
         comparisons = "; ".join(f"{entry} {interval(row)}" for entry, row in claim.table.iterrows())
@@ -100,7 +100,7 @@ def has_equal_mean(entry: str, margin: float, metric: str, statistic: str) -> Ca
             if frame is None or entry not in set(frame["method"]):
                 return Finding(f"{entry} was not measured in {results.experiment}", UNTESTABLE)
             values.append(paired.pivot_by_method(frame[frame["method"] == entry], statistic)[entry].dropna().to_numpy())
-        if not enough(min(map(len, values))):
+        if not is_enough(min(map(len, values))):
             return Finding(f"{number(min(map(len, values)))} instances are too few for a verdict", UNTESTABLE)
         (a, b), error = values, math.sqrt(sum(sample.var(ddof=1) / len(sample) for sample in values))
         row = {"mean": b.mean() - a.mean()}
@@ -144,7 +144,7 @@ def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], F
             return Finding("instances were timed in batches; set timing: per_instance", UNTESTABLE)
         left, right = (experiment.good(frame).groupby("instance")["seconds"].mean() for frame in frames)
         logs = np.log(right / left).dropna().to_numpy()
-        if not enough(len(logs)):
+        if not is_enough(len(logs)):
             return Finding(f"too few scores of {first} and {second}", UNTESTABLE)
         row = intervals(logs[:, None]).loc[0, ["mean", "low", "high"]]
         mean, low, high = (number(math.exp(value), whole=False) for value in row)
@@ -186,7 +186,7 @@ def has_mostly_sign(entry: str, feature: str, sign: int, least: float = 0.5) -> 
             return Finding(f"no feature is called {feature}", UNTESTABLE)
         rows = experiment.select_scores(results.scores[entry], results.instances["instance"])
         signed = np.array([sign * row[names.index(feature)] > 0 for row in rows if row is not None])
-        if not enough(len(signed)):
+        if not is_enough(len(signed)):
             return Finding(f"too few scores of {entry}", UNTESTABLE)
         low, high = wilson(int(signed.sum()), len(signed))
         text = f"{share(signed.mean())} ({share(low)} to {share(high)}) of {number(len(signed))}"

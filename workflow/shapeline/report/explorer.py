@@ -1,6 +1,6 @@
 """The instance explorer of pages and notebooks: one instance by several methods, interactive without a network.
 
-Script and style stand in the fragment; static figures as `fallback` are shown where no script runs.
+Script and style are embedded; static figures (`fallback`) are shown where no script runs.
 """
 
 import base64
@@ -20,10 +20,10 @@ from shapeline.errors import ShapelineError
 from shapeline.report import colours
 
 KINDS = ("table", "image", "text")
-DIGITS = 4  # significant ones of a number
-MIN_PACKED = 256  # from so many scores on, an explanation is stored as 16-bit integers
-TOP = 5  # scores of an instance that has a summary only
-CHOSEN = 2  # methods shown at first
+MAX_DIGITS = 4  # significant digits of a number
+MIN_PACKED = 256  # scores from which an explanation is stored as 16-bit integers
+MAX_SUMMARY = 5  # scores of an instance with only a summary
+DEFAULT_METHODS = 2  # shown initially
 STEPS = np.iinfo(np.int16).max
 MAX_FEATURES = 20_000  # of an image; where it has more, a page shows blocks of pixels
 
@@ -41,11 +41,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Instance:
-    """An explained instance, by what a reader knows it.
+    """An explained instance with its description.
 
     prediction, label (the true class) and explained (the explained class, where it is another): in words. base, full:
     the value without and with all features. values: of its features, as text. names: of its own features, such as the
-    words of a text. second: of a pair of texts the position of the second one's first word. image: a PNG as a data URI.
+    words of a text. second: of a text pair the position of the second one's first word. image: a PNG as a data URI.
     cells: the feature of each pixel (height, width), -1 for none, where they are its own.
     """
 
@@ -65,10 +65,10 @@ class Instance:
 
 @dataclass(frozen=True)
 class ExplorerData:
-    """What an explorer shows.
+    """The data of an explorer.
 
     kind: "table", "image" or "text". names, cells: of the features, where all instances share them. explained: what
-    positive scores support. unit: of the scores. recommended: the methods shown first; by default the first two.
+    positive scores support. unit: of the scores. recommended: the methods shown initially; by default the first two.
     n_shown: the instances that have the scores of all methods; the others have the largest scores of the first
     recommended method. links: whether the address of the page names the instance and the methods shown. noun: what
     "3 of 12" counts, where that is not instances. note: a sentence on the instances or the unit.
@@ -104,7 +104,7 @@ def explorer_html(data: ExplorerData, fallback: str = "") -> str:
         Where a method has scores of another number of instances.
     """
     content = json.dumps(_content(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    # No text of a dataset ends the element or begins another, and what is no letter can be written as UTF-8.
+    # Escaping prevents texts of a dataset from closing the element, and keeps the page valid UTF-8.
     content = re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda letter: f"\\u{ord(letter[0]):04x}", content)
     return (
         f'<style>{_style()}</style>\n<section class="shapeline-explorer" aria-label="Instance explorer">'
@@ -138,7 +138,7 @@ def _variables(where: str, page: dict[str, str], tints: dict[str, str]) -> str:
 
 
 def count_shown(entries: Sequence[Entry], max_bytes: int) -> int:
-    """Return the number of instances whose scores by all methods fit into some bytes of a page."""
+    """Return the number of instances whose scores by all methods fit into `max_bytes` of a page."""
     lengths = [next((np.size(one) for one in entry.scores if one is not None), 0) for entry in entries]
     columns = [length * (1 if entry.half is None else 2) for length, entry in zip(lengths, entries, strict=True)]
     bytes_per_score = 2.7 if max(lengths, default=0) >= MIN_PACKED else 8
@@ -153,7 +153,7 @@ def to_data_uri(image: np.ndarray) -> str:
 
 
 def _content(data: ExplorerData) -> dict:
-    """Return what the script reads."""
+    """Return the data of the script."""
     if data.kind not in KINDS:
         raise ShapelineError(f"explorer: unknown kind '{data.kind}'; use one of {', '.join(KINDS)}.")
     for entry in data.entries:
@@ -165,7 +165,7 @@ def _content(data: ExplorerData) -> dict:
     is_named = data.kind != "image" or any(name != f"feature {index}" for index, name in enumerate(data.names))
     names = [entry.name for entry in data.entries]
     chosen = [names.index(name) for name in dict.fromkeys(data.recommended) if name in names]
-    chosen = chosen or [*range(min(CHOSEN, len(names)))]
+    chosen = chosen or [*range(min(DEFAULT_METHODS, len(names)))]
     return {
         "kind": data.kind,
         "names": list(data.names) if is_named else [],  # the script numbers features
@@ -193,7 +193,7 @@ def _sum_blocks(data: ExplorerData) -> ExplorerData:
     height, width = data.cells.shape
     side = math.ceil(math.sqrt(height * width / MAX_FEATURES))
     blocks = np.arange(height)[:, None] // side * -(-width // side) + np.arange(width) // side
-    block_of = np.full(data.cells.max() + 2, -1)  # each feature, by its first pixel; the last one stands for none
+    block_of = np.full(data.cells.max() + 2, -1)  # per feature, by its first pixel; the last is for none
     block_of[data.cells.ravel()[::-1]] = blocks.ravel()[::-1]
     block_of[-1] = -1
     n_blocks = int(blocks.max()) + 1
@@ -237,7 +237,7 @@ def _summary(entry: Entry, method: int, place: int, names: Sequence[str] | None)
     if scores is None:
         return {"method": method, "features": [], "scores": None, "half": None}
     flat = np.ravel(scores)
-    top = np.argsort(-np.abs(np.nan_to_num(flat)), kind="stable")[:TOP]
+    top = np.argsort(-np.abs(np.nan_to_num(flat)), kind="stable")[:MAX_SUMMARY]
     half = None if entry.half is None or entry.half[place] is None else np.ravel(entry.half[place])[top]
     result = {"method": method, "features": top.tolist(), "scores": _numbers(flat[top]), "half": _numbers(half)}
     return result if names is None else result | {"names": [str(names[one]) for one in top]}
@@ -265,7 +265,7 @@ def _round(value: float | None) -> float | None:
     """Return a number to four significant digits, whole where it is; None where it is not finite."""
     if value is None or not np.isfinite(value):
         return None
-    rounded = float(f"{value:.{DIGITS}g}")
+    rounded = float(f"{value:.{MAX_DIGITS}g}")
     return int(rounded) if rounded.is_integer() else rounded
 
 

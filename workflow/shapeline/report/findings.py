@@ -14,7 +14,7 @@ from shapeline.statistics.paired import EqualError, compare_at_equal_error
 
 @experiment.remember
 def headline(results: experiment.Results) -> dict:
-    """The one row of an experiment in the index: plain numbers and names, None where a metric is missing."""
+    """Return the row of an experiment in the index: numbers and names, None where a metric is missing."""
     areas = experiment.scalars(results.metrics.get("log_odds"), "deletion_auc")["mean"]
     controls = [entry for entry in areas.index if results.entries[entry].get("is_control")]
     best = areas.drop(controls).idxmin() if len(areas) > len(controls) else None
@@ -24,7 +24,7 @@ def headline(results: experiment.Results) -> dict:
         "experiment": results.experiment,
         "title": _format_title(results),
         "accuracy": results.model_card.get("test_accuracy"),
-        "r2": results.model_card.get("test_r2"),  # in its place where the model is of regression
+        "r2": results.model_card.get("test_r2"),  # instead of the accuracy for a regression
         "instances": int(experiment.ids(results.instances).nunique()),
         "best": _find_entry(results, "log_odds", "deletion_auc", best),
         "control": _find_entry(results, "log_odds", "deletion_auc", control),
@@ -62,7 +62,7 @@ def _error(results: experiment.Results, entry: str) -> dict:
 def difference(
     results: experiment.Results, metric: str, statistic: str, first: str, second: str, x: float | None = None
 ) -> dict[str, float] | None:
-    """Return the mean difference of two methods (one less other) with its 95 % interval, at x, or None."""
+    """Return the mean difference of two methods (one minus other) with its 95 % interval, at x, or None."""
     rows = results.measured.get(metric)
     if rows is None:
         return None
@@ -81,7 +81,7 @@ def _reverse_difference(difference: Mapping) -> dict[str, float]:
 
 
 def is_certain(difference: Mapping) -> bool:
-    """Whether the interval of a difference leaves out 0; without one, which one instance has none of, it does not."""
+    """Return whether the interval of a difference excludes 0; False without an interval, as for one instance."""
     return difference["low"] > 0 or difference["high"] < 0
 
 
@@ -98,7 +98,7 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
     """Return the findings in sentences; advised: whether recommendations, which have the best means, precede them."""
     facts = headline(results)
     regression = facts["r2"] is not None or not results.model_card
-    known = results.instances[results.instances["label"] >= 0]  # of a custom text the class is not
+    known = results.instances[results.instances["label"] >= 0]  # a custom text has no known class
     them = f"their {number(len(known))} labels" if "image" in known else "them"
     right = f"; the model is correct on {share((known['label'] == known['prediction']).mean())} of {them}"
     sentences, trained_on = [], experiment.find_other_dataset(results)
@@ -160,7 +160,7 @@ def _error_sentences(results: experiment.Results, facts: dict) -> list[str]:
 
 
 def equal_error(results: experiment.Results, first: str, second: str) -> EqualError | None:
-    """Return evaluations of two methods at the least error that both reach by their curves; None where one does not."""
+    """Return evaluations of two methods at the smallest error that both curves reach; None where one does not."""
     measured = results.measured.get("error")
     if measured is None:
         return None

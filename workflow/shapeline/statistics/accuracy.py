@@ -1,4 +1,4 @@
-"""How near estimators come to known Shapley values at equal evaluations, game by game and over games."""
+"""Errors of estimators on games with known Shapley values at equal evaluations, per game and over games."""
 
 import dataclasses
 import time
@@ -26,8 +26,8 @@ STORED = Path(__file__).with_name("games.parquet")
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """Some instances of one game. value: masks (n, K, d) bool, those of each instance, to values (n, K); exact: Shapley
-    values (n, d); stored: the tables (n, 2^d) or n sums of terms behind it; kind: as of the file, "" for none."""
+    """Instances of one game. value: from masks (n, K, d) bool, per instance, to values (n, K); exact: Shapley values
+    (n, d); stored: the tables (n, 2^d) or n sums of terms that define it; kind: as in the file, "" for none."""
 
     name: str
     d: int
@@ -39,7 +39,7 @@ class Game:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """A sum of terms. weight (T,); present, absent (T, d) bool: who must be there and who must not."""
+    """A sum of terms: weight (T,); present, absent (T, d) bool: the features that a term requires kept or masked."""
 
     weight: np.ndarray
     present: np.ndarray
@@ -47,7 +47,7 @@ class Terms:
 
     @classmethod
     def of(cls, d: int, weight: Sequence[float], present: Sequence, absent: Sequence) -> "Terms":
-        """From the features of each term, as lists of their numbers."""
+        """Return terms from lists of the feature numbers of each."""
         sets = np.zeros((2, len(weight), d), bool)
         for side, lists in enumerate((present, absent)):
             for number, members in enumerate(lists):
@@ -55,7 +55,7 @@ class Terms:
         return cls(np.asarray(weight, float), *sets)
 
     def value(self, masks: np.ndarray) -> np.ndarray:
-        """Values (K,) of coalitions (K, d)."""
+        """Return values (K,) of coalitions (K, d)."""
         from scipy.sparse import csr_array
 
         kept = masks.astype(np.float32)
@@ -74,7 +74,7 @@ class Terms:
 
 
 def from_tables(name: str, tables: np.ndarray, kind: str = "") -> Game:
-    """The game of `tables` (n, 2^d): column c holds the value of the features whose bit is set in c."""
+    """Return the game of `tables` (n, 2^d): column c holds the value of the features whose bit is set in c."""
     from shapeline.designs.exact import shapley
 
     d = tables.shape[1].bit_length() - 1
@@ -83,13 +83,13 @@ def from_tables(name: str, tables: np.ndarray, kind: str = "") -> Game:
 
 
 def build_from_tables(name: str, tables: np.ndarray, exact: np.ndarray, kind: str) -> Game:
-    """The same of tables whose Shapley values (n, d) are at hand."""
+    """Return the same for tables with known Shapley values (n, d)."""
     bits = 1 << np.arange(exact.shape[1])
     return Game(name, len(bits), lambda masks: np.take_along_axis(tables, masks @ bits, axis=1), exact, tables, kind)
 
 
 def from_terms(name: str, instances: Sequence[Terms], kind: str = "") -> Game:
-    """The game of one sum of terms an instance."""
+    """Return the game of one sum of terms per instance."""
     return Game(
         name,
         instances[0].present.shape[1],
@@ -101,7 +101,7 @@ def from_terms(name: str, instances: Sequence[Terms], kind: str = "") -> Game:
 
 
 def write(games: Iterable[Game], path: Path | str) -> None:
-    """Write games to a file, tables in single precision, with the Shapley values of what is written."""
+    """Write games to a file, tables in single precision, with the Shapley values of the rounded tables."""
     frame = pd.DataFrame(row for game in games for row in _rows(game))
     with files.atomic(path) as partial:
         frame.to_parquet(partial, index=False, use_dictionary=False, compression="zstd", column_encoding=ENCODING)
@@ -122,7 +122,7 @@ def _rows(game: Game) -> Iterator[dict]:
 
 
 def read(path: Path | str = STORED) -> list[Game]:
-    """The games of a file, in its order."""
+    """Return the games of a file, in its order."""
     frame = pd.read_parquet(path)
     return [_game(name, rows) for name, rows in frame.groupby("game", sort=False)]
 
@@ -136,16 +136,16 @@ def _game(name: str, rows: pd.DataFrame) -> Game:
     return dataclasses.replace(from_terms(name, [Terms.of(d, *part) for part in parts], kind), exact=exact)
 
 
-BASE = "kernel_shap"  # what all others are compared with
+BASE = "kernel_shap"  # the reference estimator of all ratios
 TIMES = (2, 4, 8, 16)  # evaluations / d
-LARGEST, ANYHOW = 1000, 4  # evaluations per instance, but for budgets of so many times d
-EXACT = 1e-6  # of the largest score: an error below it counts as that, for the games' tables are of single precision
-SHARE = 0.75  # of all coalitions: beyond, nearly all are evaluated and the exact values are at hand
+MAX_COST, MIN_TIMES = 1000, 4  # per instance; budgets up to MIN_TIMES d are always used
+MIN_ERROR = 1e-6  # of the largest score; smaller errors are set to it, since tables are in single precision
+MAX_SHARE = 0.75  # of all coalitions; above it, exact values cost hardly more
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """design(d, budget, seed) and the least budget(d); learns: the readout is `read_stack`, which asks the values."""
+    """An estimator: design(d, budget, seed) and minimum(d); learns: `read_stack` fits the values."""
 
     design: Callable[[int, int, int], Design]
     minimum: Callable[[int], int]
@@ -167,11 +167,11 @@ ESTIMATORS = {
 def measure(games: Sequence[Game], repeats: int, seed: int) -> pd.DataFrame:
     """Return rmse, ratio to kernel_shap and seconds of every estimator on every game and budget."""
     rows = []
-    for estimator in ESTIMATORS.values():  # what is imported and started at a first call is nobody's cost
+    for estimator in ESTIMATORS.values():  # a first call imports and starts threads, which must not be timed
         _rmse(games[0], estimator, 8 * games[0].d, [0])
     for game in games:
         for times in TIMES:
-            if (times > ANYHOW and times * game.d > LARGEST) or times * game.d > SHARE * 2 ** min(game.d, 62):
+            if (times > MIN_TIMES and times * game.d > MAX_COST) or times * game.d > MAX_SHARE * 2 ** min(game.d, 62):
                 continue
             for name, estimator in ESTIMATORS.items():
                 if times * game.d >= estimator.minimum(game.d):
@@ -185,11 +185,11 @@ def measure(games: Sequence[Game], repeats: int, seed: int) -> pd.DataFrame:
 
 
 def _rmse(game: Game, estimator: Estimator, budget: int, seeds: Sequence[int]) -> tuple[float, float]:
-    """Root mean square error and seconds per instance."""
+    """Return root mean square error and seconds per instance."""
     began, errors, asking = time.process_time(), [], 0.0
     for seed in seeds:
         made = [estimator.design(game.d, budget, seed + instance) for instance in range(len(game.exact))]
-        # Values are asked of equally many coalitions for each instance; some designs merge their own.
+        # Every instance has equally many coalitions; some designs merge duplicates.
         most = max(len(one.masks) for one in made)
         masks = np.array([np.pad(one.masks, ((0, most - len(one.masks)), (0, 0))) for one in made])
         asked = time.process_time()
@@ -201,7 +201,7 @@ def _rmse(game: Game, estimator: Estimator, budget: int, seeds: Sequence[int]) -
             scores = np.array([one.attribute(row[: len(one.masks)]) for one, row in zip(made, values, strict=True)])
         errors.append(scores - game.exact)
     spent = time.process_time() - began - asking
-    rmse = max(np.sqrt(np.mean(np.square(errors))), EXACT * np.abs(game.exact).max())
+    rmse = max(np.sqrt(np.mean(np.square(errors))), MIN_ERROR * np.abs(game.exact).max())
     return float(rmse), spent / (len(seeds) * len(game.exact))
 
 
@@ -216,8 +216,8 @@ def average_over_games(measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def find_break_even(measured: pd.DataFrame, name: str) -> pd.Series:
-    """Seconds an evaluation must take before an estimator is ahead of kernel_shap at equal time, by game and times: its
-    error at a budget is what kernel_shap has at 1 / ratio^2 times it; NaN where its ratio is not below 1."""
+    """Return the seconds per evaluation from which an estimator leads kernel_shap at equal time, by game and times: its
+    error equals that of kernel_shap at 1 / ratio^2 times the budget; NaN where its ratio is not below 1."""
     own, base = (measured[measured["estimator"] == one].set_index(["game", "times"]) for one in (name, BASE))
     more = 1 / own["ratio"] ** 2
     saved = (more - 1) * own["d"] * own.index.get_level_values("times")

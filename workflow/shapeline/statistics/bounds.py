@@ -14,15 +14,15 @@ from shapeline.errors import ShapelineError
 
 LEVEL = 0.95
 MIN_UNITS = 2  # for an interval
-LEAST_INSTANCES, LEAST_BLOCKS = 6, 12  # for a verdict
-MAX_STRETCH = 1.5  # times the quantile of t, which an end is drawn out to at most
+MIN_INSTANCES, MIN_BLOCKS = 6, 12  # for a verdict
+MAX_STRETCH = 1.5  # of an interval's end, in quantiles of t
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"  # verdicts on a claim, by its interval
 TRIALS = 10_000  # for the quantile of the largest of several t statistics
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Of each column over its units: mean, standard error, skewness, number of units; arrays of one shape."""
+    """Mean, standard error, skewness and number of units per column; arrays of one shape."""
 
     mean: np.ndarray
     error: np.ndarray
@@ -30,20 +30,20 @@ class Moments:
     units: np.ndarray
 
     def ends(self, quantile: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Low and high of the intervals at a quantile of t, a number or one a column."""
+        """Return low and high of the intervals at a quantile of t, a number or one per column."""
         down, up = (self.error * stretch_quantile(quantile, sign * self.skew, self.units) for sign in (-1, 1))
         return self.mean - down, self.mean + up
 
 
-def enough(count: int, blocks: bool = False) -> bool:
-    """Whether a verdict may rest on so many instances, or blocks of them that share their samples."""
-    return count >= (LEAST_BLOCKS if blocks else LEAST_INSTANCES)
+def is_enough(count: int, blocks: bool = False) -> bool:
+    """Return whether so many instances, or blocks that share samples, suffice for a verdict."""
+    return count >= (MIN_BLOCKS if blocks else MIN_INSTANCES)
 
 
 def units(values: np.ndarray, block: np.ndarray | None = None) -> np.ndarray:
-    """Return values (instances, columns), or (instances, repeats, columns), as a row an independent unit.
+    """Return values (instances, columns), or (instances, repeats, columns), as a row per independent unit.
 
-    Their mean is the mean over instances. block: (instances,) which share samples; a block's row is the mean plus
+    Their mean is the mean over instances. block: (instances,) groups that share samples; a block's row is the mean plus
     its summed deviations times blocks over instances (linearised ratio: Cochran 1977, §2.11).
     """
     values = np.asarray(values, float)
@@ -63,9 +63,9 @@ def units(values: np.ndarray, block: np.ndarray | None = None) -> np.ndarray:
 def intervals(
     values: pd.DataFrame | np.ndarray, block: np.ndarray | None = None, level: float = LEVEL, together: bool = False
 ) -> pd.DataFrame:
-    """Return mean, low, high, n and units of every column of values, as `units` takes them.
+    """Return mean, low, high, n and units of every column of values, in the form for `units`.
 
-    together: the intervals hold all at once, by the largest |t| of columns correlated as these (Hothorn, Bretz &
+    together: the intervals are simultaneous, by the largest |t| of columns with this correlation (Hothorn, Bretz &
     Westfall 2008). Fewer than two units have none: NaN.
     """
     names = values.columns if isinstance(values, pd.DataFrame) else None
@@ -82,14 +82,14 @@ def intervals(
 
 
 def moments(rows: np.ndarray) -> Moments:
-    """Moments over the first axis of independent rows, NaN where missing."""
+    """Return moments over the first axis of independent rows, NaN where missing."""
     there = np.isfinite(rows)
     count = there.sum(0)
     mean = _mean(rows, 0)
     apart = np.where(there, rows - mean, 0.0)
     square, cube = (apart**2).sum(0), (apart**3).sum(0)
     error = _ratio(square, count * (count - 1)) ** 0.5
-    # Rounding leaves a little of a constant column.
+    # A constant column has nonzero deviations from rounding.
     flat = square <= count * (1e-12 * np.abs(mean)) ** 2
     error = np.where(flat & (count > 1), 0.0, error)
     skew = np.where(flat, 0.0, np.nan_to_num(_ratio(cube * np.sqrt(count), square**1.5)))
@@ -104,7 +104,7 @@ def stretch_quantile(quantile: np.ndarray | float, skew: np.ndarray, count: np.n
 
 
 def student(tail: float | np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Upper quantile of t for means of so many units; NaN below two."""
+    """Return the upper quantile of t for means of so many units; NaN below two."""
     from scipy.special import stdtrit  # scipy.stats takes half a second
 
     count = np.asarray(count)
@@ -122,20 +122,20 @@ def largest(rows: np.ndarray, tail: float, both: bool = False) -> float:
     if scaled.shape[1] < 2:
         return float(student(tail, count))
     sizes, directions = np.linalg.eigh(scaled.T @ scaled)
-    drawn = (directions * np.sqrt(np.maximum(sizes, 0))) @ _normal(len(sizes))  # a trial a column: five times as fast
+    drawn = (directions * np.sqrt(np.maximum(sizes, 0))) @ _normal(len(sizes))  # a trial per column: five times as fast
     top = (np.abs(drawn, out=drawn) if both else drawn).max(0) / _spread(count)
     return max(float(np.quantile(top, 1 - (2 * tail if both else tail))), float(student(tail, count)))
 
 
 @functools.lru_cache(maxsize=64)
 def _normal(columns: int) -> np.ndarray:
-    """Standard normal numbers (columns, trials), the same in every call."""
+    """Return standard normal numbers (columns, trials), equal in every call."""
     return np.ascontiguousarray(np.random.default_rng(0).normal(size=(TRIALS, columns)).T)
 
 
 @functools.lru_cache(maxsize=64)
 def _spread(count: int) -> np.ndarray:
-    """Standard deviations (trials,) as estimated from so many units of standard deviation 1."""
+    """Return sampled standard deviations (trials,), estimated from so many units of standard deviation 1."""
     return np.sqrt(np.random.default_rng(1).chisquare(count - 1, TRIALS) / (count - 1))
 
 
@@ -145,7 +145,7 @@ def _mean(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """total / count, NaN where count is 0."""
+    """Return total / count, NaN where count is 0."""
     total, count = np.asarray(total, float), np.asarray(count, float)
     return np.divide(total, count, out=np.full(np.broadcast(total, count).shape, np.nan), where=count > 0)
 
@@ -154,7 +154,7 @@ PARTS = ("instances", "repetitions", "training_seeds", "rest")
 
 
 def variance_components(values: np.ndarray, same_samples: bool = True) -> dict[str, float]:
-    """Return variance components of instances, samples, training seeds and rest; NaN for one of one level.
+    """Return variance components of instances, samples, training seeds and rest; NaN for those with one level.
 
     values: (instances, samples, training seeds), samples nested in instances, seeds crossed. same_samples: the r-th
     sample is one design for every seed. Mean squares equal their expectations (Searle, Casella & McCulloch 1992,
@@ -184,14 +184,14 @@ def variance_components(values: np.ndarray, same_samples: bool = True) -> dict[s
 
 
 def variance_shares(values: np.ndarray, same_samples: bool = True) -> dict[str, float]:
-    """The components of `variance_components` as shares of their sum."""
+    """Return the components of `variance_components` as shares of their sum."""
     parts = variance_components(values, same_samples)
     total = sum(part for part in parts.values() if not math.isnan(part))
     return {name: part / total if total > 0 else math.nan for name, part in parts.items()}
 
 
 def _mean_squares(values: np.ndarray) -> dict[str, float]:
-    """Mean squares of (instances, samples, seeds): instances, samples in instances, seeds, both, and left."""
+    """Return mean squares of (instances, samples, seeds): instances, samples in instances, seeds, both, residual."""
     n, repeats, seeds = values.shape
     grand, instance, training = values.mean(), values.mean((1, 2)), values.mean((0, 1))
     by_repeat, cell = values.mean(2), values.mean(1)
@@ -209,7 +209,7 @@ def _mean_squares(values: np.ndarray) -> dict[str, float]:
 
 
 def _cross_components(square: dict[str, float], shape: tuple[int, int, int], same_samples: bool) -> dict[str, float]:
-    """Components of several samples and seeds."""
+    """Return the components for several samples and seeds."""
     n, repeats, seeds = shape
     drawn = (square["repetitions"] - square["left"]) / seeds if same_samples else square["cells"]
     left = square["left"] if same_samples else 0.0
@@ -225,7 +225,7 @@ def _cross_components(square: dict[str, float], shape: tuple[int, int, int], sam
 
 @dataclass(frozen=True)
 class Claim:
-    """A verdict with its table: a row a rival, mean, low, high (together 95 %), verdict, and n."""
+    """A verdict with its table: per rival mean, low, high (simultaneous 95 %), verdict, and n."""
 
     verdict: str
     table: pd.DataFrame
@@ -248,7 +248,7 @@ def compare_with_others(values: pd.DataFrame, first: str, better: str = "lower",
     leads = kept.drop(columns=first).rsub(kept[first], axis=0).mul(sign)
     table = intervals(leads, block, together=True)
     count = int(table["units"].min()) if len(table) else 0
-    suffices = enough(count, block is not None)
+    suffices = is_enough(count, block is not None)
     table["verdict"] = [verdict(row.low, row.high) if suffices else UNDECIDED for row in table.itertuples()]
     verdicts = set(table["verdict"]) or {UNDECIDED}
     return Claim(

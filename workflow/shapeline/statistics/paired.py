@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from shapeline.statistics.bounds import LEAST_INSTANCES, LEVEL, enough, moments, student, units
+from shapeline.statistics.bounds import LEVEL, MIN_INSTANCES, is_enough, moments, student, units
 
 MAX_ENUMERATED = 13  # units for which all sign patterns are enumerated, where gains tie
 MAX_EXACT = 50  # units for which the exact distribution is used, where no gains tie
@@ -59,7 +59,7 @@ def _distribution(n: int) -> np.ndarray:
 
 
 POWER = 0.8
-LEVEL_OF_TESTS = 0.05
+SIGNIFICANCE = 0.05
 
 
 def pivot_by_method(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
@@ -130,8 +130,8 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
         }
     )
     excludes_zero = (table["low"] > 0) | (table["high"] < 0)
-    is_enough = enough(len(compared), block is not None)
-    return table.assign(sure=is_enough & (table["p_holm"] < LEVEL_OF_TESTS) & (table["effect"] > 0) & excludes_zero)
+    suffices = is_enough(len(compared), block is not None)
+    return table.assign(sure=suffices & (table["p_holm"] < SIGNIFICANCE) & (table["effect"] > 0) & excludes_zero)
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -196,7 +196,7 @@ def scale_to_range(values: pd.DataFrame, random: str, better: str = "lower") -> 
 
 
 TRIALS = 2000
-CORRELATION_LEVEL = LEVEL_OF_TESTS / 5  # Bonferroni: a page has up to five such tests, one per criterion
+CORRELATION_LEVEL = SIGNIFICANCE / 5  # Bonferroni: a page has up to five such tests, one per criterion
 MAX_CELLS = 1 << 20  # shuffled at a time
 
 
@@ -227,7 +227,7 @@ def rate_of_equal_methods(
     n, count = repeats.shape
     if block is not None:  # instances of a block share their samples
         repeats = np.array([repeats[block == name].mean(0) for name in np.unique(block)]).reshape(-1, count)
-    if count < 2 or not enough(len(repeats), block is not None):
+    if count < 2 or not is_enough(len(repeats), block is not None):
         return EqualMethods(np.nan, np.nan, n, count, "too few repeats or instances.")
     variance, rejected, above = repeats.mean(0).var(), 0, 0
     for shuffled in _shuffle_repeats(repeats, trials, seed):
@@ -244,7 +244,7 @@ def _shuffle_repeats(repeats: np.ndarray, trials: int, seed: int) -> Iterator[np
         yield random.permuted(np.broadcast_to(repeats, (min(step, trials - start), *repeats.shape)), axis=2)
 
 
-def signed_rank_rejections(differences: np.ndarray, level: float = LEVEL_OF_TESTS) -> np.ndarray:
+def signed_rank_rejections(differences: np.ndarray, level: float = SIGNIFICANCE) -> np.ndarray:
     """Return whether Wilcoxon's two-sided test rejects: differences (trials, n) -> (trials,)."""
     has_zero = (differences == 0).any(1)
     rejected = np.zeros(len(differences), bool)
@@ -317,7 +317,7 @@ def compare_at_equal_error(
     logs = np.log(_ratios(errors, costs, resamples / len(common))[:, 3])
     is_finite = np.isfinite(logs)
     half = np.nan
-    if len(common) >= LEAST_INSTANCES and is_finite.mean() >= 1 - MAX_LOST:
+    if len(common) >= MIN_INSTANCES and is_finite.mean() >= 1 - MAX_LOST:
         half = float(student((1 - LEVEL) / 2, len(common)) * logs[is_finite].std(ddof=1))
     error, first_count, second_count, ratio = map(float, result)
     return EqualError(error, first_count, second_count, ratio, ratio * np.exp(-half), ratio * np.exp(half), len(common))

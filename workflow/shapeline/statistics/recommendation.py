@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from shapeline.statistics.bounds import LEAST_BLOCKS, LEAST_INSTANCES, Moments, enough, largest, moments, student, units
+from shapeline.statistics.bounds import MIN_BLOCKS, MIN_INSTANCES, Moments, is_enough, largest, moments, student, units
 from shapeline.statistics.paired import POWER
 
 MARGIN = 0.05
-ROUNDING = 1.05  # equal costs are at most so many times the least: each method rounds a matched budget in its own way
-SCREEN, FINAL = 0.005, 0.045  # error rates: of the screen for plainly worse methods, and of the comparison of the rest
+EQUAL_COST_RATIO = 1.05  # costs within this ratio are equal, since each method rounds a budget differently
+SCREEN_LEVEL, FINAL_LEVEL = 0.005, 0.045  # error rates of the screen for plainly worse methods and of the comparison
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Recommendation:
     """The recommended method and its evidence.
 
     outcome: "recommended" (entry is non-inferior to the best, though another has the better mean or does as well),
-    "best" (every other is significantly worse), "undecided" (between entry, the best mean, and rivals), "alone" (one
+    "best" (all others are significantly worse), "undecided" (between entry, the best mean, and rivals), "alone" (one
     method) or "too few" (instances; entry is None). safe: whether entry is non-inferior to the best. rivals: methods
-    that more instances may put in its place: cheaper ones, or any where it is not safe. margin, span: in units of the
+    that more instances may recommend instead: cheaper ones, or any where it is not safe. margin, span: in units of the
     values; span is the range from the best mean to `ends_at`, random attribution or, without it (to_random False), the
-    worst. needed: additional instances planned to decide; 0 if decided, inf where none would. absent: methods measured
-    on fewer than half of the instances. bounds: a row per method, the best first: mean, cost, behind (own less best
+    worst. needed: additional instances for a decision; 0 if decided, inf where none suffice. absent: methods measured
+    on fewer than half of the instances. bounds: a row per method, the best first: mean, cost, behind (own minus best
     mean, positive is worse), low and high (simultaneous 95 % CI), status ("within", "undecided", "worse", "plainly
     worse"): "within" where high is below the margin, "worse" where low is above 0.
     """
@@ -55,9 +55,9 @@ class Recommendation:
         return self.available is not None and self.n >= self.available
 
     def decision(self, cost: str = "", among: str = "") -> str:
-        """Return the decision alone, "Recommended: gp_shapley (64 evaluations)", without a full stop.
+        """Return only the decision, "Recommended: gp_shapley (64 evaluations)", without a full stop.
 
-        cost: of the method, written behind its name. among: which methods were compared, as in "within the budget".
+        cost: of the method, written after its name. among: the compared methods, as in "within the budget".
         """
         cost, among = f" ({cost})" if cost else "", f" {among}" if among else ""
         if self.outcome == "alone":
@@ -69,7 +69,7 @@ class Recommendation:
         return f"Recommended: {self.entry}{cost}"
 
     def reason(self, unit: str = "", among: str = "") -> str:
-        """Return why, and what to do where it is undecided, without a full stop; "" where only one was measured."""
+        """Return the reason, and the next step where undecided, without a full stop; "" where only one was measured."""
         unit, among = f" {unit}" if unit else "", f" {among}" if among else ""
         if self.outcome == "alone":
             return ""
@@ -79,7 +79,7 @@ class Recommendation:
             following = self.bounds.iloc[1]
             level = "simultaneous 95 % CI"
             if following["status"] == "plainly worse":  # by the screen, whose intervals are wider
-                level = f"{100 * (1 - SCREEN):.3g} % CI"
+                level = f"{100 * (1 - SCREEN_LEVEL):.3g} % CI"
             ends = f"{following.name}, by {following['low']:.3g} to {following['high']:.3g}{unit} ({level})"
             return f"every other method{among} is significantly worse; the next is {ends}"
         if self.outcome == "undecided":
@@ -95,19 +95,19 @@ class Recommendation:
         return reason
 
     def sentence(self, unit: str = "", cost: str = "", among: str = "") -> str:
-        """Return the decision and its reason, as every page, table and printed comparison gives them."""
+        """Return the decision and its reason, as on every page, table and printed comparison."""
         reason = self.reason(unit, among)
         return f"{self.decision(cost, among)}{f': {reason}' if reason else ''}."
 
 
 @dataclass(frozen=True)
 class _Compared:
-    """Losses of the methods that are left as rows of independent units, the best first, and of the end of the span."""
+    """Losses of the remaining methods as rows of independent units, the best first, and of the end of the span."""
 
     rows: np.ndarray
     end: np.ndarray
     share: float
-    tail: float = FINAL / 2
+    tail: float = FINAL_LEVEL / 2
 
     def ahead(self, share: float) -> tuple[Moments, np.ndarray]:
         """Return moments of (1 - share) own + share end - other, [own, other], and the quantile for each own."""
@@ -136,17 +136,17 @@ def recommend(
     so is a method that lacks more than half.
     costs: per method; unknown is infinite.
     margin: a share of the range between the best method and `random`.
-    random: the method at which the range ends; without it the worst, and then a worse method widens the margin.
+    random: the method at the end of the range; without it the worst, so that a worse method widens the margin.
     better: "lower" or "higher".
-    block: (instances,) which share their samples: blocks are the units.
+    block: (instances,) groups that share samples: blocks are the units.
     available: number of instances of the data.
 
-    Bounds are the ends of two-sided 95 % intervals, simultaneous over comparisons with the best alone: for every method
-    i that could be the best, a quantile at which all (other - i) hold together, so that it does not matter which looks
+    Bounds are the ends of two-sided 95 % intervals, simultaneous over comparisons with the best: for every method
+    i that could be the best, a quantile for which all (other - i) hold jointly, regardless of which method looks
     best in the data. The range is estimated too: with m the share, (1 - m) i + m random - own must be above 0. Of the
     5 % error, 0.5 removes methods that are behind the best mean by more than the margin (Bonferroni, stepwise, so that
-    poor methods do not make the rest stricter), and 4.5 judges the others: a plainly worse method does not change the
-    recommendation. Pages print `sentence()`. Hsu (1981), Edwards & Hsu (1983), METHODS §13.
+    poor methods do not widen the others' intervals), and 4.5 is for the others: plainly worse methods do not change the
+    recommendation. Pages print `sentence()`. Hsu (1981), Edwards & Hsu (1983).
     """
     table, blocks, absent = _complete(values, block)
     sign = -1 if better == "higher" else 1
@@ -163,8 +163,8 @@ def recommend(
     if len(entries) == 1:
         return replace(unjudged, outcome="alone", entry=entries[0])
     size = len(table) / max(len(rows), 1)
-    if not entries or not enough(len(rows), block is not None):
-        need = LEAST_INSTANCES if block is None else math.ceil(LEAST_BLOCKS * max(size, 1))
+    if not entries or not is_enough(len(rows), block is not None):
+        need = MIN_INSTANCES if block is None else math.ceil(MIN_BLOCKS * max(size, 1))
         return replace(unjudged, needed=float(need - len(table)))
     at_end = rows[:, entries.index(end)]
     kept = _screen(rows, at_end, margin)
@@ -176,7 +176,7 @@ def recommend(
 def _complete(
     values: pd.DataFrame, block: np.ndarray | None
 ) -> tuple[pd.DataFrame, np.ndarray | None, tuple[str, ...]]:
-    """The instances that all methods have, their blocks, and the methods left out since they have fewer than half."""
+    """Return the instances that all methods have, their blocks, and the methods left out with fewer than half."""
     values = values.replace([np.inf, -np.inf], np.nan)
     there = values.notna().sum()
     absent = there[(there < there.max() / 2) | (there == 0)].index if len(there) else []
@@ -186,11 +186,11 @@ def _complete(
 
 
 def _screen(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
-    """Return the columns that are not plainly more than the margin worse than the first; each step asks less."""
+    """Return the columns that are not plainly more than the margin worse than the first; each step is less strict."""
     beyond = moments(rows - ((1 - share) * rows[:, :1] + share * end[:, None]))
     kept = list(range(rows.shape[1]))
     while True:
-        low = beyond.ends(_strict(len(kept), len(rows)))[0]
+        low = beyond.ends(_screen_quantile(len(kept), len(rows)))[0]
         left = [index for index in kept if index == 0 or not low[index] > 0]
         if left == kept:
             return kept
@@ -200,14 +200,14 @@ def _screen(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
 def bound_behind_best(
     rows: np.ndarray, end: np.ndarray, share: float, kept: list[int] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Low and high of (own - best) of each method, together 95 %, and its status, as `Recommendation.bounds` has them.
+    """Return simultaneous 95 % bounds of (own - best) per method, and its status, as in `Recommendation.bounds`.
 
     rows: (units, methods) losses, the least mean first; end: (units,) losses of the end of the span; share: the margin.
-    kept: what `_screen` leaves. Those plainly worse have the screen's intervals against the best mean.
+    kept: the columns that `_screen` keeps. The others have the screen's intervals against the best mean.
     """
     kept = _screen(rows, end, share) if kept is None else kept
     margin = share * max(float(np.mean(end) - np.mean(rows[:, 0])), 0.0)
-    low, high = moments(rows - rows[:, :1]).ends(_strict(rows.shape[1], len(rows)))
+    low, high = moments(rows - rows[:, :1]).ends(_screen_quantile(rows.shape[1], len(rows)))
     status = np.full(rows.shape[1], "plainly worse", dtype=object)
     low[kept], high[kept] = np.maximum(0.0, _bound_differences(_Compared(rows[:, kept], end, share), margin))
     status[kept] = np.where(high[kept] < margin, "within", np.where(low[kept] > 0, "worse", "undecided"))
@@ -216,16 +216,16 @@ def bound_behind_best(
     return low, high, status
 
 
-def _strict(entries: int, count: int) -> np.ndarray:
-    """The quantile of t at which one of so many methods is plainly worse than another (Bonferroni, over all pairs)."""
-    return student(SCREEN / max(entries * (entries - 1), 1), count)
+def _screen_quantile(entries: int, count: int) -> np.ndarray:
+    """Return the quantile of t for the screen of so many methods (Bonferroni, over all pairs)."""
+    return student(SCREEN_LEVEL / max(entries * (entries - 1), 1), count)
 
 
 def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of (own - best) of each method that is left (Edwards & Hsu 1983).
+    """Return bounds of (own - best) of each remaining method (Edwards & Hsu 1983).
 
-    Low: the least against any that may be the best, which those are than which none is surely better. High: the most
-    against any, of the excess of its own over the other's margin, plus the margin: the error of the range counts.
+    Low: the minimum over methods that may be the best, those than which none is significantly better. High: the
+    maximum over all of own minus the other's margin, plus the margin, which includes the error of the range.
     """
     k = compared.rows.shape[1]
     if k == 1:
@@ -233,8 +233,8 @@ def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, 
     own = np.eye(k, dtype=bool)
     within, quantile = compared.ahead(compared.share)
     surely = np.where(own, np.inf, within.ends(quantile[:, None])[0])  # [if best, own]
-    plain, quantile = compared.ahead(0.0)  # [if best, own]: the best less own
-    lead = np.where(own, np.inf, -plain.ends(quantile[:, None])[1])  # own exceeds the best at least so
+    plain, quantile = compared.ahead(0.0)  # [if best, own]: the best minus own
+    lead = np.where(own, np.inf, -plain.ends(quantile[:, None])[1])  # lower bound of own minus best
     beaten = (np.where(own, -np.inf, plain.ends(quantile[:, None])[0]) > 0).any(1)
     low = np.where(beaten[:, None], np.inf, lead).min(0)
     return np.where(np.isinf(low), 0.0, low), margin - surely.min(0)  # inf: no other may be the best
@@ -246,12 +246,12 @@ def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: 
     best = bounds.index[0]
     price = bounds["cost"]
     within = bounds.index[bounds["status"] == "within"]
-    cheapest = [entry for entry in within if price[entry] <= ROUNDING * price[within].min()]
+    cheapest = [entry for entry in within if price[entry] <= EQUAL_COST_RATIO * price[within].min()]
     chosen = min(cheapest, key=lambda entry: (bounds["behind"][entry], price[entry]), default=best)
     rivals = [entry for entry in bounds.index if entry != chosen and bounds["status"][entry] == "undecided"]
     others = len(rivals) + len(within) > 1
     if len(within):
-        rivals = [entry for entry in rivals if ROUNDING * price[entry] < price[chosen]]
+        rivals = [entry for entry in rivals if EQUAL_COST_RATIO * price[entry] < price[chosen]]
     if len(within) and chosen != best:
         outcome = "recommended"
     else:
@@ -266,7 +266,7 @@ def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: 
 def _count_further(advice: Recommendation, compared: _Compared, pairs: list[tuple[int, int]], size: float) -> float:
     """Return how many more instances decide every pair of (leader, rival) at the margin, with power 0.8.
 
-    Where so many are there already, those at which an interval is no wider than the margin.
+    Where these exist already, return the number at which an interval is no wider than the margin.
     """
     from scipy.special import ndtri
 
@@ -283,7 +283,7 @@ def _count_further(advice: Recommendation, compared: _Compared, pairs: list[tupl
 
 
 def _non_inferior(advice: Recommendation, unit: str, among: str) -> str:
-    """Return how near the chosen method is to the best one."""
+    """Return the bound of the chosen method's difference to the best."""
     behind = advice.bounds["high"][advice.entry]
     best = f"the best method{among}"
     if not behind > 0:
@@ -295,7 +295,7 @@ def _non_inferior(advice: Recommendation, unit: str, among: str) -> str:
 
 
 def _margin(advice: Recommendation, unit: str) -> str:
-    """Return the margin and the range that it is a share of."""
+    """Return the margin and the range of which it is a share."""
     end = "random attribution" if advice.to_random else f"{advice.ends_at}, the worst, since random was not measured"
     return (
         f"margin {advice.margin:.3g}{unit}, {100 * advice.share:.3g} % of the range between the best method and {end}"

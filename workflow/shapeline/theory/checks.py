@@ -10,7 +10,7 @@ from shapeline.theory.additivity import (
     efficiency,
     myerson_gaps,
 )
-from shapeline.theory.identities import Identities, Search, identities, search
+from shapeline.theory.identities import Identities, Search, check_identities, search
 from shapeline.theory.least_squares import KernelProof, SymmetricWeight, charnes, kernel_proof
 from shapeline.theory.visited_nodes import Hierarchy, hierarchy
 from shapeline.theory.windows import Sweep, lemma_1, sweep
@@ -45,6 +45,6 @@ def check_all(seed: int = 0) -> Checks:
         efficiency(seed=seed),
         banzhaf_identity(seed=seed),
         hierarchy(seed=seed),
-        identities(seed=seed),
+        check_identities(seed=seed),
         search(seed=seed),
     )

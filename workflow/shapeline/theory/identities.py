@@ -18,7 +18,7 @@ def _mim(alpha: Callable) -> Term:
     return lambda away, r, s, own, x: (alpha(r) * s) @ away
 
 
-# Of the differences (m, n) to the point, their lengths, whether their labels are its own (1 or -1), that label, and x.
+# Arguments: differences (m, n) to the point, their lengths, label agreement (1 or -1), the point's label, and x.
 MIM: dict[str, Term] = {
     "α = 1": _mim(np.ones_like),
     "α = 1/r": _mim(lambda r: 1 / r),
@@ -45,10 +45,10 @@ OTHERS: dict[str, Term] = {
 
 @dataclass(frozen=True)
 class Search:
-    """What the search found: by how much MIM's terms break an axiom at most, and a sum of the others at least.
+    """The result of the search: the largest violation by MIM's terms, and the smallest by a sum of other terms.
 
-    mim: largest, terms of length 1. others: least of all sums whose coefficients have length 1, MIM's added at will.
-    broken: other term -> the axioms that it breaks by itself.
+    mim: largest, over terms of length 1. others: smallest over sums with coefficients of length 1, plus any of MIM's.
+    broken: other term -> the axioms that it violates.
     """
 
     mim: float
@@ -57,7 +57,7 @@ class Search:
 
 
 def search(points: int = 4, n: int = 3, data_sets: int = 30, seed: int = 0) -> Search:
-    """Every axiom asked of every term on random data sets of x and `points` more in n features; a second."""
+    """Test every axiom for every term on random data sets of x and `points` more in n features; takes a second."""
     random = generator(seed, "uniqueness")
     parts: dict[str, list[np.ndarray]] = {axiom: [] for axiom in AXIOMS}
     sizes = []
@@ -87,7 +87,7 @@ def search(points: int = 4, n: int = 3, data_sets: int = 30, seed: int = 0) -> S
 
 
 def lemma_4_1(points: int = 12, n: int = 4, tries: int = 200, seed: int = 0) -> float:
-    """How far a new point moves MIM off y - x, or against what its label says (lemma 4.1); 0 for none."""
+    """Return how far a new point moves MIM off y - x, or against its label (lemma 4.1); 0 where it does not."""
     random = generator(seed, "lemma 4.1")
     worst = 0.0
     for _ in range(tries):
@@ -99,7 +99,7 @@ def lemma_4_1(points: int = 12, n: int = 4, tries: int = 200, seed: int = 0) -> 
 
 
 def _terms(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """All terms at the first point, a column each, (n, terms); labels -1 and 1."""
+    """Return all terms at the first point, a column each, (n, terms); labels -1 and 1."""
     away = X[1:] - X[0]
     r, s = np.linalg.norm(away, axis=1), labels[1:] * labels[0]
     return np.stack([term(away, r, s, labels[0], X[0]) for term in (*MIM.values(), *OTHERS.values())], axis=1)
@@ -111,7 +111,7 @@ def _crowd(away: np.ndarray) -> np.ndarray:
 
 
 def _parzen(away: np.ndarray, r: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """The slope of the share of the point's own label, the point with weight 1 among the others'."""
+    """Return the slope of the share of the point's label, with weight 1 for the point."""
     weights = np.exp(-(r**2) / 2)
     share = (1 + weights @ (s > 0)) / (1 + weights.sum())
     return (weights * ((s > 0) - share)) @ away / (1 + weights.sum())
@@ -119,10 +119,10 @@ def _parzen(away: np.ndarray, r: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Expectations:
-    """Largest gaps between the values of Pei (2018) on all coalitions: conditional (7), marginal (8), plug-in (9).
+    """Largest differences between Pei's (2018) values on all coalitions: conditional (7), marginal (8), plug-in (9).
 
-    independent: (7) and (8), features independent; dependent: the same where they are not. linear: (8) and (9), a
-    linear model; curved: the same of one that is not. both: (7) and (9), independent and linear.
+    independent: (7) and (8), independent features; dependent: the same for dependent ones. linear: (8) and (9), a
+    linear model; curved: the same for a nonlinear one. both: (7) and (9), independent and linear.
     """
 
     independent: float
@@ -134,7 +134,7 @@ class Expectations:
 
 @dataclass(frozen=True)
 class Identities:
-    """Largest discrepancy of each statement; games and weights are of order 1."""
+    """Largest discrepancy of each statement, for games and weights of order 1."""
 
     lemma_4_1: float
     lemma_5_2: float
@@ -144,8 +144,8 @@ class Identities:
     expectations: Expectations
 
 
-def identities(seed: int = 0) -> Identities:
-    """All of them; a second."""
+def check_identities(seed: int = 0) -> Identities:
+    """Compute all identities; takes a second."""
     return Identities(
         lemma_4_1(seed=seed),
         cosines(seed=seed),
@@ -157,7 +157,7 @@ def identities(seed: int = 0) -> Identities:
 
 
 def cosines(points: int = 12, n: int = 4, directions: int = 200, seed: int = 0) -> float:
-    """Sum of f(y) cos(y, φ) against |z| cos(φ, z), z = Σ f(y) y/|y| (Sliwinski et al. 2019, lemma 5.2)."""
+    """Compare the sum of f(y) cos(y, φ) with |z| cos(φ, z), z = Σ f(y) y/|y| (Sliwinski et al. 2019, lemma 5.2)."""
     random = generator(seed, "cosines")
     y, f, phi = random.normal(size=(points, n)), random.normal(size=points), random.normal(size=(directions, n))
     unit = y / np.linalg.norm(y, axis=1, keepdims=True)
@@ -167,10 +167,10 @@ def cosines(points: int = 12, n: int = 4, directions: int = 200, seed: int = 0) 
 
 
 def optimum(points: int = 30, n: int = 4, directions: int = 20_000, seed: int = 0) -> float:
-    """How far a direction of many, at random or near MIM's, is above MIM's in the objective that it maximises.
+    """Return how far any of many directions, random or near MIM's, exceeds MIM in the objective that MIM maximises.
 
-    That is Σ α₀(|y − x|) cos(y − x, φ) s with α₀(r) = r α(r) (Sliwinski et al. 2019, theorem 5.1), for three α; 0 where
-    none is.
+    The objective is Σ α₀(|y − x|) cos(y − x, φ) s with α₀(r) = r α(r) (Sliwinski et al. 2019, theorem 5.1), for three
+    α; 0 where no direction exceeds it.
     """
     random = generator(seed, "optimum")
     X, labels = random.normal(size=(points, n)), random.integers(0, 2, points)
@@ -193,7 +193,7 @@ def influence(away: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def equal_shares(d: int = 9) -> float:
-    """Shapley values of "some of k features is there" against 1/k on these and 0 (Teneggi et al. 2021, remark 3.3)."""
+    """Compare Shapley values of "any of k features is kept" with 1/k on these (Teneggi et al. 2021, remark 3.3)."""
     masks = all_coalitions(d, "equal_shares")
     games = np.stack([masks[:, :k].any(axis=1) for k in range(1, d + 1)]).astype(float)
     shares = np.tril(np.ones((d, d))) / np.arange(1, d + 1)[:, None]
@@ -201,7 +201,7 @@ def equal_shares(d: int = 9) -> float:
 
 
 def monotone(d: int = 6, games: int = 200, seed: int = 0) -> float:
-    """How far a Shapley value falls where no marginal contribution of its feature does (Young 1985); 0: never."""
+    """Return how far a Shapley value falls where no marginal contribution does (Young 1985); 0: never."""
     random = generator(seed, "monotone")
     masks = all_coalitions(d, "monotone")
     before, added = random.normal(size=(2, games, 2**d))
@@ -212,7 +212,7 @@ def monotone(d: int = 6, games: int = 200, seed: int = 0) -> float:
 
 
 def expectations(seed: int = 0, d: int = 4) -> Expectations:
-    """v(S) as conditional, marginal and plug-in expectation at a point, d binary features (Pei 2018, eq. 7 to 9)."""
+    """Compare v(S) as conditional, marginal and plug-in expectation, d binary features (Pei 2018, eq. 7 to 9)."""
     random = generator(seed, "expectations")
     points = all_coalitions(d, "expectations").astype(float)
     chance = random.uniform(0.2, 0.8, d)
@@ -239,17 +239,17 @@ def expectations(seed: int = 0, d: int = 4) -> Expectations:
 
 
 def _conditional(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
-    """E(f(z) | z_S = x_S) for every S and x = (1, ..., 1), (2^d,)."""
+    """Return E(f(z) | z_S = x_S) for every S and x = (1, ..., 1), (2^d,)."""
     agree = (points[None] == 1) | (points[:, None] == 0)  # of coalition and point, each feature
     weight = agree.all(axis=2) * law
     return weight @ model(points) / weight.sum(axis=1)
 
 
 def _marginal(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
-    """E f(x_S, z) over z as it is without S, (2^d,)."""
+    """Return E f(x_S, z) over the marginal distribution of z without S, (2^d,)."""
     return np.array([law @ model(np.where(coalition == 1, 1.0, points)) for coalition in points])
 
 
 def _impute_mean(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
-    """f(x_S, E z), (2^d,)."""
+    """Return f(x_S, E z), (2^d,)."""
     return model(np.where(points == 1, 1.0, law @ points))

@@ -20,7 +20,7 @@ from shapeline.statistics import paired
 
 
 class Panel(NamedTuple):
-    """A statistic's title, what is across (None: the unit of the value), and whether higher is better."""
+    """A statistic's title, x label (None: the unit of the value), and whether higher is better."""
 
     title: str
     across: str | None
@@ -46,7 +46,7 @@ def areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
 def errors(
     frame: pd.DataFrame, styles: Mapping[str, Style], exact: str | None = None, unit: str = "nats"
 ) -> Figure | None:
-    """RMSE, rank correlation and top-k overlap with the exact values, with intervals, lowest RMSE on top."""
+    """Draw RMSE, rank correlation and top-k overlap with the exact values, with intervals, lowest RMSE on top."""
     others = frame[frame["method"] != exact]
     return _dots(others, styles, ["rmse", "spearman", "top_k_overlap"], unit)
 
@@ -72,7 +72,7 @@ def _dots(
 def place_axes(
     drawing: Figure, names: Sequence[str], columns: int = 1, above: float = 0.1, between: float = 0.25
 ) -> np.ndarray:
-    """Return axes side by side to the right of their rows' names; by hand, as layout by constraints takes long."""
+    """Return axes side by side to the right of their rows' names, with fixed margins: constrained layout is slow."""
     wide, high = drawing.get_size_inches()
     left = 0.1 + max(measure_width(name) for name in names)
     across = (wide - left) / columns - between
@@ -82,7 +82,7 @@ def place_axes(
 
 
 def name_rows(axes: Axes, entries: Sequence[str]) -> None:
-    """A row per method, from the top, with a margin above the first and below the last."""
+    """Label a row per method, from the top, with a margin above the first and below the last."""
     axes.set_yticks(range(len(entries)), entries)
     axes.set_ylim(len(entries) - 0.4, -0.6)
 
@@ -166,7 +166,7 @@ def cost_plane(
     sign = 1 if answer.criterion.better == "higher" else -1
     what = answer.criterion.title.split(": ")[-1]
     every = drawing.subplots(len(there), squeeze=False)[:, 0]
-    # By hand: a layout by constraints takes longer than all the rest of the section.
+    # Fixed margins, since a constrained layout takes longer than the rest of the section.
     high = drawing.get_figheight()
     drawing.subplots_adjust(1.05 / WIDTH, 0.6 / high, 1 - 0.1 / WIDTH, 1 - 0.1 / high, hspace=0.18)
     for axes, index in zip(every, there, strict=True):
@@ -187,14 +187,14 @@ def cost_plane(
             lines.draw_point(axes, across, row, styles[entry])
         lines.hide_small_ticks(axes)
         axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.criterion.better} is better")
-    for axes, index in zip(every, there, strict=True):  # when all is drawn, for names are placed in the final layout
+    for axes, index in zip(every, there, strict=True):  # after drawing, since names are placed in the final layout
         lines.name_points(axes, spent_on[index].reindex(panels[index].index).to_numpy(float), panels[index], styles)
     return drawing
 
 
 @styled
 def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None:
-    """Average ranks on a line, methods named left and right, a bar over each group within the critical difference."""
+    """Draw average ranks on a line, named left and right, and a bar over groups within the critical difference."""
     average, critical, p = paired.critical_difference(answer.values, answer.criterion.better)
     k = len(average)
     if k < 3:

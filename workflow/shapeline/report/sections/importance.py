@@ -22,13 +22,13 @@ from shapeline.statistics.bounds import student
 
 MAX_NAMED = 3  # features at the top of the page
 MAX_ROWS = 14  # features or words of a table
-MAX_GROUPS = 4  # of one figure
+MAX_GROUPS = 4  # per figure
 MAX_CLASSES = 10
-MIN_INSTANCES = 3  # with a word, so that its mean is not of one text
+MIN_INSTANCES = 3  # with a word, so that its mean covers several texts
 
 
 def choose_method(results: Results, answered: Sequence[Evidence]) -> str | None:
-    """Return the method recommended by the first criterion that has one, else the first one that is no control."""
+    """Return the method recommended by the first criterion that has one, else the first that is not a control."""
     taken = [advice.entry for answer in answered if (advice := answer.within(results) or answer.last) and advice.entry]
     names = [name for entry in taken for name in (entry, entry.partition(" at ")[0])]
     others = [entry for entry in results.scores if not results.entries[entry].get("is_control")]

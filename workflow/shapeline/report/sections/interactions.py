@@ -16,9 +16,9 @@ from shapeline.report.figures.score_maps import choose_tone
 from shapeline.report.formatting import number, share
 from shapeline.report.sections import texts
 
-MAX_INSTANCES = 4  # instances whose pairs are drawn at most
+MAX_INSTANCES = 4  # whose pairs are drawn
 ROUNDING = 1e-6  # of scores, which are stored as float32
-ROWS = 6  # features of an instance whose occlusion is taken apart
+MAX_ROWS = 6  # features of an instance whose occlusion is decomposed
 
 
 def section(results: Results) -> HTML:
@@ -43,7 +43,7 @@ def section(results: Results) -> HTML:
 
 
 def _parts(frame: pd.DataFrame, ids: Sequence) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Own parts (d,) and pairs of each instance that has them, by its place."""
+    """Return main effects (d,) and pairs of each instance that has them, by its index."""
     rows = zip(experiment.select_scores(frame, ids), experiment.select_scores(frame, ids, "interactions"), strict=True)
     return {index: row for index, row in enumerate(rows) if row[0] is not None and row[1] is not None}
 
@@ -68,7 +68,7 @@ def _shares(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, 
 
 
 def _format_share(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
-    """The share of pairs whose 95 % interval leaves out 0, over the instances where one is known."""
+    """Return the share of pairs whose 95 % interval excludes 0, over the instances with intervals."""
     spread = experiment.select_scores(
         results.scores[entry], results.instances["instance"], "interactions_standard_error"
     )
@@ -81,7 +81,7 @@ def _format_share(results: Results, entry: str, parts: Mapping[int, tuple[np.nda
 
 
 def _strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
-    """The pair of largest mean size, with its mean score, where all instances have the same features."""
+    """Return the pair with the largest mean |score| and its mean, where all instances have equal features."""
     if results.features is None or results.dataset_card["kind"] == "text" or results.d < 2:
         return "–"
     pairs = np.array([row for _, row in parts.values()])
@@ -92,7 +92,7 @@ def _strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.ndarra
 
 
 def _names(results: Results) -> list[str]:
-    """Names of features that all instances share; patches by their place."""
+    """Return the names of features that all instances share; patches by their position."""
     features = results.features
     if features.kind in IMAGE_KINDS and len(features.shape) == 2 and not features.names:
         return [f"row {row + 1}, column {column + 1}" for row, column in np.ndindex(*features.shape)]
@@ -103,7 +103,7 @@ def _names(results: Results) -> list[str]:
 
 
 def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
-    """The pairs of the instances that the page shows, as their kind of data asks."""
+    """Yield the figures of the shown instances' pairs, by their kind of data."""
     count = min(int(results.settings.get("n_shown") or MAX_INSTANCES), MAX_INSTANCES)
     picked = experiment.choose_instances(results.instances, count)
     parts = _parts(results.scores[entry], picked["instance"])
@@ -120,7 +120,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
     if results.dataset_card["kind"] == "image":
         images = results.read_inputs(picked)
         cells = [results.features_of(image).cells[0] for image in images]
-        names = [_two_a_line(experiment.instance_name(results, row)) for row in picked.to_dict("records")]
+        names = [_join_lines(experiment.instance_name(results, row)) for row in picked.to_dict("records")]
         drawing = figures.network(images, names, cells, own, surely, choose_tone(results.dataset_card))
         features = [[f"feature {index}" for index in range(len(row))] for row in own]
         features = features if results.features is None else [_names(results)] * len(own)
@@ -147,8 +147,8 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         yield figure(drawing, f"Main effects and pairs of {title}", caption, numbers=numbers)
 
 
-def _two_a_line(name: str) -> str:
-    """The lines of a name two by two: four above an image are cut off."""
+def _join_lines(name: str) -> str:
+    """Return a name with two lines joined into one, since four above an image are cut off."""
     lines = name.split("\n")
     return "\n".join(", ".join(lines[index : index + 2]) for index in range(0, len(lines), 2))
 
@@ -172,7 +172,7 @@ def _as_rows(titles: Sequence[str], names: Sequence, own: Sequence[np.ndarray], 
 
 
 def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HTML]:
-    """Occlusion less Shapley beside half of each feature's pairs, of all instances and of the first."""
+    """Yield occlusion minus Shapley beside half of each feature's pairs, for all instances and for the first."""
     yield heading("Difference between occlusion and Shapley values")
     frame = next(
         (
@@ -211,7 +211,7 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
 
 
 def split_occlusion(occlusion: np.ndarray, own: np.ndarray, pairs: np.ndarray) -> pd.DataFrame:
-    """A row per feature: occlusion, shapley, difference, half of its pairs' sum, and the residual."""
+    """Return a row per feature: occlusion, shapley, difference, half of its pairs' sum, and the residual."""
     half = square(pairs, len(own)).sum(axis=1) / 2
     shapley = own + half
     columns = {"occlusion": occlusion, "shapley": shapley, "difference": occlusion - shapley, "half": half}
@@ -232,14 +232,14 @@ def _sizes(split: pd.DataFrame, unit: str) -> dict[str, str]:
 
 
 def _describe_instance(results: Results, entry: str, place: int, split: pd.DataFrame, pairs: np.ndarray) -> HTML:
-    """The features of an instance on which the two disagree most, with whom they interact most."""
+    """Return the features of an instance with the largest disagreement, and their strongest interactions."""
     row = results.instances.iloc[[place]]
     if _is_text(results):
         names = texts.build_documents(results, row)[0].words
     else:
         names = [f"feature {one}" for one in range(len(split))] if results.features is None else _names(results)
     matrix = square(pairs, len(split))
-    order = np.argsort(-split["difference"].abs().to_numpy(), kind="stable")[:ROWS]
+    order = np.argsort(-split["difference"].abs().to_numpy(), kind="stable")[:MAX_ROWS]
     partner = np.abs(matrix).argmax(axis=1)
     shown = pd.DataFrame(
         {
