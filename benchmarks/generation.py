@@ -15,7 +15,7 @@ import torch
 
 from shapeline.designs.gaussian_pairs import draw_pairs
 from shapeline.generation import game, language_models, prefix_cache
-from shapeline.generation.encoding import Encoder
+from shapeline.generation.game import Encoder
 from shapeline.generation.prefix_cache import Row
 from shapeline.generation.prompts import Prompt, build_prompt
 

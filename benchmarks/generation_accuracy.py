@@ -18,11 +18,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from shapeline.api.prompt_explanation import PromptExplanation
+from shapeline.api.generation import PromptExplanation
 from shapeline.designs.exact import shapley
-from shapeline.generation import estimates, game, language_models, measures
-from shapeline.generation.encoding import Encoder
-from shapeline.generation.game import PromptGame
+from shapeline.generation import estimates, game, language_models
+from shapeline.generation.game import Encoder, PromptGame
 from shapeline.generation.prompts import build_prompt
 from shapeline.methods.settings import parse
 from shapeline.seeds import seed_of
@@ -123,8 +122,8 @@ def measure_all(games: list[tuple[PromptGame, dict, dict]]) -> pd.DataFrame:
             for budget in BUDGETS if method in SAMPLED else (SHOWN,):
                 for repeat in range(REPEATS if method in (*SAMPLED, "random") and method != "partition" else 1):
                     found = explain(played, table, method, budget, seed_of(method, budget, repeat, place))
-                    own = measures.measure(found, exact, item.get("support"), place)
-                    own |= {"top_1_drop": measures.top_k_drop(played, found.totals, 1), "seconds": found.seconds}
+                    own = estimates.measure(found, exact, item.get("support"), place)
+                    own |= {"top_1_drop": estimates.top_k_drop(played, found.totals, 1), "seconds": found.seconds}
                     own["evaluations"] = found.evaluations
                     rows += [(f"{method}, {budget}", place, repeat, key, np.nan, value) for key, value in own.items()]
     return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])

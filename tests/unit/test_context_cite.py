@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 import shapeline
 from shapeline import designs
 from shapeline.errors import ShapelineError
-from shapeline.generation import measures
+from shapeline.generation import estimates
 from shapeline.methods.registry import METHODS
 
 
@@ -67,26 +67,26 @@ def test_an_explanation_is_drawn_without_a_model(found):
 def test_measures_by_hand(found):
     game = found.game
     np.testing.assert_allclose(found.scores, [1.5, 1.5, 1, 0], atol=1e-12)
-    assert measures.rmse([1.5, 1.5, 1, 1], found.scores) == pytest.approx(0.5)
-    assert measures.top_k_drop(game, found.scores, 1) == 0
-    assert measures.top_k_drop(game, found.scores, 2) == 3
-    np.testing.assert_allclose(measures.curve(game, found.scores), [4, 4, 1, 0, 0])
-    np.testing.assert_allclose(measures.curve(game, found.scores, "insertion"), [0, 3, 3, 4, 4])
-    assert measures.citation(found.scores, [0, 1]) == (1, 1)
-    assert measures.citation(found.scores, [0], k=4) == (pytest.approx(1 / 3), 1)
-    assert measures.citation([0, 0, 0, 0], [1]) == (0, 0)
+    assert estimates.rmse([1.5, 1.5, 1, 1], found.scores) == pytest.approx(0.5)
+    assert estimates.top_k_drop(game, found.scores, 1) == 0
+    assert estimates.top_k_drop(game, found.scores, 2) == 3
+    np.testing.assert_allclose(estimates.curve(game, found.scores), [4, 4, 1, 0, 0])
+    np.testing.assert_allclose(estimates.curve(game, found.scores, "insertion"), [0, 3, 3, 4, 4])
+    assert estimates.citation(found.scores, [0, 1]) == (1, 1)
+    assert estimates.citation(found.scores, [0], k=4) == (pytest.approx(1 / 3), 1)
+    assert estimates.citation([0, 0, 0, 0], [1]) == (0, 0)
 
 
 def test_datamodeling_score_is_the_rank_correlation(found):
     linear = shapeline.explain_generation(lambda ones: [len(one) * 1.0 for one in ones], "aaa b cc", features="word")
-    assert measures.datamodeling_score(linear.game, [3, 1, 2]) > 0.9
-    assert measures.datamodeling_score(linear.game, [-3, -1, -2]) < -0.9
-    assert 0.5 < measures.datamodeling_score(found.game, found.scores) < 1
-    assert np.isnan(measures.datamodeling_score(found.game, [0, 0, 0, 0]))
+    assert estimates.datamodeling_score(linear.game, [3, 1, 2]) > 0.9
+    assert estimates.datamodeling_score(linear.game, [-3, -1, -2]) < -0.9
+    assert 0.5 < estimates.datamodeling_score(found.game, found.scores) < 1
+    assert np.isnan(estimates.datamodeling_score(found.game, [0, 0, 0, 0]))
 
 
 def test_bad_input_is_one_line(found):
     with pytest.raises(ShapelineError, match="support is"):
-        measures.citation(found.scores, [7])
+        estimates.citation(found.scores, [7])
     with pytest.raises(ShapelineError, match="'deletion' or 'insertion'"):
-        measures.curve(found.game, found.scores, "removal")
+        estimates.curve(found.game, found.scores, "removal")

@@ -13,7 +13,7 @@ import shapeline
 from shapeline.errors import ShapelineError
 from shapeline.report import experiment
 from shapeline.report.explorer import Entry, ExplorerData, Instance, explorer_html
-from shapeline.report.sections import explorer as sections
+from shapeline.report.sections import images as sections
 from shapeline.workflow.job_code import list_page_sources
 from tests.fixtures.result_folder import build
 

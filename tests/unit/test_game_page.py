@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.report.figures import games
-from shapeline.report.sections import game
+from shapeline.report.sections import games as sections
 from shapeline.report.styling import styles
 
 ENTRIES = {name: {"method": "gp_shapley", "is_control": False} for name in ("a", "b")}
@@ -42,7 +42,7 @@ def test_cost_counts_the_evaluations_of_a_game_once_for_all_its_outputs():
             "details": ['{"evaluation_seconds": 2.0}', '{"evaluation_seconds": 2.0}', '{"evaluation_seconds": 6.0}'],
         }
     )
-    shown = str(game.cost_section(SimpleNamespace(instances=instances, scores={"exact": frame})).data)
+    shown = str(sections.cost_section(SimpleNamespace(instances=instances, scores={"exact": frame})).data)
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", shown)
     assert cells == ["exact", "40", "5", "10", "0.250", "1", "100 %"]
 
@@ -69,5 +69,5 @@ def test_the_header_gives_the_reason_of_methods_that_failed():
         settings={},
         experiment="wine",
     )
-    shown = str(game.header(results).data)
+    shown = str(sections.header(results).data)
     assert f"exact failed: {reason}." in shown and "known error" not in shown

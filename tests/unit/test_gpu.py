@@ -17,13 +17,13 @@ from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.gradients import torch_deep_lift, torch_gradients
+from shapeline.gradients import torch_gradients
 from shapeline.models import architectures, torch_models, training
 from tests.fixtures import language_model
 from tests.unit import questions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
-torch_gradients, torch_deep_lift = map(questions.gradients, (torch_gradients, torch_deep_lift))
+torch_gradients = questions.gradients(torch_gradients)
 TOLERANCE = 2e-4  # of log-probabilities, and of scores relative to the largest
 IMAGES = {
     "digits_cnn": (1, 8, 8),
@@ -99,9 +99,8 @@ def test_values_of_texts(name):
 @pytest.mark.parametrize("name", ["mnist_cnn", "resnet18"])
 def test_gradients(name, method):
     shape = IMAGES[name]
-    module = torch_deep_lift if method == "deep_lift" else torch_gradients
     asked = images(shape), np.array([0, 1, 0]), patches(shape), Reference(images(shape, 2) / 2), *GRADIENTS[method]
-    cpu, gpu = (getattr(module, method)(model, *asked)[0] for model in on_both(name))
+    cpu, gpu = (getattr(torch_gradients, method)(model, *asked)[0] for model in on_both(name))
     assert np.abs(gpu - cpu).max() <= 1e-2 * np.abs(cpu).max()  # ReLU and pools change sides at rounding errors
 
 

@@ -15,7 +15,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.gradients import cells, methods, tf_gradients, torch_deep_lift, torch_gradients
+from shapeline.gradients import methods, tf_gradients, torch_gradients
 from shapeline.methods import registry
 from shapeline.models import architectures, storage
 from shapeline.models.classifier import Classifier
@@ -23,7 +23,6 @@ from tests.unit import questions, twins
 
 RNG = np.random.default_rng(0)
 torch_gradients, tf_gradients = map(questions.gradients, (torch_gradients, tf_gradients))
-torch_deep_lift = questions.gradients(torch_deep_lift)
 GRADIENTS = [torch_gradients, tf_gradients]
 NAMES = ["torch", "tensorflow"]
 WEIGHTS = np.array([[1.0, -2.0, 0.5, 0.25]], np.float32)
@@ -111,14 +110,14 @@ def test_expected_gradients_come_near_integrated_gradients(digits):
 
 def test_deep_lift_of_linear_networks_by_hand():
     reference = Reference(RNG.normal(size=(2, 4)).astype(np.float32))
-    scores, evaluations, said = torch_deep_lift.deep_lift(linear_regression()[0], ROWS, ZEROS, COLUMNS, reference)
+    scores, evaluations, said = torch_gradients.deep_lift(linear_regression()[0], ROWS, ZEROS, COLUMNS, reference)
     np.testing.assert_allclose(scores, WEIGHTS * (ROWS - reference.rows.mean(0)), atol=1e-5)
     assert evaluations == 4 and said["completeness_gap"].max() < 1e-5
     # Of two classes log p is one number's function: its change is shared out as the linear function's is.
     weights = np.concatenate([WEIGHTS, -WEIGHTS])
     model = twins.linear(weights, np.zeros(2, np.float32))[0]
     one = Reference(reference.rows[:1])
-    scores, _, _ = torch_deep_lift.deep_lift(model, ROWS, ZEROS, COLUMNS, one)
+    scores, _, _ = torch_gradients.deep_lift(model, ROWS, ZEROS, COLUMNS, one)
     gained = np.subtract(*(model.log_probs(rows)[:, 0] for rows in (ROWS, one.rows)))
     shares = WEIGHTS * (ROWS - one.rows)
     np.testing.assert_allclose(scores, shares / shares.sum(1, keepdims=True) * gained[:, None], atol=1e-5)
@@ -130,14 +129,14 @@ def test_deep_lift_of_a_rectifier_and_of_overlapping_pools_by_hand():
     # relu(x1 - x2) goes from relu(-2) = 0 to relu(2) = 2 while its input goes from -2 to 2: a slope of one half.
     layer = nn.Linear(2, 1)
     layer.load_state_dict({"weight": torch.tensor([[1.0, -1.0]]), "bias": torch.zeros(1)})
-    scores, _, _ = torch_deep_lift.deep_lift(network(layer, nn.ReLU()), given, ZEROS[:1], features, origin)
+    scores, _, _ = torch_gradients.deep_lift(network(layer, nn.ReLU()), given, ZEROS[:1], features, origin)
     np.testing.assert_allclose(scores, [[1.5, 0.5]], atol=1e-6)
     # max(x1, x2) + max(x2, x3): the first changes by 3, through x2; the second by -2, through what x3 lost.
     pool = nn.Sequential(nn.Unflatten(1, (1, 3)), nn.MaxPool1d(2, stride=1), nn.Flatten(), nn.Linear(2, 1))
     pool[3].load_state_dict({"weight": torch.ones(1, 2), "bias": torch.zeros(1)})
     three = Features("column", (3,), np.arange(3, dtype=np.int32))
     given, origin = np.array([[1.0, 3.0, 2.0]], np.float32), Reference(np.array([[0.0, 0.0, 5.0]], np.float32))
-    scores, _, _ = torch_deep_lift.deep_lift(network(pool), given, ZEROS[:1], three, origin)
+    scores, _, _ = torch_gradients.deep_lift(network(pool), given, ZEROS[:1], three, origin)
     np.testing.assert_allclose(scores, [[0, 3, -2]], atol=1e-6)
 
 
@@ -149,9 +148,9 @@ def test_deep_lift_is_captums_where_nothing_is_pooled():
         torch.manual_seed(0)
         layers = nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(3 * 16, 1)
     model, origin = network(*layers), RNG.random((1, 1, 8, 8), dtype=np.float32)
-    found, _, _ = torch_deep_lift.deep_lift(model, IMAGES, ZEROS[[0] * 5], PATCHES, Reference(origin))
+    found, _, _ = torch_gradients.deep_lift(model, IMAGES, ZEROS[[0] * 5], PATCHES, Reference(origin))
     theirs = DeepLift(model.module).attribute(torch.tensor(IMAGES), torch.tensor(origin))
-    np.testing.assert_allclose(found, cells.pool(theirs.detach().numpy(), PATCHES), atol=1e-5)
+    np.testing.assert_allclose(found, methods.pool(theirs.detach().numpy(), PATCHES), atol=1e-5)
 
 
 def test_deep_lift_takes_modules_that_are_used_twice_or_work_in_place_and_leaves_no_hooks():
@@ -165,7 +164,7 @@ def test_deep_lift_takes_modules_that_are_used_twice_or_work_in_place_and_leaves
 
     model = Classifier("torch", "twice", Twice(), 3)
     reference = Reference(RNG.normal(size=(2, 4)).astype(np.float32))
-    _, _, said = torch_deep_lift.deep_lift(model, 3 * ROWS, np.array([0, 1, 2]), COLUMNS, reference)
+    _, _, said = torch_gradients.deep_lift(model, 3 * ROWS, np.array([0, 1, 2]), COLUMNS, reference)
     assert said["completeness_gap"].max() < 1e-4
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.module.modules())
 
@@ -191,9 +190,9 @@ def test_deep_lift_of_what_is_no_module_shows_in_the_gap():
 
 def test_a_gap_is_large_against_what_was_gained():
     scores = np.array([[1.0, 1], [1, 1], [3, -3], [3, -3], [0, 0]])
-    said = cells.completeness(scores, np.array([2.2, 2.3, 0.05, 0.07, 0]))
+    said = methods.completeness(scores, np.array([2.2, 2.3, 0.05, 0.07, 0]))
     np.testing.assert_allclose(said["completeness_gap"], [0.2, 0.3, 0.05, 0.07, 0])
-    assert said["warning"] == [None, cells.LARGE_GAP, None, cells.LARGE_GAP, None]
+    assert said["warning"] == [None, methods.LARGE_GAP, None, methods.LARGE_GAP, None]
 
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
@@ -202,7 +201,7 @@ def test_every_complete_method_flags_a_large_gap(digits, framework):
     for settings in ({"method": "integrated_gradients", "steps": 2}, {"method": "expected_gradients", "samples": 1}):
         asked = digits[framework], IMAGES, TARGETS, settings, PATCHES, reference
         (found,) = questions.attribute(*asked, instances=IDS, on_error="fail")
-        assert cells.LARGE_GAP in found.warning, settings["method"]
+        assert methods.LARGE_GAP in found.warning, settings["method"]
     settings = {"method": "integrated_gradients", "steps": 50}
     assert questions.attribute(digits[framework], *asked[1:3], settings, *asked[4:])[0].warning == [None] * 5
 
@@ -210,12 +209,12 @@ def test_every_complete_method_flags_a_large_gap(digits, framework):
 def test_deep_lift_has_a_rule_for_every_module_that_acts_on_each_number_alone():
     reference = Reference(RNG.normal(size=(2, 4)).astype(np.float32))
     shrinking = nn.Softshrink, nn.Tanhshrink, nn.Threshold, nn.RReLU
-    for kind in dict.fromkeys((*torch_deep_lift.ELEMENTWISE, *shrinking)):
+    for kind in dict.fromkeys((*torch_gradients.ELEMENTWISE, *shrinking)):
         with torch.random.fork_rng():
             torch.manual_seed(0)
             middle = nn.Threshold(0.1, -0.5) if kind is nn.Threshold else kind()
             model = network(nn.Linear(4, 6), middle, nn.Linear(6, 3), classes=3)
-        scores, _, said = torch_deep_lift.deep_lift(model, 3 * ROWS, ZEROS, COLUMNS, reference)
+        scores, _, said = torch_gradients.deep_lift(model, 3 * ROWS, ZEROS, COLUMNS, reference)
         assert said["completeness_gap"].max() < 1e-5 and np.abs(scores).max() > 1e-2, kind
 
 
@@ -230,7 +229,7 @@ def test_deep_lift_refuses_what_would_get_its_derivative(middle):
     model = network(nn.Conv2d(1, 4, 5), middle, nn.Flatten(), nn.LazyLinear(1))
     model.module(torch.tensor(IMAGES))
     with pytest.raises(ShapelineError, match=f"module '1' of 'net' is a {type(middle).__name__}, which has no rule"):
-        torch_deep_lift.deep_lift(model, IMAGES, ZEROS[[0] * 5], PATCHES, Reference(np.zeros((1, 1, 8, 8), np.float32)))
+        torch_gradients.deep_lift(model, IMAGES, ZEROS[[0] * 5], PATCHES, Reference(np.zeros((1, 1, 8, 8), np.float32)))
 
 
 def test_deep_lift_refuses_a_module_without_a_rule():
@@ -244,7 +243,7 @@ def test_deep_lift_refuses_a_module_without_a_rule():
 
     model = Classifier("torch", "recurrent", Recurrent(), 2)
     with pytest.raises(ShapelineError, match="module 'layer' of 'recurrent' is a LSTM, which has no rule"):
-        torch_deep_lift.deep_lift(model, ROWS, ZEROS, COLUMNS, Reference(np.zeros((1, 4), np.float32)))
+        torch_gradients.deep_lift(model, ROWS, ZEROS, COLUMNS, Reference(np.zeros((1, 4), np.float32)))
 
 
 def test_grad_cam_by_hand(digits):
@@ -270,7 +269,7 @@ def test_grad_cam_by_hand(digits):
 def test_maps_are_stretched_as_torch_does(sides):
     maps = RNG.normal(size=(2, *sides))
     wanted = nn.functional.interpolate(torch.tensor(maps[:, None]), (9, 14), mode="bilinear")
-    np.testing.assert_allclose(cells.upsample(maps, (9, 14)), wanted[:, 0].numpy(), atol=1e-12)
+    np.testing.assert_allclose(methods.upsample(maps, (9, 14)), wanted[:, 0].numpy(), atol=1e-12)
 
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
@@ -390,7 +389,7 @@ def calls(framework, digits, text) -> dict:
 def test_twins_agree_also_in_passes_of_other_sizes(digits, text, monkeypatch):
     wanted = calls(0, digits, text)
     for rows in (256, 7, 1):
-        monkeypatch.setattr(cells, "ROWS", rows)
+        monkeypatch.setattr(methods, "ROWS", rows)
         for framework in (0, 1):
             for key, found in calls(framework, digits, text).items():
                 np.testing.assert_allclose(found[0], wanted[key][0], atol=1e-4 if framework else 1e-5, err_msg=key)

@@ -12,7 +12,7 @@ from torch import nn
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
-from shapeline.gradients import cells, tf_gradients, torch_gradients
+from shapeline.gradients import methods, tf_gradients, torch_gradients
 from shapeline.models import adapters
 from tests.unit import questions, twins
 
@@ -180,7 +180,7 @@ def test_padding_along_the_path_is_that_of_the_input(framework):
 @pytest.mark.parametrize("kind", ["images", "tokens"])
 def test_the_frameworks_agree(images, text, monkeypatch, kind, small):
     if small:
-        monkeypatch.setattr(cells, "ROWS", 4)
+        monkeypatch.setattr(methods, "ROWS", 4)
     if kind == "images":
         (one, other), (inputs, features) = images, (IMAGES, PIXELS)
         own = Reference(None, lambda images: np.stack([images / 2, 1 - images], axis=1))
@@ -306,5 +306,5 @@ def test_one_trace_serves_documents_of_every_number(monkeypatch):
 def test_pooling_adds_each_feature_its_own_cells():
     features = Features("group", (3,), np.array([2, -1, 0, 2, 1, 0], np.int32))
     values = np.array([[1.0, 100, 2, 4, 8, 16]])
-    np.testing.assert_array_equal(cells.pool(values, features), [[18, 8, 5]])
-    np.testing.assert_array_equal(cells.pool(values, features, mean=True), [[9, 8, 2.5]])
+    np.testing.assert_array_equal(methods.pool(values, features), [[18, 8, 5]])
+    np.testing.assert_array_equal(methods.pool(values, features, mean=True), [[9, 8, 2.5]])

@@ -19,8 +19,7 @@ from shapeline.games.execution import select_traced_rows
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.gradients.torch_deep_lift import deep_lift
-from shapeline.gradients.torch_gradients import grad_cam
+from shapeline.gradients.torch_gradients import deep_lift, grad_cam
 from shapeline.hierarchy import torch_evaluator
 from shapeline.models import adapters, architectures, storage, torch_models, torch_training, training
 from shapeline.workflow import runs

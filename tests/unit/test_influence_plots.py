@@ -16,9 +16,9 @@ from shapeline import influence
 from shapeline import scores as score_files
 from shapeline.datasets import loading, preparation, sources
 from shapeline.games import features as feature_kinds
-from shapeline.gradients.cells import pool
+from shapeline.gradients.methods import pool
 from shapeline.influence import axioms
-from shapeline.papers import axiom_sections as sections_axioms
+from shapeline.papers import statement_sections as sections_axioms
 from shapeline.report import elements, experiment, rendering, tables
 from shapeline.report.colours import AGAINST, FOR
 from shapeline.report.sections import points as sections_influence

@@ -19,7 +19,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.hierarchy import exploration
 from shapeline.methods.settings import parse
 from shapeline.metrics import ground_truth
-from shapeline.papers import claims, theorem_sections
+from shapeline.papers import claims, statement_sections
 from shapeline.report import experiment, rendering, styling
 from shapeline.report.figures import localization as figures_localization
 from shapeline.report.figures import score_maps
@@ -242,8 +242,8 @@ def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, mon
         sections_localization.runtime_section(results),
         sections_localization.ablation_section(results, truth),
         sections_localization.sizes_section(results, truth),
-        theorem_sections.visits_section(results, truth),
-        theorem_sections.cosines_section(results, truth),
+        statement_sections.visits_section(results, truth),
+        statement_sections.cosines_section(results, truth),
     ]
     assert all(one.data.startswith('<p class="note">') and one.data.count("<p") == 1 for one in said)
     assert sections_localization.masking_section(results).data == claims.section(results).data == ""
@@ -257,7 +257,7 @@ def test_the_committed_notebook_is_bare_and_its_code_is_tracked(default, root):
     default["experiments"]["digits"]["report"] = {"notebook": "localization"}
     os.chdir(root)
     tracked = report_code(load(default), "digits")
-    files = ("report/sections/localization.py", "papers/theorem_sections.py", "papers/claims.py", "report/page.css")
+    files = ("report/sections/localization.py", "papers/statement_sections.py", "papers/claims.py", "report/page.css")
     assert {f"workflow/shapeline/{file}" for file in files} <= set(tracked)
     assert "workflow/shapeline/theory/visited_nodes.py" in tracked
 
@@ -374,21 +374,21 @@ def test_visits_of_an_or_are_those_of_h_shap_on_it(height, width, size):
         exploration.h_shap(lambda masks, one=one: (masks & one).any(axis=(1, 2)).astype(float), (height, width), size)
         for one in truth[: 6 if height < 50 else 3]
     ]
-    assert list(theorem_sections.or_visits(truth, size))[: len(expected)] == [one.visited_nodes for one in expected]
+    assert list(statement_sections.or_visits(truth, size))[: len(expected)] == [one.visited_nodes for one in expected]
 
 
 def test_visits_of_independent_pixels_agree_with_the_theorem():
     truth = np.random.default_rng(0).random((3000, 8, 8)) < 0.05
-    visited = theorem_sections.or_visits(truth, 1)
+    visited = statement_sections.or_visits(truth, 1)
     error = visited.std() / len(visited) ** 0.5
     assert visited.mean() == pytest.approx(visited_nodes.expected_visited_nodes(64, 4, 0.05), abs=4 * error)
-    share, leaves = theorem_sections.leaf_shares(truth, 1)
+    share, leaves = statement_sections.leaf_shares(truth, 1)
     assert leaves == 64 and np.allclose(share, truth.mean(axis=(1, 2)))
 
 
 def test_cosines_by_hand_and_above_the_bound(rendered):
     _, results, truth = rendered
-    found = theorem_sections.cosines(results, truth, "h_shap")
+    found = statement_sections.cosines(results, truth, "h_shap")
     having = truth.any(axis=(1, 2))
     assert len(found) == having.sum() and (found["ideal"] >= found["bound"] - 1e-12).all()
     maps = score_files.matrix(results.scores["h_shap"])  # rows in order of instance, as the instances are
@@ -399,14 +399,14 @@ def test_cosines_by_hand_and_above_the_bound(rendered):
     ).saliency.ravel()
     assert found["ideal"][0] == pytest.approx(oracle @ wanted / np.linalg.norm(oracle) / np.linalg.norm(wanted))
     assert found["bound"][0] == pytest.approx(max(1 / 4, (wanted.sum() / 12_000) ** 0.5))
-    assert (theorem_sections.cosines(results, truth, "h_shap_1")["bound"] == 1).all()
+    assert (statement_sections.cosines(results, truth, "h_shap_1")["bound"] == 1).all()
 
 
 def test_the_theorem_of_visits_is_only_about_absolute_thresholds_of_zero(rendered):
     _, results, _ = rendered
-    assert theorem_sections.list_plain_entries(results) == ["h_shap", "h_shap_12", "h_shap_1"]
+    assert statement_sections.list_plain_entries(results) == ["h_shap", "h_shap_12", "h_shap_1"]
     shifted = {**results.entries, "h_shap": {"method": "h_shap", "parameters": {"min_size": 3, "shifts": [[0, 1]]}}}
-    assert theorem_sections.list_plain_entries(dataclasses.replace(results, entries=shifted)) == [
+    assert statement_sections.list_plain_entries(dataclasses.replace(results, entries=shifted)) == [
         "h_shap_12",
         "h_shap_1",
     ]

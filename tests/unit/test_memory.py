@@ -21,7 +21,7 @@ from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.gradients import tf_gradients, torch_deep_lift, torch_gradients
+from shapeline.gradients import tf_gradients, torch_gradients
 from shapeline.methods.settings import MethodSettings
 from shapeline.models import adapters, training
 from shapeline.models.classifier import Classifier
@@ -41,7 +41,7 @@ ASKED = {
     "grad_cam": {},
     "deep_lift": {},
 }
-MODULES = {"torch": {"deep_lift": torch_deep_lift}, "tensorflow": {}}
+MODULES = {"torch": {"deep_lift": torch_gradients}, "tensorflow": {}}
 OTHERS = {"torch": torch_gradients, "tensorflow": tf_gradients}
 CASES = [(name, method) for name in MODULES for method in ASKED if name == "torch" or method != "deep_lift"]
 

@@ -26,7 +26,7 @@ from shapeline.games import calibration, execution, features, torch_backend, tor
 from shapeline.games.execution import select_traced_rows
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.gradients import torch_deep_lift, torch_gradients
+from shapeline.gradients import torch_gradients
 from shapeline.hierarchy import torch_evaluator
 from shapeline.metrics import error, ground_truth, infidelity, loaders
 from shapeline.models import adapters, architectures, classifier, storage, training
@@ -332,11 +332,11 @@ def test_gradients_are_those_of_the_log_sigmoid():
     wanted = change / change.sum(1, keepdims=True) * gained  # of one logit all the path's slopes are parallel
     for found in (
         torch_gradients.integrated_gradients(Game(model, Reference(REFERENCE[:1]), COLUMNS), INPUTS, TARGETS),
-        torch_deep_lift.deep_lift(Game(model, Reference(REFERENCE[:1]), COLUMNS), INPUTS, TARGETS),
+        torch_gradients.deep_lift(Game(model, Reference(REFERENCE[:1]), COLUMNS), INPUTS, TARGETS),
     ):
         np.testing.assert_allclose(found[0], wanted, atol=1e-5)
         assert found[-1]["completeness_gap"].max() < 1e-5
-    same = torch_deep_lift.deep_lift(Game(model, Reference(INPUTS[:1]), COLUMNS), INPUTS, TARGETS)[0]
+    same = torch_gradients.deep_lift(Game(model, Reference(INPUTS[:1]), COLUMNS), INPUTS, TARGETS)[0]
     assert np.isfinite(same).all() and not same[0].any()
 
 

@@ -12,7 +12,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.gradients.cells import average_map, upsample
+from shapeline.gradients.methods import average_map, upsample
 from shapeline.gradients.torch_gradients import grad_cam
 from shapeline.models.classifier import Classifier
 from shapeline.models.folder import ImageNetwork

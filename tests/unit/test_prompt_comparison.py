@@ -9,7 +9,7 @@ import pytest
 
 import shapeline
 from shapeline.errors import ShapelineError
-from shapeline.generation import measures
+from shapeline.generation import estimates
 from tests.unit import games
 
 WORDS = "amber tower stands in harbour".split()
@@ -112,7 +112,7 @@ def test_the_datamodeling_score_of_an_additive_game_is_one():
         " ".join(WORDS),
         features="word",
     )
-    assert measures.datamodeling_score(found.game, found.scores) == pytest.approx(1)
+    assert estimates.datamodeling_score(found.game, found.scores) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from shapeline import designs, graphs, seeds
 from shapeline.errors import ShapelineError
 from shapeline.influence.measures import mim
 from shapeline.papers import theory_figures as figures
-from shapeline.theory import additivity, identities, least_squares, visited_nodes, windows
 from shapeline.theory import games as theory_games
+from shapeline.theory import identities, least_squares, visited_nodes, windows
 from shapeline.theory.checks import Checks, check_all
 from tests.fixtures import notebooks
 
@@ -259,7 +259,7 @@ def test_theorem_2_is_false_with_the_weights_of_equation_6(checks):
     read = [0, 2, 4]
     assert (run.errors["c_shapley_paper"][read] > 0.05).all() and run.connected.max() < 1e-12
     # Without coupling every marginal contribution is the same, so what is missing is the sum of the weights to 1.
-    share = additivity.linear_share(graphs.chain(6), 2)
+    share = identities.linear_share(graphs.chain(6), 2)
     np.testing.assert_allclose(run.errors["c_shapley_paper"], (1 - share) * run.shapley, atol=1e-12)
 
 
@@ -289,13 +289,13 @@ def test_additive_games_are_sums_over_components(name):
 
 def test_equation_6_on_a_linear_model():
     for d in (2, 5, 9):
-        share = additivity.linear_share(graphs.chain(d), d)
+        share = identities.linear_share(graphs.chain(d), d)
         assert share[0] == pytest.approx(1 / 2 - 1 / ((d + 1) * (d + 2)), rel=1e-12)
         weights = np.arange(1.0, d + 1)
         found = games.scores(designs.c_shapley(graphs.chain(d), d), games.linear(weights))
         np.testing.assert_allclose(found, share * weights, atol=1e-12)
-    np.testing.assert_allclose(additivity.linear_share(graphs.grid(3, 3), 4, "myerson"), 1, atol=1e-12)
-    assert additivity.linear_share(graphs.grid(4, 4), 6).max() > 19
+    np.testing.assert_allclose(identities.linear_share(graphs.grid(3, 3), 4, "myerson"), 1, atol=1e-12)
+    assert identities.linear_share(graphs.grid(4, 4), 6).max() > 19
 
 
 def test_c_shapley_is_the_myerson_value_with_its_weights_only(checks):

@@ -61,21 +61,21 @@ def page(explanation) -> str:
 
 def _build_explorer(found: Mapping, fallback: str, recommended: str | None = None) -> str:
     """Return an explorer of explanations with a static figure in it; the figure where the explorer would be large."""
-    from shapeline.api import exploring
+    from shapeline.api import plots
 
     size = sum(each.scores.size for each in found.values())
     if size > MAX_BYTES / BYTES_PER_SCORE or not any(np.isfinite(each.scores).any() for each in found.values()):
         return fallback
-    explored = exploring.explore(found, recommended, fallback, links=False)
+    explored = plots.explore(found, recommended, fallback, links=False)
     return explored if len(explored) - len(fallback) <= MAX_BYTES else fallback
 
 
 def write_page(title: str, head: str, found: Mapping, recommended: str | None, path: str | Path | None) -> str | None:
     """Return a page with the explorer of some explanations, or write it to a file."""
-    from shapeline.api import exploring
+    from shapeline.api import plots
 
     first = found[recommended] if recommended in found else next(iter(found.values()))
-    return save_page(title, head + exploring.explore(found, recommended, static(first)), path)
+    return save_page(title, head + plots.explore(found, recommended, static(first)), path)
 
 
 def save_page(title: str, body: str, path: str | Path | None) -> str | None:

@@ -10,11 +10,10 @@ import pandas as pd
 
 from shapeline.api import comparison, drawing
 from shapeline.api.comparison import CONTROL, PRINTED, Comparison
-from shapeline.api.generation import explain_generation, parse_method
-from shapeline.api.prompt_explanation import PromptExplanation
+from shapeline.api.generation import PromptExplanation, explain_generation, parse_method
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, reported_extras
-from shapeline.generation import estimates, measures
+from shapeline.generation import estimates
 from shapeline.methods.settings import MethodSettings, parse
 from shapeline.metrics.error import correlation, mean_ranks
 from shapeline.seeds import seed_of
@@ -45,12 +44,12 @@ class PromptComparison(Comparison):
 
     def to_html(self, path: str | Path | None = None) -> str | None:
         """Return a page with the table, the recommendation and the explorer of all prompts, or write it to a file."""
-        from shapeline.api import exploring
+        from shapeline.api import plots
 
         leading = self.explanations[self.recommended or next(iter(self.explanations))]
         coloured = "".join(each.plot("text")._repr_html_() for each in leading)
-        about = leading[0].unit, measures.WITHOUT_UNIT, coloured
-        explored = exploring.explore_prompts(self.every, self.recommended, *about)
+        about = leading[0].unit, estimates.WITHOUT_UNIT, coloured
+        explored = plots.explore_prompts(self.every, self.recommended, *about)
         return drawing.save_page("Comparison of methods", drawing.comparison_head(self) + explored, path)
 
     def _repr_html_(self) -> str:
@@ -115,7 +114,7 @@ def compare_generation(
     first = [first] if isinstance(first, PromptExplanation) else first
     support = _check_support(support, first)
     result, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
-    least = min(exact_parts, measures.MAX_EXACT)
+    least = min(exact_parts, estimates.MAX_EXACT)
     exact = [
         _estimate(one, parse({"method": "shapley"}), 2 ** len(one), 0) if len(one) <= least else None for one in first
     ]
@@ -185,7 +184,7 @@ def _measure_prompts(found: Found, exact: list, support: list, repeats: int, see
     for entry, explanations in found.items():
         for number, one in enumerate(explanations):
             index, repeat = divmod(number, repeats)
-            for statistic, value in measures.measure(one, exact[index], support[index], seed_of(seed, index)).items():
+            for statistic, value in estimates.measure(one, exact[index], support[index], seed_of(seed, index)).items():
                 rows.append((entry, index, repeat, statistic, np.nan, value))
     return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 

@@ -23,9 +23,8 @@ from shapeline.datasets.sources import expand
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import MethodFailure, ShapelineError, rename_place
-from shapeline.generation import estimates, game, language_models, measures
-from shapeline.generation.encoding import Answer, Encoder
-from shapeline.generation.game import PromptGame, Removal
+from shapeline.generation import estimates, game, language_models
+from shapeline.generation.game import Answer, Encoder, PromptGame, Removal
 from shapeline.generation.prompts import WHERE, PromptRow, build_prompt, read_prompts
 from shapeline.methods.settings import Budget
 from shapeline.metrics.bookkeeping import MEASURES_KEY
@@ -224,7 +223,7 @@ class PromptJob:
             inputs = {"game": played, "totals": found.scores, "half_widths": None, "value": "sum"}
             inputs |= {"method": found.method, "evaluations": found.evaluations}
             support = [*map(int, row["support"])] if len(row["support"]) else None
-            measured = measures.measure(SimpleNamespace(**inputs), None, support, self.settings.game.seed)
+            measured = estimates.measure(SimpleNamespace(**inputs), None, support, self.settings.game.seed)
             details[MEASURES_KEY] = {name: value for name, value in measured.items() if np.isfinite(value)}
         tokens = found.tokens
         if row["row"] < MAX_PROMPTS and tokens is not None and tokens.size <= MAX_SCORES:

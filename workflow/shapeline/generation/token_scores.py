@@ -7,8 +7,7 @@ import torch
 
 from shapeline.errors import ShapelineError
 from shapeline.generation import prefix_cache
-from shapeline.generation.encoding import Answer
-from shapeline.generation.game import ModelSource
+from shapeline.generation.game import Answer, ModelSource
 from shapeline.generation.prompts import FIXED, WHERE
 from shapeline.gradients.torch_gradients import differentiable, relevance_rules, rollout
 from shapeline.models.text_network import eager_attention

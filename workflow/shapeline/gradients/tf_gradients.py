@@ -7,8 +7,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from shapeline.games.game import Game
-from shapeline.gradients.cells import check, check_layer, describe_missing_map, halving, rows_of_a_pass, score_maps
-from shapeline.gradients.methods import Slope, bind
+from shapeline.gradients.methods import (
+    Slope,
+    bind,
+    check,
+    check_layer,
+    describe_missing_map,
+    halving,
+    rows_of_a_pass,
+    score_maps,
+)
 from shapeline.models.classifier import Classifier
 from shapeline.models.keras_models import iterate_layers, normalise
 from shapeline.models.tensorflow_setup import keras, tf

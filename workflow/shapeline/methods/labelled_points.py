@@ -10,7 +10,7 @@ from shapeline.designs.surrogate import lime_masks, ridge_readout
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.features import Features
 from shapeline.games.game import Game
-from shapeline.gradients.cells import pool
+from shapeline.gradients.methods import pool
 from shapeline.seeds import seed_of
 
 CELLS = 1 << 22  # input cells given to the model at a time

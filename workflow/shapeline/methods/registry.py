@@ -339,7 +339,7 @@ METHODS = Registry(
         ),
         # The inner operations of an LSTM and the maximum over words are no modules; attention has no rule.
         "deep_lift": _define_gradient(
-            "torch_deep_lift:deep_lift",
+            "torch_gradients:deep_lift",
             FromBackground,
             needs=("derivative", "torch", "path"),
             gradients=1,

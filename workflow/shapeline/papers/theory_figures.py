@@ -10,8 +10,8 @@ from shapeline.report.colours import AGAINST, FAINT, FOR, INK, PAPER, QUIET
 from shapeline.report.formatting import number
 from shapeline.report.styling import SIGNS, WIDTH, palette, styled
 from shapeline.theory import visited_nodes
-from shapeline.theory.additivity import linear_share
 from shapeline.theory.checks import Checks
+from shapeline.theory.identities import linear_share
 from shapeline.theory.least_squares import KernelProof
 from shapeline.theory.visited_nodes import Hierarchy
 from shapeline.theory.windows import Sweep

@@ -11,7 +11,7 @@ __getattr__, __dir__ = names_from(
         "least_squares": "KernelProof kernel_proof shapley_weight SymmetricWeight charnes charnes_solution "
         "constrained_least_squares",
         "windows": "Approximation approximation chain_model Sweep sweep lemma_1",
-        "additivity": "MyersonGap myerson_gaps linear_share Efficiency efficiency BanzhafIdentity banzhaf_identity",
+        "identities": "MyersonGap myerson_gaps linear_share Efficiency efficiency BanzhafIdentity banzhaf_identity",
         "games": "ROUNDING Comparison scores generator rms largest additive_over_components",
         "checks": "Checks check_all",
     },

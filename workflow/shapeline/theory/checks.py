@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass
 
-from shapeline.theory.additivity import (
+from shapeline.theory.identities import (
     BanzhafIdentity,
     Efficiency,
+    Identities,
     MyersonGap,
+    Search,
     banzhaf_identity,
+    check_identities,
     efficiency,
     myerson_gaps,
+    search,
 )
-from shapeline.theory.identities import Identities, Search, check_identities, search
 from shapeline.theory.least_squares import KernelProof, SymmetricWeight, charnes, kernel_proof
 from shapeline.theory.visited_nodes import Hierarchy, hierarchy
 from shapeline.theory.windows import Sweep, lemma_1, sweep

@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from shapeline.games.game import Game
-from shapeline.gradients.cells import check, pool, starts
-from shapeline.gradients.torch_deep_lift import head
-from shapeline.gradients.torch_gradients import differentiable, log_probs, tensor
+from shapeline.gradients.methods import check, pool, starts
+from shapeline.gradients.torch_gradients import differentiable, head, log_probs, tensor
 from shapeline.methods.parameters import kernel_minimum, pair_minimum, split_minimum
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import checked_logits

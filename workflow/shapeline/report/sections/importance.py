@@ -16,8 +16,7 @@ from shapeline.report.figures import score_maps
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import format_count, interval, number
 from shapeline.report.sections import images, texts
-from shapeline.report.sections.explorer import explorer, list_words, to_data_uri
-from shapeline.report.sections.images import colour_image, mean_map
+from shapeline.report.sections.images import colour_image, explorer, list_words, mean_map, to_data_uri
 from shapeline.statistics.bounds import student
 
 MAX_NAMED = 3  # features at the top of the page
