@@ -5,14 +5,9 @@ from shapeline.lazy import names_from
 __getattr__, __dir__ = names_from(
     __name__,
     {
-<<<<<<< HEAD
         "bounds": "Claim LEVEL compare_with_others is_enough units intervals verdict variance_components "
         "variance_shares",
         "paired": "POWER SIGNIFICANCE pivot_by_method pivot_by_repeat pairs holm count_needed order scale_to_range "
-=======
-        "bounds": "Claim LEVEL compare_with_others enough units intervals verdict variance_components variance_shares",
-        "paired": "POWER LEVEL_OF_TESTS pivot_by_method pivot_by_repeat pairs holm count_needed order scale_to_range "
->>>>>>> 6c417f3d (Export the level of tests by its new name)
         "compare_at_equal_error EqualMethods rate_of_equal_methods signed_rank_rejections "
         "ranks critical_difference cliques pool_ranks kendall_w",
         "recommendation": "MARGIN Recommendation recommend bound_behind_best",
