@@ -15,9 +15,11 @@ from shapeline.models import architectures, storage
 RNG = np.random.default_rng(0)
 
 
-def shapley(value, d):
-    """Shapley values of a set function, by the sum over all coalitions, each evaluated once."""
-    found = {S: value(S) for k in range(d + 1) for S in itertools.combinations(range(d), k)}
+def shapley(values, d):
+    """Shapley values of a set function, by the sum over all coalitions; values: of masks (2^d, d), (2^d,)."""
+    coalitions = [S for k in range(d + 1) for S in itertools.combinations(range(d), k)]
+    masks = np.array([[j in S for j in range(d)] for S in coalitions])
+    found = dict(zip(coalitions, values(masks), strict=True))
     scores = np.zeros(d)
     for j in range(d):
         rest = [i for i in range(d) if i != j]
@@ -31,12 +33,11 @@ def shapley(value, d):
 def brute_force(p, x, rows):
     """Shapley values of every cell of x (p: rows -> (n,)), absent ones from rows, averaged."""
 
-    def value(S):
-        filled = rows.copy().reshape(len(rows), -1)
-        filled[:, list(S)] = x.ravel()[list(S)]
-        return np.mean(p(filled.reshape(rows.shape)))
+    def values(masks):
+        filled = np.where(masks[:, None], x.ravel(), rows.reshape(1, len(rows), -1))
+        return p(filled.reshape(-1, *x.shape)).reshape(len(masks), len(rows)).mean(1)
 
-    return shapley(value, x.size).reshape(x.shape)
+    return shapley(values, x.size).reshape(x.shape)
 
 
 class Series(nn.Module):
@@ -174,12 +175,10 @@ def test_keras_pictures_with_their_channels_last(keras, kind, n):
     p = keras_p(net)
     found = shapeline.explain(net, P, "shapley", "zero", target=1, value="probability")
 
-    def value(S):
-        kept = np.zeros(6)
-        kept[list(S)] = 1
-        return p(P[:1] * kept.reshape(1, 2, 3, 1))[0]
+    def values(masks):
+        return p(P[:1] * masks.reshape(-1, 2, 3, 1))
 
-    np.testing.assert_allclose(found.scores[0].ravel(), shapley(value, 6), atol=1e-6)
+    np.testing.assert_allclose(found.scores[0].ravel(), shapley(values, 6), atol=1e-6)
     assert found.data.shape == P.shape and found.plot() is not None
     again = shapeline.explain(net, P, "shapley", background=np.zeros((2, 2, 3, 3)), target=1, value="probability")
     np.testing.assert_allclose(again.scores, found.scores, atol=1e-6)
