@@ -467,7 +467,7 @@ def test_ablated_pictures_are_filled_where_the_scores_are_positive(rendered, mon
         seen.update({name: tile(0, name).pixels for name in (None, *entries)})
         return Figure()
 
-    monkeypatch.setattr(score_maps, "picture_grid", grid)
+    monkeypatch.setattr(score_maps, "image_grid", grid)
     figures_localization.draw_ablated_images(results, truth)
     place = int(np.flatnonzero(truth.any(axis=(1, 2)))[0])
     scores = score_files.matrix(results.scores["h_shap"])[place].reshape(SHAPE)

@@ -362,7 +362,9 @@ def test_lemma_4_1_is_seen_to_fail(monkeypatch):
 def test_figure_1_shows_what_its_titles_say():
     grid, (height, width) = graphs.grid(*figures.SIDES), figures.SIDES
     centre = height // 2 * width + width // 2
-    pieces, piece = ({row * width + column for row, column in cells} for cells in (figures.PIECES, figures.PIECE))
+    pieces, piece = (
+        {row * width + column for row, column in cells} for cells in (figures.DISCONNECTED, figures.CONNECTED)
+    )
     window = graphs.neighborhood(grid, centre, 2)
     assert centre in pieces & piece and pieces | piece <= window
     assert networkx.is_connected(grid.subgraph(piece)) and not networkx.is_connected(grid.subgraph(pieces))

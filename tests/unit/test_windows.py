@@ -150,7 +150,14 @@ def test_several_documents_reference_rows_and_masks(own, shared):
 
 @pytest.mark.parametrize("limit", [1, 700, 5000])
 def test_small_chunks_change_nothing(monkeypatch, limit):
-    for name in ("MASK_CELLS", "TABLE_BYTES", "GATHERED_BYTES", "THREAD_BYTES", "TABLE_ROWS", "CALL_ROWS"):
+    for name in (
+        "MAX_MASK_CELLS",
+        "MAX_TABLE_BYTES",
+        "MAX_GATHERED_BYTES",
+        "MIN_THREAD_BYTES",
+        "MAX_TABLE_ROWS",
+        "CALL_ROWS",
+    ):
         monkeypatch.setattr(windows, name, limit)
     cells, random = words(12), np.random.default_rng(4)
     rows = random.integers(0, VOCABULARY, (3, LENGTH)).astype(np.int32)

@@ -185,7 +185,7 @@ def _short(text: str, most: int = WIDE) -> str:
 
 @dataclass(frozen=True)
 class _Call:
-    """What a call asks of each prompt."""
+    """The settings of a call, equal for every prompt."""
 
     model: Any
     tokenizer: Any
@@ -318,7 +318,7 @@ def explain_generation(
 
 
 def _pair_arguments(prompts: Sequence, context: object, target: object, contrast: object) -> list[tuple]:
-    """The prompt, context, target and contrast of each of several prompts."""
+    """Return prompt, context, target and contrast per prompt. Raises ShapelineError."""
     count = len(prompts)
     given = {"context": context, "target": target, "contrast": contrast}
     for name, one in given.items():
@@ -332,7 +332,7 @@ def _pair_arguments(prompts: Sequence, context: object, target: object, contrast
 
 
 def _open(model: object, tokenizer: object) -> tuple[object, object]:
-    """The model as a LanguageModel, or as it is where it is a function; and its tokenizer."""
+    """Return the model as a LanguageModel, or unchanged if it is a function; and its tokenizer."""
     if hasattr(model, "tokenizer") and hasattr(model, "model"):  # a pipeline
         model, tokenizer = model.model, tokenizer or model.tokenizer
     if callable(model) and not hasattr(model, "parameters"):
@@ -352,7 +352,7 @@ def _open(model: object, tokenizer: object) -> tuple[object, object]:
 
 
 def _check_choices(removal: str, value: str, evaluations: int, max_tokens: int, seed: int, model: object) -> None:
-    """ShapelineError where a choice is none."""
+    """Raise ShapelineError for an invalid choice."""
     values = (*estimates.VALUES, value) if callable(value) else estimates.VALUES
     for name, chosen, choices in (("removal", removal, REMOVALS), ("value", value, values)):
         if chosen not in choices:
@@ -394,7 +394,7 @@ def _explain(
 def parse_method(
     name: str, parameters: Mapping[str, object], evaluations: int, d: int, rule: dict | None = None
 ) -> MethodSettings:
-    """Return a method by name or alias on d parts, with its parameters; rule: of stopping, for the evaluations."""
+    """Return a method by name or alias on d parts, with its parameters; rule: of adaptive stopping, or evaluations."""
     name = estimates.ALIASES.get(name, name)
     name = automatic(d, evaluations, 0 if rule else evaluations) if name == AUTO else name
     budget = rule or evaluations / d

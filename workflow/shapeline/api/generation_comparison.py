@@ -34,11 +34,11 @@ Found = dict[str, list[PromptExplanation]]  # by method, prompts in order, and t
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PromptComparison(Comparison):
-    """As `Comparison`, of prompts: explanations holds a list of PromptExplanation per method, exact one or None."""
+    """A `Comparison` of prompts; explanations: a list of PromptExplanation per method; exact: one, or None."""
 
     @property
     def every(self) -> dict[str, list[PromptExplanation]]:
-        """The explanations by method, with the exact values where they are known of every prompt."""
+        """The explanations by method, with the exact values where known for every prompt."""
         exact = {} if "exact" in self.explanations or None in self.exact else {"exact": self.exact}
         return {**self.explanations, **exact}
 
@@ -138,7 +138,7 @@ def _drop_methods(asked: dict) -> dict:
 
 
 def _check_support(support: Sequence | None, first: list[PromptExplanation]) -> list:
-    """The supporting parts of each prompt, None where they are unknown."""
+    """Return the supporting parts of each prompt, None where unknown."""
     if support is None:
         return [None] * len(first)
     given = list(support)
@@ -152,7 +152,7 @@ def _check_support(support: Sequence | None, first: list[PromptExplanation]) -> 
 def _explain_prompts(
     first: list[PromptExplanation], entries: Mapping, evaluations: int, repeats: int, seed: int
 ) -> tuple[Found, list[str]]:
-    """The explanations of all prompts by each method, and a note for each that fails."""
+    """Return the explanations of all prompts by each method, and a note per failing method."""
     result, notes = {}, []
     for entry, (name, parameters) in entries.items():
         try:
@@ -174,12 +174,12 @@ def _explain_prompts(
 
 
 def _estimate(one: PromptExplanation, method: MethodSettings, evaluations: int, seed: int) -> PromptExplanation:
-    """The same prompt explained by another method, on the same game."""
+    """Return the same prompt explained by another method, on the same game."""
     return replace(one, **vars(estimates.estimate(one.game, method, evaluations, one.value, seed)))
 
 
 def _measure_prompts(found: Found, exact: list, support: list, repeats: int, seed: int) -> pd.DataFrame:
-    """The measures in long format: method, instance, repeat, statistic, x, value."""
+    """Return the measures in long format: method, instance, repeat, statistic, x, value."""
     rows = []
     for entry, explanations in found.items():
         for number, one in enumerate(explanations):
@@ -190,7 +190,7 @@ def _measure_prompts(found: Found, exact: list, support: list, repeats: int, see
 
 
 def _correlation(found: Found, repeats: int, one: str, other: str) -> float:
-    """Mean rank correlation over prompts of two methods."""
+    """Return the mean rank correlation over prompts of two methods."""
     pairs = zip(found[one][::repeats], found[other][::repeats], strict=True)
     ranks = [[mean_ranks(each.totals[None]) for each in pair] for pair in pairs]
     values = [correlation(*pair)[0] for pair in ranks]
@@ -198,7 +198,7 @@ def _correlation(found: Found, repeats: int, one: str, other: str) -> float:
 
 
 def _table(found: Found, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
-    """A row per method."""
+    """Return a row per method."""
     means = {entry: [np.mean([getattr(one, name) for one in each]) for name in COSTS] for entry, each in found.items()}
     table = pd.DataFrame.from_dict(means, orient="index", columns=list(COSTS))
     measured = measured.groupby(["method", "statistic"])["value"].mean()

@@ -167,7 +167,7 @@ def _pack(data: Any) -> Any:
 
 
 def _storable(data: pd.DataFrame) -> pd.DataFrame:
-    """A data frame as Parquet takes it: columns and an index that it does not have as texts."""
+    """Return a data frame that Parquet can store: unsupported columns and index become texts."""
     kept = data.copy(deep=False)
     if not _is_storable(kept.iloc[:, :0]):
         kept.index = kept.index.map(str)
@@ -180,7 +180,7 @@ def _storable(data: pd.DataFrame) -> pd.DataFrame:
 def _is_storable(data: pd.DataFrame) -> bool:
     try:
         data.to_parquet(io.BytesIO())
-    except (TypeError, ValueError, NotImplementedError):  # of pandas and Arrow
+    except (TypeError, ValueError, NotImplementedError):  # errors of pandas and Arrow
         return False
     return True
 
@@ -194,7 +194,7 @@ def _unpack(packed: Any) -> Any:
 
 
 def _pack_features(features: list) -> dict:
-    """Each distinct one once, and which of them an instance has."""
+    """Return the distinct features, and the index of each instance's."""
     distinct = list({id(one): one for one in features if one is not None}.values())
     index = {id(one): number for number, one in enumerate(distinct)}
     packed = [[one.kind, list(one.shape), _pack(one.cells), list(one.names)] for one in distinct]

@@ -1,4 +1,4 @@
-"""Which class of each input is explained, by number or by name."""
+"""The explained class of each input, by number or by name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from shapeline.metrics.provenance import TOLERANCE
 from shapeline.models.adapters import find_classes, find_owner, takes_image
 from shapeline.models.classifier import Classifier, ModelFailure
 
-ASKED_AGAIN = 4  # rows that a model is asked of twice: it must say the same
-MAX_ROWS = 200  # that are looked at one by one for the one that a model fails on
+REPEATED_ROWS = 4  # evaluated twice, to check that the model is deterministic
+MAX_ROWS = 200  # evaluated one by one to find the row on which a model fails
 WORDS = ("predicted", "true", "each")
 
 
 @dataclass(frozen=True)
 class Classes:
-    """Names of the classes. names: as given, else the model's; labels: the model's own; empty where unknown."""
+    """The classes. names: given, else the model's; labels: the model's; empty where unknown."""
 
     names: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -65,14 +65,14 @@ def _format_classes(labels: Sequence[str]) -> str:
 
 
 def name_classes(model: object, class_names: Sequence[str] | None) -> Classes:
-    """The names given, and those of a model that knows its classes."""
+    """Return the given names, and those of a model with named classes."""
     known = find_classes(find_owner(model))
     labels = () if known is None else tuple(map(class_name, known))
     for what, names in (("the model's classes_", labels), ("class_names", tuple(map(class_name, class_names or ())))):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ShapelineError(f"explain: {what}: two classes are called '{twice}'; give each a name of its own")
-    if getattr(find_owner(model), "names_ids", False):  # of transformers, whose labels are the numbers themselves
+    if getattr(find_owner(model), "names_ids", False):  # of transformers, whose labels are numbers
         return Classes(labels if class_names is None else tuple(map(class_name, class_names)))
     return Classes(labels if class_names is None else tuple(map(class_name, class_names)), labels)
 
@@ -116,7 +116,7 @@ def query_outputs(
     ask = build_function(classifier)
     try:
         predictions = ask(inputs)
-        twice = [ask(inputs[:ASKED_AGAIN]) for _ in range(2)]
+        twice = [ask(inputs[:REPEATED_ROWS]) for _ in range(2)]
     except ModelFailure as error:
         row = _find_failing_row(ask, inputs)
         where = f"{what} of shape {inputs.shape}" if row is None else _name_row(inputs, row, what, background)
@@ -137,7 +137,7 @@ def query_outputs(
 
 
 def build_function(classifier: Classifier) -> Callable[[np.ndarray], np.ndarray]:
-    """From inputs to log-probabilities (n, classes), or to predictions (n, 1) of a regression."""
+    """Return the function from inputs to log-probabilities (n, classes), or predictions (n, 1) of a regression."""
     if classifier.task == "regression":
         return lambda inputs: classifier.predict(inputs)[:, None]
     return classifier.log_probs

@@ -1,4 +1,4 @@
-"""Texts as inputs of `shapeline.explain`: a feature per word, or pieces of words by a tokenizer of transformers."""
+"""Texts as inputs of `shapeline.explain`: a feature per word, as words or a tokenizer's tokens."""
 
 import dataclasses
 import logging
@@ -18,15 +18,15 @@ from shapeline.games import references
 
 log = logging.getLogger(__name__)
 ABSENT = 1  # the id of a masked word; 0 is padding
-WORD = re.compile(r"^\s*\S+\s*|\S+\s*")  # with the white space around it, so that all words together are the text
-MAX_WORDS = 10_000  # per text: every input is as wide as the longest, and a method evaluates at least as many masks
-PIPELINE = ("model", "tokenizer", "task")  # what a pipeline of transformers has
+WORD = re.compile(r"^\s*\S+\s*|\S+\s*")  # with surrounding white space, so that joined words give the text
+MAX_WORDS = 10_000  # per text; every input is as wide as the longest, and methods evaluate at least as many masks
+PIPELINE = ("model", "tokenizer", "task")  # attributes of a transformers pipeline
 WHERE = "explain: tokenizer"
-TOLD = {"delete": "masked words are deleted", "pad": "padding outside the attention mask"}
+DESCRIPTIONS = {"delete": "masked words are deleted", "pad": "padding outside the attention mask"}
 
 
 def list_texts(given: Any) -> list[str] | None:
-    """Return the texts of any container, None where it holds none; raise ShapelineError for a cell that is no text."""
+    """Return the texts of any container, None where it has none. Raises ShapelineError for a cell without text."""
     if isinstance(given, str | bytes):
         given = [given]
     if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
@@ -36,7 +36,7 @@ def list_texts(given: Any) -> list[str] | None:
         cells, numeric = array.reshape(-1).tolist(), array.dtype.kind not in "OUST"
     else:
         cells = list(given) if isinstance(given, Iterable) else []
-        numeric = all(isinstance(cell, float) for cell in cells)  # NaN, which is a number as well
+        numeric = all(isinstance(cell, float) for cell in cells)  # only NaN, which may be numeric
     is_text = any(isinstance(cell, str | bytes) for cell in cells) or all(map(_is_missing, cells))
     if numeric or not is_text:
         return None
@@ -52,14 +52,14 @@ def list_texts(given: Any) -> list[str] | None:
 
 
 def is_row(series: pd.Series) -> bool:
-    """Return whether a Series whose index has no column names of the model is a row of a table all the same."""
+    """Return whether a Series is a row of a table, although its index has no column names of the model."""
     others = [cell for cell in series if not isinstance(cell, str) and not _is_missing(cell)]
     has_text = any(isinstance(cell, str) for cell in series)
     return bool(others) and not (has_text and pd.api.types.is_integer_dtype(series.index.dtype))
 
 
 def pack_texts(texts: list[str], like: Any) -> Any:
-    """Return texts in the container in which others were given, a list where that is none of numpy or pandas."""
+    """Return texts in the container type of `like`, a list where that is not of numpy or pandas."""
     if isinstance(like, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
         dtype = object if isinstance(like.dtype, pd.CategoricalDtype) else like.dtype
         if isinstance(like, pd.Series):
@@ -71,8 +71,8 @@ def pack_texts(texts: list[str], like: Any) -> Any:
 
 
 def encode_words(texts: list[str], instead: object, like: Any) -> tuple[np.ndarray, list[list[str]], Callable]:
-    """Return texts as ids of words (n, most words), the words, and the function from ids to texts of the `like`
-    container. A masked word is left out with a space beside it, or replaced by `instead`."""
+    """Return texts as ids of words (n, most words), the words, and the function from ids to texts in the container
+    type of `like`. A masked word is deleted with one adjacent space, or replaced by `instead`."""
     if not isinstance(instead, str | None) or instead in references.KINDS:
         raise ShapelineError(
             f"explain: reference: {instead!r} is not of texts; give the word that replaces a masked one, such as "
@@ -120,14 +120,14 @@ def _is_missing(cell: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Cutter:
-    """How texts become pieces: the tokenizer, and the most tokens that the model takes, None where that is not said."""
+    """The tokenization of texts: the tokenizer, and the model's maximum of tokens, None where unknown."""
 
     tokenizer: Tokenizer
     most: int | None
 
 
 def _join_pairs(inputs: Any) -> list[str] | None:
-    """Pairs of texts as documents of two sentences; None of other inputs. Raises ShapelineError for some of each."""
+    """Return pairs of texts as documents of two sentences; None for other inputs. Raises ShapelineError for both."""
     each = list(inputs) if isinstance(inputs, list | tuple | np.ndarray) else []
     if not any(_holds_text(one) for one in each):
         return None
@@ -144,10 +144,10 @@ def _holds_text(one: Any) -> bool:
 
 
 def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | None, Any]:
-    """The model as a network of ids, what cuts texts for it, and the inputs, pairs of texts joined to one each; the
-    model and the inputs as they are where there is no tokenizer.
+    """Return the model as a network of ids, its tokenization, and the inputs, with pairs of texts joined; without a
+    tokenizer, model and inputs are returned unchanged.
 
-    given: the tokenizer beside the model; a pipeline of transformers has both. Raises ShapelineError.
+    given: the tokenizer argument; a pipeline of transformers has one. Raises ShapelineError.
     """
     if given is None and all(hasattr(model, name) for name in PIPELINE):
         model, given = model.model, model.tokenizer
@@ -172,7 +172,7 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
 
 def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, list[list[str]], dict]:
     """Return ids and words of the tokens (n, most tokens), the words of each text, and the card."""
-    whole = max(1, *(len(text) for text in texts)) * 8 + 8  # more than any has
+    whole = max(1, *(len(text) for text in texts)) * 8 + 8  # an upper bound of tokens
     made = tokenizer.tokenize(texts, cutter.tokenizer, cutter.most or whole)
     check_words(made.words, list(map(len, made.ids)))
     for index, (second, words) in enumerate(zip(made.seconds, made.words, strict=True)):
@@ -199,10 +199,10 @@ def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, li
 
 
 def removal(reference: Any, card: dict) -> tuple[str | dict, str]:
-    """Return what stands for an absent word, as settings and in words: delete, mask, pad, or a token."""
+    """Return the replacement of a masked word, as settings and in words: delete, mask, pad, or a token."""
     named, vocabulary = "delete" if reference is None else reference, card["vocabulary"]
-    if isinstance(named, str) and named in TOLD:
-        return named, TOLD[named]
+    if isinstance(named, str) and named in DESCRIPTIONS:
+        return named, DESCRIPTIONS[named]
     if named == "mask":
         return named, "the mask token"
     if not isinstance(named, str) or named not in vocabulary:

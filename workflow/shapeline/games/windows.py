@@ -1,11 +1,11 @@
-"""The exact shortcut for models that see a few neighbouring tokens at a time: which rows to table, which to compare.
+"""Exact fast evaluation of models with a local receptive field, by tabulated windows of tokens and shared maxima.
 
-Such a model takes the maximum over windows of w tokens. For one document a window takes at most 2^(features in it)
-values, whatever the mask, so they are tabled once, and a masked evaluation is a maximum over rows of the table. Rows
-are shared further: stretches of windows that look the same under several masks are compared once, pair by pair, as long
-as that saves work. Dense random masks, runs of words and occlusion all follow from that one rule.
+Such a model takes the maximum over windows of w tokens. For one document a window has at most 2^(features in it)
+values, for any mask, so they are tabulated once, and a masked evaluation is a maximum over rows of the table. Maxima
+are also shared: stretches of windows that are equal under several masks are compared once, pair by pair, as long as
+that saves work. This covers dense random masks, runs of words and occlusion.
 
-The model makes the table and reads the maxima (torch_backend.py, tf_backend.py); numpy does the rest, on the processor,
+The model computes the table and processes the maxima (torch_backend.py, tf_backend.py); numpy does the rest on the CPU,
 where gathering and comparing rows in the cache is as fast as torch and several times as fast as TensorFlow.
 """
 
@@ -18,22 +18,22 @@ import numpy as np
 from shapeline.designs.design import unique_rows
 from shapeline.errors import ShapelineError
 
-STRETCH = 4  # windows of the first stretches: their 2^(w + 3) patterns are still few, and a fourth of the windows
-WIDEST = 32  # the tokens of a window that a pattern's code can hold beside its place
-MASK_CELLS = 1 << 21  # masks of a chunk times the cells of an input: bounds the memory of the index work
-TABLE_BYTES = 1 << 23  # documents share a table up to this size; more would leave the cache
-TABLE_ROWS = 1 << 16  # rows of a table of longer stretches, at most
-GATHERED_BYTES = 1 << 22  # rows gathered at a time
-THREAD_BYTES = 1 << 24  # rows that a thread must have to gather to be worth starting
-CALL_ROWS = 1 << 12  # windows, or rows of maxima, that the model takes at a time
+STRETCH = 4  # windows per first stretch, which has few patterns (2^(w + 3)) and reduces the windows to a quarter
+WIDEST = 32  # tokens of a window whose pattern fits into a code with its position
+MAX_MASK_CELLS = 1 << 21  # masks of a chunk times cells of an input; bounds the memory of indices
+MAX_TABLE_BYTES = 1 << 23  # of a table shared by documents, so that it stays in the cache
+MAX_TABLE_ROWS = 1 << 16  # of a table of longer stretches
+MAX_GATHERED_BYTES = 1 << 22  # of rows gathered at a time
+MIN_THREAD_BYTES = 1 << 24  # of gathered rows per thread
+CALL_ROWS = 1 << 12  # windows, or rows of maxima, per call of the model
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a chunk of masks is evaluated, for any document with these features.
+    """The evaluation plan of a chunk of masks, for any document with these features.
 
-    positions (R,), present (R, w): the windows to table; levels: ids (m, rows) into the table before, whose maxima
-    are the next; outside: windows that no mask touches.
+    positions (R,), present (R, w): the windows to tabulate; levels: ids (m, rows) into the previous table, whose
+    maxima are the next table; outside: windows that no mask affects.
     """
 
     positions: np.ndarray
@@ -43,19 +43,19 @@ class Plan:
 
     @property
     def largest(self) -> int:
-        """Rows of the largest table."""
+        """Number of rows of the largest table."""
         return max(len(self.positions), *(ids.shape[1] for ids in self.levels))
 
 
 def plan(masks: np.ndarray, cells: np.ndarray, width: int) -> Plan:
-    """The plan for masks (K, d) bool on an input whose cells (length,) belong to features, -1 = never removed."""
+    """Return the plan for masks (K, d) bool on an input whose cells (length,) belong to features, -1 = never masked."""
     count = len(cells) - width + 1
     touched = np.flatnonzero(np.lib.stride_tricks.sliding_window_view(cells >= 0, width).any(axis=1))
     first, stop = (touched[0], touched[-1] + 1) if len(touched) else (0, 1)
     stretch = min(STRETCH, count)
-    # The last stretch is moved back into the input: a window compared twice changes no maximum.
+    # The last stretch is shifted back into the input; a window compared twice changes no maximum.
     starts = np.minimum(np.arange(first, stop, stretch), count - stretch)
-    # By cell, not by mask, so that everything below runs along the masks; the last row is what owner -1 points at.
+    # By cell, not by mask, so that operations below run along the masks; owner -1 selects the last row.
     kept = np.ones((masks.shape[1] + 1, len(masks)), bool)
     kept[:-1] = masks.T
     bits = stretch + width - 1
@@ -74,13 +74,13 @@ def plan(masks: np.ndarray, cells: np.ndarray, width: int) -> Plan:
 
     while len(local) > 1:
         left = np.arange(0, len(local), 2)
-        right = np.minimum(left + 1, len(local) - 1)  # a last stretch without a partner is its own
+        right = np.minimum(left + 1, len(local) - 1)  # a last stretch without a partner is paired with itself
         size = int(counts.max())
         if len(local) * size * size >= 1 << 62:
             break
         keys, merged, merged_counts = _rank_codes(local[left] * size + local[right], size * size)
-        # Two rows are read for each row of the new table, and for each mask one row a pair is saved.
-        if 2 * len(keys) >= len(masks) * (len(local) - len(left)) or len(keys) > TABLE_ROWS:
+        # Each row of the new table reads two rows, and each mask saves one row per pair.
+        if 2 * len(keys) >= len(masks) * (len(local) - len(left)) or len(keys) > MAX_TABLE_ROWS:
             break
         before = np.cumsum(counts) - counts
         pair, pattern = np.divmod(keys, size * size)
@@ -96,7 +96,7 @@ def _rank_codes(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, n
     rows = np.arange(len(codes))[:, None]
     keys = codes + rows * size
     if size <= 16 * codes.shape[1] + 1024:
-        # A table of what occurs is many times as fast as sorting, where it is not much larger than the codes.
+        # A lookup table is many times as fast as sorting, where it is not much larger than the codes.
         seen = np.zeros(len(codes) * size, bool)
         seen[keys.ravel()] = True
         distinct = np.flatnonzero(seen)
@@ -111,39 +111,39 @@ def _rank_codes(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, n
     return distinct, ranks, counts
 
 
-def highest(table: np.ndarray, ids: np.ndarray, threads: int) -> np.ndarray:
-    """Maxima (rows, width) over m rows of a table (before, width) float32 each; ids (m, rows)."""
+def take_maxima(table: np.ndarray, ids: np.ndarray, threads: int) -> np.ndarray:
+    """Return maxima (rows, width) over m rows of a table (before, width) float32 each; ids (m, rows)."""
     m, rows = ids.shape
     width = table.shape[1]
     result = np.empty((rows, width), table.dtype)
-    step = max(1, GATHERED_BYTES // (4 * m * width))
+    step = max(1, MAX_GATHERED_BYTES // (4 * m * width))
 
     def run(start: int, stop: int) -> None:
         gathered = np.empty((m * min(step, stop - start), width), table.dtype)
         for first in range(start, stop, step):
             part = ids[:, first : min(first + step, stop)]
-            # "clip" writes straight to `out`, which "raise" does not.
+            # mode "clip" writes directly to `out`, "raise" does not.
             taken = np.take(table, part.ravel(), axis=0, out=gathered[: part.size], mode="clip").reshape(m, -1, width)
-            # By halves and in place: all of it elementwise and in the cache.
+            # By halves and in place, so that it is elementwise and in the cache.
             while len(taken) > 1:
                 half = len(taken) // 2
                 np.maximum(taken[:half], taken[-half:], out=taken[:half])
                 taken = taken[: len(taken) - half]
             result[first : first + part.shape[1]] = taken[0]
 
-    parts = min(threads, 1 + 4 * m * rows * width // THREAD_BYTES)
+    parts = min(threads, 1 + 4 * m * rows * width // MIN_THREAD_BYTES)
     if parts == 1:
         run(0, rows)
     else:
         bounds = np.linspace(0, rows, parts + 1).astype(int).tolist()
-        with ThreadPoolExecutor(parts) as pool:  # numpy lets go of the lock in both steps
+        with ThreadPoolExecutor(parts) as pool:  # numpy releases the GIL in both steps
             list(pool.map(run, bounds[:-1], bounds[1:]))
     return result
 
 
 @dataclass(frozen=True)
 class Local:
-    """A model's halves: token ids (P, width) to windows (P, channels), and from pooled to logits (P, classes)."""
+    """A model's two parts: token ids (P, width) to windows (P, channels), and from pooled to logits (P, classes)."""
 
     width: int
     windows: Callable[[np.ndarray], np.ndarray]
@@ -151,7 +151,7 @@ class Local:
     threads: int
 
     def table(self, ids: np.ndarray) -> np.ndarray:
-        """Token ids (rows, q, width) of q documents -> (rows, q * channels)."""
+        """Return windows (rows, q * channels) of token ids (rows, q, width) of q documents."""
         rows = np.require(ids, np.int32, ["C", "W"])  # writable, or torch warns
         return _sum_parts(self.windows, rows.reshape(-1, self.width)).reshape(len(ids), -1)
 
@@ -170,16 +170,16 @@ def values(
     rows = np.broadcast_to(rows, (n, M, inputs.shape[1]))
     inputs = np.broadcast_to(inputs[:, None], rows.shape)
     channels = local.table(inputs[:1, :1, : local.width]).shape[1]
-    chunk = max(1, MASK_CELLS // inputs.shape[2])
+    chunk = max(1, MAX_MASK_CELLS // inputs.shape[2])
     for first in range(0, K, chunk):
         last = min(first + chunk, K)
         shared = plan(masks[first:last], cells, local.width) if masks.ndim == 2 else None
-        together = 1 if shared is None else max(1, TABLE_BYTES // (4 * M * channels * shared.largest))
+        together = 1 if shared is None else max(1, MAX_TABLE_BYTES // (4 * M * channels * shared.largest))
         for start in range(0, n, together):
             stop = min(start + together, n)
             mine = shared or plan(masks[start, first:last], cells, local.width)
-            # Many reference rows would make a table as large as many documents do.
-            some = max(1, TABLE_BYTES // (4 * channels * mine.largest))
+            # Many reference rows enlarge a table as many documents do.
+            some = max(1, MAX_TABLE_BYTES // (4 * channels * mine.largest))
             parts = [
                 _logits(local, mine, inputs[start:stop, m : m + some], rows[start:stop, m : m + some])
                 for m in range(0, M, some)
@@ -188,21 +188,21 @@ def values(
 
 
 def _logits(local: Local, plan: Plan, inputs: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Logits (a, K, M, classes) of documents and reference rows, both (a, M, length)."""
+    """Return logits (a, K, M, classes) of documents and reference rows, both (a, M, length)."""
     a, M, length = inputs.shape
     inputs, rows = inputs.reshape(-1, length).T, rows.reshape(-1, length).T
     cells = np.arange(local.width)
     at = plan.positions[:, None] + cells
-    # By cell, (windows, width, a * M), then as the model reads them, (windows, a * M, width).
+    # By cell, (windows, width, a * M), then in the model's order, (windows, a * M, width).
     table = local.table(np.where(plan.present[:, :, None], inputs[at], rows[at]).transpose(0, 2, 1))
     for ids in plan.levels:
-        table = highest(table, ids, local.threads)
+        table = take_maxima(table, ids, local.threads)
     if len(plan.outside):
         ids = np.ascontiguousarray(inputs[plan.outside[:, None] + cells].transpose(0, 2, 1))
-        # Most are padding: each distinct one goes through the model once.
+        # Most windows are padding, so the model evaluates each distinct one once.
         once, copies = unique_rows(ids.reshape(-1, local.width))
         distinct = local.table(ids.reshape(-1, 1, local.width)[once])
-        untouched = highest(distinct, copies.reshape(ids.shape[:2]), local.threads)
+        untouched = take_maxima(distinct, copies.reshape(ids.shape[:2]), local.threads)
         np.maximum(table, untouched.reshape(1, -1), out=table)
     logits = _sum_parts(local.from_pooled, table.reshape(-1, table.shape[1] // (a * M)))
     return logits.reshape(-1, a, M, logits.shape[1]).swapaxes(0, 1)

@@ -1,4 +1,4 @@
-"""Jobs of an experiment that explains answers of a language model: its prompts with their answers, and their scores."""
+"""Jobs of experiments that explain a language model's answers: prompts with answers, and scores."""
 
 import json
 import logging
@@ -33,13 +33,13 @@ from shapeline.versions import list_versions
 
 log = logging.getLogger("shapeline")
 STORED = pa.schema([("coalition", pa.string()), *game_values.SCHEMA])
-MAX_PROMPTS = 12  # prompts whose scores of answer tokens are stored; a page shows no more
-MAX_SCORES = 20_000  # scores of parts by tokens that are stored of a prompt
+MAX_PROMPTS = 12  # prompts whose answer tokens' scores are stored, as many as a page shows
+MAX_SCORES = 20_000  # parts by tokens, stored per prompt
 
 
 @dataclass(frozen=True)
 class PromptSettings:
-    """The prompts of an experiment, as `settle_prompts` has them; measures: whether a metric reads them."""
+    """The prompts of an experiment, from `settle_prompts`; measures: whether a metric needs them."""
 
     model: str
     path: str
@@ -59,24 +59,24 @@ class Reader:
 
     @cached_property
     def opened_model(self) -> tuple[language_models.LanguageModel, Any]:
-        """The model and its tokenizer, read when they are first needed."""
+        """The model and its tokenizer, loaded at first use."""
         model, tokenizer = language_models.load(str(expand(self.settings.model)))
         model.model.to(self.device)
         return model, tokenizer
 
     @cached_property
     def rows(self) -> list[PromptRow]:
-        """The prompts of the file that are explained."""
+        """The explained prompts of the file."""
         return read_prompts(expand(self.settings.path))[: self.settings.count]
 
     @property
     def removal(self) -> Removal:
-        """How parts are removed."""
+        """The removal of parts."""
         removal = self.settings.removal
         return Removal(removal) if isinstance(removal, str) else Removal(removal["kind"], removal["text"])
 
     def play(self, row: PromptRow, own_ids: list[int] | None = None) -> tuple[PromptGame, Answer]:
-        """Return the game of a prompt and its answer; own_ids: of the model's own answer, where it is known."""
+        """Return the game of a prompt and its answer; own_ids: of the model's generated answer, where known."""
         with rename_place(WHERE, row.where):
             model, tokenizer = self.opened_model
             chat = bool(getattr(tokenizer, "chat_template", None))
@@ -100,7 +100,7 @@ def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.D
     reader, rows = Reader(PromptSettings(**settings["prompts"]), device), []
     for number, prompt in enumerate(reader.rows):
         played, answer = reader.play(prompt)
-        kept = Kept(reader, played, answer, store)
+        kept = CoalitionCache(reader, played, answer, store)
         empty, full = played.totals(np.repeat([[False], [True]], played.d, axis=1))
         kept.write()
         question = prompt.question if isinstance(prompt.question, str) else prompt.question[-1]["content"]
@@ -112,8 +112,8 @@ def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.D
     return pd.DataFrame(rows).rename_axis("instance").reset_index()
 
 
-class Kept:
-    """Values of a prompt's coalitions in the row store: found when it is made, new ones kept by `write`."""
+class CoalitionCache:
+    """Values of a prompt's coalitions in the row store: read at creation; `write` stores new ones."""
 
     def __init__(self, reader: Reader, played: PromptGame, answer: Answer, store: str):
         self.played, self.address = played, _address(reader, played, answer)
@@ -127,7 +127,7 @@ class Kept:
         self.stored = set(played.known)
 
     def write(self) -> None:
-        """Keep the values that are new."""
+        """Store the new values."""
         new = [key for key in self.played.known if key not in self.stored]
         each = self.played.seconds / max(1, len(self.played.known))
         coalitions = ["".join("01"[bit] for bit in np.frombuffer(key, np.uint8)) for key in new]
@@ -139,7 +139,7 @@ class Kept:
 
 
 def value_key(settings: PromptSettings) -> str:
-    """Return the key of the table of values: of the model's files and how parts are removed."""
+    """Return the key of the table of values, from the model's files and the removal of parts."""
     files = folders.list_files(settings.model, weights=True)
     return digest_of([sorted(map(digest_file, files)), settings.removal, list_versions("torch", ["transformers"])])
 
@@ -152,7 +152,7 @@ def _address(reader: Reader, played: PromptGame, answer: Answer) -> str:
 
 @dataclass(frozen=True)
 class PromptJob:
-    """What a job of a method on prompts is given: as of an AttributionJob."""
+    """The arguments of a job of a method on prompts, as for an AttributionJob."""
 
     settings: AttributionSettings
     entry: str
@@ -166,14 +166,14 @@ class PromptJob:
         return PromptSettings(**self.settings.rows["prompts"])
 
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable) -> Result:
-        """Return the rows of the method on a share of the prompts; the arguments are as of an AttributionJob."""
+        """Return the rows of the method on a share of the prompts; the arguments are as for an AttributionJob."""
         reader = Reader(self.prompts, self.device)
         share = shard(scores.read_table(self.files.instances), index, count)
         tell, frames = progress(len(share)), []
         for place, row in enumerate(share.to_dict("records"), 1):
             own = row["answer_ids"]
             played, answer = reader.play(reader.rows[row["row"]], None if own is None else [*map(int, own)])
-            kept = Kept(reader, played, answer, self.store)
+            kept = CoalitionCache(reader, played, answer, self.store)
             frames += [self._row(played, row, repeat, budget, on_error) for repeat, budget in self._repeats()]
             kept.write()
             tell(place, sum(frame["evaluations"] for frame in frames))
@@ -187,7 +187,7 @@ class PromptJob:
         return [(repeat, budget) for repeat in range(self.settings.repeats) for budget in self.settings.method.budgets]
 
     def _row(self, played: PromptGame, row: Mapping, repeat: int, budget: Budget, on_error: str) -> dict:
-        """Return the score row of a prompt; of a failure with its reason."""
+        """Return the score row of a prompt, with the reason of a failure."""
         keys = {"instance": row["instance"], "target": 0, "training_seed": 0, "randomised_layers": None}
         until = isinstance(budget, StoppingCriterion)
         keys |= {"repeat": repeat, "budget": None if until else budget, "evaluations": 0, "seconds": 0.0}
@@ -217,7 +217,7 @@ class PromptJob:
         }
 
     def _details(self, played: PromptGame, row: Mapping, found: estimates.Estimate) -> dict:
-        """Return the measures of the scores, where they are asked for, and the scores of the answer's tokens."""
+        """Return the measures of the scores, where requested, and the scores of the answer's tokens."""
         details: dict[str, Any] = {}
         if self.prompts.measures:
             inputs = {"game": played, "totals": found.scores, "half_widths": None, "value": "sum"}

@@ -1,4 +1,4 @@
-"""h-Shap on trees defined by the user: superpixels, groups, any partition."""
+"""h-Shap and Owen values on user-defined trees: superpixels, groups, any partition."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ from shapeline.hierarchy.exploration import (
     inside,
 )
 
-MAX_CHILDREN = 10  # of a node defined by the user tree: a node costs 2^children evaluations
+MAX_CHILDREN = 10  # of a node, which costs 2^children evaluations
 
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """The partition trees of some instances, in one table of nodes.
+    """The partition trees of several instances, in one table of nodes.
 
-    A node's leaves stand side by side in the order of a walk through its tree, so that a node is a rectangle of one row
-    and the exploration is that of a vector. nodes: (T, 5) rectangle and own number; children: (T, parts) numbers;
-    players: (T,) number of children, 1 for a leaf; roots: (n,) numbers; labels: of each instance, its leaves in order.
+    A node's leaves are adjacent in the tree's depth-first order, so that a node is a rectangle of one row and the
+    exploration is that of a vector. nodes: (T, 5) rectangle and node number; children: (T, parts) numbers; players:
+    (T,) number of children, 1 for a leaf; roots: (n,) numbers; labels: per instance, its leaves in order.
     """
 
     nodes: np.ndarray
@@ -41,7 +41,7 @@ class Forest:
     labels: list[np.ndarray]
 
     def places(self, instance: int, labels: np.ndarray) -> np.ndarray:
-        """Return the place of each cell's segment among the leaves; labels (*shape) int, the segment of a cell."""
+        """Return the index of each cell's segment among the leaves; labels: (*shape) int, the segment of each cell."""
         order = self.labels[instance]
         by_label = np.argsort(order)
         indices = by_label[np.searchsorted(order[by_label], labels).clip(max=len(order) - 1)]
@@ -52,7 +52,7 @@ class Forest:
 
 
 def forest(trees: Sequence) -> Forest:
-    """Partition trees as one table: each a nested list of labels, [[0, 1], [2, [3, 4]]], with 2 to 10 parts a list."""
+    """Return partition trees as one table: each a nested list of labels, [[0, 1], [2, [3, 4]]], with 2 to 10 parts."""
     nodes, children, roots, labels = [], [], [], []
 
     def grow(tree, order: list[int]) -> int:
@@ -84,7 +84,7 @@ def forest(trees: Sequence) -> Forest:
 
 
 def superpixel_tree(labels: np.ndarray):
-    """Return a binary tree over segments (height, width), halved across the side on which centres lie further apart."""
+    """Return a binary tree over segments (height, width), halved across the axis with the larger spread of centres."""
     names, cell_of = np.unique(labels, return_inverse=True)
     axes = np.indices(labels.shape).reshape(labels.ndim, -1)
     count = np.bincount(cell_of.ravel())
@@ -128,7 +128,7 @@ def h_shap_tree(
     leaf_score: str = "uniform",
     tolerance: float = TOLERANCE,
 ) -> HShap:
-    """h-Shap of one input over a partition tree of its segments in place of quadrants (§6.1: other partitions).
+    """Return h-Shap of one input over a partition tree of its segments (§6.1: other partitions than quadrants).
 
     game: masks (K, *shape) bool -> values (K,).
     labels: (*shape) int, the segment of a cell.
@@ -183,13 +183,13 @@ def partition(
     nodes_a_round: int = 5,
     cut: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = halve,
 ) -> Owen:
-    """Owen values over halves of the longer side, while the evaluations last: shap's PartitionExplainer.
+    """Return Owen values over halves of the longer side within the evaluations: shap's PartitionExplainer.
 
-    As the library with fixed_context=0 (what is outside a node is absent): of the nodes of an input not yet split, the
-    nodes_a_round with the largest |v(node) - v(empty)| go first (the library's batch of 10 masks); the interaction of
-    the halves, and v(node) - v(empty) of a node that is never split, are shared out evenly over its cells. Equals take
-    turns in the order in which they came; in the library, in random order. cut: of rectangles (m, 4) into their two
-    parts, for another tree than that of halves. Raises ShapelineError.
+    As the library with fixed_context=0 (everything outside a node is masked): of an input's unsplit nodes, the
+    nodes_a_round with the largest |v(node) - v(empty)| are split first (the library's batch of 10 masks); the
+    interaction of the halves, and v(node) - v(empty) of an unsplit node, are divided evenly among its cells. Ties are
+    in order of creation; in the library, in random order. cut: from rectangles (m, 4) to their two parts, for other
+    trees than halves. Raises ShapelineError.
     """
     sides = image_sides(shape, 1)
     evaluations = whole("partition", "evaluations", evaluations, 2)
@@ -217,7 +217,7 @@ def partition(
     shared.append((instances, nodes, worth))
     instances, nodes, amounts = (np.concatenate(column) for column in zip(*shared, strict=True))
     density = amounts / _area(nodes)
-    # Sums of corners spread a node's share over its cells, without a loop over nodes.
+    # Cumulative sums of corners divide a node's share among its cells, without a loop over nodes.
     corners = np.zeros((n_instances, sides[0] + 1, sides[1] + 1))
     for row, column, sign in ((0, 2, 1), (0, 3, -1), (1, 2, -1), (1, 3, 1)):
         np.add.at(corners, (instances, nodes[:, row], nodes[:, column]), sign * density)
@@ -226,6 +226,6 @@ def partition(
 
 
 def _area(nodes: np.ndarray) -> np.ndarray:
-    """Cells of rectangles (m, 4), (m,)."""
+    """Return the number of cells of rectangles (m, 4), (m,)."""
     top, bottom, left, right = nodes.T
     return (bottom - top) * (right - left)

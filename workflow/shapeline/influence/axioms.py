@@ -10,8 +10,8 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.influence.distances import positive
 
-RELATIVE, ABSOLUTE = 1e-4, 1e-6  # what counts as a difference between influences computed in float32
-SMALL_STEPS = (1e-2, 1e-4)  # moves towards the limit; a jump stays, a slope goes down with the step
+RELATIVE, ABSOLUTE = 1e-4, 1e-6  # tolerances between influences computed in float32
+SMALL_STEPS = (1e-2, 1e-4)  # step sizes towards the limit; a jump stays, a continuous change decreases with the step
 ROTATIONS = {
     1: [[[-1.0]]],
     2: [[[0.0, -1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, -1.0]], [[0.6, -0.8], [0.8, 0.6]]],  # the last is 3-4-5
@@ -40,7 +40,7 @@ class CounterExample:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One axiom: its number in the paper, name, statement, how many data sets were tried, and what breaks it."""
+    """The result for an axiom: number in the paper, name, statement, number of data sets, and counter-example."""
 
     number: int
     axiom: str
@@ -54,14 +54,14 @@ class Verdict:
 
 
 def check(measure: Callable, tries: int = 300, scale: float = 1.0, seed: int = 0) -> list[Verdict]:
-    """Test a measure against the six axioms; one Verdict each, in the paper's order (METHODS §7).
+    """Test a measure against the six axioms; one Verdict each, in the paper's order.
 
     measure(points (p, n), X (m, n), labels (m,) of -1 and 1) -> (p, n); bind parameters with functools.partial.
-    tries: random data sets an axiom, up to 4 rows and 2 features of whole numbers from -2 to 2, times `scale`, which
-    should suit the measure's width. ShapelineError where the measure returns another shape.
+    tries: random data sets per axiom, up to 4 rows and 2 features of integers from -2 to 2, times `scale`, which
+    should suit the measure's width. Raises ShapelineError where the measure returns another shape.
     """
     scale = positive("axioms.check", "scale", scale)
-    known: dict[tuple, np.ndarray] = {}  # every seventh data set was there before, for this axiom or another
+    known: dict[tuple, np.ndarray] = {}  # cache, since a seventh of the data sets repeat
 
     def influence(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
         data = X.shape, X.tobytes(), labels.tobytes()
@@ -71,7 +71,7 @@ def check(measure: Callable, tries: int = 300, scale: float = 1.0, seed: int = 0
 
     def measure_influence(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tiny data sets are the point here
+            warnings.simplefilter("ignore")  # warnings of small data sets are expected
             numbers = np.asarray(measure(scale * X[:1], scale * X, labels), np.float64)
         if numbers.shape != (1, X.shape[1]):
             raise ShapelineError(
@@ -88,14 +88,14 @@ def check(measure: Callable, tries: int = 300, scale: float = 1.0, seed: int = 0
             tried += 1
             broken = breaks(influence, X, labels)
             if broken:
-                broken = _smaller(influence, breaks, X, labels, broken)
+                broken = _shrink(influence, breaks, X, labels, broken)
                 break
         verdicts.append(Verdict(number, axiom, statement, tried, broken))
     return verdicts
 
 
 def _data_sets(random: np.random.Generator, tries: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Every second row beside one at 0 in one feature, then random ones, from one feature and two rows upwards."""
+    """Yield all pairs of a row at 0 and a second row in one feature, then random data sets of increasing size."""
     for other, label in itertools.product((-1.0, 1.0, 0.0, -2.0, 2.0), (1, -1)):
         yield np.array([[0.0], [other]]), np.array([1, label])
     sizes = [(m, n) for n in (1, 2) for m in (2, 3, 4)]
@@ -104,8 +104,8 @@ def _data_sets(random: np.random.Generator, tries: int) -> Iterator[tuple[np.nda
         yield random.integers(-2, 3, (m, n)).astype(np.float64), random.choice([-1, 1], m)
 
 
-def _smaller(influence, breaks, X, labels, broken: CounterExample) -> CounterExample:
-    """Drop rows and features and move numbers towards 0 while the axiom stays broken."""
+def _shrink(influence, breaks, X, labels, broken: CounterExample) -> CounterExample:
+    """Return a smaller counter-example: drop rows and features and move numbers towards 0."""
     while True:
         fewer = [np.delete(np.arange(len(X)), row) for row in range(1, len(X))]
         candidates = [(X[rows], labels[rows]) for rows in fewer]
@@ -127,14 +127,14 @@ def _smaller(influence, breaks, X, labels, broken: CounterExample) -> CounterExa
 
 
 def _differ(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Excess of each feature's difference over what rounding may do; not finite is always too much."""
+    """Return the excess of each feature's difference over the tolerance; non-finite values always exceed it."""
     size = np.abs(np.concatenate([actual, expected])).max()
     excess = np.abs(actual - expected) - RELATIVE * size - ABSOLUTE
     return np.where(np.isfinite(excess), excess, np.inf)
 
 
 def _compare(before: Labelled, after: Labelled, expected: np.ndarray, change: str) -> CounterExample | None:
-    """The two as a counter-example where the second influence is not the expected one, (n,); `change` in words."""
+    """Return a counter-example where the second influence is not the expected one, (n,); change: in words."""
     excess = _differ(after.influence, expected)
     if excess.max() <= 0:
         return None
@@ -161,7 +161,7 @@ def rotation(influence, X, labels) -> CounterExample | None:
 
 
 def continuity(influence, X, labels) -> CounterExample | None:
-    """One row moves by ever smaller steps along an axis; the influence must come back to what it was."""
+    """Move one row by decreasing steps along an axis; the influence must converge to the original."""
     before = influence(X, labels)
     for row, feature in itertools.product(range(len(X)), range(X.shape[1])):
         gaps = []
@@ -170,7 +170,7 @@ def continuity(influence, X, labels) -> CounterExample | None:
             moved[row, feature] += step
             after = influence(moved, labels)
             gaps.append(np.abs(after - before).max())
-        # With a hundredth of the step a continuous measure keeps far less than a third of the gap.
+        # With a hundredth of the step, a continuous measure has far less than a third of the gap.
         if not gaps[1] <= gaps[0] / 3:
             change = f"row {row} moved by {SMALL_STEPS[-1]:g} along feature {feature}, and by less with the same result"
             broken = _compare(Labelled(X, labels, before), Labelled(moved, labels, after), before, change)
@@ -185,7 +185,7 @@ def flip(influence, X, labels) -> CounterExample | None:
 
 
 def monotonicity(influence, X, labels) -> CounterExample | None:
-    """A new row above x in a feature must not lower that feature's influence with x's label, nor raise it without."""
+    """Test that a new row above x in a feature does not lower its influence with x's label, nor raise it without."""
     before = influence(X, labels)
     offsets = itertools.product((0, 1, -1, 2), repeat=X.shape[1])
     for offset, feature, sign in itertools.product(offsets, range(X.shape[1]), (1, -1)):
@@ -205,7 +205,7 @@ def monotonicity(influence, X, labels) -> CounterExample | None:
 
 
 def non_bias(influence, X, labels) -> CounterExample | None:
-    """The mean over all labellings of the other rows, each as likely, must be 0; it is computed whole."""
+    """Test that the mean over all equally likely labellings of the other rows is 0, by enumeration."""
     labellings = [np.append(labels[0], others) for others in itertools.product((-1, 1), repeat=len(X) - 1)]
     each = [influence(X, labelling) for labelling in labellings]
     largest = int(np.argmax([np.abs(influences).max() for influences in each]))

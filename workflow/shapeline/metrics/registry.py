@@ -1,7 +1,7 @@
-"""The registry of metrics: name -> where the function lives, its typed parameters, direction, category, and its traits.
+"""The registry of metrics: name -> function, typed parameters, direction, category, and properties.
 
-A metric is a function in a file of its own and an entry here; nothing else lists metrics by what they are.
-A metric's function takes the score rows that succeeded, and what else it needs by name (metrics/scored_rows.py); it
+A metric is a function in a separate file and an entry here; no other code lists metrics by their properties.
+A metric's function takes the successful score rows, and further arguments by name (metrics/scored_rows.py); it
 returns a tidy frame with columns instance, repeat, statistic, x (NaN for a scalar), value."""
 
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
 class Parameters(BaseModel):
-    """What a metric's entry may say."""
+    """The parameters of a metric's entry."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     def rows(self) -> int:
-        """Rows that the model is run on for an instance, method and repeat."""
+        """Model rows per instance, method and repeat."""
         return 0
 
     def explanations(self) -> int:
-        """How often each method explains an instance anew."""
+        """Additional explanations per instance and method."""
         return 0
 
 
@@ -94,38 +94,38 @@ class CustomMetric(Parameters):
 
 @dataclass(frozen=True)
 class Metric:
-    """One registry entry; `quantities` maps each statistic to the direction that is better."""
+    """A registry entry; `quantities` maps each statistic to its better direction."""
 
     function: str
     category: Literal["faithfulness", "accuracy", "robustness", "axiom", "cost"]
     statistics: dict[str, Literal["lower", "higher"]]
     parameters: type[Parameters] = Parameters
     evaluates_model: bool = False
-    needs_logit: bool = False  # of a network, beside its probabilities
-    needs_documents: bool = False  # what the dataset knows of its documents
+    needs_logit: bool = False  # logits of a network, besides probabilities
+    needs_documents: bool = False  # annotations of the dataset's documents
     needs_ground_truth: bool = False  # the pixels that decide the class
-    needs_randomised: bool = False  # the same scores of models whose layers were drawn anew
-    of_values: bool = False  # what the model says of the whole input and of none, which the score file tells
-    moves_inputs: bool = False  # by a little, and explains them anew
-    lacks: str = ""  # what it would ask of a regression, which has none
+    needs_randomised: bool = False  # scores of models with randomised layers
+    of_values: bool = False  # values of the full and the empty coalition, from the score file
+    moves_inputs: bool = False  # explains perturbed inputs
+    lacks: str = ""  # the missing quantity of a regression
     reads_snapshots: bool = False
-    reads_all_rows: bool = False  # of a method at once: what it says of one instance may depend on the others
-    shares_axis: bool = False  # of its curves, which ends where the instance with the most features does
-    paired: bool = False  # ranks methods: reports compare them pair by pair, experiments with seeds over training seeds
+    reads_all_rows: bool = False  # of a method at once, since an instance's value may depend on others
+    shares_axis: bool = False  # of its curves, which ends at the largest number of features
+    paired: bool = False  # ranks methods, by paired comparisons and over training seeds
 
     @property
     def reads_data(self) -> bool:
-        """Whether it asks for more than scores: the instances, and what the dataset or the model says of them."""
+        """Whether it needs more than scores: instances, annotations of the dataset, or model outputs."""
         return self.evaluates_model or self.needs_documents or self.needs_ground_truth or self.needs_randomised
 
     @property
     def needs_model(self) -> bool:
-        """Whether it says nothing where there is no model."""
+        """Whether it needs a model."""
         return self.evaluates_model or self.needs_randomised or self.of_values
 
 
 def _name_parameters(name: str, entry: Metric) -> Metric:
-    """The entry with a class of parameters of its own name, as the schema tells it."""
+    """Return the entry with a parameter class named after it, for the schema."""
     title = "".join(part.capitalize() for part in name.split("_"))
     return replace(entry, parameters=create_model(title, __base__=entry.parameters, __module__=__name__))
 

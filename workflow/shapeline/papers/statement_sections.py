@@ -38,18 +38,18 @@ MEASURES = {
     "parzen, σ = 1": functools.partial(influence.parzen, sigma=1.0),
     "data_lime, ρ = 2": functools.partial(influence.data_lime, rho=2.0),
 }
-MAX_RUNS, MAX_LEAVES = 400, 400_000  # simulated runs of a point of theorem 3.2 at most, and the leaves of all its runs
+MAX_RUNS, MAX_LEAVES = 400, 400_000  # simulated runs per point of theorem 3.2, and leaves over all its runs
 
 
 def verdicts(measures: Mapping[str, Callable] = MEASURES, tries: int = 60) -> dict[str, list[axioms.Verdict]]:
-    """The six verdicts of every measure (METHODS §7), by name."""
+    """Return the six verdicts of every measure, by name."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on tiny data sets every measure has something to say
+        warnings.simplefilter("ignore")  # small data sets cause warnings of every measure
         return {name: axioms.check(measure, tries) for name, measure in measures.items()}
 
 
 def axiom_table(by_measure: Mapping[str, Sequence[axioms.Verdict]]) -> pd.DataFrame:
-    """A row an axiom, a column a measure: passes, or fails; text."""
+    """Return a row per axiom and a column per measure: passes or fails, as text."""
     first = next(iter(by_measure.values()))
     return pd.DataFrame(
         {
@@ -64,7 +64,7 @@ def axiom_table(by_measure: Mapping[str, Sequence[axioms.Verdict]]) -> pd.DataFr
 def axioms_section(
     by_measure: Mapping[str, Sequence[axioms.Verdict]], measures: Mapping[str, Callable] = MEASURES
 ) -> HTML:
-    """The table of axioms and every counter-example drawn; `measures` tells which of them have a potential."""
+    """Return the table of axioms and figures of all counter-examples; measures: those with sigma have a potential."""
     drawn = [(FIGURE_1, figure_1(), 0.3)]
     for name, row in by_measure.items():
         sigma = getattr(measures.get(name), "keywords", {}).get("sigma")
@@ -98,7 +98,7 @@ def _format_name(verdict: axioms.Verdict) -> str:
 
 
 def figure_1() -> axioms.Verdict:
-    """Parzen's failure as the paper draws it: two points of x's label beside x make the potential flat there."""
+    """Return Parzen's failure in the paper's figure: two points of x's label near x make the potential flat there."""
     X = np.array([0.9, 1.5, 1.8, 2.0, 0.0, 0.2, 0.4, 1.05, 1.15])[:, None]
     labels = np.array([1, 1, 1, 1, -1, -1, -1, 1, 1])
     both = [axioms.Labelled(X[:m], labels[:m], influence.parzen(X[:1], X[:m], labels[:m], 0.3)[0]) for m in (7, len(X))]
@@ -108,7 +108,7 @@ def figure_1() -> axioms.Verdict:
 
 
 def counter_sentence(verdict: axioms.Verdict) -> str:
-    """What breaks the axiom, in words and numbers."""
+    """Return the violation of the axiom as a sentence."""
     example = verdict.counter_example
     before, after, expected = (
         _vector(values) for values in (example.before.influence, example.after.influence, example.expected)
@@ -140,7 +140,7 @@ def counter_example(verdict: axioms.Verdict, sigma: float | None = None) -> Figu
     largest = np.abs(every[np.isfinite(every)]).max(initial=0) or 1.0
     both = np.concatenate([example.before.X, example.after.X])
     low, high = both.min(axis=0), both.max(axis=0)
-    margin = 0.6 * ((high - low).max() or 2.0)  # beside the outermost points; the longest arrow is a little shorter
+    margin = 0.6 * ((high - low).max() or 2.0)  # around the outermost points, slightly more than the longest arrow
     titles = ("one labelling", "mean of all") if mean else ("before", "after")
     for axes, data, title, expected in zip(
         panels, (example.before, example.after), titles, (None, example.expected), strict=True
@@ -161,21 +161,21 @@ def counter_example(verdict: axioms.Verdict, sigma: float | None = None) -> Figu
 
 
 def potential(X: np.ndarray, labels: np.ndarray, sigma: float, at: np.ndarray) -> np.ndarray:
-    """Parzen's share of row 0's label at positions (k,) of one feature; X (m, 1), labels (m,)."""
+    """Return Parzen's share of row 0's label at positions (k,) of one feature; X (m, 1), labels (m,)."""
     distance = (at[:, None] - X[:, 0]) ** 2 / (2 * sigma**2)
     weights = np.exp(distance.min(axis=1, keepdims=True) - distance)
     return weights @ (labels == labels[0]) / weights.sum(axis=1)
 
 
 def _line(axes: Axes, data: axioms.Labelled, expected, scale: float, sigma: float | None) -> None:
-    """One feature across; scale: of the arrows, which without a potential lie along the feature."""
+    """Draw one feature on x; scale: of the arrows, which without a potential lie along the feature."""
     x = data.X[:1, 0]
     axes.set_ylim(-0.35, 1.6)
     axes.set_yticks([0, 1], ["other", "own"])
     arrows = [(value[0], dashed) for value, dashed in ((expected, True), (data.influence, False)) if value is not None]
     if sigma is None:
         for value, dashed in arrows:
-            beside = 0.12 * dashed  # else one would lie on the other
+            beside = 0.12 * dashed  # shifted, so that the lines do not coincide
             _arrow(axes, (x[0], 1 + beside), (scale * value, 0.0), dashed)
         return
     start, end = axes.get_xlim()
@@ -183,7 +183,7 @@ def _line(axes: Axes, data: axioms.Labelled, expected, scale: float, sigma: floa
     axes.plot(at, potential(data.X, data.labels, sigma, at), color=MIDDLE, linewidth=1.3, zorder=1)
     height = potential(data.X, data.labels, sigma, x)[0]
     for value, dashed in arrows:
-        across = min(0.85 * (end - x[0]), 0.5 / max(abs(value), 1e-9))  # a tip outside would hide the arrow
+        across = min(0.85 * (end - x[0]), 0.5 / max(abs(value), 1e-9))  # the tip must be within the axes
         _arrow(axes, (x[0], height), (across, across * value), dashed)
 
 
@@ -195,7 +195,7 @@ def _plane(axes: Axes, data: axioms.Labelled, expected, scale: float) -> None:
 
 
 def _dots(axes: Axes, across: np.ndarray, up: np.ndarray, labels: np.ndarray, known: int, random: bool) -> None:
-    """Every point by its label; those from `known` on are new, and of `random` labels only the first is certain."""
+    """Draw every point by its label; points from `known` on are new; with random labels only the first is certain."""
     axes.plot(across[:1], up[:1], "o", markersize=17, markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.2)
     for index, (x, y) in enumerate(zip(across, up, strict=True)):
         colour = INK if index < known else SECOND
@@ -213,7 +213,7 @@ def _dots(axes: Axes, across: np.ndarray, up: np.ndarray, labels: np.ndarray, kn
 
 def _arrow(axes: Axes, start: Sequence[float], change: Sequence[float], dashed: bool) -> None:
     if not (np.isfinite(change).all() and np.abs(change).max() > 0.005 * np.ptp(axes.get_xlim())):
-        return  # too short to show, or not a number
+        return  # too short to be visible, or not finite
     colour = QUIET if dashed else FOR
     shape = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.4 if dashed else 2.2, "shrinkA": 0, "shrinkB": 0}
     shape |= {"linestyle": (0, (3, 2)) if dashed else "-", "mutation_scale": 12}
@@ -240,14 +240,14 @@ def or_visits(truth: np.ndarray, min_size: int) -> np.ndarray:
 
 
 def leaf_shares(truth: np.ndarray, min_size: int) -> tuple[np.ndarray, int]:
-    """The share of leaves that hold a true pixel, (n,), and how many leaves there are."""
+    """Return the share of leaves with a true pixel, (n,), and the number of leaves."""
     rows, columns = (leaf_edges(side, min_size)[:-1] for side in truth.shape[1:])
     held = np.logical_or.reduceat(np.logical_or.reduceat(truth, rows, axis=1), columns, axis=2)
     return held.mean(axis=(1, 2)), len(rows) * len(columns)
 
 
 def list_plain_entries(results: Results) -> list[str]:
-    """h-Shap methods that the theorems are about: quadrants of pixels, absolute threshold 0."""
+    """Return the h-Shap entries to which the theorems apply: quadrants of pixels, absolute threshold 0."""
     return [
         entry
         for entry in select_method(results, "h_shap")
@@ -258,7 +258,7 @@ def list_plain_entries(results: Results) -> list[str]:
 
 
 def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """Theorem 3.2 against simulation and against the nodes visited on the trained model (figure 1)."""
+    """Return theorem 3.2 against simulation and against the nodes visited on the trained model (figure 1)."""
     having = None if truth is None else truth.any(axis=(1, 2))
     entries = (
         []
@@ -313,7 +313,7 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 @styled
 def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]) -> Figure:
-    """A panel per method: (method, n, rho, visited by the model, visited by an OR), all but the first two (images,)."""
+    """Draw a panel per method: (method, n, rho, visited with the model and with an OR), the last three (images,)."""
     drawing = Figure(figsize=(WIDTH, 3.7), layout="constrained")
     for axes, (entry, n, rho, visited, ideal) in zip(
         drawing.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
@@ -357,14 +357,14 @@ def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]
 
 
 def theory_link(results: Results, what: str) -> HTML | None:
-    """Where a theorem is checked without a model; that page is not made where all data are the user's."""
+    """Return a link to the theorem's check without a model; None where all data are the user's, without that page."""
     if not is_published(results.dataset_card.get("source")):
         return None
     return HTML(f'<p class="note">{html.escape(what)}: <a href="theory.html">the theory page</a>.</p>')
 
 
 def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """Theorem 3.4: the bound against the cosine between h-Shap's map and the Shapley map of an OR over true pixels."""
+    """Return theorem 3.4: bound against cosine of h-Shap's map to the Shapley map of an OR over true pixels."""
     entries = (
         []
         if truth is None
@@ -435,13 +435,13 @@ def cosines(results: Results, truth: np.ndarray, entry: str) -> pd.DataFrame:
 
 
 def _largest_leaf(shape: tuple[int, int], min_size: int) -> int:
-    """Cells of the largest leaf of an image."""
+    """Return the number of cells of the largest leaf of an image."""
     return int(np.prod([np.diff(leaf_edges(side, min_size)).max() for side in shape]))
 
 
 @styled
 def cosine_strips(by_entry: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> Figure | None:
-    """A column of dots per method, moved sideways by a fixed pattern so that they do not hide each other."""
+    """Draw a column of dots per method, shifted sideways by a fixed pattern against overlap."""
     if not by_entry:
         return None
     drawing = Figure(figsize=(min(WIDTH, 2.2 + 1.5 * len(by_entry)), 3.6), layout="constrained")

@@ -1,4 +1,4 @@
-"""Figures of the theory report, from what `shapeline.theory` measured."""
+"""Figures of the theory report, from the measurements of `shapeline.theory`."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ DASHED = (0, (5, 2))
 
 
 def points(checks: Checks, key: str, which: str = "all") -> np.ndarray:
-    """(bound, error) of every feature and distribution, (m, 2)."""
+    """Return (bound, error) of every feature and distribution, (m, 2)."""
     sweep = checks.sweep
     runs = [run for order in sweep.chain.values() for run in order] if which != "random" else []
     if which == "predicted":
@@ -35,7 +35,7 @@ def points(checks: Checks, key: str, which: str = "all") -> np.ndarray:
 
 @styled
 def finite_weight(kernel: KernelProof) -> Figure:
-    """Error of the scores against the finite weight of the full coalition; the constrained design as a line."""
+    """Draw the error of the scores against the full coalition's finite weight; the constrained design as a line."""
     drawing = Figure(figsize=(HALF, 2.7), layout="constrained")
     axes = drawing.subplots()
     axes.loglog(kernel.end_weights, kernel.end_errors, "o-", color=PRINTED, markersize=4)
@@ -51,7 +51,7 @@ def finite_weight(kernel: KernelProof) -> Figure:
 
 @styled
 def couplings(checks: Checks) -> Figure:
-    """Errors and bounds against the coupling for both theorems, and the error of every case against its bound."""
+    """Draw errors and bounds against the coupling for both theorems, and the error of every case against its bound."""
     sweep = checks.sweep
     drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     left, middle, right = drawing.subplots(1, 3)
@@ -91,19 +91,19 @@ def _lines(axes: Axes, sweep: Sweep, rows: list[np.ndarray], colour: str, marker
     axes.loglog(sweep.couplings[1:], means, label=name, **style)
 
 
-# Of figure 1: rows and columns, and two sets in the middle's neighbourhood, in pieces and in one piece.
-SIDES, PIECES, PIECE = (5, 5), ((0, 2), (2, 1), (2, 2), (4, 2)), ((1, 2), (2, 1), (2, 2), (1, 1))
+# Figure 1: rows and columns, and two sets in the centre's neighbourhood, a disconnected and a connected one.
+SIDES, DISCONNECTED, CONNECTED = (5, 5), ((0, 2), (2, 1), (2, 2), (4, 2)), ((1, 2), (2, 1), (2, 2), (1, 1))
 
 
 @styled
 def neighbourhoods() -> Figure:
-    """Chen et al. (2018), figure 1: N_2(i) on a grid, a set that L-Shapley alone sums over, and one of both."""
+    """Draw figure 1 of Chen et al. (2018): N_2(i) on a grid, a set that only L-Shapley sums over, and one of both."""
     height, width = SIDES
     centre = height // 2 * width + width // 2
     grid = graphs.grid(height, width)
     window = graphs.neighborhood(grid, centre, 2)
     drawing = Figure(figsize=(WIDTH, 2.6), layout="constrained")
-    chosen = [set(), *({row * width + column for row, column in cells} for cells in (PIECES, PIECE))]
+    chosen = [set(), *({row * width + column for row, column in cells} for cells in (DISCONNECTED, CONNECTED))]
     titles = ("(a) the neighbourhood", "(b) in pieces: L-Shapley alone", "(c) connected: both")
     for axes, nodes, title in zip(drawing.subplots(1, 3), chosen, titles, strict=True):
         for row, column in np.ndindex(height, width):
@@ -122,7 +122,7 @@ def neighbourhoods() -> Figure:
 
 @styled
 def shares() -> Figure:
-    """What C-Shapley with eq. 6 returns of a linear model, by position: a chain at four orders, a grid at three."""
+    """Draw C-Shapley with eq. 6 for a linear model, by position: a chain at four orders, a grid at three."""
     drawing = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     chain, *maps = drawing.subplots(1, 4, width_ratios=[1.7, 1, 1, 1])
     colours = palette()
@@ -151,7 +151,7 @@ def shares() -> Figure:
 
 @styled
 def hierarchy(simulated: Hierarchy) -> Figure:
-    """Theorem 3.2 against simulation for halves and quadrants, and theorem 3.4 against the lowest cosine found."""
+    """Draw theorem 3.2 against simulation for halves and quadrants, and theorem 3.4 against the lowest cosine."""
     drawing = Figure(figsize=(WIDTH, 3.5), layout="constrained")
     left, right = drawing.subplots(1, 2)
     for gamma, colour, marker in ((2, CORRECTED, "o"), (4, SECOND, "s")):

@@ -16,13 +16,13 @@ from shapeline.report import experiment as experiments
 from shapeline.report.styling import styled
 
 DOTS_PER_INCH = 300  # of a PNG for print
-# What LaTeX prints of the signs in tables; ★ and ⚠ are words of the page.
+# LaTeX for the signs in tables; ★ and ⚠ are written as words.
 SIGNS = {"−": "$-$", "–": "--", "±": r"$\pm$", "≤": r"$\le$", "≥": r"$\ge$", "×": r"$\times$", "²": "$^2$"}
 SIGNS |= {"→": r"$\to$", "★": "$*$", "☆": r"$\circ$", "⚠ ": "", "⚠": "", "✓": "yes", "“": "``", "”": "''"}
 
 
 def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
-    """Draw the figures (SVG, PNG, CSV) and tables (CSV, LaTeX) of an executed notebook anew; return the files.
+    """Draw the figures (SVG, PNG, CSV) and tables (CSV, LaTeX) of an executed notebook again; return the files.
 
     The cells are those of the workflow's own notebook in the folder `notebooks`: the executed one's code is not
     run.
@@ -58,7 +58,7 @@ def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
 
 
 def _execute(source: str, where: str, names: dict) -> None:
-    """Run a cell as the run has done it; it fails where the results are of another version."""
+    """Run a cell as in the original run; it fails where the results are of another version."""
     try:
         rendering.run_cell(source, where, names)
     except ShapelineError:
@@ -69,7 +69,7 @@ def _execute(source: str, where: str, names: dict) -> None:
 
 
 def _writer(folder: Path, written: dict[str, list[Path]], headings: list[str]) -> Callable:
-    """Return the observer of elements that writes each of them; one without a title has that of its section."""
+    """Return the observer that writes each element; an element without a title has its section's title."""
 
     @styled
     def write(shown: Figure | pd.DataFrame, title: str, numbers: pd.DataFrame | None = None) -> None:
@@ -90,7 +90,7 @@ def _writer(folder: Path, written: dict[str, list[Path]], headings: list[str]) -
 
 
 def write_table(table: pd.DataFrame, path: Path, caption: str) -> list[Path]:
-    """Write a table as CSV and as LaTeX, whose name without suffix is given; return both files."""
+    """Write a table as CSV and as LaTeX to `path` plus suffix; return both files."""
     table.to_csv(path.with_suffix(".csv"), index=False)
     text = table.astype(str).to_latex(
         index=False, escape=True, caption=_escape(caption) or None, label=f"tab:{path.name}"
@@ -171,7 +171,7 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
 
 
 def _depth(root: str) -> int:
-    """Return how many folders the reports are below the working folder of the run; root: of an experiment's results."""
+    """Return the depth of the reports below the run's working folder; root: of an experiment's results."""
     return len(Path(root).parts)
 
 
@@ -184,7 +184,7 @@ def _model_metrics(card: dict) -> dict[str, float]:
 
 
 def _metrics(tables: dict[str, pd.DataFrame], method: str) -> dict[str, float]:
-    """Return the mean and the 95 % interval of each scalar metric of a method, by names that MLflow takes."""
+    """Return the mean and the 95 % interval of each scalar metric of a method, by names that MLflow accepts."""
     result = {}
     for metric, frame in tables.items():
         scalars = frame[(frame["method"] == method) & frame["x"].isna()]

@@ -1,4 +1,4 @@
-"""A notebook run by papermill, kept, and shown as a page that needs nothing else; its figures as files."""
+"""Rendering of notebooks: execution, standalone pages, and figures as files."""
 
 import ast
 import base64
@@ -19,7 +19,7 @@ from shapeline.errors import ShapelineError
 from shapeline.report import colours
 
 NO_SCRIPT = "Without JavaScript: all figures and tables are here; sorting, filters and the instance explorer are not."
-PLACE = "shapeline output "  # of a cell, while the notebook is made a page
+MARKER = "shapeline output "  # marks a cell's output while the notebook is converted to a page
 IMAGE = (
     r'<svg role="img" aria-label="([^"]*)".*?</svg>|<img[^>]*?alt="([^"]*)"[^>]*?src="data:image/png;base64,([^"]+)"'
 )
@@ -27,7 +27,7 @@ IMAGE = (
 
 @functools.cache
 def style_sheet() -> str:
-    """The rules of every page, which stand in it; `job_code.list_page_code` counts them among its sources."""
+    """Return the style sheet embedded in every page; `job_code.list_page_code` lists its sources."""
     return colours.style_sheet() + _read_packaged("page.css")
 
 
@@ -37,7 +37,7 @@ def _read_packaged(name: str) -> str:
 
 
 def page(title: str, body: str) -> str:
-    """A whole HTML page around a body; style and script inside, nothing loaded from elsewhere."""
+    """Return a standalone HTML page around a body, with embedded style and script."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -55,11 +55,11 @@ def render(
     metadata: Mapping[str, object] | None = None,
     remark: str = "",
 ) -> None:
-    """Run a parameterised notebook here; keep it and its page without code, both whole or not at all.
+    """Run a parameterised notebook in this process; write it and its page without code, both or neither.
 
-    metadata: kept under metadata.shapeline; remark: under each figure. A cell that fails raises ShapelineError.
+    metadata: stored under metadata.shapeline; remark: under each figure. Raises ShapelineError where a cell fails.
     """
-    import nbformat  # here, as papermill and nbconvert below, so that the index does not wait for them
+    import nbformat  # imported here, as papermill and nbconvert below, since the index does not need them
 
     notebook, html, executed = Path(notebook), Path(html), Path(executed)
     if not notebook.is_file():
@@ -74,28 +74,28 @@ def render(
 
 
 def _execute(notebook: Path, parameters: dict):
-    """Return the notebook with its parameters and with what its cells show; they run in this process."""
+    """Return the notebook with its parameters and the outputs of its cells, which run in this process."""
     import papermill
 
-    # The kernel's name is needed where a notebook has none, and nothing is started.
+    # A notebook without a kernel name needs one; no kernel is started.
     options = {"kernel_name": "python3", "language": "python", "progress_bar": False}
     node = papermill.execute_notebook(str(notebook), None, parameters, prepare_only=True, **options)
     names, counter = {"__name__": "report"}, itertools.count(1)
-    # A figure is made of thousands of objects: at the usual thresholds a tenth of a report is looking for garbage.
+    # Figures have thousands of objects: at default thresholds, garbage collection takes a tenth of a report's time.
     thresholds = gc.get_threshold()
     gc.set_threshold(100_000, 50, 50)
     try:
         for number, cell in enumerate(node.cells, 0 if parameters else 1):  # from 1, without the cell of parameters
             if cell.cell_type == "code":
                 cell.execution_count = next(counter)
-                _fill(cell, f"notebook {notebook}, cell {number}", names)
+                _run_and_store(cell, f"notebook {notebook}, cell {number}", names)
     finally:
         gc.set_threshold(*thresholds)
     return node
 
 
-def _fill(cell, where: str, names: dict) -> None:
-    """Run a cell, and give it its outputs: what it printed, and the value of its last expression."""
+def _run_and_store(cell, where: str, names: dict) -> None:
+    """Run a cell and store its outputs: printed text, and the value of its last expression."""
     from nbformat.v4 import new_output
 
     printed = io.StringIO()
@@ -114,7 +114,7 @@ def _fill(cell, where: str, names: dict) -> None:
 
 
 def run_cell(source: str, where: str, names: dict) -> object:
-    """Run the code of a cell and return the value of its last line, None where that is no expression."""
+    """Run the code of a cell and return the value of its last line, None where it is not an expression."""
     tree = ast.parse(source, where)
     last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, where, "exec"), names)
@@ -122,7 +122,7 @@ def run_cell(source: str, where: str, names: dict) -> object:
 
 
 def _tidy(node, notebook: Path, metadata: dict) -> None:
-    """Leave in the kept notebook only what another machine can use: the usual kernel name, no temporary paths."""
+    """Keep in the stored notebook only machine-independent data: the default kernel name, no temporary paths."""
     node.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     node.metadata["shapeline"] = metadata
     node.metadata["papermill"] = {"input_path": notebook.name, "parameters": node.metadata["papermill"]["parameters"]}
@@ -132,7 +132,7 @@ def _tidy(node, notebook: Path, metadata: dict) -> None:
 
 
 def _drop_empty_sections(cells: list) -> list:
-    """Return the cells without the headings below which no cell shows anything."""
+    """Return the cells without headings of empty sections."""
     shown, filled = [], False
     for cell in reversed(cells):
         if cell.cell_type == "markdown" and cell.source.startswith("## ") and "\n" not in cell.source.strip():
@@ -149,7 +149,7 @@ def _drop_empty_sections(cells: list) -> list:
 
 
 def _body(node) -> str:
-    """The outputs and texts of the cells as HTML: no code, no prompts, no warnings, nothing from a network."""
+    """Return outputs and texts of the cells as HTML, without code, prompts, warnings or external resources."""
     shown = copy.deepcopy(node)
     pages: list[str] = []
     for cell in shown.cells:
@@ -158,11 +158,11 @@ def _body(node) -> str:
     shown.cells = _drop_empty_sections(shown.cells)
     for cell in shown.cells:
         for output in cell.get("outputs", ()):
-            if "text/html" in output.get("data", {}):  # put back below: HTML of megabytes is not read as HTML again
+            if "text/html" in output.get("data", {}):  # inserted below, since parsing HTML of megabytes is slow
                 pages.append("".join(output.data["text/html"]))
-                output.data["text/html"] = f"<i>{PLACE}{len(pages)};</i>"
+                output.data["text/html"] = f"<i>{MARKER}{len(pages)};</i>"
     body = _exporter().from_notebook_node(shown)[0]
-    return re.sub(rf"<i>{PLACE}(\d+);</i>", lambda place: pages[int(place[1]) - 1], body)
+    return re.sub(rf"<i>{MARKER}(\d+);</i>", lambda place: pages[int(place[1]) - 1], body)
 
 
 @functools.cache
@@ -179,7 +179,7 @@ def _exporter():
 
 
 def _add_navigation(body: str) -> str:
-    """The body with a place for every section and, after the page's title block, links to them."""
+    """Return the body with an anchor per section and, after the title block, links to them."""
     links: list[str] = []
 
     names: dict[str, int] = {}
@@ -208,7 +208,7 @@ def _add_remark(body: str, remark: str) -> str:
 
 
 def link_files(text: str, stem: str) -> str:
-    """A page with links under every figure to its files, which `write_parts` puts into the folder beside it."""
+    """Return a page with links under every figure to its files, which `write_parts` writes into a folder beside it."""
     parts, last = _parts(text), []
 
     def add_links(place: re.Match) -> str:
@@ -223,7 +223,7 @@ def link_files(text: str, stem: str) -> str:
 
 
 def _parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
-    """Of every image of a page the name of its file, what is in it, and the numbers that it carries, as CSV."""
+    """Yield the file name of every image of a page, its content, and its numbers as CSV."""
     for number, image in enumerate(re.finditer(IMAGE, text, re.S), 1):
         described, *pixels = image.groups()
         name = name_file(markup.unescape(described or pixels[0]), 60)
@@ -260,7 +260,7 @@ def write_parts(html: Path | str, folder: Path | str, metrics: Path | str = "") 
 
 def write_metrics(compared: Path | str, folder: Path, prefix: str = "") -> list[Path]:
     """Write the compared metrics, a CSV each, and return the files; compared: the file of the comparison."""
-    import pandas as pd  # here, for other pages have none
+    import pandas as pd  # imported here, since other pages have no metrics
 
     written = []
     for name, rows in pd.read_parquet(compared).groupby("metric"):

@@ -13,13 +13,13 @@ from shapeline.designs.sampled import kernel_shap
 from shapeline.designs.surrogate import lime, symmetric_least_squares
 from shapeline.theory.games import Comparison, generator, largest, rms, scores
 
-FULL_WEIGHT = 1e3  # on the full coalition, whose weight in the kernel is infinite
+FULL_WEIGHT = 1e3  # of the full coalition, in place of the kernel's infinite weight
 END_WEIGHTS = 10.0 ** np.arange(0, 15)  # at 10^16 the matrix is singular in float64
 
 
 @dataclass(frozen=True)
 class KernelProof:
-    """The kernel proof for d features: its formulas, the designs that rest on it, and a finite weight on v(N).
+    """The kernel proof for d features: its formulas, the designs that use it, and a finite weight on v(N).
 
     designs: largest difference of each to `designs.shapley`; end_weights and end_errors: the weight on the full
     coalition and the largest error of the scores (values are of order 1). condition: of XᵀWX; times the precision of
@@ -35,7 +35,7 @@ class KernelProof:
 
 
 def kernel_proof(d: int = 8, games: int = 50, seed: int = 0) -> KernelProof:
-    """Every formula of "Shapley Kernel Proof" (Lundberg 2017) against linear algebra over 2^d coalitions, d >= 4."""
+    """Check the formulas of "Shapley Kernel Proof" (Lundberg 2017) with linear algebra over 2^d coalitions; d >= 4."""
     d = whole("kernel_proof", "d", d, 4)
     X = all_coalitions(d, "kernel_proof").astype(float)
     weight = np.zeros(2**d)
@@ -43,10 +43,10 @@ def kernel_proof(d: int = 8, games: int = 50, seed: int = 0) -> KernelProof:
     weight[-1] = FULL_WEIGHT
     gram = X.T @ (X * weight[:, None])
     centre = np.eye(d) - 1 / d
-    # As c grows, the inverse of a I + c J tends to the inverse on what J leaves alone: the vectors of sum 0.
+    # As c grows, the inverse of a I + c J tends to the inverse on the null space of J: vectors of sum 0.
     inverse = np.linalg.pinv(centre @ gram @ centre)
     fit = inverse @ (X.T * weight)
-    fit[:, -1] = 1 / d  # of the full coalition only the limit is left: every score takes an equal share
+    fit[:, -1] = 1 / d  # in the limit, the full coalition is divided equally among the scores
     tables = generator(seed, "kernel").normal(size=(games, 2**d))
     exact = scores(shapley(d), tables)
     built = {
@@ -65,7 +65,7 @@ def kernel_proof(d: int = 8, games: int = 50, seed: int = 0) -> KernelProof:
 
 
 def _compare_matrix(gram: np.ndarray, inverse: np.ndarray) -> list[Comparison]:
-    """What is printed of XᵀWX = a I + c J, gram (d, d), and of its inverse as c grows."""
+    """Compare the printed formulas of XᵀWX = a I + c J, gram (d, d), and of its inverse as c grows."""
     d = len(gram)
     identity = (np.diag(gram)[:, None] - gram)[~np.eye(d, dtype=bool)]  # a, for every entry
     limit = (np.eye(d) - 1 / d) * d / (d - 1)
@@ -82,7 +82,7 @@ def _compare_matrix(gram: np.ndarray, inverse: np.ndarray) -> list[Comparison]:
 
 
 def _compare_weights(X: np.ndarray, fit: np.ndarray) -> list[Comparison]:
-    """What is printed of the weight of each v(S) on each score, fit (d, 2^d) of coalitions X (2^d, d)."""
+    """Compare the printed weight of each v(S) in each score with fit (d, 2^d) of coalitions X (2^d, d)."""
     d, s = X.shape[1], X.sum(axis=1).astype(int)
     size = np.arange(d + 1)
     count = np.array([factorial(k) for k in size])
@@ -107,7 +107,7 @@ def _compare_weights(X: np.ndarray, fit: np.ndarray) -> list[Comparison]:
 
 
 def _compare_games(tables: np.ndarray, fit: np.ndarray, exact: np.ndarray) -> Comparison:
-    """What is printed of the scores of games, tables (games, 2^d), against their Shapley values (games, d)."""
+    """Compare the printed scores of games, tables (games, 2^d), with their Shapley values (games, d)."""
     return Comparison(
         "(XᵀWX)⁻¹XᵀWy is the Shapley value",
         "y = v(S)",
@@ -118,7 +118,7 @@ def _compare_games(tables: np.ndarray, fit: np.ndarray, exact: np.ndarray) -> Co
 
 
 def _end_errors(X: np.ndarray, weight: np.ndarray, tables: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """The largest error of the scores for each weight on the full coalition, END_WEIGHTS."""
+    """Return the largest error of the scores per weight of the full coalition, END_WEIGHTS."""
     errors = []
     for large in END_WEIGHTS:
         weight = np.r_[weight[:-1], large]
@@ -128,13 +128,13 @@ def _end_errors(X: np.ndarray, weight: np.ndarray, tables: np.ndarray, exact: np
 
 
 def shapley_weight(d: int, s: int) -> float:
-    """q(s) = 1/C(d-2, s-1), with which least squares gives the Shapley value (Charnes et al. 1988)."""
+    """Return q(s) = 1/C(d-2, s-1), with which least squares gives the Shapley value (Charnes et al. 1988)."""
     return 1 / comb(d - 2, s - 1)
 
 
 @dataclass(frozen=True)
 class SymmetricWeight:
-    """One weight q(s): largest differences to the direct fit, and how far its scores are from others.
+    """A weight q(s): largest differences to the direct fit, and distances of its scores to known values.
 
     closed: the solution as Pei prints it in (6); paired: the same as in (-1); design: `symmetric_least_squares`;
     to_shapley, to_banzhaf: root mean square difference in units of the Shapley values', Banzhaf up to a constant.
@@ -181,11 +181,11 @@ def charnes(d: int = 7, games: int = 20, random_weights: int = 4, seed: int = 0)
 
 
 def charnes_solution(tables: np.ndarray, q: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Scores (games, d) of tables (games, 2^d) for the weights q of sizes 1..d-1, as (6) and as (-1) of Pei 2018."""
+    """Return scores (games, d) of tables (games, 2^d) for weights q of sizes 1..d-1, by (6) and (-1) of Pei 2018."""
     d = len(q) + 1
     X = all_coalitions(d, "charnes_solution").astype(float)
     s = X.sum(axis=1).astype(int)
-    padded = np.r_[0.0, q, 0.0]  # q(0) and q(d) drop out of both forms
+    padded = np.r_[0.0, q, 0.0]  # q(0) and q(d) cancel in both forms
     scale = sum(comb(d - 2, k - 1) * padded[k] for k in range(1, d))
     even = (tables[:, -1:] - tables[:, :1]) / d
     weighed = tables * padded[s]

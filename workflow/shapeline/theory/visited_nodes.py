@@ -47,7 +47,7 @@ def expected_visited_nodes(n: int, gamma: int, rho: float) -> float:
     with np.errstate(divide="ignore"):
         log_absent = np.log1p(-float(rho))
 
-    def some(cells: float) -> float:  # the probability that one of so many cells is important
+    def some(cells: float) -> float:  # the probability that any of so many cells is important
         return float(-np.expm1(cells * log_absent))
 
     expected = 1.0
@@ -109,7 +109,7 @@ def _levels(where: str, n: int, gamma: int) -> int:
 
 @dataclass(frozen=True)
 class Visits:
-    """One h-Shap run a sample: important cells, visited nodes (root included) and evaluations, (samples,) each."""
+    """Simulated h-Shap runs: important cells, visited nodes (root included) and evaluations, (samples,) each."""
 
     important: np.ndarray
     nodes: np.ndarray
@@ -124,7 +124,7 @@ def simulate_visits(n: int, gamma: int, rho: float, runs: int = 2000, seed: int 
     game, visited = shapley(gamma), np.ones((runs, 1), bool)
     nodes, evaluations = np.ones(runs, int), np.zeros(runs, int)
     for level in range(levels):
-        # Outside its node everything is at the reference, so a coalition of children is 1 if one of them is important.
+        # Outside a node everything is at the reference, so a coalition of children is 1 if one of them is important.
         children = important.reshape(runs, gamma**level, gamma, -1).any(axis=-1)
         values = (children[:, :, None, :] & game.masks).any(axis=-1)
         evaluations += visited.sum(axis=1) * 2**gamma
@@ -145,10 +145,10 @@ def simulate_similarity(n: int, s: int, k: int, runs: int = 300, seed: int = 0) 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Theorems 3.2 and 3.4 and remark 3.1 against simulation.
+    """Theorems 3.2 and 3.4 and remark 3.1 compared with simulations.
 
-    visits: (gamma, rho, expected, mean, standard error); costs: samples and samples above the bound of remark 3.1, and
-    those of them without any important cell; similarity: (leaf cells, important cells, bound, lowest, mean).
+    visits: (gamma, rho, expected, mean, standard error); runs: number of samples; costly, costly_empty: samples above
+    the bound of remark 3.1, and without important cells; similarity: (leaf, important cells, bound, lowest, mean).
     """
 
     n: int
@@ -161,7 +161,7 @@ class Hierarchy:
 
 
 def hierarchy(n: int = 64, cells: int = 256, runs: int = 2000, seed: int = 0) -> Hierarchy:
-    """h-Shap on random OR games: n cells for the visited nodes (a power of 4), `cells` for the similarity."""
+    """Simulate h-Shap on random OR games: n cells for the visited nodes (a power of 4), `cells` for the similarity."""
     visits, costly, empty, total = [], 0, 0, 0
     for gamma in (2, 4):
         levels = _levels("hierarchy", n, gamma)

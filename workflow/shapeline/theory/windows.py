@@ -1,4 +1,4 @@
-"""How near L- and C-Shapley are to the Shapley value (Chen et al. 2018, theorems 1 and 2)."""
+"""Errors and bounds of L- and C-Shapley (Chen et al. 2018, theorems 1 and 2)."""
 
 import functools
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from shapeline.theory.games import generator, scores
 
 @dataclass(frozen=True)
 class Approximation:
-    """Theorems 1 and 2 of Chen et al. 2018 on one joint distribution; every entry of an array is a feature.
+    """Theorems 1 and 2 of Chen et al. 2018 on one joint distribution; arrays have an entry per feature.
 
-    errors: E|estimate - Shapley value| of each estimator. local, connected: the least epsilon, over all sets S inside
-    the window that hold the feature, for which condition (8), or (8) and (10), hold. local_window, connected_window:
-    the same for S = the whole window. shapley: E|Shapley value|.
+    errors: E|estimate - Shapley value| of each estimator. local, connected: the smallest epsilon, over all sets S in
+    the window that include the feature, for which condition (8), or (8) and (10), hold. local_window,
+    connected_window: the same for S = the entire window. shapley: E|Shapley value|.
     """
 
     errors: dict[str, np.ndarray]
@@ -42,11 +42,11 @@ ESTIMATORS: dict[str, Callable[[networkx.Graph, int], Design]] = {
 def approximation(
     joint: np.ndarray, graph: networkx.Graph, order: int, score: str = "expected", bounds: Approximation | None = None
 ) -> Approximation:
-    """Error of L- and C-Shapley and the epsilons that bound it, by enumeration (Chen et al. 2018, theorems 1 and 2).
+    """Return errors of L- and C-Shapley and the epsilons that bound them, by enumeration (Chen et al. 2018).
 
     joint: (2^d, classes) strictly positive probabilities of binary features (bit j of the row is feature j) and class.
     The value of S at x is the theorems': E[log P(Y | x_S) | x] in nats, P(Y | x_S) the conditional of the joint itself,
-    no reference; score "predicted" is log P(y | x_S) of the likeliest class instead, which the theorems do not cover.
+    no reference; score "predicted" is log P(y | x_S) of the most probable class, which the theorems do not cover.
     epsilon is the largest absolute conditional information E|log P(X_i, X_V | X_U, Y) / (P(X_i | X_U, Y) P(X_V | X_U,
     Y))|, and the same without Y, over the U and V of the condition. bounds: of another score, whose epsilons are
     the same.
@@ -71,14 +71,14 @@ def approximation(
 
 @functools.lru_cache(maxsize=16)
 def _designs(d: int, edges: tuple[tuple[int, int], ...], order: int) -> dict[str, Design]:
-    """The design of each estimator on a graph; a sweep asks for the same few of a hundred distributions."""
+    """Return the design of each estimator on a graph; cached, since a sweep uses few designs for many distributions."""
     graph = networkx.Graph(edges)
     graph.add_nodes_from(range(d))
     return {name: build(graph, order) for name, build in ESTIMATORS.items()}
 
 
 def _log_marginals(joint: np.ndarray) -> np.ndarray:
-    """log P(x_S, y) of every S, (2^d, 2^d, classes), at every x."""
+    """Return log P(x_S, y) of every S, (2^d, 2^d, classes), at every x."""
     d = joint.shape[0].bit_length() - 1
     cube = joint.reshape(*(2,) * d, -1)  # axis d - 1 - j is feature j
     tables = []
@@ -89,7 +89,7 @@ def _log_marginals(joint: np.ndarray) -> np.ndarray:
 
 
 def _epsilons(joint, with_class, without, graph: networkx.Graph, node: int, order: int) -> tuple[float, ...]:
-    """(8) for the best S, (8) and (10) for the best S, and both for S = the window, of one feature."""
+    """Return epsilons of one feature: (8) for the best S, (8) and (10) for the best S, and both for S = the window."""
     d = graph.number_of_nodes()
     U, V = np.meshgrid(np.arange(2**d), np.arange(2**d), indexing="ij")
     bit = 1 << node
@@ -110,7 +110,7 @@ def _epsilons(joint, with_class, without, graph: networkx.Graph, node: int, orde
 
     closed = [pack([member, *graph.adj[member]]) for member in range(d)]
     window = pack(graphs.neighborhood(graph, node, order))
-    sets = [S for S in range(2**d) if S & bit and S & ~window == 0]  # ascending: the window itself comes last
+    sets = [S for S in range(2**d) if S & bit and S & ~window == 0]  # ascending, so the window is last
     local, connected = [], []
     for S in sets:
         local.append(most((U & ~S == 0) & (V & S == 0)))
@@ -124,7 +124,7 @@ def _epsilons(joint, with_class, without, graph: networkx.Graph, node: int, orde
 
 
 def chain_model(coupling: float, d: int = 6, seed: int = 0) -> np.ndarray:
-    """Return (2^d, classes) of a Markov chain of d binary features whose class reads every second one with noise.
+    """Return (2^d, classes) of a Markov chain of d binary features; the class depends on every second one with noise.
 
     P(x) is proportional to exp(coupling * sum of x_j x_{j+1} + h.x), x_j = -1 or 1; independent at coupling 0.
     """
@@ -144,7 +144,7 @@ def chain_model(coupling: float, d: int = 6, seed: int = 0) -> np.ndarray:
 class Sweep:
     """Theorems 1 and 2 as the coupling of a chain grows, and on random joint distributions without any structure.
 
-    chain: order -> one Approximation a coupling, the first at 0; predicted: the same with the score of the predicted
+    chain: order -> one Approximation per coupling, the first at 0; predicted: the same with the score of the predicted
     class; random: Approximations on random joints, chain and grid in turn.
     """
 
@@ -176,7 +176,7 @@ def sweep(d: int = 6, joints: int = 40, seed: int = 0) -> Sweep:
 
 
 def lemma_1(largest: int = 12) -> float:
-    """Largest relative discrepancy of lemma 1 (Chen et al. 2018, (13)) over n, s, t <= largest, s >= t, n >= 1."""
+    """Return lemma 1's largest relative discrepancy (Chen et al. 2018, (13)), n, s, t <= largest, s >= t, n >= 1."""
     worst = 0.0
     for n in range(1, largest + 1):
         for s in range(largest + 1):

@@ -166,7 +166,7 @@ def draw_ablated_images(results: Results, truth: np.ndarray | None, count: int =
         "All positive features at the reference; below each image, the share of it that is removed. A perfect map "
         "removes what lies in the boxes and nothing else."
     )
-    drawing = score_maps.picture_grid(names, list(values), tile, COLUMNS)
+    drawing = score_maps.image_grid(names, list(values), tile, COLUMNS)
     return join_parts(
         heading("Images without their positive features"),
         figure(drawing, "Images whose positive features are removed, one column per method", caption, vector=False),
@@ -243,7 +243,7 @@ def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, st
         return drawn._replace(below=below, boxes=boxes(None if region is None else region[part]))
 
     title = experiment.instance_name(results, picked.to_dict("records")[0])
-    return score_maps.picture_grid([title, "enlarged"], list(names), tile)
+    return score_maps.image_grid([title, "enlarged"], list(names), tile)
 
 
 def zoom_to_part(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:

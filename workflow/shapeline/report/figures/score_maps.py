@@ -22,7 +22,7 @@ from shapeline.report.elements import figure
 from shapeline.report.formatting import number
 from shapeline.report.styling import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, style_names, wrap_name
 
-LEVEL = 1.96  # half-widths of 95 % intervals to an standard error
+LEVEL = 1.96  # half-width of a 95 % interval per standard error
 
 
 def instance_table(
@@ -32,7 +32,7 @@ def instance_table(
     columns: Sequence[str],
     name: str,
 ) -> str:
-    """One instance's scores by every method as a heat table under its name; standard_error: half-widths over 1.96."""
+    """Draw an instance's scores by every method as a heat table; standard_error: half-widths over 1.96."""
     half = {entry: LEVEL * row for entry, row in standard_error.items() if row is not None}
     drawing = score_table(values, columns, unit, half=half)
     title = html.escape(name.replace("\n", ", "))
@@ -61,8 +61,8 @@ def heat_maps(
     half: Mapping[str, Sequence[np.ndarray | None]] | None = None,
 ) -> Figure:
     """Draw score maps, a row per instance and a column per method; values: method -> n arrays (d,) or None; half:
-    intervals. cells: n times (height, width), the feature that owns each pixel, -1 for none; more than `columns`
-    methods take further rows."""
+    intervals. cells: n times (height, width), the feature of each pixel, -1 for none; more than `columns`
+    methods continue in further rows."""
     ends = half or {}
 
     def tile(row: int, entry: str | None) -> Tile:
@@ -70,7 +70,7 @@ def heat_maps(
             return Tile(scale_tones(images[row]), grey(tone))
         return _map(values[entry][row], cells[row], ends[entry][row] if entry in ends else None)
 
-    return picture_grid(names, list(values), tile, columns)
+    return image_grid(names, list(values), tile, columns)
 
 
 class Tile(NamedTuple):
@@ -83,7 +83,7 @@ class Tile(NamedTuple):
 
 
 class Images(Artist):
-    """Tiles as pixels at their places (inches from the upper left) of a figure `high` inches; `imshow` takes longer."""
+    """Tiles as pixels at positions in inches from the upper left of a figure `high` inches; faster than `imshow`."""
 
     def __init__(self, tiles: Sequence[tuple[Tile, tuple[float, float, float, float]]], high: float):
         super().__init__()
@@ -95,7 +95,7 @@ class Images(Artist):
 
 
 @style_names
-def picture_grid(
+def image_grid(
     names: Sequence[str], entries: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
     """Draw tile(row, method or None) in a grid in one pair of axes: a row per name, a column per method."""
@@ -148,7 +148,7 @@ def _grid(
 
 
 def _fit_tile(shown: Tile, left: float, top: float, side: float) -> tuple[float, float, float, float]:
-    """Where a tile is in the middle of its square place: left, top, right, bottom."""
+    """Return left, top, right and bottom of a tile centred in its square."""
     high, wide = (1, 1) if shown.pixels is None else shown.pixels.shape[:2]
     across, up = side * min(1, wide / high), side * min(1, high / wide)
     x0, y0 = left + (side - across) / 2, top + (side - up) / 2
@@ -160,10 +160,10 @@ def _corners(start: Sequence[float], end: Sequence[float]) -> list[tuple[float, 
 
 
 def _paint_tile(shown: Tile, place: tuple[float, float, float, float], high: float) -> tuple[int, int, np.ndarray]:
-    """A tile's left and lower dots, and its pixels (height, width, 4), the lowest first; clear without a value."""
+    """Return a tile's left and lower offsets and pixels (height, width, 4), lowest first; clear without a value."""
     colours = dict(shown.colours)
     norm = Normalize(colours.pop("vmin", None), colours.pop("vmax", None))
-    # Colours that lie a rounding outside of [0, 1] would be refused.
+    # Colours outside [0, 1] by rounding are refused.
     pixels = shown.pixels if shown.pixels.ndim == 2 else np.clip(shown.pixels, 0, 1)
     seen = ScalarMappable(norm, **colours).to_rgba(pixels, bytes=True)
     left, top, right, bottom = (round(inches * DOTS_PER_INCH) for inches in place)
@@ -174,7 +174,7 @@ def _paint_tile(shown: Tile, place: tuple[float, float, float, float], high: flo
 
 
 def choose_tone(card: Mapping) -> str:
-    """The colour map of a dataset's grey images: ink is dark on light paper, others are shown as they are."""
+    """Return the colour map of a dataset's grey images: handwriting dark on light, others unchanged."""
     return "gray_r" if card.get("source") in DARK_INK else "gray"
 
 
@@ -183,17 +183,17 @@ def scale_tones(image: np.ndarray) -> np.ndarray:
 
 
 def grey(tone: str) -> dict[str, object]:
-    """What `imshow` is given of an image in [0, 1]."""
+    """Return the `imshow` keywords of an image in [0, 1]."""
     return {"cmap": tone, "vmin": 0, "vmax": 1}
 
 
 def scale_colours(size: float) -> dict[str, object]:
-    """What `imshow` is given of scores whose largest magnitude is `size`: white at 0."""
+    """Return the `imshow` keywords of scores with largest magnitude `size`: white at 0."""
     return {"cmap": SIGNS, "vmin": -(size or 1.0), "vmax": size or 1.0}
 
 
 def _map(scores: np.ndarray | None, cells: np.ndarray, half: np.ndarray | None) -> Tile:
-    """Scores (d,) on their pixels, scaled by the largest magnitude, which is written below."""
+    """Return the tile of scores (d,) on their pixels, scaled by the largest magnitude, its caption."""
     if scores is None:
         return Tile(None)
     size = np.abs(scores).max()

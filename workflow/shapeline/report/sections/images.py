@@ -106,7 +106,7 @@ def draw_masked(results: Results, instances: pd.DataFrame, shares: Sequence[floa
         scores = values[entry][row]
         return Tile(None if scores is None else mask_image(coloured[row], images[row], scores, cells[row], of_row[row]))
 
-    return score_maps.picture_grid(names, list(values), tile)
+    return score_maps.image_grid(names, list(values), tile)
 
 
 def mask_image(

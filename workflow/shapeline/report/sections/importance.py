@@ -214,7 +214,7 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
     titled = {group: f"{group}, {number(mask.sum())}" for group, mask in every.items() if group != "all"}
     back = {title: group for group, title in titled.items()}
     yield figure(
-        score_maps.picture_grid(names, list(titled.values()), lambda row, title: tile(row, back.get(title))),
+        score_maps.image_grid(names, list(titled.values()), lambda row, title: tile(row, back.get(title))),
         f"Mean maps by {entry}: all instances, classes, correct and wrong predictions",
         f"First column: all {format_count(len(rows), 'instance')}. {signs('the class')}; each map has its own scale, "
         "below it.",

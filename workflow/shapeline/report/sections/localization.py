@@ -123,7 +123,7 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
         + (" Green boxes: the true regions." if truth is not None else "")
         + experiment.describe_rows(results)
     )
-    drawing = score_maps.picture_grid(names, list(values), tile, figures.COLUMNS)
+    drawing = score_maps.image_grid(names, list(values), tile, figures.COLUMNS)
     return figure(drawing, "Maps of a few images, one column per method", caption, vector=False)
 
 

@@ -16,7 +16,7 @@ from shapeline.report.formatting import number, two_digit_interval, two_digits
 from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import paired
 
-AREA = "deletion_auc"
+STATISTIC = "deletion_auc"
 PANELS = {
     "rank_correlation": "Rank correlation",
     "rank_correlation_absolute": "Rank correlation of magnitudes",
@@ -45,11 +45,11 @@ def reference_areas(results: Results) -> pd.DataFrame:
     """Return the mean deletion AUC (nats) per method (rows) and baseline, that of the experiment first."""
     frame = results.metrics.get("log_odds")
     own = name_reference(results)
-    columns = {f"{own} (own)": scalars(frame, AREA)["mean"]}
+    columns = {f"{own} (own)": scalars(frame, STATISTIC)["mean"]}
     names = [] if frame is None else frame["statistic"].unique()
     for statistic in names:
-        if statistic.startswith(f"{AREA}_"):
-            columns[statistic.removeprefix(f"{AREA}_")] = scalars(frame, statistic)["mean"]
+        if statistic.startswith(f"{STATISTIC}_"):
+            columns[statistic.removeprefix(f"{STATISTIC}_")] = scalars(frame, statistic)["mean"]
     return pd.DataFrame(columns).reindex([entry for entry in results.entries if entry in columns[f"{own} (own)"].index])
 
 
@@ -82,7 +82,7 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
 
 
 def _leaders(leads: Mapping[str, str]) -> str:
-    """Return whether the best mean changes with the baseline; leads: the method of the lowest AUC, by baseline."""
+    """Return whether the best mean changes with the baseline; leads: the method with the lowest AUC per baseline."""
     (own, first), *others = leads.items()
     changed = [f"{entry} with {name}" for name, entry in others if entry != first]
     if not changed:
@@ -92,7 +92,7 @@ def _leaders(leads: Mapping[str, str]) -> str:
 
 @styled
 def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
-    """A line per method through its ranks; ranks: (methods, references) whole numbers from 1."""
+    """Draw a line per method through its ranks; ranks: (methods, references) integers from 1."""
     drawing = Figure(figsize=(0.8 * WIDTH, 1.0 + 0.27 * len(ranks)), layout="constrained")
     axes = drawing.subplots()
     across = np.arange(ranks.shape[1])
