@@ -527,6 +527,17 @@ def by_class():
     return shapeline.explain(model, frame, "shapley", reference="zero", target="each", class_names=list("uvw"))
 
 
+def test_printed_columns_have_the_names_of_classes_whatever_they_are():
+    X, names = np.random.default_rng(1).normal(size=(60, 2)), np.array(["a", "mean score, b", "mean |score|"])
+    model = LogisticRegression().fit(X, names[np.arange(60) % 3])
+    found = shapeline.explain(model, X[:4], "shapley", reference="zero", target="each")
+    head, *rows = repr(found).splitlines()[-3:]
+    assert re.split("  +", head)[-3:] == ["mean score: a", "mean score, b", "mean |score|"]
+    for row in rows:
+        size, *means = row.split()[-4:]
+        assert size[0] not in "+-" and all(mean[0] in "+-" for mean in means)
+
+
 def test_classes_of_an_instance_are_rows_and_not_instances(by_class):
     assert read_ids(by_class)[:4] == ["x (row 0), u", "x (row 0), v", "x (row 0), w", "x (row 1), u"]
     assert len(set(read_ids(by_class))) == 9 and read_ids(by_class)[-1] == "y, w"

@@ -268,12 +268,17 @@ class Explanation(Record):
         flat = _flatten(self.scores)
         means = {"mean |score|": np.nanmean(np.abs(flat), axis=0)}
         targets = np.array(self.target_names, object)
-        is_apart = len(set(self.input_numbers)) < len(self) or self.about.value == formatting.GAME
-        for target in dict.fromkeys(targets) if is_apart and len(set(targets)) > 1 else [None]:
+        for target in self._list_mean_targets():
             rows = flat if target is None else flat[targets == target]
             means["mean score" if target is None else f"mean score, {target}"] = np.nanmean(rows, axis=0)
         table = pd.DataFrame(means, index=pd.Index(self.about.names[0], name="feature"))
         return table.sort_values("mean |score|", ascending=False, kind="stable")
+
+    def _list_mean_targets(self) -> list[str | None]:
+        """Return the classes or outputs that have a mean score each; None alone where one mean is of all rows."""
+        targets = [*dict.fromkeys(self.target_names)]
+        is_apart = len(set(self.input_numbers)) < len(self) or self.about.value == formatting.GAME
+        return targets if is_apart and len(targets) > 1 else [None]
 
     def plot(self, kind: str | None = None, *, feature: str | None = None, groups: Any = None) -> "Figure | HTML":
         """Return a figure, or coloured words for texts, with 95 % intervals.

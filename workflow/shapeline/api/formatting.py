@@ -48,22 +48,23 @@ def format_explanation(explanation) -> str:
 def _format_table(explanation) -> list[str]:
     """Return the mean scores of features, per class where instances have several; of a game with few outputs the scores
     per output, which share no unit."""
-    table = explanation.summary()
-    count = table.shape[1] - 1
-    table.columns = [format_value(name.removeprefix("mean score, ")) for name in table]
-    if count > 1 and explanation.about.value != GAME:
-        table.columns = [table.columns[0], f"mean score: {table.columns[1]}", *table.columns[2:]]
-    is_apart = explanation.about.value == GAME and 1 < count <= MAX_COLUMNS
+    table, targets = explanation.summary(), explanation._list_mean_targets()
+    names = ["mean score" if target is None else format_value(target) for target in targets]
+    is_apart = explanation.about.value == GAME and 1 < len(names) <= MAX_COLUMNS
+    if len(names) > 1 and explanation.about.value != GAME:
+        names[0] = f"mean score: {names[0]}"
+    table.columns = ["mean |score|", *names]
     shown = table.iloc[:MAX_ROWS, int(is_apart) : MAX_COLUMNS + 1].rename(index=shorten_name)
     wide = max(map(len, shown.index))
     lines = [f"  {'':<{wide}}" + "".join(f"  {name:>10}" for name in shown)]
-    formats = [f"{'' if name == 'mean |score|' else '+'}{max(10, len(name))}.4g" for name in shown]
+    signs = ["" if index == 0 and not is_apart else "+" for index in range(shown.shape[1])]
+    formats = [f"{sign}{max(10, len(name))}.4g" for sign, name in zip(signs, shown, strict=True)]
     for name, row in zip(shown.index, round_noise(shown.to_numpy()), strict=True):
         lines.append(
             f"  {name:<{wide}}" + "".join(f"  {score:>{own}}" for score, own in zip(row, formats, strict=True))
         )
     lines += _note_more(len(table) - len(shown), "feature")
-    return lines + [f"  .summary() has the scores of all {count}"] * (count > MAX_COLUMNS)
+    return lines + [f"  .summary() has the scores of all {len(names)}"] * (len(names) > MAX_COLUMNS)
 
 
 def headline(explanation) -> str:
