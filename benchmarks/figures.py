@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from benchmarks.scaling import exponent
-from shapeline.report import styling
+from shapeline.report import elements
 from shapeline.report.colours import INK
-from shapeline.report.styling import STYLE, WIDTH
+from shapeline.report.elements import STYLE, WIDTH
 
 
 def near_raw(table: pd.DataFrame) -> Figure:
@@ -55,7 +55,7 @@ def ahead_of_peers(table: pd.DataFrame) -> Figure:
         heights = [len(part) + 1.0 for _, part in panels]
         figure = Figure(figsize=(WIDTH * 0.75, 0.26 * sum(heights) + 0.8), layout="constrained")
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        colour = styling.palette()[0]
+        colour = elements.palette()[0]
         for axis, (case, part) in zip(axes, panels, strict=True):
             y = np.arange(len(part))[::-1]
             axis.hlines(y, part["ours_times_low"], part["ours_times_high"], color=colour, linewidth=1.8)
@@ -86,7 +86,7 @@ def growth(points: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(WIDTH, 4.1 * -(-len(panels) // 2)), layout="constrained")
         axes = figure.subplots(-(-len(panels) // 2), 2, squeeze=False).ravel()
         names = list(points["method"].unique())
-        styles = styling.styles({name: {"is_control": name == "occlusion"} for name in names})
+        styles = elements.styles({name: {"is_control": name == "occlusion"} for name in names})
         for axis, (over, part, title, label) in zip(axes, panels, strict=False):
             chosen = points[points["axis"] == over]
             for name, rows in chosen.groupby("method", sort=False):
@@ -119,7 +119,7 @@ def prompt_errors(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(WIDTH * 0.9, 4.2), layout="constrained")
         panels = list(table.groupby("task", sort=False))
         names = list(table["method"].unique())
-        styles = styling.styles({name: {"is_control": name in ("leave_one_out", "random")} for name in names})
+        styles = elements.styles({name: {"is_control": name in ("leave_one_out", "random")} for name in names})
         for axis, (task, part) in zip(figure.subplots(1, len(panels)), panels, strict=True):
             budgets = sorted(part["evaluations"].dropna().astype(int).unique())
             for name, rows in part.groupby("method", sort=False):

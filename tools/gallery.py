@@ -22,8 +22,8 @@ from PIL import Image
 
 from shapeline.errors import ShapelineError
 from shapeline.report.colours import FIRST, INK, QUIET, SECOND
+from shapeline.report.elements import styled
 from shapeline.report.formatting import number
-from shapeline.report.styling import styled
 from shapeline.statistics.bounds import FAILS, HOLDS, UNDECIDED, verdict
 
 PAGE, FIGURES = Path("docs/gallery.md"), Path("docs/images/gallery")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import CSS4_COLORS, to_hex
 
-from shapeline.report import colours, rendering, styling
+from shapeline.report import colours, elements, rendering
 from shapeline.report.sections import points, texts
 
 HEX = re.compile(r"#(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6}|[0-9a-fA-F]{3})\b")
@@ -56,7 +56,7 @@ def test_a_colour_in_a_module_is_seen(code):
 
 
 def test_what_speaks_for_the_class_is_blue_in_maps_words_and_bars():
-    ends = [to_hex(styling.SIGNS(end)) for end in (0.0, 0.5, 1.0)]
+    ends = [to_hex(elements.SIGNS(end)) for end in (0.0, 0.5, 1.0)]
     assert ends == [colours.AGAINST, colours.PAPER, colours.FOR]
     assert [to_hex(colour) for colour in points.tint_map(MAP)[0]] == [colours.FOR, colours.AGAINST]
     sheet = rendering.style_sheet()
@@ -68,7 +68,7 @@ def test_what_speaks_for_the_class_is_blue_in_maps_words_and_bars():
 
 def test_blue_and_orange_of_a_size_are_equally_light():
     for strength in (0.1, 0.25, 0.5, 0.75, 1.0):
-        light = [_luminance(styling.SIGNS(0.5 + sign * strength / 2)) for sign in (1, -1)]
+        light = [_luminance(elements.SIGNS(0.5 + sign * strength / 2)) for sign in (1, -1)]
         assert abs(light[0] - light[1]) < 0.06
 
 

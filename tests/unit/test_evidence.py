@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from shapeline.report import criteria, formatting, index, styling
+from shapeline.report import criteria, elements, formatting, index
 from shapeline.report.criteria import Criterion, Evidence
 from shapeline.report.experiment import warn_near_chance
 from shapeline.report.figures import dots
@@ -42,7 +42,7 @@ def one() -> Evidence:
 
 
 def styles(one: Evidence) -> dict:
-    return styling.styles({entry: {"method": "lime", "is_control": entry == "free"} for entry in one.values})
+    return elements.styles({entry: {"method": "lime", "is_control": entry == "free"} for entry in one.values})
 
 
 def test_the_cheapest_that_is_surely_within_the_margin_is_taken(one):

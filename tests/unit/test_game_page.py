@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
+from shapeline.report.elements import styles
 from shapeline.report.figures import games
 from shapeline.report.sections import games as sections
-from shapeline.report.styling import styles
 
 ENTRIES = {name: {"method": "gp_shapley", "is_control": False} for name in ("a", "b")}
 

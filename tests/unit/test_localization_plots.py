@@ -20,7 +20,7 @@ from shapeline.hierarchy import exploration
 from shapeline.methods.settings import parse
 from shapeline.metrics import ground_truth
 from shapeline.papers import claims, statement_sections
-from shapeline.report import experiment, rendering, styling
+from shapeline.report import elements, experiment, rendering
 from shapeline.report.figures import localization as figures_localization
 from shapeline.report.figures import score_maps
 from shapeline.report.sections import localization as sections_localization
@@ -418,7 +418,7 @@ def test_the_theorem_of_visits_is_only_about_absolute_thresholds_of_zero(rendere
 def test_ceilings_are_marked_on_the_rows_of_hierarchical_labels(rendered):
     _, results, _ = rendered
     frame = figures_localization.select_measured(results)
-    drawing = figures_localization.dots(frame, styling.assign_styles(results))
+    drawing = figures_localization.dots(frame, elements.assign_styles(results))
     panels = {axes.get_title(loc="left"): axes for axes in drawing.axes}
     assert set(panels) == {title for title, _ in figures_localization.PANELS.values()}
     names = [text.get_text() for text in panels["F1, as published"].get_yticklabels()]
@@ -440,7 +440,7 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
     _, results, _ = rendered
     time = sections_localization.seconds_per_image(results)
     drawing = figures_localization.runtime_plane(
-        figures_localization.select_measured(results), time, styling.assign_styles(results), "f1", "F1"
+        figures_localization.select_measured(results), time, elements.assign_styles(results), "f1", "F1"
     )
     axes = drawing.axes[0]
     assert axes.get_xscale() == "log" and {text.get_text() for text in axes.texts} >= set(ENTRIES)
@@ -454,7 +454,7 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
             assert not (box.x0 < ends[1, 0] and box.x1 > ends[0, 0] and box.y0 < ends[0, 1] < box.y1)
     time[["low", "high"]] = np.nan
     axes = figures_localization.runtime_plane(
-        figures_localization.select_measured(results), time, styling.assign_styles(results), "f1", "F1"
+        figures_localization.select_measured(results), time, elements.assign_styles(results), "f1", "F1"
     ).axes[0]
     assert not [line for line in axes.lines if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
 

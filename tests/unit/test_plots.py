@@ -15,7 +15,7 @@ from PIL import Image
 from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
-from shapeline.report import elements, experiment, findings, formatting, styling, tables
+from shapeline.report import elements, experiment, findings, formatting, tables
 from shapeline.report.elements import HTML
 from shapeline.report.figures import dots, score_maps
 from shapeline.report.figures.dots import errors
@@ -85,7 +85,7 @@ def list_entries(count: int, controls: int) -> dict[str, dict]:
 
 @pytest.mark.parametrize("palette", ["colorblind", "deep", "muted"])
 def test_every_label_has_a_style_of_its_own(palette):
-    styles = styling.styles(list_entries(20, 3), "label0", palette)
+    styles = elements.styles(list_entries(20, 3), "label0", palette)
     assert len({(style.colour, style.marker, str(style.line)) for style in styles.values()}) == 20
     assert styles["label0"].colour == "#000000"
     for style in list(styles.values())[-3:]:
@@ -95,14 +95,14 @@ def test_every_label_has_a_style_of_its_own(palette):
 
 @pytest.mark.parametrize("palette", ["colorblind", "deep", "muted"])
 def test_colours_are_neither_grey_nor_pale(palette):
-    colours = np.array([matplotlib.colors.to_rgb(colour) for colour in styling.palette(palette)])
+    colours = np.array([matplotlib.colors.to_rgb(colour) for colour in elements.palette(palette)])
     assert len(colours) >= 6
     assert (colours.max(axis=1) - colours.min(axis=1) > 0.1).all()
     assert (colours @ [0.2126, 0.7152, 0.0722] < 0.72).all()
 
 
 def test_a_new_label_at_the_end_changes_no_colour():
-    before, after = styling.styles(list_entries(9, 0)), styling.styles(list_entries(10, 0))
+    before, after = elements.styles(list_entries(9, 0)), elements.styles(list_entries(10, 0))
     assert {entry: after[entry] for entry in before} == before
 
 
@@ -421,7 +421,7 @@ def drawn(figure: Figure) -> Figure:
 
 
 def test_curves_show_every_label_with_units_and_a_legend_beside_the_data(results):
-    frame, styles = results.metrics["log_odds"], styling.assign_styles(results)
+    frame, styles = results.metrics["log_odds"], elements.assign_styles(results)
     figure = drawn(curves(frame, styles))
     masking, insertion = figure.axes
     assert masking.get_xlabel() == "top features masked (%)" and masking.get_ylabel() == "change of log-odds (nats)"
@@ -438,7 +438,7 @@ def test_curves_show_every_label_with_units_and_a_legend_beside_the_data(results
 def test_few_curves_carry_their_intervals_as_bands(results):
     frame = results.metrics["log_odds"]
     few = frame[frame["method"].isin(["exact", "lime", "random"])]
-    band = curves(few, styling.assign_styles(results)).axes[0].collections[0]
+    band = curves(few, elements.assign_styles(results)).axes[0].collections[0]
     heights = band.get_paths()[0].vertices[:, 1]
     line = few.query("method == 'exact' and statistic == 'deletion'")
     assert (heights.min(), heights.max()) == pytest.approx((line["low"].min(), line["high"].max()))
@@ -446,7 +446,7 @@ def test_few_curves_carry_their_intervals_as_bands(results):
 
 
 def test_many_curves_leave_room_for_the_bands_that_they_do_not_draw(results):
-    axes = drawn(curves(results.metrics["log_odds"], styling.assign_styles(results))).axes[0]
+    axes = drawn(curves(results.metrics["log_odds"], elements.assign_styles(results))).axes[0]
     assert not axes.collections
     masking = results.metrics["log_odds"].query("statistic == 'deletion'")
     low, high = axes.get_ylim()
@@ -454,7 +454,7 @@ def test_many_curves_leave_room_for_the_bands_that_they_do_not_draw(results):
 
 
 def test_curve_panels_give_every_label_its_own(results):
-    figure = drawn(curve_panels(results.metrics["log_odds"], styling.assign_styles(results)))
+    figure = drawn(curve_panels(results.metrics["log_odds"], elements.assign_styles(results)))
     panels = [axes for axes in figure.axes if axes.get_visible()]
     assert panels[0].get_title(loc="left") == "exact" and len(panels) == len(METHODS)
     band = panels[0].collections[0].get_paths()[0].vertices[:, 1]
@@ -463,7 +463,7 @@ def test_curve_panels_give_every_label_its_own(results):
 
 
 def test_areas_are_ordered_and_keep_their_intervals(results):
-    figure = drawn(dots.areas(results.metrics["log_odds"], styling.assign_styles(results)))
+    figure = drawn(dots.areas(results.metrics["log_odds"], elements.assign_styles(results)))
     masking = figure.axes[0]
     names = [text.get_text() for text in masking.get_yticklabels()]
     areas = experiment.scalars(results.metrics["log_odds"], "deletion_auc")
@@ -478,14 +478,14 @@ def test_areas_are_ordered_and_keep_their_intervals(results):
 def test_errors_leave_out_the_exact_values(results):
     frame = results.metrics["error"]
     both = pd.concat([frame, frame[frame["method"] == "lime"].assign(method="exact", mean=0.0)])
-    figure = drawn(errors(both, styling.assign_styles(results), "exact"))
+    figure = drawn(errors(both, elements.assign_styles(results), "exact"))
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["RMSE", "Spearman correlation", "Top-k overlap"]
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert "exact" not in names and names[0] == "banzhaf" and len(names) == len(METHODS) - 1
 
 
 def test_names_in_the_cost_figure_cover_neither_each_other_nor_the_frame(results):
-    frame, styles = results.metrics["error"], styling.assign_styles(results)
+    frame, styles = results.metrics["error"], elements.assign_styles(results)
     figure = drawn(error_by_cost(frame, styles, experiment.evaluations(results), "exact", "nats", 64))
     texts = [text for text in figure.axes[0].texts if text.get_text() in METHODS]
     assert len(texts) == len(METHODS) - 1
@@ -503,13 +503,13 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
     assert len(pictures.tiles) == 5
     left, bottom, pixels = pictures.tiles[1]  # beside the first image
     cells = pixels[::-1][np.ix_(*((2 * np.arange(3) + 1) * side // 6 for side in pixels.shape[:2]))]
-    assert (cells == styling.SIGNS((np.array([[1, 1, 4], [1, 1, 4], [-2, -2, 0]]) + 4) / 8, bytes=True)).all()
+    assert (cells == elements.SIGNS((np.array([[1, 1, 4], [1, 1, 4], [-2, -2, 0]]) + 4) / 8, bytes=True)).all()
     texts = [text.get_text() for text in axes.texts]
     assert texts.count("failed") == 1 and texts.count("one") == texts.count("± 4") == 1
     title, below = (next(text for text in axes.texts if text.get_text() == words) for words in ("one", "± 4"))
     assert title.get_position()[0] == below.get_position()[0]
     above, under = (figure.get_figheight() - text.get_position()[1] for text in (title, below))
-    inch = styling.DOTS_PER_INCH
+    inch = elements.DOTS_PER_INCH
     assert left < title.get_position()[0] * inch < left + pixels.shape[1]
     assert under * inch < bottom < bottom + len(pixels) < above * inch
 
@@ -524,7 +524,7 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
     ],
 )
 def test_a_label_is_broken_where_it_is_wider_than_its_column(label, width, expected):
-    assert styling.wrap_name(label, width) == expected
+    assert elements.wrap_name(label, width) == expected
 
 
 @pytest.mark.parametrize("low, high, expected", [(-0.001, 0.3, "0.15 (0.00 to 0.30)"), (np.nan, np.nan, "0.15")])
@@ -556,7 +556,7 @@ def test_maps_of_many_labels_go_on_in_a_further_block():
     figure = score_maps.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, [np.arange(4).reshape(2, 2)])
     [pictures] = figure.artists
     assert len(pictures.tiles) == 13 + 2  # the image stands in both blocks
-    wide, high = figure.get_size_inches() * styling.DOTS_PER_INCH
+    wide, high = figure.get_size_inches() * elements.DOTS_PER_INCH
     boxes = [Bbox.from_bounds(left, bottom, *pixels.shape[1::-1]) for left, bottom, pixels in pictures.tiles]
     assert all(0 <= box.x0 and box.x1 <= wide and 0 <= box.y0 and box.y1 <= high for box in boxes)
     assert not any(overlap(one, other) for place, one in enumerate(boxes) for other in boxes[:place])
@@ -575,7 +575,7 @@ def with_best_order(results: experiment.Results) -> experiment.Results:
 
 def test_the_best_order_is_drawn_and_named_where_it_is_known(results):
     known = with_best_order(results)
-    frame, drawn_in = known.metrics["log_odds"], styling.assign_styles(results)
+    frame, drawn_in = known.metrics["log_odds"], elements.assign_styles(results)
     lines = {line.get_label(): line for line in curves(frame, drawn_in).axes[0].lines}
     assert set(lines["optimal order"].get_ydata()) == {-7.0}
     dotted = dots.areas(frame, drawn_in).axes[0]
@@ -666,7 +666,7 @@ def test_no_exact_label_no_error_section(tmp_path):
     assert common.error_section(results).data == ""
     assert findings.headline(results)["error"] is None
     assert results.exact is None and "#000000" not in {
-        style.colour for style in styling.assign_styles(results).values()
+        style.colour for style in elements.assign_styles(results).values()
     }
 
 

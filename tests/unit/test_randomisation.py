@@ -18,8 +18,8 @@ from shapeline.metrics import error, log_odds
 from shapeline.models import adapters, architectures
 from shapeline.models.architectures import list_layers, randomise
 from shapeline.models.classifier import backend
+from shapeline.report.elements import styles
 from shapeline.report.sections import sanity
-from shapeline.report.styling import styles
 from shapeline.statistics import paired
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.jobs import attribute_settings, list_expected_outputs, randomise_settings

@@ -30,11 +30,11 @@ from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 from shapeline.metrics import error
 from shapeline.report import experiment
+from shapeline.report.elements import SIGNS, styles
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.lines import calibration
 from shapeline.report.formatting import number, share
 from shapeline.report.sections import robustness, texts
-from shapeline.report.styling import SIGNS, styles
 from shapeline.workflow import jobs as plan_settings
 from shapeline.workflow import messages
 

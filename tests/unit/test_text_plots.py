@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 
 from shapeline.errors import ShapelineError
 from shapeline.metrics import ground_truth
-from shapeline.report import experiment, index, rendering, styling
+from shapeline.report import elements, experiment, index, rendering
 from shapeline.report.colours import INK, tint
 from shapeline.report.figures import lines
 from shapeline.report.sections import method_agreement, texts
@@ -398,7 +398,7 @@ def test_decisive_words_must_fit_the_scores():
         ground_truth.measure_words(rows, {}, {4: 1})
 
 
-STYLES = styling.styles({"exact": {}, "lime": {}, "random": {"is_control": True}}, "exact")
+STYLES = elements.styles({"exact": {}, "lime": {}, "random": {"is_control": True}}, "exact")
 
 
 def f1_frame(**values: list[float]) -> pd.DataFrame:

@@ -14,8 +14,8 @@ from shapeline import designs, graphs, seeds
 from shapeline.errors import ShapelineError
 from shapeline.influence.measures import mim
 from shapeline.papers import theory_figures as figures
+from shapeline.theory import estimators, identities, visited_nodes
 from shapeline.theory import games as theory_games
-from shapeline.theory import identities, least_squares, visited_nodes, windows
 from shapeline.theory.checks import Checks, check_all
 from tests.fixtures import notebooks
 
@@ -87,7 +87,7 @@ def test_similarity_bound_is_never_passed_and_is_met(n, s):
         (lambda: visited_nodes.expected_visited_nodes(64, 2, float("nan")), "rho is nan"),
         (lambda: visited_nodes.similarity_lower_bound(64, 0, 3), "s is 0"),
         (lambda: visited_nodes.similarity_lower_bound(64, 4, 65), "k is 65 of n = 64 cells"),
-        (lambda: least_squares.kernel_proof(3), "d is 3"),
+        (lambda: estimators.kernel_proof(3), "d is 3"),
     ],
 )
 def test_mistakes_are_one_line(call, message):
@@ -101,7 +101,7 @@ def test_mistakes_are_one_line(call, message):
 
 @pytest.mark.parametrize("d", [4, 6, 9])
 def test_the_kernel_proof_holds_once_corrected(d):
-    proof = least_squares.kernel_proof(d, games=5, seed=d)
+    proof = estimators.kernel_proof(d, games=5, seed=d)
     gram, inverse, member, other, game = proof.comparisons
     # Rounding grows with the condition of the system, and over the 2^d normal values of a game with their length.
     rounding, length = proof.condition * np.finfo(float).eps, 2 ** (d / 2)
@@ -129,8 +129,8 @@ def test_general_solution_equals_the_fit_by_lagrange_multipliers(seed):
     q[seed % (d - 1)] = 0  # a size may have no weight
     game = games.table(d, seed)
     expected = games.constrained_least_squares(game, lambda s: q[s - 1])
-    closed, paired = least_squares.charnes_solution(game[None], q)
-    for found in (closed, paired, least_squares.constrained_least_squares(game[None], q)):
+    closed, paired = estimators.charnes_solution(game[None], q)
+    for found in (closed, paired, estimators.constrained_least_squares(game[None], q)):
         np.testing.assert_allclose(found[0], expected, atol=1e-12)
 
 
@@ -201,7 +201,7 @@ def test_epsilons_are_those_of_the_conditions(graph, kind):
                 near = U | {other for member in U for other in graph.adj[member]}
                 pairs += [(U - {node}, V) for V in subsets(set(range(d)) - near)]
             connected[key] = max(local[key], most(pairs))
-    found = windows.approximation(joint, graph, order)
+    found = estimators.approximation(joint, graph, order)
     whole = frozenset(window)
     assert found.local[node] == pytest.approx(min(local.values()), rel=1e-10)
     assert found.connected[node] == pytest.approx(min(connected.values()), rel=1e-10)
@@ -225,13 +225,13 @@ def test_errors_are_expectations_over_inputs(score):
             game[S] = weight @ np.log(conditional)
         expected += joint[x].sum() * np.abs(games.l_shapley(game, graph, 1, "absent") - games.shapley(game))
     np.testing.assert_allclose(
-        windows.approximation(joint, graph, 1, score).errors["l_shapley"], expected, rtol=1e-9, atol=1e-12
+        estimators.approximation(joint, graph, 1, score).errors["l_shapley"], expected, rtol=1e-9, atol=1e-12
     )
 
 
 def test_chain_model_is_a_markov_chain_that_couples():
     for coupling in (0.0, 0.8):
-        joint = windows.chain_model(coupling, d=5, seed=2)
+        joint = estimators.chain_model(coupling, d=5, seed=2)
         assert joint.sum() == pytest.approx(1) and joint.min() > 0
         for given in (True, False):
             apart = slow_information(joint, 5, 1, {3, 4}, {2}, given)
@@ -265,7 +265,7 @@ def test_theorem_2_is_false_with_the_weights_of_equation_6(checks):
 
 def test_on_a_markov_chain_c_shapley_of_every_order_is_l_shapley_of_order_1():
     chain = graphs.chain(6)
-    found = [windows.approximation(windows.chain_model(1.2, 6, 4), chain, order) for order in (1, 2, 5)]
+    found = [estimators.approximation(estimators.chain_model(1.2, 6, 4), chain, order) for order in (1, 2, 5)]
     for run in found:
         np.testing.assert_allclose(run.errors["c_shapley_myerson"], found[0].errors["l_shapley"], atol=1e-12)
     assert (found[1].errors["l_shapley"] < found[0].errors["l_shapley"]).all()

@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 
 from shapeline import scores
 from shapeline.report.colours import INK
-from shapeline.report.elements import HTML, figure, join_parts, note, table
+from shapeline.report.elements import HTML, WIDTH, Style, figure, join_parts, note, styled, styles, table
 from shapeline.report.formatting import number, two_digit_interval
 from shapeline.report.sections.common import top
-from shapeline.report.styling import WIDTH, Style, styled, styles
 from shapeline.statistics import accuracy
 from shapeline.statistics.accuracy import BASE, ESTIMATORS, Game, Terms, read
 

@@ -22,12 +22,23 @@ from shapeline.influence import axioms
 from shapeline.metrics.ground_truth import leaf_edges
 from shapeline.report import experiment
 from shapeline.report.colours import EXACT, FIRST, FOR, INK, MIDDLE, PAPER, QUIET, SECOND
-from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
+from shapeline.report.elements import (
+    HTML,
+    NARROW,
+    WIDTH,
+    Style,
+    assign_styles,
+    figure,
+    heading,
+    join_parts,
+    note,
+    styled,
+    table,
+)
 from shapeline.report.experiment import Results
 from shapeline.report.figures.localization import parameters, read_details, select_method
 from shapeline.report.formatting import number, share, two_digits
 from shapeline.report.sections.localization import is_quadrant_h_shap
-from shapeline.report.styling import NARROW, WIDTH, Style, assign_styles, styled
 from shapeline.theory import visited_nodes
 
 MEASURES = {

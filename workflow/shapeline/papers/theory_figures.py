@@ -7,14 +7,13 @@ from matplotlib.patches import Rectangle
 
 from shapeline import graphs
 from shapeline.report.colours import AGAINST, FAINT, FOR, INK, PAPER, QUIET
+from shapeline.report.elements import SIGNS, WIDTH, palette, styled
 from shapeline.report.formatting import number
-from shapeline.report.styling import SIGNS, WIDTH, palette, styled
 from shapeline.theory import visited_nodes
 from shapeline.theory.checks import Checks
+from shapeline.theory.estimators import KernelProof, Sweep
 from shapeline.theory.identities import linear_share
-from shapeline.theory.least_squares import KernelProof
 from shapeline.theory.visited_nodes import Hierarchy
-from shapeline.theory.windows import Sweep
 
 CORRECTED, PRINTED, SECOND = palette()[0], palette()[3], palette()[2]
 HALF = (WIDTH * 96 - 40) / 2 / 96  # inches: one of two columns

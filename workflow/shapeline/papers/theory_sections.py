@@ -9,10 +9,10 @@ from shapeline.report.elements import HTML, figure, join_parts, note, pair, tabl
 from shapeline.report.formatting import number
 from shapeline.report.sections.common import top
 from shapeline.theory.checks import Checks
+from shapeline.theory.estimators import ESTIMATORS, Approximation
 from shapeline.theory.games import ROUNDING
 from shapeline.theory.identities import AXIOMS, Identities, Search, linear_share
 from shapeline.theory.visited_nodes import Hierarchy
-from shapeline.theory.windows import ESTIMATORS, Approximation
 
 
 def verdict(discrepancy: float | None) -> str:

@@ -13,7 +13,7 @@ from shapeline import files
 from shapeline.errors import ShapelineError, nearest, reported_extras
 from shapeline.report import elements, rendering
 from shapeline.report import experiment as experiments
-from shapeline.report.styling import styled
+from shapeline.report.elements import styled
 
 DOTS_PER_INCH = 300  # of a PNG for print
 # LaTeX for the signs in tables; ★ and ⚠ are written as words.

@@ -12,15 +12,14 @@ import pandas as pd
 from shapeline.files import document
 from shapeline.papers import claims
 from shapeline.papers.claims import STAND_INS, UNTESTABLE
-from shapeline.report import criteria, experiment, findings, formatting, rendering, styling
+from shapeline.report import criteria, elements, experiment, findings, formatting, rendering
 from shapeline.report.criteria import Evidence, name_verdict, training_means
-from shapeline.report.elements import HTML, figure, fold, heading, join_parts, note, part, table
+from shapeline.report.elements import HTML, Style, figure, fold, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results, warn_near_chance
 from shapeline.report.figures import lines
 from shapeline.report.formatting import ends, format_count, join_names, number
 from shapeline.report.sections import evidence, importance
 from shapeline.report.sections.robustness import changes
-from shapeline.report.styling import Style
 from shapeline.seeds import digest
 from shapeline.statistics import paired
 from shapeline.statistics.recommendation import Recommendation
@@ -375,7 +374,7 @@ def _card(result: Results, answers: Sequence[Evidence]) -> str:
 
 def papers_section(results: Sequence[Results], pages: Mapping[str, str]) -> HTML:
     """Return the papers' claims, deletion curves of the common methods (figure 2), and links to the other pages."""
-    styles = styling.styles(
+    styles = elements.styles(
         {entry: settings for result in results for entry, settings in result.entries.items() if entry in COMMON}
     )
     drawn = [result for result in results if "log_odds" in result.metrics and len(result.instances) >= MIN_INSTANCES]

@@ -8,9 +8,8 @@ __getattr__, __dir__ = names_from(
         "visited_nodes": "expected_visited_nodes similarity_lower_bound Visits simulate_visits "
         "simulate_similarity Hierarchy "
         "hierarchy",
-        "least_squares": "KernelProof kernel_proof shapley_weight SymmetricWeight charnes charnes_solution "
-        "constrained_least_squares",
-        "windows": "Approximation approximation chain_model Sweep sweep lemma_1",
+        "estimators": "KernelProof kernel_proof shapley_weight SymmetricWeight charnes charnes_solution "
+        "constrained_least_squares Approximation approximation chain_model Sweep sweep lemma_1",
         "identities": "MyersonGap myerson_gaps linear_share Efficiency efficiency BanzhafIdentity banzhaf_identity",
         "games": "ROUNDING Comparison scores generator rms largest additive_over_components",
         "checks": "Checks check_all",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shapeline.theory.estimators import KernelProof, Sweep, SymmetricWeight, charnes, kernel_proof, lemma_1, sweep
 from shapeline.theory.identities import (
     BanzhafIdentity,
     Efficiency,
@@ -14,9 +15,7 @@ from shapeline.theory.identities import (
     myerson_gaps,
     search,
 )
-from shapeline.theory.least_squares import KernelProof, SymmetricWeight, charnes, kernel_proof
 from shapeline.theory.visited_nodes import Hierarchy, hierarchy
-from shapeline.theory.windows import Sweep, lemma_1, sweep
 
 
 @dataclass(frozen=True)

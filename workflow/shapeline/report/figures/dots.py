@@ -10,12 +10,11 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import mark_method, measure_width
+from shapeline.report.elements import WIDTH, Style, mark_method, measure_width, styled
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.figures import lines
 from shapeline.report.figures.lines import BEST_DASH, needs_log_axis, order_best_first
 from shapeline.report.formatting import equals, number
-from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import paired
 
 

@@ -10,10 +10,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, PALE, signs, tint
-from shapeline.report.elements import HTML
+from shapeline.report.elements import HTML, MARKERS, SIGNS, WIDTH, escape_formulas, palette, shorten, style_names
 from shapeline.report.figures.score_maps import scale_tones
 from shapeline.report.formatting import format_evaluations, number
-from shapeline.report.styling import MARKERS, SIGNS, WIDTH, escape_formulas, palette, shorten, style_names
 from shapeline.statistics.bounds import moments, student
 
 MAX_BARS = 14  # features with their own bar

@@ -8,9 +8,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import AGAINST, FOR, INK, PAPER
+from shapeline.report.elements import WIDTH, Style, style_names, styled
 from shapeline.report.figures.dots import name_rows, place_axes
 from shapeline.report.figures.score_maps import LEVEL
-from shapeline.report.styling import WIDTH, Style, style_names, styled
 
 SPREAD = 0.66  # of a row's height that the methods of a player take
 

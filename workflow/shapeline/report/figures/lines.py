@@ -10,10 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import FAINT, INK, MIDDLE, PALE, QUIET
-from shapeline.report.elements import mark_method, place_parts
+from shapeline.report.elements import MAX_BANDS, PLATE, WIDTH, Style, mark_method, place_parts, styled, wrap_name
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.formatting import number
-from shapeline.report.styling import MAX_BANDS, PLATE, WIDTH, Style, styled, wrap_name
 
 
 def tabulate_costs(rows: pd.DataFrame, **costs: pd.Series) -> pd.DataFrame:

@@ -13,14 +13,13 @@ from shapeline.datasets import regions as regions_module
 from shapeline.games import references
 from shapeline.report import experiment
 from shapeline.report.colours import FIRST, MIDDLE, QUIET, SECOND
-from shapeline.report.elements import HTML, figure, heading, join_parts
+from shapeline.report.elements import HTML, MAX_BANDS, WIDTH, Style, figure, heading, join_parts, styled
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.dots import Panel, dot_panel
 from shapeline.report.figures.lines import name_points, select_line
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
-from shapeline.report.styling import MAX_BANDS, WIDTH, Style, styled
 
 PANELS = {  # statistic -> title and x label
     "f1": ("F1, as published", "F1 of the pixels above 1e-6"),

@@ -11,9 +11,9 @@ from matplotlib.path import Path
 
 from shapeline.designs.interactions import pairs_of, square
 from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, QUIET, tint
+from shapeline.report.elements import SIGNS, WIDTH, style_names
 from shapeline.report.figures.score_maps import LEVEL, scale_tones
 from shapeline.report.formatting import number
-from shapeline.report.styling import SIGNS, WIDTH, style_names
 
 MAX_PAIRS = 24  # pairs drawn of an instance, the largest
 MIN_SHARE = 0.02  # of the largest: a thinner line is not seen

@@ -18,9 +18,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
-from shapeline.report.elements import figure
+from shapeline.report.elements import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, figure, style_names, wrap_name
 from shapeline.report.formatting import number
-from shapeline.report.styling import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, style_names, wrap_name
 
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
 

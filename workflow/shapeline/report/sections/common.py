@@ -8,12 +8,25 @@ import pandas as pd
 from shapeline.designs.orders import MOST
 from shapeline.report import experiment, findings, tables
 from shapeline.report.criteria import MIN_INSTANCES
-from shapeline.report.elements import FOLD, HTML, Answers, figure, fold, heading, join_parts, missing, note, pair, table
+from shapeline.report.elements import (
+    FOLD,
+    HTML,
+    MAX_BANDS,
+    Answers,
+    assign_styles,
+    figure,
+    fold,
+    heading,
+    join_parts,
+    missing,
+    note,
+    pair,
+    table,
+)
 from shapeline.report.experiment import Results, ceiling, scalars
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves, error_by_cost, tabulate_costs
 from shapeline.report.formatting import explain_unit, number, share
-from shapeline.report.styling import MAX_BANDS, assign_styles
 from shapeline.report.tables import TOP
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from shapeline.errors import NO_RULE
 from shapeline.papers import claims
-from shapeline.report import styling
+from shapeline.report import elements
 from shapeline.report.criteria import ANY_COST, GRADIENT_EVALUATIONS, LEGEND, Evidence, name_budgets, name_verdict
 from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results, count_warnings_and_failures, mean_seconds, scalars, warn_near_chance
@@ -237,7 +237,7 @@ def robustness_section(evidence: Sequence[Evidence], results: Results) -> HTML |
     parts = []
     for answer in evidence:
         references = robustness.compare_baselines(answer, results)
-        seeds = robustness.compare_training_seeds(answer, results, styling.assign_styles(results))
+        seeds = robustness.compare_training_seeds(answer, results, elements.assign_styles(results))
         if references is not None or seeds is not None:
             parts += [heading(answer.criterion.title), references, seeds]
     return join_parts(*parts, robustness.variances(results))
@@ -265,7 +265,7 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
 
 def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
     """Return two figures for a criterion: means against costs, and average ranks."""
-    criterion, styles, seconds = answer.criterion, styling.assign_styles(results), mean_seconds(results)
+    criterion, styles, seconds = answer.criterion, elements.assign_styles(results), mean_seconds(results)
     means = scalars(results.metrics.get(criterion.metric), criterion.statistic)
     prefix = f"{results.experiment}, {criterion.short}:"
     return join_parts(

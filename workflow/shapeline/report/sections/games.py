@@ -13,7 +13,7 @@ import pandas as pd
 from shapeline.designs.interactions import pairs_of
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
-from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, table
+from shapeline.report.elements import FOLD, HTML, assign_styles, figure, fold, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars
 from shapeline.report.explorer import ExplorerData, Instance, count_shown, explorer_html
 from shapeline.report.figures import explanations, games, pairs
@@ -21,7 +21,6 @@ from shapeline.report.figures.games import cut
 from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.formatting import explain_unit, format_count, interval, number, share
 from shapeline.report.sections import common, images
-from shapeline.report.styling import assign_styles
 
 MAX_PLAYERS = 40  # in a figure
 MAX_PAIRS = 12  # in a table

@@ -9,7 +9,21 @@ from matplotlib.figure import Figure
 
 from shapeline.report import experiment, findings
 from shapeline.report.colours import signs
-from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, missing, note, table
+from shapeline.report.elements import (
+    FOLD,
+    HTML,
+    WIDTH,
+    Style,
+    assign_styles,
+    figure,
+    fold,
+    heading,
+    join_parts,
+    missing,
+    note,
+    styled,
+    table,
+)
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import localization as figures
 from shapeline.report.figures import score_maps
@@ -19,7 +33,6 @@ from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, probability, share, two_digit_interval, two_digits
 from shapeline.report.sections import common
 from shapeline.report.sections.images import signless
-from shapeline.report.styling import WIDTH, Style, assign_styles, styled
 from shapeline.statistics import paired
 from shapeline.statistics.comparison import compare
 

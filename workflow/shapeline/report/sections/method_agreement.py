@@ -8,13 +8,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline.metrics.error import mean_ranks
-from shapeline.report import elements, styling
+from shapeline.report import elements
 from shapeline.report.colours import FAINT, INK, PAPER
-from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
+from shapeline.report.elements import HTML, SIGNS, WIDTH, Style, figure, heading, join_parts, note, styled, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import dots
 from shapeline.report.formatting import interval, number, two_digit_interval, two_digits
-from shapeline.report.styling import SIGNS, WIDTH, Style, styled
 from shapeline.statistics.comparison import compare
 
 CONTROLS = "Controls are grey with hollow markers; the dotted line is the best of them."
@@ -283,6 +282,6 @@ def comparisons(results: Results) -> HTML:
     if "ground_truth_words" in results.metrics:
         parts += [
             heading("Ground-truth words"),
-            ground_truth_section(results.metrics["ground_truth_words"], styling.assign_styles(results), len(ids)),
+            ground_truth_section(results.metrics["ground_truth_words"], elements.assign_styles(results), len(ids)),
         ]
     return join_parts(*parts)

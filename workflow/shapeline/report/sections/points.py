@@ -16,12 +16,11 @@ from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.report import elements, experiment, findings, formatting
 from shapeline.report.colours import AGAINST, BARS, INK, QUIET
-from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
+from shapeline.report.elements import HTML, NARROW, SIGNS, figure, heading, join_parts, note, styled, table
 from shapeline.report.experiment import Results
 from shapeline.report.explorer import to_data_uri
 from shapeline.report.formatting import number, share
 from shapeline.report.sections import common, method_agreement
-from shapeline.report.styling import NARROW, SIGNS, styled
 from shapeline.report.tables import feature_values
 
 POINTWISE = ("mim", "parzen", "data_lime", "augmented_mim")  # one vector per instance, by which an image is shifted

@@ -8,12 +8,11 @@ import pandas as pd
 
 from shapeline.designs.stopping import AT_THE_CAP, predicted_error
 from shapeline.report import criteria
-from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
+from shapeline.report.elements import HTML, Style, assign_styles, figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results, find_stopping_rules, good, scalars
 from shapeline.report.figures.dots import training_plot
 from shapeline.report.figures.lines import draw_completion
 from shapeline.report.formatting import describe_status, ends, format_count, join_names, number, share
-from shapeline.report.styling import Style, assign_styles
 from shapeline.statistics import bounds, paired
 from shapeline.statistics.recommendation import Recommendation, recommend
 

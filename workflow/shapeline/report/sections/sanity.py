@@ -6,14 +6,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from shapeline.report import styling
+from shapeline.report import elements
 from shapeline.report.colours import QUIET
 from shapeline.report.criteria import name_reference
-from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, table
+from shapeline.report.elements import FOLD, HTML, WIDTH, Style, figure, fold, heading, join_parts, note, styled, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures.dots import name_rows
 from shapeline.report.formatting import number, two_digit_interval, two_digits
-from shapeline.report.styling import WIDTH, Style, styled
 from shapeline.statistics import paired
 
 STATISTIC = "deletion_auc"
@@ -29,7 +28,7 @@ def sections(results: Results) -> HTML:
     """Return both checks; empty where neither was measured."""
     areas = reference_areas(results)
     frame = results.metrics.get("randomisation")
-    drawn = styling.assign_styles(results)
+    drawn = elements.assign_styles(results)
     parts = []
     if areas.shape[1] > 1:
         parts += [heading("Sensitivity to the baseline"), reference_section(areas, drawn)]
