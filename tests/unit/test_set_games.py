@@ -44,7 +44,7 @@ NAMES = np.array(["setosa", "versicolor", "virginica"])[y]
 MODULES = ("games.retraining", "games.removal", "games.stored", "api.case")
 
 
-@pytest.mark.parametrize("name", [*MODULES, "api.game_call"])
+@pytest.mark.parametrize("name", [*MODULES, "api.call"])
 def test_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = doctest.testmod(importlib.import_module(f"shapeline.{name}"))

@@ -5,7 +5,7 @@ import importlib
 __version__ = "0.1.0"
 CALLS = {
     "explain": "shapeline.api.call",
-    "shapley_values": "shapeline.api.game_call",
+    "shapley_values": "shapeline.api.call",
     "compare": "shapeline.api.comparison",
     "explain_generation": "shapeline.api.generation",
     "compare_generation": "shapeline.api.generation_comparison",

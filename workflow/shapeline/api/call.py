@@ -1,19 +1,37 @@
-"""One call from a notebook, `shapeline.explain(model, inputs, ...)`, by the engine and designs of the workflow."""
+"""The calls for one explanation: `shapeline.explain` of a model, and `shapeline.shapley_values` of any game.
 
-from collections.abc import Sequence
+Both use the engine and the designs of the workflow.
+"""
 
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from shapeline.api import choice
 from shapeline.api.case import CallOptions, build_case
-from shapeline.api.choice import AUTO, automatic, check_entry, count_affordable, limit_exact, seed_by, settle_spending
-from shapeline.api.explanation import Explanation
-from shapeline.errors import rename_place, reported_extras
+from shapeline.api.explanation import Explanation, Metadata
+from shapeline.api.formatting import GAME, MIN_SECONDS, ONE, is_watched
+from shapeline.attribution.explanation import Explanation as Record
+from shapeline.attribution.game_values import WHERE
+from shapeline.attribution.run import Options, attribute
+from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, number_of_jobs
+from shapeline.datasets import sources
+from shapeline.designs.design import whole
+from shapeline.errors import ShapelineError, nearest, rename_place, reported_extras
 from shapeline.games.features import Features
+from shapeline.methods.registry import METHODS
+from shapeline.methods.settings import MethodSettings, parse
+from shapeline.seeds import seed_of
 
 
 @reported_extras("explain")
 def explain(
     model: object,
     inputs: object,
-    method: str = AUTO,
+    method: str = choice.AUTO,
     reference: object = None,
     features: str | dict | Features | None = None,
     budget: float | dict | None = None,
@@ -102,16 +120,221 @@ def explain(
     >>> found.scores.round(6).tolist()
     [[2.0, 3.0, 3.0]]
     """
-    first = "gp_shapley" if method == AUTO else method
-    settings, spend, evaluations = settle_spending("explain", first, parameters, budget, evaluations)
-    seed = seed_by(seed, random_state)
+    first = "gp_shapley" if method == choice.AUTO else method
+    settings, spend, evaluations = choice.settle_spending("explain", first, parameters, budget, evaluations)
+    seed = choice.seed_by(seed, random_state)
     wanted = CallOptions(
         reference, features, target, seed, background, value, y, feature_names, class_names, tokenizer, outputs
     )
     with rename_place("engine", "explain"):
         case = build_case(model, inputs, wanted)
-        if method == AUTO:
+        if method == choice.AUTO:
             largest = max((own.d for own, _ in case.buckets), default=1)
-            spent = count_affordable(largest, spend, evaluations)
-            settings = check_entry(automatic(largest, spent, limit_exact(spend, spent)), parameters, spend)
+            spent = choice.count_affordable(largest, spend, evaluations)
+            settings = choice.check_entry(
+                choice.automatic(largest, spent, choice.limit_exact(spend, spent)), parameters, spend
+            )
         return case.explain_all(settings, spend, evaluations)
+
+
+def shapley_values(
+    game: Callable,
+    n_players: int | None = None,
+    evaluations: int | None = None,
+    method: str = choice.AUTO,
+    *,
+    budget: float | dict | None = None,
+    player_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    seed: int = 0,
+    random_state: int | None = None,
+    n_jobs: int = 1,
+    batch: int | None = None,
+    cache: str | Path | None = None,
+    identity: str | None = None,
+    retries: int = 0,
+    on_error: str = "fail",
+    progress: bool | Callable[[int, int], None] | None = None,
+    **parameters: object,
+) -> Explanation:
+    """Estimate the Shapley values of the players of any cooperative game.
+
+    Parameters
+    ----------
+    game : callable
+        From coalitions ``(K, n_players)`` bool, True where a player takes part, to values ``(K,)`` or
+        ``(K, n_outputs)``. It must give the empty and the full coalition a finite value too. A class of
+        `shapeline.games` is one.
+    n_players : int, optional
+        Number of players; by default that of `game.n_players`, or of `player_names`.
+    evaluations : int, optional
+        Largest number of coalitions to evaluate.
+    method : str
+        "auto", or a method of coalitions: "shapley" (exact), "gp_shapley", "kernel_shap", "gp_interactions", ...
+        "auto" is exact where all coalitions are within `evaluations`, or are at most 256 if neither that nor an error
+        target is given, and else gp_shapley.
+    budget : float or dict, optional
+        In place of `evaluations`: a multiple of the number of players (default 4), or an error target as in
+        `shapeline.explain`: ``{"error": 0.05}``, ``{"error": "5%"}`` or ``{"top": 5}``, with "max_budget" beside it.
+    player_names, output_names : sequence of str, optional
+        Names of the players, all different, and of the outputs.
+    seed, random_state : int
+        Seed of the sampled coalitions, by either name.
+    n_jobs : int
+        Processes that evaluate coalitions; -1 for all processors. The result does not depend on it.
+    batch : int, optional
+        Coalitions of one call of the game; by default as many as it evaluates in about a second.
+    cache : path, optional
+        Parquet file that receives each value as soon as it is known. The same call resumes from it.
+    identity : str, optional
+        What the game is, kept in the cache, which refuses another one; that of `game.identity` by default. Without one
+        five held coalitions or more, also both ends, are evaluated again, and the cache is refused if one differs.
+    retries : int
+        How often an evaluation that raises, or gives no finite number, is tried again.
+    on_error : {"fail", "record"}
+        Whether the first evaluation that fails for good raises, or the others are made and the explanation has the
+        status "evaluation failed".
+    progress : bool or callable, optional
+        Whether to show a bar, by default in a terminal or a notebook; or a function of the coalitions evaluated and
+        those left.
+    **parameters
+        Those of the method.
+
+    Returns
+    -------
+    Explanation
+        A row of scores per output. All outputs share one sample and one estimator, chosen on their sum, so that their
+        scores add up to the scores of the sum.
+
+    Raises
+    ------
+    ShapelineError
+        One line that says what is wrong with the game or an argument.
+
+    Examples
+    --------
+    >>> import shapeline
+    >>> found = shapeline.shapley_values(lambda masks: masks @ [1.0, 2.0, 4.0] + masks.all(axis=1), 3)
+    >>> found.scores.round(3)
+    array([[1.333, 2.333, 4.333]])
+    """
+    seed = choice.seed_by(seed, random_state, WHERE)
+    n = _count_players(game, n_players, player_names)
+    names = check_names(
+        "player_names", _read_attribute(game, "player_names") if player_names is None else player_names, n, "player"
+    )
+    spend = choice.check_spending(WHERE, budget, evaluations)
+    chosen = method
+    if method == choice.AUTO:
+        spent = choice.count_affordable(n, spend, evaluations)
+        chosen = choice.automatic(n, spent, evaluations or choice.limit_exact(spend, spent))
+    settings = choice.check_entry(chosen, parameters, spend, WHERE)
+    _check_method(chosen, n, evaluations)
+    features = Features("player", (n,), np.arange(n, dtype=np.int32), names)
+    parsed = _parse_methods(settings, spend, evaluations, features, seed_of(seed, chosen, 0))
+    identity = _read_attribute(game, "identity") if identity is None else identity
+    how = Evaluation(
+        number_of_jobs(n_jobs),
+        None if batch is None else whole(WHERE, "batch", batch, 1),
+        whole(WHERE, "retries", retries, 0),
+        _check_choice(on_error, ("fail", "record")),
+        None if cache is None else Path(cache),
+        None if identity is None else str(identity),
+    )
+    with _report_progress(progress, chosen) as tell:
+        values = Values(game, names, how, tell)
+        outputs = _outputs(values, n, _read_attribute(game, "output_names") if output_names is None else output_names)
+        record = _attribute_outputs(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
+    limits = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
+    settings |= limits if METHODS[chosen].sampled else {}
+    each = [features] * len(outputs), [names] * len(outputs)
+    return Explanation(
+        **vars(record), about=Metadata("array", settings, GAME, "", 1, *each, None, list(outputs), outputs)
+    )
+
+
+def _parse_methods(
+    settings: dict, spend: float | dict, evaluations: int | None, features: Features, seed: int
+) -> MethodSettings:
+    """Return the settings with the budget. Raises ShapelineError for an unknown design."""
+    given = None
+    if METHODS[settings["method"]].sampled:
+        given = spend if evaluations is None else evaluations / features.d
+        given = choice.stopping_rule(given) or given
+    parsed = parse(settings, [given])
+    parsed.size(features, parsed.spend(features, parsed.budgets[-1]), seed)  # before any evaluation
+    return parsed
+
+
+def _attribute_outputs(values: Values, parsed: MethodSettings, features: Features, count: int, seed: int) -> Record:
+    """Return the scores of a game with `count` outputs, by the core of `explain`."""
+    check_outputs(parsed, count)
+    each, same = np.arange(count), np.zeros(count, int)
+    options = Options(seed, sample_keys=same, on_error=values.how.on_error, outputs=count > 1)
+    [record] = attribute(OutputGame(values.of, features), each, each, parsed, options)
+    record.evaluations[:] = values.evaluations
+    for details in record.details if values.file else ():
+        details["reused"] = values.reused
+    return record
+
+
+def _count_players(game: object, n_players: object, names: object) -> int:
+    """Return the number of players. Raises ShapelineError."""
+    if not callable(game):
+        raise ShapelineError(
+            f"{WHERE}: game is a {type(game).__name__}; give a function from coalitions (K, n_players) to values (K,)"
+        )
+    own = getattr(game, "n_players", None)
+    if n_players is None and own is None:
+        if not isinstance(names, list | tuple):
+            raise ShapelineError(f"{WHERE}: n_players is missing; give their number, or a list of player_names")
+        n_players = len(names)
+    n = whole(WHERE, "n_players", own if n_players is None else n_players, 1)
+    if own is not None and n != own:
+        raise ShapelineError(f"{WHERE}: n_players is {n} and the game has {own} players; leave n_players out")
+    return n
+
+
+def _read_attribute(game: object, name: str) -> object:
+    """Return an attribute of a game; None where it is missing or unreadable."""
+    own = getattr(game, name, None)
+    return own if isinstance(own, str | list | tuple) else None
+
+
+def _outputs(values: Values, n: int, given: object) -> tuple[str, ...]:
+    """Return the names of the outputs; the values of the empty and full coalition show their number."""
+    count = values.of(np.repeat([[False], [True]], n, axis=1)).shape[1]
+    return (ONE,) if given is None and count == 1 else check_names("output_names", given, count, "output")
+
+
+def _check_method(method: str, n: int, evaluations: int | None) -> None:
+    """Raise ShapelineError for a method that needs more than values of coalitions, or more evaluations."""
+    if not METHODS[method].is_design:
+        able = ", ".join(name for name, one in METHODS.items() if one.is_design)
+        raise ShapelineError(f"{WHERE}: {method} needs a model and its inputs; use one of {able}")
+    minimum = METHODS[method].minimum if evaluations else None
+    if minimum and evaluations < (least := sources.resolve(minimum).function(n)):
+        raise ShapelineError(
+            f"{WHERE}: evaluations is {evaluations} and {method} needs {least} for {n} players; raise it"
+        )
+
+
+def _check_choice(on_error: object, choices: tuple[str, ...]) -> str:
+    if on_error not in choices:
+        raise ShapelineError(f"{WHERE}: on_error is {on_error!r}.{nearest(on_error, choices)}")
+    return on_error
+
+
+@contextlib.contextmanager
+def _report_progress(progress: object, label: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield the callback for numbers of evaluated and remaining coalitions: a bar, or the user's function."""
+    if callable(progress) or not (is_watched() if progress is None else progress):
+        yield progress if callable(progress) else None
+        return
+    with tqdm(total=0, desc=label, unit=" evaluations", delay=0 if progress else MIN_SECONDS, leave=False) as shown:
+
+        def tell(done: int, left: int) -> None:
+            shown.total = done + left
+            shown.update(done - shown.n)
+
+        yield tell
