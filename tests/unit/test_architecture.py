@@ -23,7 +23,7 @@ MOST_LINES, MOST_PARAMETERS, MOST_OF_A_SCRIPT = 60, 8, 39
 PUBLIC = {
     "api.call.explain",
     "api.comparison.compare",
-    "api.game_call.shapley_values",
+    "api.call.shapley_values",
     "api.generation.explain_generation",
     "api.generation_comparison.compare_generation",
     "games.retraining.__init__",
