@@ -389,7 +389,7 @@ def calls(framework, digits, text) -> dict:
 def test_twins_agree_also_in_passes_of_other_sizes(digits, text, monkeypatch):
     wanted = calls(0, digits, text)
     for rows in (256, 7, 1):
-        monkeypatch.setattr(methods, "ROWS", rows)
+        monkeypatch.setattr(methods, "MAX_ROWS", rows)
         for framework in (0, 1):
             for key, found in calls(framework, digits, text).items():
                 np.testing.assert_allclose(found[0], wanted[key][0], atol=1e-4 if framework else 1e-5, err_msg=key)

@@ -169,9 +169,9 @@ def test_blocks_and_chunks_change_nothing(monkeypatch):
     points, X, classes, *_ = data(7)
     whole = [influence.mim(points, X, classes), influence.parzen(points, X, classes, 0.5)]
     whole.append(influence.data_lime(points, X, classes, 1.0))
-    monkeypatch.setattr(distances, "CHUNK", 5 * len(X))
-    monkeypatch.setattr(distances, "BLOCK", 7 * 13)
-    monkeypatch.setattr(distances, "KEEP", 0)
+    monkeypatch.setattr(distances, "CHUNK_PAIRS", 5 * len(X))
+    monkeypatch.setattr(distances, "BLOCK_CELLS", 7 * 13)
+    monkeypatch.setattr(distances, "MAX_CACHED_CELLS", 0)
     monkeypatch.setattr(distances, "_BLOCK", 50)
     parts = [influence.mim(points, X, classes), influence.parzen(points, X, classes, 0.5)]
     parts.append(influence.data_lime(points, X, classes, 1.0))
@@ -424,7 +424,7 @@ def test_rows_apart_by_less_than_float32_are_not_equal():
 
 @pytest.mark.parametrize("few", [0, 1 << 20], ids=["hashed", "compared"])
 def test_equal_rows_are_found_by_hashes_and_by_comparing(few, monkeypatch):
-    monkeypatch.setattr(distances, "_FEW", few)
+    monkeypatch.setattr(distances, "_MAX_COMPARED", few)
     random = np.random.default_rng(1)
     X, points = random.integers(-1, 2, (60, 3)) * 1.0, random.integers(-1, 2, (30, 3)) * -1.0
     X[0, 0] = np.nan
@@ -436,7 +436,7 @@ def test_equal_rows_are_found_by_hashes_and_by_comparing(few, monkeypatch):
 
 
 def test_a_hash_that_collides_changes_nothing(monkeypatch):
-    monkeypatch.setattr(distances, "_FEW", 0)
+    monkeypatch.setattr(distances, "_MAX_COMPARED", 0)
     points, X, classes, *_ = data(3)
     expected = influence.mim(points, X, classes)
     random = np.random.default_rng(0)

@@ -1,8 +1,8 @@
 """Gradient attributions by a framework's derivative, summed over the input cells of each feature.
 
-`torch_gradients` and `tf_gradients` bind them to their `open_slope`, and share what leads from input cells to
-features, and the path's ends and nodes. Of a regression read the prediction for log p_target. Samples are seeded per
-instance, so that shards and batches change nothing.
+`torch_gradients` and `tf_gradients` bind them to their `open_slope`, and share the mapping from input cells to
+features, and the path's ends and nodes. For a regression, log p_target is the prediction. Samples are seeded per
+instance, so that results do not depend on shards and batches.
 """
 
 import functools
@@ -20,23 +20,23 @@ from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
 from shapeline.seeds import seed_of
 
-NUMBERS = 1 << 21  # numbers of the rows of one pass, whose gradients are held together
-ROWS = 256
-GAP = 0.1  # share of F's change above which a completeness gap is flagged
+MAX_NUMBERS = 1 << 21  # in the rows of a pass, whose gradients are in memory together
+MAX_ROWS = 256  # per pass
+MAX_GAP = 0.1  # share of F's change above which a completeness gap is flagged
 LARGE_GAP = "completeness gap above 10 %"
-# Inputs (m, *input shape) to points (m, *point shape) float32: themselves, or the embeddings of tokens.
+# From inputs (m, *input shape) to points (m, *point shape) float32: the inputs, or the embeddings of tokens.
 Points = Callable[[np.ndarray], np.ndarray]
-# Points (m, *point shape), whose inputs are those at positions (m,), to (∂F/∂points, F (m,) float64).
+# From points (m, *point shape) and the positions (m,) of their inputs to (∂F/∂points, F (m,) float64).
 Gradient = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def rows_of_a_pass(shape: tuple[int, ...], model: Classifier) -> int:
-    """How many rows of a shape, an input's or its embedding's, go through the model together."""
-    return max(1, min(ROWS, NUMBERS // math.prod(shape), model.most_rows or ROWS))
+    """Return the rows per pass, for the shape of an input or its embedding."""
+    return max(1, min(MAX_ROWS, MAX_NUMBERS // math.prod(shape), model.most_rows or MAX_ROWS))
 
 
 def halving(method: Callable) -> Callable:
-    """Decorate a gradient method: begun again with half the rows a pass whenever memory runs out."""
+    """Decorate a gradient method to restart with half the rows per pass when memory runs out."""
 
     @functools.wraps(method)
     def again(game: Game, inputs: np.ndarray, *others, **named):
@@ -47,7 +47,7 @@ def halving(method: Callable) -> Callable:
 
 
 def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
-    """Whether the inputs are tokens; ShapelineError where this framework cannot differentiate the model by them."""
+    """Return whether the inputs are tokens. Raises ShapelineError where the model is not differentiable."""
     name = model.architecture
     if model.framework != framework:
         raise reject(
@@ -64,7 +64,7 @@ def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
 
 
 def pool(values: np.ndarray, features: Features, mean: bool = False) -> np.ndarray:
-    """Sum (or mean) of cell values (n, *input_shape) over each feature's cells -> (n, d) float64."""
+    """Return the sum (or mean) of cell values (n, *input_shape) over each feature's cells, (n, d) float64."""
     owner = features.cells.reshape(-1)
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(features.d + 1))
@@ -74,7 +74,7 @@ def pool(values: np.ndarray, features: Features, mean: bool = False) -> np.ndarr
 
 
 def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
-    """Unsigned cell values (n, *input_shape) as scores (n, d): the largest over channels, the mean over cells."""
+    """Return scores (n, d) of unsigned cell values (n, *input_shape): maximum over channels, mean over cells."""
     if features.cells.ndim == 3:  # channels, height, width: the channels of a cell belong to one feature
         features = Features(features.kind, features.shape, features.cells[0])
         gradient = gradient.max(1)
@@ -82,14 +82,14 @@ def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
 
 
 def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray | list[str | None]]:
-    """Return the completeness gaps (n,) of scores (n, d), flagged above 0.1 of the gain and 0.01 of all that moves."""
+    """Return the completeness gaps (n,) of scores (n, d), flagged above 0.1 of the gain + 0.01 of the |scores|."""
     gaps = np.abs(scores.sum(1) - gained)
-    large = gaps > GAP * np.abs(gained) + 0.01 * np.abs(scores).sum(1)
+    large = gaps > MAX_GAP * np.abs(gained) + 0.01 * np.abs(scores).sum(1)
     return {"completeness_gap": gaps, "warning": [LARGE_GAP if far else None for far in large]}
 
 
 def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
-    """Mean of maps (n, height, width) over each feature's pixels -> (n, d)."""
+    """Return the mean of maps (n, height, width) over each feature's pixels, (n, d)."""
     return pool(maps, Features(features.kind, features.shape, features.cells[0]), mean=True)
 
 
@@ -106,7 +106,7 @@ def score_maps(game: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.nda
 def check_layer(
     model: Classifier, inputs: np.ndarray, layer: str | None, layers: Collection[str], convolutions: list[str]
 ) -> str:
-    """The layer asked for, or the last convolution; ShapelineError where there is none or the inputs are no images."""
+    """Return the given layer, or the last convolution. Raises ShapelineError without one and without images."""
     if inputs.ndim != 4:
         raise reject(
             f"grad_cam: the inputs of '{model.architecture}' have shape {inputs.shape[1:]} and are no images; "
@@ -124,7 +124,7 @@ def check_layer(
 
 
 def describe_missing_map(model: Classifier, layer: str, convolutions: list[str]) -> ShapelineError:
-    """The error of a layer that gives no maps."""
+    """Return the error for a layer without maps."""
     return reject(
         f"grad_cam: layer '{layer}' of '{model.architecture}' gives no maps; its convolutions: "
         f"{_format_list(convolutions)}"
@@ -136,33 +136,33 @@ def _format_list(convolutions: list[str]) -> str:
 
 
 def starts(game: Game, inputs: np.ndarray) -> np.ndarray:
-    """Return the starts (n, M, *input_shape) of paths to inputs: the reference's rows, but for cells that stay."""
+    """Return the starts (n, M, *input_shape) of paths to inputs: the reference's rows, except cells never masked."""
     rows, cells = game.reference.of(inputs).astype(inputs.dtype), game.features.cells
-    if cells.min() >= 0:  # rows that the inputs share are not copied for each
+    if cells.min() >= 0:  # shared rows are not copied per input
         return np.broadcast_to(rows, (len(inputs), *rows.shape[1:]))
     return np.where(cells < 0, inputs[:, None], rows)
 
 
 def upsample(maps: np.ndarray, sides: tuple[int, int]) -> np.ndarray:
-    """Maps (n, height, width) at the sides of the input, (n, *sides), bilinear between the centres of their cells."""
+    """Return maps (n, height, width) interpolated bilinearly between cell centres to the input's size, (n, *sides)."""
     return _stretch(maps.shape[1], sides[0]) @ maps @ _stretch(maps.shape[2], sides[1]).T
 
 
 def _stretch(before: int, after: int) -> np.ndarray:
-    """Weights (after, before) of linear interpolation; beyond the first and the last centre it is constant."""
+    """Return weights (after, before) of linear interpolation, constant beyond the first and last centre."""
     places = ((np.arange(after) + 0.5) * before / after - 0.5).clip(0, before - 1)
     return np.maximum(0, 1 - np.abs(places[:, None] - np.arange(before)))
 
 
 def nodes(steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and weights (steps,) of the Gauss-Legendre rule on 0..1."""
+    """Return positions and weights (steps,) of the Gauss-Legendre rule on 0..1."""
     positions, weights = np.polynomial.legendre.leggauss(steps)
     return (1 + positions) / 2, weights / 2
 
 
 @dataclass(frozen=True)
 class Slope:
-    """A model that can be differentiated at points; rows: of a pass; tokens: whether points are embeddings of these."""
+    """A differentiable model; rows: per pass; tokens: whether points are embeddings of tokens."""
 
     points_of: Points
     gradient: Gradient
@@ -174,21 +174,21 @@ class Slope:
         return (values.sum(-1) if self.tokens else values).astype(np.float64)
 
 
-# From a model, its inputs (n, *input shape) and targets (n,) to its slope, while the context is open.
+# A context manager from a model, its inputs (n, *input shape) and targets (n,) to its slope.
 OpenSlope = Callable[[Classifier, np.ndarray, np.ndarray], AbstractContextManager[Slope]]
 
 
 def bind(open_slope: OpenSlope) -> tuple[Callable, ...]:
-    """Return the methods of a framework, in the order that they stand here."""
+    """Return the methods of a framework, in the order of this module."""
     methods = saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expected_gradients, smooth_grad
     return tuple(halving(functools.partial(method, open_slope)) for method in methods)
 
 
 def saliency(open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
-    """|∂ log p_target / ∂x|, unsigned: largest over channels, mean over a feature's cells (Simonyan et al. 2013).
+    """Return |∂ log p_target / ∂x|: maximum over channels, mean over a feature's cells (Simonyan et al. 2013).
 
     inputs (n, *input shape), targets (n,) -> scores (n, d), evaluations per instance (one pass, forward and back).
-    Of tokens it is the L2 norm of the derivative by their embedding.
+    For tokens it is the L2 norm of the derivative by their embedding.
     """
     with open_slope(game.model, inputs, targets) as slope:
         size = functools.partial(np.linalg.norm, axis=-1) if slope.tokens else np.abs
@@ -199,7 +199,7 @@ def saliency(open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.
 def gradient_x_input(
     open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """x · ∂ log p_target / ∂x, signed, summed over a feature's cells or embedding (Shrikumar et al. 2016)."""
+    """Return x · ∂ log p_target / ∂x, signed, summed over a feature's cells or embedding (Shrikumar et al. 2016)."""
     with open_slope(game.model, inputs, targets) as slope:
         of_cells = [slope.sum_embeddings(gradient * x) for gradient, x in _gradients(slope, inputs)]
     return pool(np.concatenate(of_cells), game.features), 1
@@ -208,7 +208,7 @@ def gradient_x_input(
 def gradient_x_difference(
     open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """(x - x0) · ∂ log p_target / ∂x, signed, x0 the mean of the reference's rows (Shrikumar et al. 2017, §2.3.1)."""
+    """Return (x - x0) · ∂ log p_target / ∂x, signed, x0 the mean reference row (Shrikumar et al. 2017, §2.3.1)."""
     with open_slope(game.model, inputs, targets) as slope:
         moved = _gradients(slope, inputs, starts(game, inputs))
         of_cells = [slope.sum_embeddings(gradient * difference) for gradient, difference in moved]
@@ -218,21 +218,21 @@ def gradient_x_difference(
 def integrated_gradients(
     open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray, steps: int = 50
 ) -> tuple[np.ndarray, int, dict]:
-    """(x - x0) · mean of ∂ log p_target / ∂x from x0, the mean reference, to x (Sundararajan et al. 2017, eq. 1).
+    """Return (x - x0) · mean ∂ log p_target / ∂x from x0, the mean reference, to x (Sundararajan et al. 2017, eq. 1).
 
     Gauss-Legendre. Returns scores (n, d), evaluations and "completeness_gap" (n,): |sum of scores - (F(x) - mean
     F(x0))|.
     """
     origins = starts(game, inputs)
     (n, M), (position, weight) = origins.shape[:2], nodes(steps)
-    # The two ends stand among the nodes with a weight of nothing: their values tell the completeness gap.
+    # Both ends are nodes with weight 0, since the completeness gap needs their values.
     position, weight = np.append(position, [0, 1]).astype(np.float32), np.append(weight, [0, 0]).astype(np.float32)
     of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
     with open_slope(game.model, inputs, targets) as slope:
         for instance, background in _passes(n, M, slope.rows):
             x, x0 = slope.points_of(inputs[instance]), slope.points_of(origins[instance, background])
             total, at_nodes = 0.0, []
-            together = max(1, slope.rows // len(instance))  # nodes of a pass
+            together = max(1, slope.rows // len(instance))  # nodes per pass
             for start in range(0, steps + 2, together):
                 part = slice(start, start + together)
                 along = position[part].reshape(-1, *[1] * x.ndim)
@@ -256,7 +256,7 @@ def expected_gradients(
     seed: int,
     samples: int = 200,
 ) -> tuple[np.ndarray, np.ndarray, dict]:
-    """(x - x0) · ∂ log p_target / ∂x at random points of random paths, averaged (Erion et al. 2021, eq. 4).
+    """Return the mean of (x - x0) · ∂ log p_target / ∂x at random points of random paths (Erion et al. 2021, eq. 4).
 
     x0: a reference row per sample, by (seed, instance). Returns scores (n, d), evaluations and "completeness_gap"
     (n,).
@@ -292,11 +292,11 @@ def smooth_grad(
     samples: int = 50,
     noise: float = 0.15,
 ) -> tuple[np.ndarray, int]:
-    """Saliency of the mean gradient of noisy copies (Smilkov et al. 2017); noise: a share of the input's own range."""
+    """Return the saliency of noisy copies' mean gradient (Smilkov et al. 2017); noise: a share of the input's range."""
     generators = _generators(seed, instances)
     with open_slope(game.model, inputs, targets) as slope:
         shape = slope.points_of(inputs[:1]).shape[1:]
-        removable = game.features.cells >= 0  # nothing is added to padding
+        removable = game.features.cells >= 0  # no noise on padding
         if slope.tokens:
             removable = np.broadcast_to(removable[:, None], shape)
         total = np.zeros((len(inputs), *shape))
@@ -316,7 +316,7 @@ def smooth_grad(
 def _gradients(
     slope: Slope, inputs: np.ndarray, origins: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield ∂F/∂points and the points of each pass; less the mean of those of `origins` (n, M, *input shape)."""
+    """Yield ∂F/∂points and points of each pass, the latter minus the mean of `origins` (n, M, *input shape)."""
     for start in range(0, len(inputs), slope.rows):
         instance = np.arange(start, min(start + slope.rows, len(inputs)))
         points = slope.points_of(inputs[instance])
@@ -331,18 +331,18 @@ def _generators(seed: int, instances: Sequence[int]) -> list[np.random.Generator
 
 
 def _passes(n: int, samples: int, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(instances, samples), each (rows of a pass,): all samples of all instances, those of one after another."""
+    """Yield (instances, samples), each (rows of a pass,): all samples of all instances, instance by instance."""
     for first in range(0, n * samples, size):
         yield np.divmod(np.arange(first, min(first + size, n * samples)), samples)
 
 
 def _values(slope: Slope, rows: Callable[[slice], np.ndarray], owners: np.ndarray) -> np.ndarray:
-    """F (m,) of rows in slices, each with the position of its instance."""
+    """Return F (m,) of rows in slices, each with the position of its instance."""
     parts = [slice(first, first + slope.rows) for first in range(0, len(owners), slope.rows)]
     return np.concatenate([slope.gradient(slope.points_of(rows(part)), owners[part])[1] for part in parts])
 
 
 def _add_runs(totals: np.ndarray, instance: np.ndarray, added: np.ndarray) -> None:
-    """Add (m, ...) to the totals of ascending instances (m,)."""
+    """Add values (m, ...) to the totals of ascending instances (m,)."""
     each, first = np.unique(instance, return_index=True)
     totals[each] += np.add.reduceat(added, first, axis=0)

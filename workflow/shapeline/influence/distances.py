@@ -1,8 +1,8 @@
 """Tables of numbers on numpy or torch, distances from points to data, and weighted sums of differences.
 
 Distances and sums are matrix products, blocked over points and data:
-|y - x|^2 = |y|^2 + |x|^2 - 2 y.x with the origin amid the points. Pairs that lose digits so are computed one by one in
-float64, or everything where they are many.
+|y - x|^2 = |y|^2 + |x|^2 - 2 y.x with the origin at the points' centre. Pairs that lose digits are computed one by one
+in float64, or everything where they are many.
 """
 
 import warnings
@@ -19,13 +19,13 @@ DTYPES = ("float32", "float64")
 
 @dataclass(frozen=True)
 class Space:
-    """`xp` is numpy or torch: the measures call only what both spell alike."""
+    """An array namespace; `xp` is numpy or torch: the measures call only functions with equal names."""
 
     xp: Any
     device: str = "cpu"
 
     def array(self, host: np.ndarray, dtype: str | None = None):
-        """A numpy array on the device, cast there."""
+        """Return a numpy array on the device, cast there."""
         if self.xp is np:
             return host if dtype is None else host.astype(dtype, copy=False)
         return self.cast(self.xp.as_tensor(np.ascontiguousarray(host), device=self.device), dtype)
@@ -41,7 +41,7 @@ class Space:
         return array if self.xp is np else array.cpu().numpy()
 
     def solver(self, matrix) -> Callable:
-        """Solve with a positive definite matrix again and again: its Cholesky factor, kept. Fails by LinAlgError."""
+        """Return a solver for a positive definite matrix by its Cholesky factor. Raises LinAlgError."""
         if self.xp is np:
             from scipy.linalg import cho_factor, cho_solve
 
@@ -54,7 +54,7 @@ class Space:
 
 
 def space(where: str, device: str) -> Space:
-    """numpy for "cpu"; torch, imported only then, for "cuda" or "cuda:1"."""
+    """Return numpy's Space for "cpu"; torch's, imported only then, for "cuda" or "cuda:1"."""
     if device == "cpu":
         return Space(np)
     if device.split(":")[0] != "cuda":
@@ -75,7 +75,7 @@ def table(where: str, name: str, rows, finite: bool = True) -> np.ndarray:
         )
     if rows.dtype.kind not in "fiub":
         raise ShapelineError(f"{where}: {name} holds {rows.dtype}, not numbers; code categories as numbers.")
-    if finite and rows.dtype.kind == "f" and not np.isfinite(rows.sum()):  # one pass; if it overflows the cells decide
+    if finite and rows.dtype.kind == "f" and not np.isfinite(rows.sum()):  # one pass; on overflow the cells are checked
         bad = np.argwhere(~np.isfinite(rows))
         if len(bad):
             row, column = bad[0]
@@ -87,21 +87,21 @@ def table(where: str, name: str, rows, finite: bool = True) -> np.ndarray:
 
 
 def positive(where: str, name: str, value: float) -> float:
-    """A finite number > 0."""
+    """Return a finite number > 0. Raises ShapelineError."""
     if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
         raise ShapelineError(f"{where}: {name} = {value!r}; it must be a finite number above 0.")
     return float(value)
 
 
-_PROBE = 16  # columns hashed at first; the others only where these agree
-_FEW = 1 << 10  # cells compared without hashing
+_FIRST_COLUMNS = 16  # hashed first; the others only where these agree
+_MAX_COMPARED = 1 << 10  # cells compared without hashing
 _BLOCK = 1 << 20  # cells hashed or compared at a time
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def column_hashes(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Hashes (k, c) uint64 of the cells (k, c) in the columns with these numbers; a row's hash is their sum."""
-    # As float64, so that equal numbers of different types hash alike; + 0.0 turns -0.0 into 0.0.
+    """Return hashes (k, c) uint64 of the cells (k, c) in these columns; a row's hash is their sum."""
+    # As float64, so that equal numbers of different types have equal hashes; + 0.0 converts -0.0 to 0.0.
     mixed = (values.astype(np.float64) + 0.0).view(np.uint64) + (columns.astype(np.uint64) + 1) * np.uint64(_GOLDEN)
     for shift, factor in ((32, 0xBF58476D1CE4E5B9), (29, 0x94D049BB133111EB)):
         mixed ^= mixed >> np.uint64(shift)
@@ -110,7 +110,7 @@ def column_hashes(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 
 def row_hashes(rows: np.ndarray, columns: np.ndarray | None = None) -> np.ndarray:
-    """Hashes (k,) uint64 of rows (k, n), of some columns or of all."""
+    """Return hashes (k,) uint64 of rows (k, n), of some columns or of all."""
     columns = np.arange(rows.shape[1]) if columns is None else columns
     step = max(1, _BLOCK // len(columns))
     whole = len(columns) == rows.shape[1]
@@ -119,12 +119,12 @@ def row_hashes(rows: np.ndarray, columns: np.ndarray | None = None) -> np.ndarra
 
 
 def identities(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (p,) that equal points share, and for each row of X the id (m,) of the points it equals, else -1."""
+    """Return ids (p,), equal for equal points, and per row of X the id (m,) of the points it equals, else -1."""
     n = X.shape[1]
-    if points.size * len(X) <= _FEW:
+    if points.size * len(X) <= _MAX_COMPARED:
         same, equal = ((rows[:, None] == points).all(2) for rows in (points, X))
         return same.argmax(1), np.where(equal.any(1), equal.argmax(1), -1)
-    probe = np.unique(np.linspace(0, n - 1, min(n, _PROBE)).astype(int))
+    probe = np.unique(np.linspace(0, n - 1, min(n, _FIRST_COLUMNS)).astype(int))
     rows = np.flatnonzero(np.isin(row_hashes(X, probe), row_hashes(points, probe), kind="sort"))
     keys, first, point_ids = np.unique(row_hashes(points), return_index=True, return_inverse=True)
     hashes = row_hashes(X[rows]) if len(rows) else np.zeros(0, np.uint64)
@@ -135,7 +135,7 @@ def identities(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarra
     data_ids[rows] = ids
     if _all_equal(points, np.arange(len(points)), points, first[point_ids]) and _all_equal(X, rows, points, first[ids]):
         return point_ids, data_ids
-    # Two different rows with one hash of 64 bits: never seen, but then sorting decides.
+    # Two different rows with one 64-bit hash are improbable; sorting then decides.
     both = np.concatenate([points, X]).astype(np.float64)
     ids = np.unique(both + 0.0, axis=0, return_inverse=True)[1].reshape(-1)
     return ids[: len(points)], np.where(np.isin(ids, ids[: len(points)]), ids, -1)[len(points) :]
@@ -157,7 +157,7 @@ def label_points(
     if point_labels is None:
         first = np.full(max(point_ids.max(), data_ids.max()) + 1, -1)
         rows = np.flatnonzero(data_ids >= 0)[::-1]
-        first[data_ids[rows]] = rows  # written last to first, so that the first row of equal ones stays
+        first[data_ids[rows]] = rows  # written in reverse, so that the first of equal rows remains
         outside = np.flatnonzero(first[point_ids] < 0)
         if len(outside):
             raise ShapelineError(
@@ -176,7 +176,7 @@ def label_points(
 
 
 def check(where: str, name: str, labels, count: int, regression: bool) -> np.ndarray:
-    """Labels (count,) as float64 for regression; as they are for classes, which may be any two or more values."""
+    """Return labels (count,) as float64 for regression, unchanged for classes, which may be any two or more values."""
     labels = np.asarray(labels)
     if labels.shape != (count,):
         raise ShapelineError(f"{where}: {name} has shape {labels.shape}; give one label a row, ({count},).")
@@ -197,10 +197,10 @@ def check(where: str, name: str, labels, count: int, regression: bool) -> np.nda
 
 
 def shifted_picture(x, phi, amount: float = 0.3, low: float = 0.0, high: float = 1.0) -> np.ndarray:
-    """x + t phi, clipped to [low, high] (Sliwinski et al. 2019, §8, Tables 1 to 3).
+    """Return x + t phi, clipped to [low, high] (Sliwinski et al. 2019, §8, Tables 1 to 3).
 
-    x, phi (..., n), one image a row, same shape out, float64. t > 0 is such that the 95th percentile of the change,
-    before clipping, is `amount` of the range; where phi is 0 the image stays.
+    x, phi (..., n), one image per row, same shape out, float64. t > 0 is such that the 95th percentile of the change,
+    before clipping, is `amount` of the range; where phi is 0 the image does not change.
     """
     x, phi = np.asarray(x, np.float64), np.asarray(phi, np.float64)
     if x.shape != phi.shape or not high > low:
@@ -209,7 +209,7 @@ def shifted_picture(x, phi, amount: float = 0.3, low: float = 0.0, high: float =
             "equal shapes, and low below high."
         )
     size = np.abs(phi)
-    # A few pixels may hold all the influence: then their largest counts.
+    # Where the 95th percentile is 0, since few pixels have influence, the largest is used.
     reach = np.percentile(size, 95, axis=-1, keepdims=True)
     reach = np.where(reach > 0, reach, size.max(axis=-1, keepdims=True))
     step = np.divide(amount * (high - low), reach, out=np.zeros_like(reach), where=reach > 0)
@@ -217,18 +217,18 @@ def shifted_picture(x, phi, amount: float = 0.3, low: float = 0.0, high: float =
 
 
 # A pair is near where |y-x|^2 < NEAR (|x|^2 + |y|^2): the products' rounding, at most 5e-7 or 1e-15 of the right side,
-# then passes 5e-6 of the left in float32; the second is float64 behind float32 results, the third behind 1e-10.
+# may then exceed 5e-6 of the left in float32; "mixed" is float64 for float32 results, the third is for 1e-10.
 NEAR = {"float32": 0.1, "mixed": 1e-7, "float64": 1e-4}
-ROUNDING = 2.5e-7  # of |x|^2 + |y|^2 in float32: what Parzen on faces and on random numbers shows
-MANY = 1 / 64  # a near pair costs about a hundred pairs of the product
-CHUNK = 1 << 22  # pairs of points and data at a time
-BLOCK = 1 << 21  # cells of data at a time
-KEEP = 1 << 24  # the recoded data are kept where they have at most so many cells
+ROUNDING = 2.5e-7  # of |x|^2 + |y|^2 in float32, observed for Parzen on faces and on random numbers
+MAX_NEAR_SHARE = 1 / 64  # of near pairs, each of which costs about a hundred pairs of the product
+CHUNK_PAIRS = 1 << 22  # pairs of points and data at a time
+BLOCK_CELLS = 1 << 21  # cells of data at a time
+MAX_CACHED_CELLS = 1 << 24  # up to which the recoded data are cached
 
 
 @dataclass
 class Distances:
-    """Squared distances (c, m) of some points to all data, 0 for equal rows and only there; near pairs by position."""
+    """Squared distances (c, m) of some points to all data, 0 only for equal rows; near pairs by position."""
 
     points: slice
     squared: object
@@ -256,18 +256,18 @@ class Neighbours:
         plain = np.ones(n, bool)
         plain[chosen] = False
         self.categorical, self.numeric = np.flatnonzero(~plain), np.flatnonzero(plain)
-        # Only the values that points have matter: other rows equal none of them. (p, columns) codes into `values`.
+        # Only the points' values matter, since other rows equal none of them. (p, columns) codes into `values`.
         coded = [np.unique(self.points[:, column], return_inverse=True) for column in self.categorical]
         self.values = [values for values, _ in coded]
         starts = np.cumsum([len(self.numeric), *map(len, self.values)])[:-1]
         self.own = np.array([codes + start for (_, codes), start in zip(coded, starts, strict=True)], int).T
         self.space: Space = space(where, device)
         self.exact = dtype == "float64"
-        # Differences to a point first, so that a constant column becomes exactly 0.
+        # Differences to a point are taken first, so that a constant column becomes exactly 0.
         start = self.points[:1].astype(np.float64)
         self.centre = (start + (self.points - start).mean(axis=0))[0, self.numeric]
         largest = np.abs(self.points[:, self.numeric] - self.centre).max(initial=0)
-        # Squares must stay inside the range of float32.
+        # Squares must not exceed the range of float32.
         self.dtype = "float32" if not self.exact and (largest == 0 or 1e-12 < largest < 1e12) else "float64"
         self.point_ids, self.data_ids = identities(self.points, self.X)
         self._kept: dict[tuple[str, int], tuple] = {}
@@ -276,25 +276,25 @@ class Neighbours:
         try:
             return label_points(self.where, labels, point_labels, regression, self.point_ids, self.data_ids)
         except ShapelineError:
-            table(self.where, "X", self.X)  # a cell that is NaN is the better news, and equals no point's
+            table(self.where, "X", self.X)  # reports a NaN cell, the probable cause of unequal rows
             raise
 
     def chunks(self) -> Iterator[slice]:
-        """Slices of points with at most CHUNK pairs each."""
-        step = max(1, CHUNK // len(self.X))
+        """Yield slices of points with at most CHUNK_PAIRS pairs each."""
+        step = max(1, CHUNK_PAIRS // len(self.X))
         return (slice(a, min(a + step, len(self.points))) for a in range(0, len(self.points), step))
 
     def compute_squared(self, chunk: slice, width: float | None = None) -> Distances:
-        """Distances of the points of a chunk; good for weights exp(-r^2 / (2 width^2)) too where `width` is given."""
+        """Return distances of a chunk's points, precise enough for weights exp(-r^2 / (2 width^2)) with `width`."""
         if self.dtype == "float32":
             distances = self._measure(chunk, "float32", NEAR["float32"], width)
             if distances:
                 return distances
-            self.dtype = "float64"  # the other chunks lie among the same data
+            self.dtype = "float64"  # other chunks have the same data
         return self._measure(chunk, "float64", NEAR["float64" if self.exact else "mixed"], None)
 
     def _measure(self, chunk: slice, dtype: str, near: float, width: float | None) -> Distances | None:
-        """None where float32 cannot serve."""
+        """Return distances, None where float32 is not precise enough."""
         xp, pairs = self.space.xp, (chunk.stop - chunk.start) * len(self.X)
         x = self._recode(self.points[chunk], dtype)
         x_norm = self._norms(x)
@@ -315,7 +315,7 @@ class Neighbours:
             part[equal] = 0
             at = [self.space.host(index) for index in xp.where((part < near * norms) & ~equal)]
             count += len(at[0])
-            if dtype == "float32" and count > MANY * pairs:
+            if dtype == "float32" and count > MAX_NEAR_SHARE * pairs:
                 return None
             if width is not None:
                 # What the rounding of r^2 makes of the weight of the nearest other row, block by block.
@@ -348,11 +348,11 @@ class Neighbours:
         return np.concatenate([*parts, np.zeros(0)])
 
     def _split(self, rows: np.ndarray, columns: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        step = max(1, BLOCK // self.X.shape[1])
+        step = max(1, BLOCK_CELLS // self.X.shape[1])
         return ((rows[a : a + step], columns[a : a + step]) for a in range(0, len(rows), step))
 
     def differences(self, chunk: slice, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """y - x (pairs, n) in float64 from the given numbers; a categorical column is 0 where equal, else -1."""
+        """Return y - x (pairs, n) in float64 of the original numbers; categorical columns are 0 if equal, else -1."""
         x, y = self.points[chunk][rows], self.X[columns]
         difference = y.astype(np.float64) - x
         if len(self.categorical):
@@ -360,11 +360,11 @@ class Neighbours:
         return difference
 
     def sums(self, distances: Distances, weights) -> np.ndarray:
-        """sum_y w_y (y - x), (c, n) float64 on the host, for finite weights (c, m), which it changes."""
+        """Return sum_y w_y (y - x), (c, n) float64 on the host, for finite weights (c, m), which are modified."""
         chunk, (rows, columns) = distances.points, distances.near
         near = self.space.host(weights[rows, columns]).astype(np.float64)
         weights[rows, columns] = 0
-        weights[distances.squared == 0] = 0  # x itself adds 0, and in a product the rounding of a large number
+        weights[distances.squared == 0] = 0  # equal rows add 0, but in a product the rounding of a large number
         xp, dtype = self.space.xp, distances.dtype
         x = self._recode(self.points[chunk], dtype)
         mass = weights.sum(1, dtype=xp.float64)
@@ -373,7 +373,7 @@ class Neighbours:
             total += self.space.cast(weights[:, a : a + len(y)] @ y, "float64")
         total = self.space.host(total)
         if len(self.categorical):
-            # The column of x's own value holds w (1[equal] - 1) / sqrt 2, summed.
+            # The column of x's value has the sum of w (1[equal] - 1) / sqrt 2.
             own = np.take_along_axis(total, self.own[chunk], axis=1) * np.sqrt(2)
             total, numeric = np.zeros((len(total), self.X.shape[1])), total
             total[:, self.numeric], total[:, self.categorical] = numeric[:, : len(self.numeric)], own
@@ -385,24 +385,24 @@ class Neighbours:
         return total
 
     def _blocks(self, dtype: str) -> Iterator[tuple]:
-        """First row and recoded rows, block by block."""
-        step = max(1, BLOCK // self.X.shape[1])
+        """Yield first row and recoded rows per block."""
+        step = max(1, BLOCK_CELLS // self.X.shape[1])
         for a in range(0, len(self.X), step):
             block = self._kept.get((dtype, a))
             if block is None:
                 block = self._recode(self.X[a : a + step], dtype)
-                if self.X.size <= KEEP:
+                if self.X.size <= MAX_CACHED_CELLS:
                     self._kept[dtype, a] = block
             yield a, block
 
     def _norms(self, recoded):
-        """Squared norms; |x|^2 + |y|^2 - 2 x.y then counts 1 for each categorical column that differs."""
+        """Return squared norms; |x|^2 + |y|^2 - 2 x.y then has 1 per different categorical column."""
         numeric = recoded[:, : len(self.numeric)]
         return self.space.xp.einsum("ij,ij->i", numeric, numeric) + len(self.categorical) / 2
 
     def _recode(self, rows: np.ndarray, dtype: str):
-        """Rows moved to the centre and behind them 0 or 1/sqrt 2 for each category of the points."""
-        work = np.promote_types(rows.dtype, dtype)  # digits are cast away after the origin has moved, not before
+        """Return centred rows, followed by 0 or 1/sqrt 2 for each category of the points."""
+        work = np.promote_types(rows.dtype, dtype)  # cast after centring, which preserves digits
         plain = rows if not len(self.categorical) else rows[:, self.numeric]
         moved = self.space.array(plain.astype(work, copy=False)) - self.space.array(self.centre.astype(work))
         moved = self.space.cast(moved, dtype)

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.influence.distances import BLOCK, Neighbours, Space, positive
+from shapeline.influence.distances import BLOCK_CELLS, Neighbours, Space, positive
 
 MAX_CONDITION = 1e4  # condition number up to which float32 rows are exact within 1e-5
 CLASSIFIERS = ("line", "step")
@@ -141,7 +141,7 @@ def _step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray)
 
 def _cosine_distance(points: np.ndarray, X: np.ndarray) -> np.ndarray:
     """Return 1 - cos (c, m) in float64."""
-    step = max(1, BLOCK // X.shape[1])
+    step = max(1, BLOCK_CELLS // X.shape[1])
     unit = [np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64)) for rows in (points, X)]
     parts = [points.astype(np.float64) @ X[a : a + step].astype(np.float64).T for a in range(0, len(X), step)]
     cosine = np.concatenate(parts, axis=1)

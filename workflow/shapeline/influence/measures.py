@@ -1,7 +1,7 @@
 """Measures of influence (Sliwinski, Strobel & Zick 2019); data-LIME is in `local_linear`.
 
 Monotone measures (MIM, sections 4 to 6): weighted sums of differences to labelled points. Parzen windows: gradient of
-a kernel estimate of the label (Baehrens et al. 2010; section 7.1). Counterfactual influence: pairs of records that
+a kernel estimate of the label (Baehrens et al. 2010; section 7.1). Counterfactual influence: pairs of rows that
 differ in one feature (Datta et al. 2015; section 7.3). Quantitative input influence (QII), which evaluates the
 classifier (Datta et al. 2016; section 7.4).
 """
@@ -35,7 +35,7 @@ def mim(
 ) -> np.ndarray:
     """Return the influence sum_y (y - x) alpha(|y - x|) s(x, y) over the data.
 
-    s is +1 where labels agree, else -1; with more than two classes, the point's own class against the rest. Rows equal
+    s is +1 where labels agree, else -1; with more than two classes, the point's class against the rest. Rows equal
     to x contribute 0.
 
     Parameters
@@ -82,7 +82,7 @@ def mim(
     array([[-1.25,  0.75]])
     """
     if callable(alpha):
-        dtype = "float64"  # how steep it is, and so how much rounding it bears, is unknown
+        dtype = "float64"  # the slope of a user's alpha, and so its sensitivity to rounding, is unknown
     elif alpha not in ALPHAS:
         raise ShapelineError(f"mim: unknown alpha {alpha!r}.{nearest(alpha, ALPHAS)}")
     width = positive("mim", "width", width)
@@ -102,7 +102,7 @@ def mim(
 
 
 def _weights(xp, squared, alpha, width: float):
-    """alpha(r) of squared distances; finite for equal rows, which `sums` leaves out."""
+    """Return alpha(r) of squared distances; finite for equal rows, which `sums` ignores."""
     squared = xp.where(squared > 0, squared, 1)
     if callable(alpha):
         weights = alpha(xp.sqrt(squared)) * xp.ones_like(squared)
@@ -117,11 +117,11 @@ def _weights(xp, squared, alpha, width: float):
 
 
 def set_influence(sets, values, coalitions) -> np.ndarray:
-    """Influence of features on coalitions: MIM with Hamming distance and alpha = 1/d (Sliwinski et al. 2019, eq. 6-8).
+    """Return features' influence on coalitions: MIM, Hamming distance, alpha = 1/d (Sliwinski et al. 2019, eq. 6-8).
 
     sets (K, n) bool, values (K,), coalitions (q, n) bool among the sets -> (q, n) float64:
     sum over sets T of (v(T) - v(S)) / |S differs from T| (e_T - e_S). On the empty coalition it is eq. 8, over the
-    given sets alone the measure of Balkanski et al. (2017).
+    given sets it is the measure of Balkanski et al. (2017).
     """
     where = "set_influence"
     sets, coalitions = table(where, "sets", sets), table(where, "coalitions", coalitions)
@@ -149,14 +149,14 @@ def set_influence(sets, values, coalitions) -> np.ndarray:
     step = max(1, (1 << 22) // len(sets))
     for a in range(0, len(rows), step):
         S = coalitions[a : a + step]
-        apart = S.sum(axis=1)[:, None] + sets.sum(axis=1) - 2 * S @ sets.T  # whole numbers, exact
+        apart = S.sum(axis=1)[:, None] + sets.sum(axis=1) - 2 * S @ sets.T  # integers, exact
         weights = (values - values[rows[a : a + step], None]) / np.maximum(apart, 1)
         influence[a : a + step] = weights @ sets - S * weights.sum(axis=1, keepdims=True)
     return influence
 
 
 def total_set_influence(sets, values) -> np.ndarray:
-    """Set influence of each feature, (n,), summed over the sets without it (Sliwinski et al. 2019, eq. 9).
+    """Return each feature's set influence, (n,), summed over the sets without it (Sliwinski et al. 2019, eq. 9).
 
     Over all 2^n sets it is (2^n (2^n - 1) / n) times the Banzhaf value normalised by 2^-n (theorem 6.1), so
     2^(n-1) (2^n - 1) / n times `designs.banzhaf`, which is normalised by 2^(1-n).
@@ -182,9 +182,9 @@ def augmented_mim(
     dtype: str = "float32",
     device: str = "cpu",
 ) -> np.ndarray:
-    """MIM at each point on the data and `count` more rows around it that the classifier labels, (p, n).
+    """Return MIM at each point on the data and `count` more rows around it that the classifier labels, (p, n).
 
-    predict, points, X, labels, count, spread, seed: as in `augment`, which is asked for each point by itself. The rest:
+    predict, points, X, labels, count, spread, seed: as in `augment`, which is called separately per point. The rest:
     as in `mim`.
     """
     measure = partial(mim, alpha=alpha, regression=regression, categorical=categorical, width=width)
@@ -197,13 +197,13 @@ def augmented_mim(
 
 
 def augment(predict: Callable, points, X, labels, count: int = 100, spread: float = 0.1, *, seed: int = 0):
-    """The data with `count` more rows around each point, labelled by the classifier (Sliwinski et al. 2019, §7.5).
+    """Return the data and `count` rows around each point, labelled by the classifier (Sliwinski et al. 2019, §7.5).
 
     predict: rows (k, n) -> (k,) labels.
     points: (p, n), each an x.
     X, labels: (m, n) and (m,); -> (X (m + p count, n), labels), on which any measure then runs.
-    count: new rows a point.
-    spread: they are x + N(0, spread times the column's standard deviation), so a constant column stays.
+    count: new rows per point.
+    spread: rows are x + N(0, spread times the column's standard deviation), so constant columns do not change.
     seed: of the noise.
     """
     points, X = table("augment", "points", points), table("augment", "X", X)
@@ -279,7 +279,7 @@ def parzen(
     sigma = positive("parzen", "sigma", sigma)
     data = Neighbours("parzen", points, X, categorical, dtype, device)
     if regression and point_labels is None:
-        point_labels = np.zeros(len(data.points))  # the gradient of the mean label asks for none
+        point_labels = np.zeros(len(data.points))  # the gradient of the mean label needs none
     known, own = data.labels(labels, regression, point_labels)
     known, own = data.space.array(known), data.space.array(own)
     xp = data.space.xp
@@ -295,7 +295,7 @@ def parzen(
             mean = (weights * known).sum(1)
             weights = weights * data.space.cast(known - mean[:, None], distances.dtype)
         else:
-            # 1 - P is summed itself: next to P = 1 the difference has no digits.
+            # 1 - P is summed directly, since for P near 1 the difference has no digits.
             agree = known == own[chunk, None]
             agreeing = weights * agree
             disagreeing = weights - agreeing
@@ -351,7 +351,7 @@ def counterfactual(X, labels) -> np.ndarray:
     pairs = 0
     for feature in range(X.shape[1]):
         column = X[:, feature]
-        # A row's hash is the sum of its cells' hashes, so the others' hash is a difference.
+        # A row's hash is the sum of its cells' hashes, so that of the other columns is a difference.
         others = total - column_hashes(column[:, None], np.array([feature]))[:, 0]
         group = np.unique(others, return_inverse=True)[1].reshape(-1)
         rows = np.flatnonzero(np.bincount(group)[group] > 1)
@@ -371,7 +371,7 @@ def counterfactual(X, labels) -> np.ndarray:
 
 
 def _verify(rest: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The groups, made anew by sorting if ever two different rows had one hash."""
+    """Return the groups, recomputed by sorting if two different rows have equal hashes."""
     _, first, group = np.unique(group, return_index=True, return_inverse=True)
     group = group.reshape(-1)
     if np.array_equal(rest, rest[first[group]]):
@@ -380,7 +380,7 @@ def _verify(rest: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _spread(group: np.ndarray, values: np.ndarray) -> float:
-    """Sum of |v - w| over unordered pairs within each group: v at rank r of k counts 2r + 1 - k times."""
+    """Return the sum of |v - w| over pairs within each group: v at rank r of k counts 2r + 1 - k times."""
     order = np.lexsort((values, group))
     counts = np.bincount(group)
     counts = counts[counts > 0]
@@ -389,15 +389,15 @@ def _spread(group: np.ndarray, values: np.ndarray) -> float:
     return float((values[order] * (2 * rank + 1 - np.repeat(counts, counts))).sum())
 
 
-EXACT = 12  # columns
-ROWS = 1 << 16  # rows given to the classifier at a time
+MAX_EXACT = 12  # columns for which all coalitions are evaluated
+MAX_ROWS = 1 << 16  # per call of the classifier
 CELLS = 1 << 24
 
 
 def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0) -> np.ndarray:
     """Return the Shapley value of v(S) = mean over rows y of f(x on S, y elsewhere).
 
-    Positive means that x's value raises the output; the papers' game randomises S instead, which turns the sign.
+    Positive means that x's value raises the output; the papers' game randomises S instead, which reverses the sign.
 
     Parameters
     ----------
@@ -441,17 +441,17 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
         raise ShapelineError(f"qii: points have {points.shape[1]} features and X has {n}; give them the same columns.")
     if permutations < 1:
         raise ShapelineError(f"qii: permutations = {permutations}; at least 1.")
-    if n <= EXACT:
+    if n <= MAX_EXACT:
         masks = all_coalitions(n, "qii")
         values = [[_mean(predict, x, X, mask) for mask in masks] for x in points]
         return np.asarray(values) @ shapley_readout(masks).T
     random = np.random.default_rng(seed)
     scores = np.zeros((len(points), n))
-    step = max(1, min(ROWS, CELLS // n) // (n + 1))
+    step = max(1, min(MAX_ROWS, CELLS // n) // (n + 1))
     for row, x in enumerate(points):
         for a in range(0, permutations, step):
             count = min(step, permutations - a)
-            place = random.permuted(np.tile(np.arange(n), (count, 1)), axis=1)  # of each feature in the order
+            place = random.permuted(np.tile(np.arange(n), (count, 1)), axis=1)  # each feature's position
             y = X[random.integers(len(X), size=count)]
             asked = np.where(place[:, None, :] < np.arange(n + 1)[:, None], x, y[:, None, :])
             values = _query(predict, asked.reshape(-1, n)).reshape(count, n + 1)
@@ -460,7 +460,7 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
 
 
 def _mean(predict: Callable, x: np.ndarray, X: np.ndarray, mask: np.ndarray) -> float:
-    sums = [_query(predict, np.where(mask, x, X[a : a + ROWS])).sum() for a in range(0, len(X), ROWS)]
+    sums = [_query(predict, np.where(mask, x, X[a : a + MAX_ROWS])).sum() for a in range(0, len(X), MAX_ROWS)]
     return sum(sums) / len(X)
 
 

@@ -10,8 +10,8 @@ from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings
 from shapeline.seeds import seed_of
 
-MARKED = 1e-6  # a pixel is marked above it, as published
-CHUNK_PIXELS = 4_000_000  # of the maps sorted at a time: 32 MB, a few times
+MARKED = 1e-6  # threshold of marked pixels, as published
+CHUNK_PIXELS = 4_000_000  # of the maps sorted at a time, which need several times 32 MB
 
 
 def measure_pixels(
@@ -21,25 +21,25 @@ def measure_pixels(
     method: MethodSettings | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Scores as maps of pixels against the true pixels of the explained class (Teneggi et al. 2021, §5.2).
+    """Compare score maps with the true pixels of the explained class (Teneggi et al. 2021, §5.2).
 
     Quantities in [0, 1], higher is better, NaN without true pixels: `f1`, `iou` of pixels above 1e-6; `f1_best` at
     the best threshold; `f1_equal_area`, `iou_equal_area` of as many top pixels as are true; `auprc`; `pointing`,
-    whether the highest pixel is true; of h_shap `ceiling_touching` and `ceiling_best`, the most that its leaves can
-    reach.
+    whether the highest pixel is true; for h_shap `ceiling_touching` and `ceiling_best`, the largest F1 of its
+    leaves.
     """
     if len(truth) != len(rows):
         raise ShapelineError(f"localization: {len(truth)} true regions for {len(rows)} explanations; prepare again.")
     frames = []
     for features, positions in buckets:
         part = rows.iloc[positions]
-        owner = features.cells.reshape(-1, *truth.shape[1:])[0].ravel()  # channels share their pixels' features
+        owner = features.cells.reshape(-1, *truth.shape[1:])[0].ravel()  # the channels of a pixel belong to one feature
         step = max(1, CHUNK_PIXELS // owner.size)
         for start in range(0, len(part), step):
             some = part.iloc[start : start + step]
             wanted = truth[positions[start : start + step]].reshape(len(some), -1)
             values = np.stack(some["scores"].to_list())
-            # A pixel of no feature has no score: 0.
+            # A pixel without a feature has the score 0.
             maps = np.concatenate([values, np.zeros((len(some), 1), values.dtype)], axis=1)[:, owner]
             measured = quantities(maps, wanted, [seed_of(seed, "ties", instance) for instance in some["instance"]])
             measured |= ceilings(truth[positions[start : start + step]], method, features)
@@ -49,12 +49,12 @@ def measure_pixels(
 
 
 def quantities(maps: np.ndarray, truth: np.ndarray, seeds: list[int]) -> dict[str, np.ndarray]:
-    """All that compares maps (n, pixels) with true pixels (n, pixels) bool, each (n,); seeds (n,) for equal scores."""
+    """Return all comparisons of maps (n, pixels) with true pixels (n, pixels) bool, each (n,); seeds (n,) for ties."""
     total = truth.sum(axis=1)
     n_pixels = maps.shape[1]
     order = np.argsort(-maps, axis=1, kind="stable")
     ordered, hit = np.take_along_axis(maps, order, 1), np.take_along_axis(truth, order, 1)
-    # A threshold cuts only where the score changes, so only the ends of runs of equal scores count.
+    # Thresholds separate only different scores, so only the ends of runs of equal scores are needed.
     end = np.concatenate([ordered[:, 1:] < ordered[:, :-1], np.ones((len(maps), 1), bool)], axis=1)
     hits, taken = hit.cumsum(axis=1), np.arange(1, n_pixels + 1)
     before = np.maximum.accumulate(np.where(end, hits, 0), axis=1)
@@ -62,7 +62,7 @@ def quantities(maps: np.ndarray, truth: np.ndarray, seeds: list[int]) -> dict[st
     marked = maps > MARKED
     both = (marked & truth).sum(axis=1)
     equal = _top_hits(ordered, hits, total, seeds)
-    with np.errstate(invalid="ignore", divide="ignore"):  # where no pixel is true, all become NaN
+    with np.errstate(invalid="ignore", divide="ignore"):  # without true pixels, all are NaN
         result = {
             "f1": 2 * both / (marked.sum(axis=1) + total),
             "f1_best": np.where(end, 2 * hits / (taken + total[:, None]), 0).max(axis=1),
@@ -76,18 +76,18 @@ def quantities(maps: np.ndarray, truth: np.ndarray, seeds: list[int]) -> dict[st
 
 
 def _measure_first_run(end: np.ndarray, hits: np.ndarray) -> np.ndarray:
-    """The share of true pixels among those of the highest score, (n,)."""
+    """Return the share of true pixels among those with the highest score, (n,)."""
     last = end.argmax(axis=1)
     return np.take_along_axis(hits, last[:, None], 1)[:, 0] / (last + 1)
 
 
 def _top_hits(ordered: np.ndarray, hits: np.ndarray, total: np.ndarray, seeds: list[int]) -> np.ndarray:
-    """True pixels among the `total` top ones of each row, those of equal scores at the cut drawn at random, (n,)."""
+    """Return true pixels among the `total` top ones per row, with ties at the threshold sampled at random, (n,)."""
     cut = np.take_along_axis(ordered, np.maximum(total - 1, 0)[:, None], 1)
     above, upto = (ordered > cut).sum(axis=1), (ordered >= cut).sum(axis=1)
     counted = np.concatenate([np.zeros((len(hits), 1), int), hits], axis=1)
     sure, possible = (np.take_along_axis(counted, ends[:, None], 1)[:, 0] for ends in (above, upto))
-    # How many of a random choice of equals are true, without making the choice.
+    # The number of true ones in a random choice of ties, without the choice.
     drawn = [
         np.random.default_rng(seed).hypergeometric(good, equals - good, indices)
         for seed, good, equals, indices in zip(
@@ -108,11 +108,11 @@ def ceilings(truth: np.ndarray, method: MethodSettings | None, features: Feature
 
 
 def leaf_ceilings(truth: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """F1 of marking every leaf with a true pixel, and of the best set of leaves; each (n,), NaN without true pixels.
+    """Return F1 of all leaves with a true pixel, and of the best set of leaves; each (n,), NaN without true pixels.
 
     truth (n, height, width) bool. F1 = 2 Σt / (Σa + T) over a set of leaves of a pixels with t true ones exceeds a
     number c exactly where Σ(2t - c a) > c T, and the sum is largest for the leaves with t/a > c/2: so a best set is
-    one of the first few leaves in order of their precision t/a, and all those are tried.
+    a prefix of the leaves in order of their precision t/a, and all prefixes are tried.
     """
     rows, columns = (leaf_edges(side, min_size) for side in truth.shape[1:])
     true = np.add.reduceat(np.add.reduceat(truth, rows[:-1], axis=1, dtype=np.int64), columns[:-1], axis=2)
@@ -129,7 +129,7 @@ def leaf_ceilings(truth: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndar
 
 
 def leaf_edges(side: int, min_size: int) -> np.ndarray:
-    """Where h-Shap's smallest nodes start and end along a side: halved while both halves keep min_size."""
+    """Return the boundaries of h-Shap's smallest nodes along a side: halved while both halves keep min_size."""
     edges = np.array([0, side])
     while (large := np.diff(edges) // 2 >= min_size).any():
         edges = np.sort(np.concatenate([edges, (edges[:-1] + edges[1:])[large] // 2]))
@@ -159,7 +159,7 @@ def measure_words(
         [np.random.default_rng(seed_of(seed, "ties", record)).random(n) for record, n in zip(instances, d, strict=True)]
     )
     owner = np.repeat(np.arange(len(rows)), d)
-    order = np.lexsort((chance, -values, owner))  # the words of a row stay together, its highest score first
+    order = np.lexsort((chance, -values, owner))  # by row, the highest score first
     k = np.bincount(owner, wanted, minlength=len(rows))
     index = np.arange(len(owner)) - np.repeat(np.cumsum(d) - d, d)
     hits = np.bincount(owner, wanted[order] & (index < k[owner]), minlength=len(rows))

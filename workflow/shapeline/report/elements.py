@@ -34,10 +34,10 @@ from shapeline.report.colours import (
     TICKS,
 )
 
-PIXELS_PER_INCH = 96  # a browser's inch, so that a font size means the same in the page and in a figure
-DOTS_PER_INCH = 2 * PIXELS_PER_INCH  # of a figure that is a image
+PIXELS_PER_INCH = 96  # of browsers, so that font sizes in pages and figures are equal
+DOTS_PER_INCH = 2 * PIXELS_PER_INCH  # of a rasterised figure
 WIDTH = 1104 / PIXELS_PER_INCH  # inches: the text column of the page
-LONGEST_NAME = 48  # characters of a feature in a figure
+MAX_NAME = 48  # characters of a feature's name in a figure
 NARROW = 5.0  # inches: a figure that is still legible on a telephone
 STYLE = {
     "text.color": TICKS,
@@ -66,13 +66,13 @@ STYLE = {
 }
 styled = matplotlib.rc_context(STYLE)
 FOLD = "How this is computed"  # title of a fold with details
-MANY_COLOURS = 10_000  # of a figure with photographs
+MIN_PHOTO_COLOURS = 10_000  # of a figure with photographs
 DIGITS = re.compile(r"(\.\d\d)\d+")
-METHOD = "method: "  # before the name of a method, in the identifier of an artist that shows it
+METHOD = "method: "  # prefix of a method's name in the identifier of its artists
 FONTS = "'DejaVu Sans', Verdana, sans-serif"  # Verdana has nearly the same widths
-# Called with each figure (drawing, title, numbers) and table (frame, title) that is made into a part of a page.
+# Called with each figure (drawing, title, numbers) and table (frame, title) of a page.
 observers: list[Callable] = []
-Answers = Iterable[tuple[str, str]]  # the answer in short, and what else is to be said of it
+Answers = Iterable[tuple[str, str]]  # the short answer and its details
 
 
 def style_names(draw: Callable) -> Callable:
@@ -97,19 +97,19 @@ def escape_formulas(value):
     return value
 
 
-def shorten(name: object, most: int = LONGEST_NAME) -> str:
-    """Return a name of at most so many characters, with an ellipsis in the place of its middle."""
+def shorten(name: object, most: int = MAX_NAME) -> str:
+    """Return a name of at most `most` characters, with an ellipsis instead of its middle."""
     text = " ".join(str(name).split())
     tail = most // 3
     return text if len(text) <= most else f"{text[: most - tail - 1]}…{text[len(text) - tail :]}"
 
 
-# Of scores from -1 to 1; an odd number of colours, so that 0 is white.
+# For scores from -1 to 1; the number of colours is odd, so that 0 is white.
 SIGNS = LinearSegmentedColormap.from_list("signs", [AGAINST, AGAINST_TINT, PAPER, FOR_TINT, FOR], 257)
-MAX_BANDS = 6  # more curves than this hide each other under their bands
+MAX_BANDS = 6  # curves; the bands of more curves overlap
 DARK_INK = ("digits", "mnist")  # sources whose images store ink as bright
 CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
-# A name stays legible where a line runs behind it. An outline of its letters would be a path each, 20 kB a name.
+# Keeps a name legible in front of a line. Outlined letters would be a path each, 20 kB per name.
 PLATE = {"boxstyle": "square,pad=0.05", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.8}
 DASHES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
@@ -117,7 +117,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
 
 @dataclass(frozen=True)
 class Style:
-    """How one method is drawn everywhere: colour, marker and dashes each tell it apart."""
+    """The style of a method: colour, marker and dashes each identify it."""
 
     colour: str
     marker: str
@@ -131,14 +131,14 @@ class Style:
 
     @property
     def ink(self) -> tuple[float, float, float]:
-        """The colour for text, dark enough to read on white."""
+        """The colour for text, dark enough on white."""
         red, green, blue = matplotlib.colors.to_rgb(self.colour)
         darker = min(1.0, 0.36 / max(0.2126 * red + 0.7152 * green + 0.0722 * blue, 0.01))
         return red * darker, green * darker, blue * darker
 
 
 def palette(name: str = "colorblind") -> list[str]:
-    """The colours of a palette that are neither grey (the controls' tone) nor too pale for white paper."""
+    """Return the colours of a palette that are neither grey (the controls' colour) nor too pale on white."""
     colours = np.array([to_rgb(colour) for colour in PALETTES[name]])
     luminance = colours @ [0.2126, 0.7152, 0.0722]
     saturation = rgb_to_hsv(colours)[:, 1]
@@ -147,7 +147,7 @@ def palette(name: str = "colorblind") -> list[str]:
 
 
 def assign_styles(results) -> dict[str, Style]:
-    """The styles of an experiment's methods, in the palette that its settings name."""
+    """Return the styles of an experiment's methods, in the palette of its settings."""
     return styles(results.entries, results.exact, results.settings.get("palette") or "colorblind")
 
 
@@ -172,7 +172,7 @@ def styles(entries: Mapping[str, dict], exact: str | None = None, colours: str =
 
 
 def wrap_name(label: str, width: float) -> str:
-    """The label on up to three lines, broken after spaces, underscores and hyphens to fit its column (inches)."""
+    """Return the label on up to three lines, broken after spaces, underscores and hyphens to fit `width` inches."""
     limit, lines = max(8, int(width / 0.07)), [""]
     for word in re.split("(?<=[ _-])", label):
         if lines[-1] and len(lines[-1]) + len(word.rstrip(" _")) > limit:
@@ -183,12 +183,12 @@ def wrap_name(label: str, width: float) -> str:
 
 @dataclass(frozen=True, repr=False)
 class HTML:
-    """A fragment of a page; IPython and nbconvert show it by `_repr_html_`, so that neither has to be installed."""
+    """A fragment of a page; IPython and nbconvert display it by `_repr_html_`, so that neither is a dependency."""
 
     data: str
 
     def __repr__(self) -> str:
-        return "<HTML>"  # a notebook keeps the text of an output beside its HTML
+        return "<HTML>"  # a notebook stores the text of an output besides its HTML
 
     def _repr_html_(self) -> str:
         return self.data
@@ -200,7 +200,7 @@ def part(title: str, content: HTML) -> HTML:
 
 
 def fold(title: str, part: HTML) -> HTML:
-    """A part of a page that opens on a click."""
+    """Return a part of a page that opens on a click."""
     return HTML(f"<details><summary>{html.escape(title)}</summary>{part.data}</details>")
 
 
@@ -226,27 +226,27 @@ def table(frame: pd.DataFrame, caption: str = "", text: Iterable[str] = (), head
 
 
 def note(text: str) -> HTML:
-    """One line of explanation."""
+    """Return a line of explanation."""
     return HTML(f'<p class="note">{html.escape(text)}</p>')
 
 
 def missing(metric: str) -> HTML:
-    """The line that stands in for the figures of a metric that was not computed."""
+    """Return the line that replaces the figures of a metric that was not computed."""
     return note(f"Not available: the metric “{metric}” was not computed in this experiment.")
 
 
 def heading(text: str, level: int = 3) -> HTML:
-    """The heading of a section (level 2), or inside one."""
+    """Return the heading of a section (level 2) or of a subsection."""
     return HTML(f"<h{level}>{html.escape(text)}</h{level}>")
 
 
 def join_parts(*parts: HTML | None) -> HTML:
-    """Several parts as one; None is left out."""
+    """Return several parts as one; None is ignored."""
     return HTML("".join(part.data for part in parts if part is not None))
 
 
 def pair(left: HTML, right: HTML) -> HTML:
-    """Two tables side by side where the page is wide enough."""
+    """Return two parts side by side where the page is wide enough."""
     return HTML(f'<div class="pair"><div>{left.data}</div><div>{right.data}</div></div>')
 
 
@@ -271,13 +271,13 @@ def figure(
 
 
 def mark_method(entry: str, *artists: Artist) -> None:
-    """Name the method that artists show, so that the page can highlight it."""
+    """Mark artists with their method, so that the page can highlight it."""
     for artist in artists:
         artist.set_gid(METHOD + entry)
 
 
 def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> str:
-    """Return a figure as SVG after its first attributes, identifiers its own, digits at most a hundredth of a point."""
+    """Return a figure's SVG after its first attributes, with unique identifiers and two decimals."""
     buffer = io.StringIO()
     drawing.savefig(buffer, format="svg", metadata={"Date": None}, dpi=DOTS_PER_INCH)
     unused = r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>"
@@ -292,7 +292,7 @@ def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> str:
 
 
 def _shorten(tag: str, salt: str) -> str:
-    """Return a tag of an SVG with what the page needs of it."""
+    """Return a tag of an SVG without unused attributes."""
     if METHOD in tag:
         return re.sub(f" id=(['\"]){METHOD}", r" data-method=\1", tag)
     tag = re.sub(r' id="[\w.]+_\d+"| transform="rotate\(-0 [^"]*"', "", tag)
@@ -301,12 +301,12 @@ def _shorten(tag: str, salt: str) -> str:
 
 
 def _pixels(drawing: Figure) -> bytes:
-    """Return a figure as PNG, of 256 colours where it has no photographs: a third of the size of all colours."""
+    """Return a figure as PNG, with 256 colours unless it has photographs, which is a third of the size."""
     buffer = io.BytesIO()
     drawing.savefig(buffer, format="rgba", dpi=DOTS_PER_INCH)
     width = int(drawing.get_figwidth() * DOTS_PER_INCH)
     pixels = Image.frombytes("RGBA", (width, buffer.tell() // 4 // width), buffer.getvalue()).convert("RGB")
-    if pixels.getcolors(MANY_COLOURS):
+    if pixels.getcolors(MIN_PHOTO_COLOURS):
         pixels = pixels.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     buffer = io.BytesIO()
     pixels.save(buffer, "png", compress_level=6)
@@ -320,7 +320,7 @@ def measure_width(text: str) -> float:
 
 
 def place_parts(drawing: Figure) -> None:
-    """Fix the places of a figure's parts."""
+    """Fix the positions of a figure's parts."""
     if (engine := drawing.get_layout_engine()) is not None:
         engine.execute(drawing)
         drawing.set_layout_engine(None)

@@ -16,20 +16,20 @@ from shapeline.report.figures.score_maps import LEVEL, scale_tones
 from shapeline.report.formatting import number
 
 MAX_PAIRS = 24  # pairs drawn of an instance, the largest
-MIN_SHARE = 0.02  # of the largest: a thinner line is not seen
-THICK = 5.0  # points: the line of the largest pair
-SIDE = 2.75  # inches: of a image
-WRITTEN = 16  # features whose matrix has its numbers written in it
-LETTER = 0.085  # inches: of a word under its arcs
+MIN_SHARE = 0.02  # of the largest; thinner lines are invisible
+MAX_LINE_WIDTH = 5.0  # points, of the largest pair
+IMAGE_INCHES = 2.75  # side of an image
+MAX_WRITTEN = 16  # features of a matrix with numbers in its cells
+LETTER_INCHES = 0.085  # width of a letter under arcs
 
 
 def keep_significant(pairs: np.ndarray, standard_error: np.ndarray | None) -> np.ndarray:
-    """The pairs, and 0 in place of each whose 95 % interval covers it; all of them where no interval is known."""
+    """Return the pairs, with 0 where the 95 % interval includes it; unchanged without intervals."""
     return pairs if standard_error is None else np.where(np.abs(pairs) <= LEVEL * standard_error, 0.0, pairs)
 
 
 def largest(pairs: np.ndarray, d: int) -> list[tuple[int, int, float, float]]:
-    """The MOST largest pairs, the largest last: first, second, score, share of the largest."""
+    """Return the MAX_PAIRS largest pairs, the largest last: first, second, score, share of the largest."""
     first, second = pairs_of(d)
     order = np.argsort(np.abs(pairs), kind="stable")[-MAX_PAIRS:]
     top = max(float(np.abs(pairs).max(initial=0.0)), 1e-300)
@@ -49,7 +49,7 @@ def network(
     """Draw images with a dot per feature and lines for the largest pairs; pairs: upper triangle."""
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
-    drawing = Figure(figsize=(columns * SIDE, rows * (SIDE + 0.9)), layout="constrained")
+    drawing = Figure(figsize=(columns * IMAGE_INCHES, rows * (IMAGE_INCHES + 0.9)), layout="constrained")
     for axes in (panels := drawing.subplots(rows, columns, squeeze=False).ravel()):
         axes.set_axis_off()
     for axes, image, name, owner, parts, both in zip(panels, images, names, cells, own, pairs, strict=False):
@@ -59,7 +59,7 @@ def network(
             axes.plot(
                 *indices[[first, second]].T,
                 color=FOR if score > 0 else AGAINST,
-                linewidth=max(THICK * share, 0.3),
+                linewidth=max(MAX_LINE_WIDTH * share, 0.3),
                 alpha=0.35 + 0.6 * share,
                 solid_capstyle="round",
             )
@@ -83,7 +83,7 @@ def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, 
     drawing = Figure(figsize=(min(side + 3.2, WIDTH), side + 0.9), layout="constrained")
     axes = drawing.subplots()
     axes.imshow(shown / limit, cmap=SIGNS, vmin=-1.15, vmax=1.15, interpolation="nearest")
-    if len(kept) <= WRITTEN:
+    if len(kept) <= MAX_WRITTEN:
         _write(axes, shown, limit)
     short = [names[index] if len(names[index]) < 28 else names[index][:26] + "…" for index in kept]
     axes.set_xticks(range(len(kept)), short, rotation=55, ha="left", rotation_mode="anchor")
@@ -97,7 +97,7 @@ def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, 
 
 
 def _write(axes: Axes, shown: np.ndarray, limit: float) -> None:
-    """The numbers in their cells, with as many decimals as the largest needs for two digits."""
+    """Write the numbers into their cells, with as many decimals as the largest needs for two digits."""
     decimals = max(0, 1 - int(np.floor(np.log10(limit))))
     for (row, column), score in np.ndenumerate(shown):
         if np.isfinite(score):
@@ -117,7 +117,7 @@ def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, u
     kept = _fitting(words, drawn)
     left, indices = 0.0, {}
     for feature in kept:
-        wide = LETTER * (len(words[feature]) + 1.5)
+        wide = LETTER_INCHES * (len(words[feature]) + 1.5)
         indices[feature], left = left + wide / 2, left + wide
     kept_pairs = [one for one in drawn if one[0] in indices and one[1] in indices]
     reach = max((abs(indices[j] - indices[i]) for i, j, *_ in kept_pairs), default=1.0)
@@ -142,22 +142,22 @@ def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, u
 
 
 def _fitting(words: Sequence[str], drawn: Sequence[tuple[int, int, float, float]]) -> list[int]:
-    """All words where they fit in a row, else so many of the largest pairs as do."""
-    if LETTER * sum(len(word) + 1.5 for word in words) <= WIDTH - 0.3:
+    """Return all words where they fit in a row, else words of the largest pairs that fit."""
+    if LETTER_INCHES * sum(len(word) + 1.5 for word in words) <= WIDTH - 0.3:
         return list(range(len(words)))
     kept: set[int] = set()
     for first, second, *_ in reversed(drawn):
         more = kept | {first, second}
-        if LETTER * sum(len(words[feature]) + 1.5 for feature in more) > WIDTH - 0.3:
+        if LETTER_INCHES * sum(len(words[feature]) + 1.5 for feature in more) > WIDTH - 0.3:
             break
         kept = more
     return sorted(kept)
 
 
 def _arc(axes: Axes, start: float, end: float, score: float, share: float, steep: float) -> None:
-    """A curve from one word to another."""
+    """Draw a curve from one word to another."""
     up, way = (0.14, 1) if score > 0 else (-0.14, -1)
     high = up + way * steep * abs(end - start)
     path = Path([(start, up), (start, high), (end, high), (end, up)], [Path.MOVETO, *[Path.CURVE4] * 3])
     colour = (*to_rgb(FOR if score > 0 else AGAINST), 0.35 + 0.6 * share)
-    axes.add_patch(PathPatch(path, facecolor="none", edgecolor=colour, linewidth=max(THICK * share, 0.4)))
+    axes.add_patch(PathPatch(path, facecolor="none", edgecolor=colour, linewidth=max(MAX_LINE_WIDTH * share, 0.4)))

@@ -26,7 +26,7 @@ MAX_PLAYERS = 40  # in a figure
 MAX_PAIRS = 12  # in a table
 MAX_NAMED = 3  # players in the header
 MAX_LENGTH = 90  # characters of a part or an answer in a figure and in a heading
-MEASURES = {  # of the metric `prompts`, and how a table names them
+MEASURES = {  # of the metric `prompts`, with the titles of table columns
     "deletion_auc": "deletion AUC (lower is better)",
     "insertion_auc": "insertion AUC (higher is better)",
     "top_k_drop": "top-3 drop (higher is better)",
@@ -383,7 +383,7 @@ def _reason(frame: pd.DataFrame, instance: int) -> str:
 
 
 def _tokens(row: dict, frame: pd.DataFrame) -> Iterator[HTML]:
-    """The heat map of parts by answer tokens, where the scores of tokens are stored."""
+    """Yield the heat map of parts by answer tokens, where the scores of tokens are stored."""
     rows = good(frame)
     rows = rows[(rows["instance"] == row["instance"]) & (rows["repeat"] == 0)]
     details = [json.loads(details or "{}") for details in rows["details"]]
