@@ -19,7 +19,7 @@ from shapeline.designs.interactions import _block, _follow_orders, pairs_of, squ
 from shapeline.designs.uncertainty import read_sample_interactions
 from shapeline.errors import ShapelineError
 from shapeline.report import experiment
-from shapeline.report.figures import pairs as figures
+from shapeline.report.figures import games as figures
 from shapeline.report.sections import interactions
 from tests.fixtures import result_folder
 

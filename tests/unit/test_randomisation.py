@@ -19,7 +19,7 @@ from shapeline.models import adapters, architectures
 from shapeline.models.architectures import list_layers, randomise
 from shapeline.models.classifier import backend
 from shapeline.report.elements import styles
-from shapeline.report.sections import sanity
+from shapeline.report.sections import robustness
 from shapeline.statistics import paired
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.jobs import attribute_settings, list_expected_outputs, randomise_settings
@@ -239,23 +239,23 @@ def compared(**means: list[float]) -> pd.DataFrame:
 
 
 def test_the_section_on_randomised_models_names_what_never_changes():
-    page = sanity.randomisation_section(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(ENTRIES)).data
+    page = robustness.randomisation_section(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(ENTRIES)).data
     assert "3 layers randomised" in page and "0.02 (−0.08 to 0.02)" in page
     assert "random: scores do not depend on the model." in page and "kernel: scores do not" not in page
     assert "mim: not compared; failed or constant" in page and "kernel: not compared" not in page
-    drawing = sanity.randomisation(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(ENTRIES))
+    drawing = robustness.randomisation(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(ENTRIES))
     assert [text.get_text() for text in drawing.axes[0].get_yticklabels()] == ["kernel", "random"]
-    assert "Not available" in sanity.randomisation_section(compared(), styles(ENTRIES)).data
+    assert "Not available" in robustness.randomisation_section(compared(), styles(ENTRIES)).data
 
 
 def test_the_section_on_references_ranks_each_label_under_each():
     areas = pd.DataFrame({"mean (own)": [-9.0, -8, -1], "zero": [-5.0, -7, -1]}, index=list(ENTRIES))
-    page = sanity.reference_section(areas, styles(ENTRIES)).data
+    page = robustness.reference_section(areas, styles(ENTRIES)).data
     assert "1 (−9.00)" in page and "2 (−5.00)" in page and "1 (−7.00)" in page
     first, second = list(ENTRIES)[:2]
     changed = "⚠ The best mean changes with the baseline"
     assert f"{changed}: {first} with mean (own), {second} with zero." in page
-    same = sanity.reference_section(areas.assign(zero=areas["mean (own)"] / 2), styles(ENTRIES)).data
+    same = robustness.reference_section(areas.assign(zero=areas["mean (own)"] / 2), styles(ENTRIES)).data
     assert f"{first} has the best mean with every baseline." in same and changed not in same
     assert f"Kendall&#x27;s W = {paired.kendall_w(areas.to_numpy().T):.2f} over 3 methods and 2" in page
 

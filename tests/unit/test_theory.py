@@ -14,7 +14,8 @@ from shapeline import designs, graphs, seeds
 from shapeline.errors import ShapelineError
 from shapeline.influence.measures import mim
 from shapeline.papers import theory_figures as figures
-from shapeline.theory import estimators, identities, visited_nodes
+from shapeline.theory import checks as identities
+from shapeline.theory import estimators, visited_nodes
 from shapeline.theory import games as theory_games
 from shapeline.theory.checks import Checks, check_all
 from tests.fixtures import notebooks

@@ -9,7 +9,7 @@ from shapeline.api import formatting
 from shapeline.errors import ShapelineError, nearest
 from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
 from shapeline.report.figures import explanations as figures
-from shapeline.report.figures import pairs
+from shapeline.report.figures import games
 from shapeline.report.figures.score_maps import scale_tones
 from shapeline.report.formatting import number
 
@@ -201,17 +201,17 @@ def _pairs(explanation):
     names, own, _ = explanation.of(0)
     both = explanation.interaction_values[0, : len(names) * (len(names) - 1) // 2]
     if explanation.interactions_standard_error is not None:  # as on report pages
-        both = pairs.keep_significant(both, explanation.interactions_standard_error[0, : len(both)])
+        both = games.keep_significant(both, explanation.interactions_standard_error[0, : len(both)])
     about, title = explanation.about, f"{explanation.about.instances[0]}: {explanation.target_names[0]}"
     unit = formatting.VALUES.get(about.value, about.value)
     features = about.features[0]
     if about.kind == "image" and explanation.data is not None and features is not None:
         image = np.asarray(explanation._images(), dtype=float)
         image = (image - image.min()) / max(float(image.max() - image.min()), 1e-12)
-        return pairs.network(image, [title], [features.cells[0]], [own], [both])
+        return games.network(image, [title], [features.cells[0]], [own], [both])
     if about.kind == "text":
-        return pairs.arcs(names, own, both, title, unit)
-    return pairs.matrix(formatting.label_features(explanation, 0), own, both, unit)
+        return games.arcs(names, own, both, title, unit)
+    return games.matrix(formatting.label_features(explanation, 0), own, both, unit)
 
 
 def _texts(explanation):

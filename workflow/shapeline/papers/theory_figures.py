@@ -10,9 +10,8 @@ from shapeline.report.colours import AGAINST, FAINT, FOR, INK, PAPER, QUIET
 from shapeline.report.elements import SIGNS, WIDTH, palette, styled
 from shapeline.report.formatting import number
 from shapeline.theory import visited_nodes
-from shapeline.theory.checks import Checks
+from shapeline.theory.checks import Checks, linear_share
 from shapeline.theory.estimators import KernelProof, Sweep
-from shapeline.theory.identities import linear_share
 from shapeline.theory.visited_nodes import Hierarchy
 
 CORRECTED, PRINTED, SECOND = palette()[0], palette()[3], palette()[2]

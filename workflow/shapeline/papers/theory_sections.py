@@ -8,10 +8,9 @@ from shapeline.papers.theory_figures import couplings, finite_weight, hierarchy,
 from shapeline.report.elements import HTML, figure, join_parts, note, pair, table
 from shapeline.report.formatting import number
 from shapeline.report.sections.common import top
-from shapeline.theory.checks import Checks
+from shapeline.theory.checks import AXIOMS, Checks, Identities, Search, linear_share
 from shapeline.theory.estimators import ESTIMATORS, Approximation
 from shapeline.theory.games import ROUNDING
-from shapeline.theory.identities import AXIOMS, Identities, Search, linear_share
 from shapeline.theory.visited_nodes import Hierarchy
 
 

@@ -1,21 +1,405 @@
-"""Every statement of the theory page, checked."""
+"""Short statements of the papers, each computed two ways, and every statement of the theory page, checked.
 
+The Banzhaf identity is theorem 6.1 of Sliwinski et al. (2019).
+"""
+
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import networkx
+import numpy as np
+
+from shapeline import graphs
+from shapeline.designs.design import Design, all_coalitions
+from shapeline.designs.exact import banzhaf, myerson, occlusion, shapley
+from shapeline.designs.local import c_shapley, c_shapley_regression, l_shapley
+from shapeline.designs.sampled import kernel_shap, sample_shapley
+from shapeline.designs.surrogate import lime, symmetric_least_squares
+from shapeline.seeds import seed_of
 from shapeline.theory.estimators import KernelProof, Sweep, SymmetricWeight, charnes, kernel_proof, lemma_1, sweep
-from shapeline.theory.identities import (
-    BanzhafIdentity,
-    Efficiency,
-    Identities,
-    MyersonGap,
-    Search,
-    banzhaf_identity,
-    check_identities,
-    efficiency,
-    myerson_gaps,
-    search,
-)
+from shapeline.theory.games import additive_over_components, generator, largest, rms, scores
+from shapeline.theory.games import largest as magnitude
 from shapeline.theory.visited_nodes import Hierarchy, hierarchy
+
+AXIOMS = ("shift", "rotation", "flip", "non-bias", "lemma 4.1")
+Term = Callable[[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray], np.ndarray]
+
+
+def linear_share(graph: networkx.Graph, order: int, weights: str = "paper") -> np.ndarray:
+    """What C-Shapley gives each feature of a linear model, as a share of the feature's own term, (d,); 1 is right."""
+    design = c_shapley(graph, order, weights)
+    return np.asarray(design.readout.multiply(design.masks.T).sum(axis=1)).ravel()
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Root mean square of sum(scores) - (v(N) - v(empty)) of one estimator, in units of that of v(N) - v(empty)."""
+
+    estimator: str
+    evaluations: int
+    random: float
+    additive: float
+    linear: float
+
+
+def efficiency(side: int = 9, games: int = 200, seed: int = 0) -> list[Efficiency]:
+    """Which estimators add up to v(N) - v(empty), on games on a chain: any, additive over components, and linear."""
+    d, chain, budget = side, graphs.chain(side), 4 * side
+    built = {
+        "shapley": shapley(d),
+        "myerson": myerson(chain),
+        "kernel_shap, 4d": kernel_shap(d, budget, seed),
+        "sample_shapley, 4d": sample_shapley(d, budget, seed),
+        "symmetric_least_squares, q = 1": symmetric_least_squares(d, lambda s: 1.0),
+        "lime, Shapley kernel, ridge 0, 4d": lime(d, budget, seed, kernel="shapley", ridge=0.0),
+        "c_shapley_regression, order 4, constrained": c_shapley_regression((d,), 4, constrained=True),
+        "l_shapley, order ≥ diameter": l_shapley(chain, d),
+        "c_shapley, order ≥ diameter, Myerson weights": c_shapley(chain, d, "myerson"),
+        "l_shapley, order 1": l_shapley(chain, 1),
+        "l_shapley, order 2": l_shapley(chain, 2),
+        "c_shapley, order 2, Myerson weights": c_shapley(chain, 2, "myerson"),
+        "c_shapley_regression, order 4, uniform": c_shapley_regression((d,), 4, "uniform"),
+        "c_shapley_regression, order 4, kernel": c_shapley_regression((d,), 4, "kernel"),
+        "banzhaf": banzhaf(d),
+        "occlusion": occlusion(d),
+        "lime, ridge 1, 4d": lime(d, budget, seed),
+        "c_shapley, order 2, eq. 6": c_shapley(chain, 2, "paper"),
+        "c_shapley, order ≥ diameter, eq. 6": c_shapley(chain, d, "paper"),
+        "c_shapley_regression, order 4, printed": c_shapley_regression((d,), 4, "printed"),
+    }
+    rng = generator(seed, "efficiency")
+    free = rng.normal(size=(games, 2**d))
+    kinds = (
+        free,
+        additive_over_components(chain, free),
+        1 + rng.normal(size=(games, d)) @ all_coalitions(d, "efficiency").T,
+    )
+    return [
+        Efficiency(name, design.evaluations, *(_efficiency_gap(design, tables) for tables in kinds))
+        for name, design in built.items()
+    ]
+
+
+def _efficiency_gap(design: Design, tables: np.ndarray) -> float:
+    total = tables[:, -1] - tables[:, 0]
+    return rms(scores(design, tables).sum(axis=1) - total) / rms(total)
+
+
+@dataclass(frozen=True)
+class BanzhafIdentity:
+    """Theorem 6.1 for n features: the constant printed, the constant measured, and the largest relative discrepancy."""
+
+    n: int
+    printed: float
+    measured: float
+    discrepancy: float
+
+
+def banzhaf_identity(largest: int = 8, seed: int = 0) -> list[BanzhafIdentity]:
+    """Compare MIM in a game with 2^n (2^n - 1)/n times the normalised Banzhaf value (theorem 6.1)."""
+    identities = []
+    for n in range(1, largest + 1):
+        game = generator(seed, f"banzhaf {n}").normal(size=2**n)
+        rows, half = np.arange(2**n), scores(banzhaf(n), game) / 2
+        summed = np.empty(n)
+        for i in range(n):
+            T, S = rows[rows >> i & 1 == 1][:, None], rows[rows >> i & 1 == 0]
+            summed[i] = ((game[T] - game[S]) / np.bitwise_count(S ^ T)).sum()
+        constant = 2**n * (2**n - 1) / n
+        identities.append(
+            BanzhafIdentity(
+                n,
+                constant,
+                float(summed @ half / (half @ half)),
+                magnitude(summed - constant * half) / magnitude(summed),
+            )
+        )
+    return identities
+
+
+@dataclass(frozen=True)
+class MyersonGap:
+    """C-Shapley of order d on one graph: what the weights of eq. 6 and Myerson's miss the Myerson value by.
+
+    On random games additive over components, in units of the Myerson values' root mean square: largest difference with
+    Myerson weights, root mean square difference with eq. 6; design: largest difference of `designs.myerson`;
+    share (d,): what eq. 6 gives a feature of a linear model, 1 is right.
+    """
+
+    graph: str
+    corrected: float
+    printed: float
+    design: float
+    share: np.ndarray
+
+
+def myerson_gaps(games: int = 50, seed: int = 0) -> list[MyersonGap]:
+    """C-Shapley of order d against the Myerson value on small graphs (Chen et al. 2018, §4.2 and eq. 6)."""
+    named = {
+        "chain of 9": graphs.chain(9),
+        "cycle of 9": networkx.cycle_graph(9),
+        "star of 9": networkx.star_graph(8),
+        "random tree of 9": networkx.random_labeled_tree(9, seed=seed_of("theory", seed, "tree") % 2**32),
+        "grid 3 × 3": graphs.grid(3, 3),
+        "complete graph of 6": networkx.complete_graph(6),
+    }
+    return [_myerson_gap(name, graph, generator(seed, name), games) for name, graph in named.items()]
+
+
+def _myerson_gap(name: str, graph: networkx.Graph, rng: np.random.Generator, games: int) -> MyersonGap:
+    d = graph.number_of_nodes()
+    tables = additive_over_components(graph, rng.normal(size=(games, 2**d)))
+    exact = scores(shapley(d), tables)  # the Myerson value, by its definition
+    scale = rms(exact)
+    return MyersonGap(
+        name,
+        largest(scores(c_shapley(graph, d, "myerson"), tables) - exact) / scale,
+        rms(scores(c_shapley(graph, d, "paper"), tables) - exact) / scale,
+        largest(scores(myerson(graph), tables) - exact) / scale,
+        linear_share(graph, d, "paper"),
+    )
+
+
+def _mim(alpha: Callable) -> Term:
+    return lambda away, r, s, own, x: (alpha(r) * s) @ away
+
+
+# Arguments: differences (m, n) to the point, their lengths, label agreement (1 or -1), the point's label, and x.
+MIM: dict[str, Term] = {
+    "α = 1": _mim(np.ones_like),
+    "α = 1/r": _mim(lambda r: 1 / r),
+    "α = 1/r²": _mim(lambda r: 1 / r**2),
+    "α Gaussian": _mim(lambda r: np.exp(-(r**2) / 2)),
+}
+OTHERS: dict[str, Term] = {
+    "differences whatever the labels": lambda away, r, s, own, x: away.sum(0),
+    "of points of one label alone": lambda away, r, s, own, x: (own > 0) * (s @ away),
+    "the points in place of the differences": lambda away, r, s, own, x: s @ (away + x),
+    "features on scales of their own": lambda away, r, s, own, x: s @ away * np.arange(1, away.shape[1] + 1),
+    "squared differences with their signs": lambda away, r, s, own, x: s @ (away * np.abs(away)),
+    "the mean in place of the sum": lambda away, r, s, own, x: s @ away / len(s),
+    "the nearest point alone": lambda away, r, s, own, x: s[r.argmin()] * away[r.argmin()],
+    "points in a crowd count more": lambda away, r, s, own, x: (s * _crowd(away)) @ away,
+    "points count by how many agree": lambda away, r, s, own, x: (s * (s[:, None] == s).mean(1)) @ away,
+    "MIM at length 1": lambda away, r, s, own, x: s @ away / np.linalg.norm(s @ away),
+    "Parzen": lambda away, r, s, own, x: _parzen(away, r, s),
+    "a ridge line through the labels": lambda away, r, s, own, x: np.linalg.solve(
+        away.T @ away + np.eye(away.shape[1]), s @ away
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Search:
+    """The result of the search: the largest violation by MIM's terms, and the smallest by a sum of other terms.
+
+    mim: largest, over terms of length 1. others: smallest over sums with coefficients of length 1, plus any of MIM's.
+    broken: other term -> the axioms that it violates.
+    """
+
+    mim: float
+    others: float
+    broken: dict[str, tuple[str, ...]]
+
+
+def search(points: int = 4, n: int = 3, data_sets: int = 30, seed: int = 0) -> Search:
+    """Test every axiom for every term on random data sets of x and `points` more in n features; takes a second."""
+    random = generator(seed, "uniqueness")
+    parts: dict[str, list[np.ndarray]] = {axiom: [] for axiom in AXIOMS}
+    sizes = []
+    for _ in range(data_sets):
+        X, labels = random.normal(size=(points + 1, n)), random.choice([-1.0, 1.0], points + 1)
+        before = _terms(X, labels)
+        sizes.append(before)
+        turned = np.linalg.qr(random.normal(size=(n, n)))[0]
+        new = random.normal(size=n)
+        along = (new - X[0]) / np.linalg.norm(new - X[0])
+        moved = _terms(np.vstack([X, new]), np.append(labels, random.choice([-1.0, 1.0]))) - before
+        every = [np.array([labels[0], *others]) for others in itertools.product((-1.0, 1.0), repeat=points)]
+        parts["shift"].append(_terms(X + random.normal(size=n), labels) - before)
+        parts["rotation"].append(_terms(X @ turned, labels) - turned.T @ before)
+        parts["flip"].append(_terms(X, -labels) - before)
+        parts["non-bias"].append(np.mean([_terms(X, each) for each in every], axis=0))
+        parts["lemma 4.1"].append(moved - np.outer(along, along @ moved))
+    size = np.sqrt(np.mean(np.concatenate(sizes) ** 2, axis=0))
+    systems = {axiom: np.concatenate(rows) / size / np.sqrt(n * data_sets) for axiom, rows in parts.items()}
+    lost = {axiom: np.linalg.norm(rows, axis=0) for axiom, rows in systems.items()}
+    system, first = np.concatenate(list(systems.values())), len(MIM)
+    broken = {
+        name: tuple(axiom for axiom in AXIOMS if lost[axiom][first + index] > 1e-9) for index, name in enumerate(OTHERS)
+    }
+    least = np.linalg.svd(system[:, first:], compute_uv=False).min()
+    return Search(float(np.linalg.norm(system[:, :first], axis=0).max()), float(least), broken)
+
+
+def lemma_4_1(points: int = 12, n: int = 4, tries: int = 200, seed: int = 0) -> float:
+    """Return how far a new point moves MIM off y - x, or against its label (lemma 4.1); 0 where it does not."""
+    random = generator(seed, "lemma 4.1")
+    worst = 0.0
+    for _ in range(tries):
+        X, labels = random.normal(size=(points, n)), random.choice([-1.0, 1.0], points)
+        moved = _terms(X, labels)[:, : len(MIM)] - _terms(X[:-1], labels[:-1])[:, : len(MIM)]
+        toward = labels[0] * labels[-1] * (X[-1] - X[0]) / np.linalg.norm(X[-1] - X[0])
+        worst = max(worst, np.abs(moved - np.outer(toward, np.maximum(toward @ moved, 0))).max())
+    return float(worst)
+
+
+def _terms(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return all terms at the first point, a column each, (n, terms); labels -1 and 1."""
+    away = X[1:] - X[0]
+    r, s = np.linalg.norm(away, axis=1), labels[1:] * labels[0]
+    return np.stack([term(away, r, s, labels[0], X[0]) for term in (*MIM.values(), *OTHERS.values())], axis=1)
+
+
+def _crowd(away: np.ndarray) -> np.ndarray:
+    apart = away[:, None] - away
+    return np.exp(-(apart**2).sum(-1) / 2).sum(1)
+
+
+def _parzen(away: np.ndarray, r: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """Return the slope of the share of the point's label, with weight 1 for the point."""
+    weights = np.exp(-(r**2) / 2)
+    share = (1 + weights @ (s > 0)) / (1 + weights.sum())
+    return (weights * ((s > 0) - share)) @ away / (1 + weights.sum())
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """Largest differences between Pei's (2018) values on all coalitions: conditional (7), marginal (8), plug-in (9).
+
+    independent: (7) and (8), independent features; dependent: the same for dependent ones. linear: (8) and (9), a
+    linear model; curved: the same for a nonlinear one. both: (7) and (9), independent and linear.
+    """
+
+    independent: float
+    dependent: float
+    linear: float
+    curved: float
+    both: float
+
+
+@dataclass(frozen=True)
+class Identities:
+    """Largest discrepancy of each statement, for games and weights of order 1."""
+
+    lemma_4_1: float
+    lemma_5_2: float
+    theorem_5_1: float
+    remark_3_3: float
+    monotonicity: float
+    expectations: Expectations
+
+
+def check_identities(seed: int = 0) -> Identities:
+    """Compute all identities; takes a second."""
+    return Identities(
+        lemma_4_1(seed=seed),
+        cosines(seed=seed),
+        optimum(seed=seed),
+        equal_shares(),
+        monotone(seed=seed),
+        expectations(seed),
+    )
+
+
+def cosines(points: int = 12, n: int = 4, directions: int = 200, seed: int = 0) -> float:
+    """Compare the sum of f(y) cos(y, φ) with |z| cos(φ, z), z = Σ f(y) y/|y| (Sliwinski et al. 2019, lemma 5.2)."""
+    random = generator(seed, "cosines")
+    y, f, phi = random.normal(size=(points, n)), random.normal(size=points), random.normal(size=(directions, n))
+    unit = y / np.linalg.norm(y, axis=1, keepdims=True)
+    size = np.linalg.norm(phi, axis=1)
+    z = f @ unit
+    return largest(phi @ unit.T @ f / size - np.linalg.norm(z) * (phi @ z) / (size * np.linalg.norm(z)))
+
+
+def optimum(points: int = 30, n: int = 4, directions: int = 20_000, seed: int = 0) -> float:
+    """Return how far any of many directions, random or near MIM's, exceeds MIM in the objective that MIM maximises.
+
+    The objective is Σ α₀(|y − x|) cos(y − x, φ) s with α₀(r) = r α(r) (Sliwinski et al. 2019, theorem 5.1), for three
+    α; 0 where no direction exceeds it.
+    """
+    random = generator(seed, "optimum")
+    X, labels = random.normal(size=(points, n)), random.integers(0, 2, points)
+    away = X[1:] - X[0]
+    r, s = np.linalg.norm(away, axis=1), np.where(labels[1:] == labels[0], 1.0, -1.0)
+    worst = 0.0
+    for alpha in (np.ones_like(r), 1 / r, 1 / r**2):
+        best = influence(away, alpha * s)
+        near = best + np.linalg.norm(best) * 0.01 * random.normal(size=(directions // 2, n))
+        tried = np.concatenate([near, random.normal(size=(directions // 2, n))])
+        toward = away / r[:, None] * (r * alpha * s)[:, None]
+        reached = (tried @ toward.sum(0)) / np.linalg.norm(tried, axis=1)
+        worst = max(worst, reached.max() - best @ toward.sum(0) / np.linalg.norm(best))
+    return float(worst)
+
+
+def influence(away: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return eq. 2 of Sliwinski et al. (2019), written out: differences (m, n), summed with weights (m,)."""
+    return weights @ away
+
+
+def equal_shares(d: int = 9) -> float:
+    """Compare Shapley values of "any of k features is kept" with 1/k on these (Teneggi et al. 2021, remark 3.3)."""
+    masks = all_coalitions(d, "equal_shares")
+    games = np.stack([masks[:, :k].any(axis=1) for k in range(1, d + 1)]).astype(float)
+    shares = np.tril(np.ones((d, d))) / np.arange(1, d + 1)[:, None]
+    return largest(scores(shapley(d), games) - shares)
+
+
+def monotone(d: int = 6, games: int = 200, seed: int = 0) -> float:
+    """Return how far a Shapley value falls where no marginal contribution does (Young 1985); 0: never."""
+    random = generator(seed, "monotone")
+    masks = all_coalitions(d, "monotone")
+    before, added = random.normal(size=(2, games, 2**d))
+    without = np.flatnonzero(~masks[:, 0])
+    added[:, without + 1] = added[:, without] + np.abs(added[:, without + 1])  # row r + 1 has feature 0 too
+    gained = scores(shapley(d), before + added) - scores(shapley(d), before)
+    return float(max(0.0, -gained[:, 0].min()))
+
+
+def expectations(seed: int = 0, d: int = 4) -> Expectations:
+    """Compare v(S) as conditional, marginal and plug-in expectation, d binary features (Pei 2018, eq. 7 to 9)."""
+    random = generator(seed, "expectations")
+    points = all_coalitions(d, "expectations").astype(float)
+    chance = random.uniform(0.2, 0.8, d)
+    apart = np.where(points == 1, chance, 1 - chance).prod(axis=1)
+    joint = random.dirichlet(np.ones(2**d))
+    weights = random.normal(size=d)
+
+    def linear(z: np.ndarray) -> np.ndarray:
+        return z @ weights
+
+    def curve(z: np.ndarray) -> np.ndarray:
+        return np.tanh(2 * z @ weights) + z[:, 0] * z[:, 1]
+
+    def gap(first, second, law: np.ndarray, model) -> float:
+        return largest(first(points, law, model) - second(points, law, model))
+
+    return Expectations(
+        gap(_conditional, _marginal, apart, curve),
+        gap(_conditional, _marginal, joint, curve),
+        gap(_marginal, _impute_mean, joint, linear),
+        gap(_marginal, _impute_mean, joint, curve),
+        gap(_conditional, _impute_mean, apart, linear),
+    )
+
+
+def _conditional(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
+    """Return E(f(z) | z_S = x_S) for every S and x = (1, ..., 1), (2^d,)."""
+    agree = (points[None] == 1) | (points[:, None] == 0)  # of coalition and point, each feature
+    weight = agree.all(axis=2) * law
+    return weight @ model(points) / weight.sum(axis=1)
+
+
+def _marginal(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
+    """Return E f(x_S, z) over the marginal distribution of z without S, (2^d,)."""
+    return np.array([law @ model(np.where(coalition == 1, 1.0, points)) for coalition in points])
+
+
+def _impute_mean(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
+    """Return f(x_S, E z), (2^d,)."""
+    return model(np.where(points == 1, 1.0, law @ points))
 
 
 @dataclass(frozen=True)

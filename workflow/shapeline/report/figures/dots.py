@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import WIDTH, Style, mark_method, measure_width, styled
+from shapeline.report.elements import WIDTH, Style, mark_method, name_rows, place_axes, styled
 from shapeline.report.experiment import ceiling, scalars
 from shapeline.report.figures import lines
 from shapeline.report.figures.lines import BEST_DASH, needs_log_axis, order_best_first
@@ -66,24 +66,6 @@ def _dots(
             axes.axvline(row.mean, color=INK, linestyle=BEST_DASH, linewidth=1.2, zorder=0)
     name_rows(panels[0], entries)
     return drawing
-
-
-def place_axes(
-    drawing: Figure, names: Sequence[str], columns: int = 1, above: float = 0.1, between: float = 0.25
-) -> np.ndarray:
-    """Return axes side by side to the right of their rows' names, with fixed margins: constrained layout is slow."""
-    wide, high = drawing.get_size_inches()
-    left = 0.1 + max(measure_width(name) for name in names)
-    across = (wide - left) / columns - between
-    ends = {"left": left / wide, "right": 1 - between / wide, "bottom": 0.55 / high, "top": 1 - above / high}
-    indices = {**ends, "wspace": between / across}
-    return drawing.subplots(1, columns, sharey=True, squeeze=False, gridspec_kw=indices)[0]
-
-
-def name_rows(axes: Axes, entries: Sequence[str]) -> None:
-    """Label a row per method, from the top, with a margin above the first and below the last."""
-    axes.set_yticks(range(len(entries)), entries)
-    axes.set_ylim(len(entries) - 0.4, -0.6)
 
 
 def dot_panel(

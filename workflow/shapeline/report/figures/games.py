@@ -1,18 +1,31 @@
-"""Figures of a game and of a generated answer: scores of players and parts, and errors against evaluations."""
+"""Figures of games and generated answers: scores of players and parts, errors against evaluations, pairs of features.
+
+Pairs are lines over an image, a matrix of columns, or arcs over words.
+"""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
-from shapeline.report.colours import AGAINST, FOR, INK, PAPER
-from shapeline.report.elements import WIDTH, Style, style_names, styled
-from shapeline.report.figures.dots import name_rows, place_axes
-from shapeline.report.figures.score_maps import LEVEL
+from shapeline.designs.interactions import pairs_of, square
+from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, QUIET, tint
+from shapeline.report.elements import SIGNS, WIDTH, Style, name_rows, place_axes, style_names, styled
+from shapeline.report.figures.score_maps import LEVEL, scale_tones
+from shapeline.report.formatting import number
 
 SPREAD = 0.66  # of a row's height that the methods of a player take
+MAX_PAIRS = 24  # pairs drawn of an instance, the largest
+MIN_SHARE = 0.02  # of the largest; thinner lines are invisible
+MAX_LINE_WIDTH = 5.0  # points, of the largest pair
+IMAGE_INCHES = 2.75  # side of an image
+MAX_WRITTEN = 16  # features of a matrix with numbers in its cells
+LETTER_INCHES = 0.085  # width of a letter under arcs
 
 
 @styled
@@ -99,3 +112,143 @@ def heat_map(parts: Sequence[str], tokens: Sequence[str], scores: np.ndarray) ->
 def cut(text: str, most: int) -> str:
     """Return a text of at most so many characters, an ellipsis in the place of the rest."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def keep_significant(pairs: np.ndarray, standard_error: np.ndarray | None) -> np.ndarray:
+    """Return the pairs, with 0 where the 95 % interval includes it; unchanged without intervals."""
+    return pairs if standard_error is None else np.where(np.abs(pairs) <= LEVEL * standard_error, 0.0, pairs)
+
+
+def largest(pairs: np.ndarray, d: int) -> list[tuple[int, int, float, float]]:
+    """Return the MAX_PAIRS largest pairs, the largest last: first, second, score, share of the largest."""
+    first, second = pairs_of(d)
+    order = np.argsort(np.abs(pairs), kind="stable")[-MAX_PAIRS:]
+    top = max(float(np.abs(pairs).max(initial=0.0)), 1e-300)
+    drawn = [(int(first[k]), int(second[k]), float(pairs[k]), abs(float(pairs[k])) / top) for k in order]
+    return [one for one in drawn if one[3] > MIN_SHARE]
+
+
+@style_names
+def network(
+    images: np.ndarray,
+    names: Sequence[str],
+    cells: Sequence[np.ndarray],
+    own: Sequence[np.ndarray],
+    pairs: Sequence[np.ndarray],
+    tone: str = "gray",
+) -> Figure:
+    """Draw images with a dot per feature and lines for the largest pairs; pairs: upper triangle."""
+    columns = min(len(names), 4)
+    rows = -(-len(names) // columns)
+    drawing = Figure(figsize=(columns * IMAGE_INCHES, rows * (IMAGE_INCHES + 0.9)), layout="constrained")
+    for axes in (panels := drawing.subplots(rows, columns, squeeze=False).ravel()):
+        axes.set_axis_off()
+    for axes, image, name, owner, parts, both in zip(panels, images, names, cells, own, pairs, strict=False):
+        axes.imshow(scale_tones(image), cmap=tone, vmin=0, vmax=1, interpolation="nearest", alpha=0.3)
+        indices = np.array([np.argwhere(owner == feature).mean(axis=0)[::-1] for feature in range(len(parts))])
+        for first, second, score, share in largest(both, len(parts)):
+            axes.plot(
+                *indices[[first, second]].T,
+                color=FOR if score > 0 else AGAINST,
+                linewidth=max(MAX_LINE_WIDTH * share, 0.3),
+                alpha=0.35 + 0.6 * share,
+                solid_capstyle="round",
+            )
+        top = max(float(np.abs(parts).max()), 1e-300)
+        colours = [FOR if score > 0 else AGAINST for score in parts]
+        axes.scatter(*indices.T, s=150 * np.abs(parts) / top, c=colours, edgecolors=PAPER, linewidths=0.8, zorder=3)
+        ends = f"dots ± {number(top)}, lines ± {number(float(np.abs(both).max(initial=0.0)))}"
+        axes.set_title(f"{name}\n{ends}", fontsize=8, fontweight="normal", loc="center")
+    return drawing
+
+
+@style_names
+def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, most: int = 20) -> Figure:
+    """Draw a heat matrix: own parts (d,) on the diagonal, pairs above; at most `most` features, the largest."""
+    d = len(names)
+    whole = square(pairs, d) + np.diag(own)
+    kept = np.sort(np.argsort(-np.abs(whole).sum(axis=1), kind="stable")[:most])
+    shown = np.where(np.tri(len(kept), k=-1, dtype=bool), np.nan, whole[np.ix_(kept, kept)])
+    limit = max(float(np.nanmax(np.abs(shown))), 1e-300)
+    side = min(max(0.45 * len(kept), 2.4), 7.6)
+    drawing = Figure(figsize=(min(side + 3.2, WIDTH), side + 0.9), layout="constrained")
+    axes = drawing.subplots()
+    axes.imshow(shown / limit, cmap=SIGNS, vmin=-1.15, vmax=1.15, interpolation="nearest")
+    if len(kept) <= MAX_WRITTEN:
+        _write(axes, shown, limit)
+    short = [names[index] if len(names[index]) < 28 else names[index][:26] + "…" for index in kept]
+    axes.set_xticks(range(len(kept)), short, rotation=55, ha="left", rotation_mode="anchor")
+    axes.set_yticks(range(len(kept)), short)
+    axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    axes.grid(False)
+    rest = f"; {d - len(kept)} smaller features not shown" if d > len(kept) else ""
+    axes.set_xlabel(f"main effects on the diagonal, pairs above it ({unit}){rest}", fontsize=8.5, loc="left")
+    return drawing
+
+
+def _write(axes: Axes, shown: np.ndarray, limit: float) -> None:
+    """Write the numbers into their cells, with as many decimals as the largest needs for two digits."""
+    decimals = max(0, 1 - int(np.floor(np.log10(limit))))
+    for (row, column), score in np.ndenumerate(shown):
+        if np.isfinite(score):
+            text = f"{score:.{decimals}f}" if decimals <= 4 else f"{score:.0e}"
+            text = text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+            dark = abs(score) > 0.75 * limit
+            colour = PAPER if dark else INK if abs(score) > 0.02 * limit else QUIET
+            weight = "bold" if row == column else "normal"
+            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour, fontweight=weight)
+
+
+@style_names
+def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, unit: str) -> Figure:
+    """Draw words coloured by their own part, with arcs for the largest pairs: above for the class, below against."""
+    d = len(words)
+    drawn = largest(pairs, d)
+    kept = _fitting(words, drawn)
+    left, indices = 0.0, {}
+    for feature in kept:
+        wide = LETTER_INCHES * (len(words[feature]) + 1.5)
+        indices[feature], left = left + wide / 2, left + wide
+    kept_pairs = [one for one in drawn if one[0] in indices and one[1] in indices]
+    reach = max((abs(indices[j] - indices[i]) for i, j, *_ in kept_pairs), default=1.0)
+    top = 0.35 + 0.5 * min(reach, 4.5)
+    wide, high = max(left, 4.0) + 0.3, 2 * top + 0.4
+    drawing = Figure(figsize=(wide, high))
+    axes = drawing.add_axes((0.15 / wide, 0.02, left / wide, 2 * top / high))
+    axes.set(xlim=(0, left), ylim=(-top, top))
+    axes.set_axis_off()
+    for first, second, score, share in kept_pairs:
+        _arc(axes, indices[first], indices[second], score, share, (top - 0.2) / reach)
+    limit = max(float(np.abs(own).max()), 1e-300)
+    for feature, index in indices.items():
+        level = round(LEVELS * own[feature] / limit)
+        box = {"facecolor": tint(level) if level else PAPER, "edgecolor": "none", "boxstyle": "square,pad=0.12"}
+        axes.text(index, 0, words[feature], ha="center", va="center", fontsize=9, color=INK, bbox=box)
+    biggest = number(float(np.abs(pairs).max(initial=0.0)))
+    rest = f"; {d - len(kept)} words without a large pair are left out" if len(kept) < d else ""
+    ends = f"words ± {number(limit)}, arcs ± {biggest} {unit}{rest}"
+    axes.set_title(f"{title}: {ends}", fontsize=8.5, fontweight="normal")
+    return drawing
+
+
+def _fitting(words: Sequence[str], drawn: Sequence[tuple[int, int, float, float]]) -> list[int]:
+    """Return all words where they fit in a row, else words of the largest pairs that fit."""
+    if LETTER_INCHES * sum(len(word) + 1.5 for word in words) <= WIDTH - 0.3:
+        return list(range(len(words)))
+    kept: set[int] = set()
+    for first, second, *_ in reversed(drawn):
+        more = kept | {first, second}
+        if LETTER_INCHES * sum(len(words[feature]) + 1.5 for feature in more) > WIDTH - 0.3:
+            break
+        kept = more
+    return sorted(kept)
+
+
+def _arc(axes: Axes, start: float, end: float, score: float, share: float, steep: float) -> None:
+    """Draw a curve from one word to another."""
+    up, way = (0.14, 1) if score > 0 else (-0.14, -1)
+    high = up + way * steep * abs(end - start)
+    path = Path([(start, up), (start, high), (end, high), (end, up)], [Path.MOVETO, *[Path.CURVE4] * 3])
+    colour = (*to_rgb(FOR if score > 0 else AGAINST), 0.35 + 0.6 * share)
+    axes.add_patch(PathPatch(path, facecolor="none", edgecolor=colour, linewidth=max(MAX_LINE_WIDTH * share, 0.4)))

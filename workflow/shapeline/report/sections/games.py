@@ -16,7 +16,7 @@ from shapeline.report import experiment
 from shapeline.report.elements import FOLD, HTML, assign_styles, figure, fold, heading, join_parts, note, table
 from shapeline.report.experiment import Results, good, scalars
 from shapeline.report.explorer import ExplorerData, Instance, count_shown, explorer_html
-from shapeline.report.figures import explanations, games, pairs
+from shapeline.report.figures import explanations, games
 from shapeline.report.figures.games import cut
 from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.formatting import explain_unit, format_count, interval, number, share
@@ -236,11 +236,11 @@ def interactions_section(results: Results) -> HTML:
         [own] = experiment.select_scores(frame, [first["instance"]])
         [spread] = experiment.select_scores(frame, [first["instance"]], "interactions_standard_error")
         names = list(first["players"])
-        sure = pairs.keep_significant(result, spread)
+        sure = games.keep_significant(result, spread)
         parts += [
             heading(f"By {entry}"),
             figure(
-                pairs.matrix(names, own, sure, results.value_unit),
+                games.matrix(names, own, sure, results.value_unit),
                 f"Main effects and pairs of players by {entry}",
                 "Diagonal: main effects; above: interactions of pairs. Pairs whose 95 % interval includes 0 are 0.",
             ),

@@ -11,7 +11,7 @@ from shapeline.report import experiment
 from shapeline.report.colours import signs
 from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results
-from shapeline.report.figures import pairs as figures
+from shapeline.report.figures import games as figures
 from shapeline.report.figures.score_maps import choose_tone
 from shapeline.report.formatting import number, share
 from shapeline.report.sections import texts

@@ -20,6 +20,7 @@ from shapeline.report.elements import (
     heading,
     join_parts,
     missing,
+    name_rows,
     note,
     styled,
     table,
@@ -27,7 +28,7 @@ from shapeline.report.elements import (
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import localization as figures
 from shapeline.report.figures import score_maps
-from shapeline.report.figures.dots import Panel, dot_panel, name_rows
+from shapeline.report.figures.dots import Panel, dot_panel
 from shapeline.report.figures.lines import tabulate_costs
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, probability, share, two_digit_interval, two_digits

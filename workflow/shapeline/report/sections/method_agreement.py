@@ -225,7 +225,7 @@ def ground_truth_f1(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
     axes = drawing.subplots()
     across = "F1 of the top k words, k = number of ground-truth words"
     dots.dot_panel(axes, rows.loc[entries], styles, entries, dots.Panel("Ground-truth words found", across, True))
-    dots.name_rows(axes, entries)
+    elements.name_rows(axes, entries)
     axes.set_xlim(0, 1.02)
     return drawing
 
