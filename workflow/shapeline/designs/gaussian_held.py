@@ -4,18 +4,21 @@ pairs held out of the whole fit.
 Likelihood and leave-one-out errors are too sure of relevances learned from these pairs: by 4 at 4 d, 2 at 16 d.
 """
 
+import dataclasses
 from functools import cache
 from itertools import combinations
 
 import numpy as np
 
 from shapeline.designs.design import log_factorial
-from shapeline.designs.gaussian_fit import Data, Extra, add_rest, ascend, fits, inverses, relevance_of, whiten
+from shapeline.designs.gaussian_fit import Data, Extra, Fit, add_rest, ascend, fits, inverses, relevance_of, whiten
 from shapeline.designs.gaussian_moments import correlation
 
 CURVE = 0.1  # variance of the first wave, relative to a coalition's
 WAVES = np.array([1.0, 2.0, 3.0, 4.0])
 CURVE_PENALTY = 4.0
+DOUBT = 0.6  # share in the geometric mean of the variance without a curve, with many pairs
+DOUBTED = 4.0  # pairs a feature up to which it has none
 TERMS = 12  # single interactions at most
 AMONG = 26  # features whose triples are tried, the most relevant ones
 SPENT = 1e-10  # share of the scale that is left where terms explain all
@@ -48,6 +51,19 @@ def curve(data: Data, scores: np.ndarray) -> Extra:
         values.append(bent * size)
         shapley.append(score * size)
     return Extra(np.stack(values, axis=2), np.stack(shapley, axis=1), np.full(len(scores), CURVE_PENALTY))
+
+
+def doubt_curve(data: Data, plain: Fit, bent: Fit) -> Fit:
+    """Return the fit with a curve, its variances moved towards those of the same fit without one.
+
+    What a curve leaves has less energy, but more of it in main effects, as errors of its shape and of its sum have; no
+    pair shows their share, and the more pairs there are, the more of the scores' errors it is.
+    """
+    m, d = data.shape[1:]
+    ratio = plain.variance.mean(axis=1) / np.maximum(bent.variance.mean(axis=1), 1e-300)
+    wider = np.maximum(ratio, 1) ** (DOUBT * max(1 - DOUBTED * d / m, 0))
+    variance, others = bent.variance * wider[:, None], bent.other_variance * wider[:, None, None]
+    return dataclasses.replace(bent, variance=variance, other_variance=others)
 
 
 @cache
@@ -119,11 +135,8 @@ def _forward(data: Data, inverse: np.ndarray, tried: np.ndarray, own: np.ndarray
 
 FOLDS = 3
 STEPS = 6  # of the ascent without a fold
-BELIEVED = (8, 20)  # pairs that a factor of 1 counts as, above it and below: between samples it varies by chance alone
-WIDER = 1.6  # residuals hold 1.6 times the main effects that the prior expects of their energy (median of 24 games)
-LINEAR_POWER = 0.3  # of the linear fit's variance in the geometric mean, times features over pairs
-LINEAR_SIZE = 1.6  # variance of the linear fit's scores over that of the process, typical of 4 to 8 d
-LINEAR_MOST = 4.0  # times this size, beyond which the linear fit is merely the worse one
+BELIEVED = (4, 16)  # pairs that a factor of 1 counts as, above it and below: between samples it varies by chance alone
+WIDER = 1.45  # residuals hold more main effects than the prior expects of their energy (median of 24 games)
 ALONE = 0.8  # share in the geometric mean of the variance by these errors alone, where values are two
 SHARED = 3  # pairs that the squared error of all sizes counts as in that of one size
 
@@ -132,9 +145,9 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     """Factor (n,) on the variances (n, d): squares of the errors at pairs that were held out, over what was predicted.
 
     relevance (n, d), rest (n, 4): where a fit begins. The relevances and the curve are learned anew without each third
-    of the pairs. Only drawn pairs count, for of features alone all are there, each by the square of the share of its
-    size that is not evaluated, as the variance of that size's mean does. Chance fits a game of two values, as of labels
-    or votes, too well: there these errors say more than the posterior variance, if it is given.
+    of the drawn pairs; of features alone all are there, as in the fit itself. A pair counts by the square of the share
+    of its size that is not evaluated, as the variance of that size's mean does. Chance fits a game of two values, as of
+    labels or votes, too well: there these errors say more than the posterior variance, if it is given.
     """
     n, m, d = data.shape
     lean = np.abs(data.rows.sum(axis=2))
@@ -143,10 +156,11 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     place[:, 0] = -np.inf
     data = data.reorder(np.argsort(place, axis=1))
     drawn = np.abs(data.rows.sum(axis=2)) < d - 3
+    first = m - drawn.sum(axis=1).min()
     reach = relevance.mean(axis=1) * d / 4
     squares, predicted = np.zeros((2, n, m))
     for fold in range(FOLDS):
-        out = np.arange(1 + fold, m, FOLDS)
+        out = np.arange(first + fold, m, FOLDS)
         kept = np.delete(np.arange(m), out)
         some = data.only(kept)
         scores = fits(some, relevance, [rest], [None])[0].scores
@@ -168,10 +182,16 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
 def count_left(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Return which pairs have each size, 1 to d // 2, (n, m, sizes), and the share of it that is not evaluated."""
     d = data.shape[2]
-    sizes = np.arange(1, d // 2 + 1)
+    sizes, share = share_of_pairs(d)
     alike = np.round((1 - data.lean[..., None]) * d / 2) == sizes
-    every = np.exp(log_factorial(d) - log_factorial(sizes) - log_factorial(d - sizes))
-    return alike, np.maximum(1 - alike.sum(axis=1) / every / np.where(2 * sizes == d, 0.5, 1.0), 0)
+    every = share * np.exp(log_factorial(d) - log_factorial(sizes) - log_factorial(d - sizes))
+    return alike, np.maximum(1 - alike.sum(axis=1) / every, 0)
+
+
+def share_of_pairs(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return sizes 1 to d // 2 and how many pairs each coalition makes: half a pair where both are of half of d."""
+    sizes = np.arange(1, d // 2 + 1)
+    return sizes, np.where(2 * sizes == d, 0.5, 1.0)
 
 
 def steps_variance(data: Data, squares: np.ndarray, alike: np.ndarray, left: np.ndarray) -> np.ndarray:
@@ -181,25 +201,13 @@ def steps_variance(data: Data, squares: np.ndarray, alike: np.ndarray, left: np.
     A score is the mean over sizes of a feature's slopes among their pairs, of which those not evaluated err.
     """
     m, d = data.shape[1:]
-    sizes = np.arange(1, d // 2 + 1)
+    sizes, share = share_of_pairs(d)
     number = alike.sum(axis=1)
     drawn = number * (sizes > 1)
     mean = squares.sum(axis=1, keepdims=True) / np.maximum(drawn.sum(axis=1, keepdims=True), 1)
     mean = ((squares[..., None] * alike).sum(axis=1) + SHARED * mean) / (number + SHARED)
-    middle = np.where(2 * sizes == d, 0.5, 1.0)
-    each = (4 * middle / d) ** 2 * mean * left / (np.maximum(number, 1) * (1 - (1 - 2 * sizes / d) ** 2))
+    each = (4 * share / d) ** 2 * mean * left / (np.maximum(number, 1) * (1 - (1 - 2 * sizes / d) ** 2))
     return (1 - d / m) ** 2.5 * each.sum(axis=1)
-
-
-def temper_by_linear_fit(data: Data, variance: np.ndarray) -> np.ndarray:
-    """Return the factor (n,) that moves variances (n, d) towards those of a linear fit, which few pairs vary less."""
-    rows, odd = data.rows[:, 1:], data.odd[:, 1:, None]
-    m, d = rows.shape[1:]
-    inverse = np.linalg.pinv(rows.swapaxes(1, 2) @ rows, hermitian=True)
-    residual = odd - rows @ (inverse @ (rows.swapaxes(1, 2) @ odd))
-    linear = (residual**2).sum(axis=(1, 2)) / max(m - d, 1) * 4 * np.trace(inverse, axis1=1, axis2=2) / d
-    ratio = linear / LINEAR_SIZE / np.maximum(variance.mean(axis=1), 1e-300)
-    return np.clip(ratio, 1e-12, LINEAR_MOST) ** (LINEAR_POWER * d / (m + 1))
 
 
 def _errors(

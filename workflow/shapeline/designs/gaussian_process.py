@@ -8,7 +8,7 @@ from shapeline.designs import gaussian_fit as fitting
 from shapeline.designs import gaussian_moments as moments
 from shapeline.designs.design import Design, diagonal, solve_positive
 from shapeline.designs.gaussian_fit import Data, Fit
-from shapeline.designs.gaussian_held import curve, held_out, temper_by_linear_fit, terms
+from shapeline.designs.gaussian_held import curve, doubt_curve, held_out, terms
 from shapeline.designs.gaussian_pairs import Pairs, draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.uncertainty import drop_unknown
 from shapeline.errors import ShapelineError
@@ -203,8 +203,7 @@ def explain(data: Data) -> Fit:
     if few:
         return fitting.mixture(fitted)
     found = fitting.mixture(fitted + learn(data, *sized[0], fitted[-1].scores))
-    factor = held_out(data, *even[0], found.variance)
-    return found.widen(factor * temper_by_linear_fit(data, found.variance * factor[:, None]))
+    return found.widen(held_out(data, *even[0], found.variance))
 
 
 def _choose(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -217,11 +216,15 @@ def _choose(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.n
 def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
     """Fits about the relevances that the likelihood's gradient leads to, with a curve and with terms on top."""
     relevance, rest = fitting.ascend(data, relevance, rest, fitting.STEPS)
-    extras = [extra for extra in (terms(data, relevance, rest), curve(data, scores)) if extra is not None]
+    single = terms(data, relevance, rest)
+    extras = [None, curve(data, scores)] + ([] if single is None else [single])
     fitted = []
     for more in sorted({more for more, _ in fitting.NEARBY}):
         rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for near, factor in fitting.NEARBY if near == more]
-        fitted += fitting.fits(data, np.clip(relevance * more, fitting.LEAST, fitting.MOST), rests, [None, *extras])
+        found = fitting.fits(data, np.clip(relevance * more, fitting.LEAST, fitting.MOST), rests, extras)
+        for place in range(len(rests)):
+            found[len(rests) + place] = doubt_curve(data, found[place], found[len(rests) + place])
+        fitted += found
     return [fit.penalise(fitting.LEARNED * data.shape[2]) for fit in fitted]
 
 
