@@ -136,7 +136,7 @@ def _forward(data: Data, inverse: np.ndarray, tried: np.ndarray, own: np.ndarray
 FOLDS = 3
 STEPS = 6  # of the ascent without a fold
 BELIEVED = (4, 16)  # pairs that a factor of 1 counts as, above it and below: between samples it varies by chance alone
-WIDER = 1.45  # residuals hold more main effects than the prior expects of their energy (median of 24 games)
+WIDER = 1.35  # residuals hold more main effects than the prior expects of their energy (median of 24 games)
 ALONE = 0.8  # share in the geometric mean of the variance by these errors alone, where values are two
 SHARED = 3  # pairs that the squared error of all sizes counts as in that of one size
 
@@ -171,7 +171,8 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     weight = drawn * (alike @ left[..., None])[..., 0] ** 2
     ratio = ((weight * squares).sum(axis=1) + 1e-300) / ((weight * predicted).sum(axis=1) + 1e-300)
     count = drawn.sum(axis=1)
-    factor = WIDER * ratio ** (count / (count + np.where(ratio > 1, *BELIEVED)))
+    few = 1 + 2 / np.maximum(count, 1)  # about the variance of Student's t, whose scale so many errors estimate
+    factor = WIDER * few * ratio ** (count / (count + np.where(ratio > 1, *BELIEVED)))
     if variance is None:
         return factor
     alone = steps_variance(data, squares * drawn, alike, left) / np.maximum(variance.mean(axis=1), 1e-300)
