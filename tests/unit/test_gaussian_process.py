@@ -1,4 +1,5 @@
 import tracemalloc
+import warnings
 from itertools import combinations
 
 import numpy as np
@@ -11,7 +12,7 @@ from shapeline.designs import gaussian_held, gaussian_pairs
 from shapeline.designs import gaussian_held as extras
 from shapeline.designs import gaussian_moments as moments
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs, gp_shapley_minimum
-from shapeline.designs.gaussian_process import read_out, read_stack
+from shapeline.designs.gaussian_process import read_out, read_outputs, read_stack
 from shapeline.errors import ShapelineError
 
 from . import games
@@ -311,6 +312,21 @@ def test_at_2d_every_feature_is_seen_and_the_lone_ones_are_guessed():
     weights = np.random.default_rng(0).normal(size=d)
     values = games.look_up(games.linear(weights), masks)[None]
     np.testing.assert_allclose(read_out(masks, values).scores[0], weights, atol=1e-9)
+
+
+@pytest.mark.parametrize("read", [read_stack, read_outputs])
+@pytest.mark.parametrize(
+    ("d", "budget", "unseen"), [(6, 6, 4), (6, 10, 2), (6, 12, 0), (6, 13, 0), (2, 4, 0), (1, 2, 0)]
+)
+def test_features_without_a_coalition_of_their_own_are_named_in_one_warning(read, d, budget, unseen):
+    masks = draw_pairs(d, budget)[None]
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        scores = read(masks, masks @ 2.0 ** np.arange(d))[0][0]
+    assert len(np.unique(scores.round(6))) == min(d, d - unseen + 1)  # the unseen have one score
+    assert len(found) == (unseen > 0)
+    for warning in found:
+        assert f"{budget} evaluations" in str(warning.message) and f"give {2 * d} or more" in str(warning.message)
 
 
 @pytest.mark.parametrize(("d", "budget"), [(2, 4), (5, 12), (8, 18), (12, 48), (30, 120)])

@@ -1,5 +1,6 @@
 """Shapley values from a Gaussian process over coalitions (METHODS §12; Rundel et al. 2026, Fumagalli et al. 2026)."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -152,6 +153,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     masks: (1, K, d) of all outputs; values: (q, K). The sum of the outputs chooses the estimator, so that scores add up
     to the scores of the sum; where the sum is linear, as that of probabilities is, the least linear output does.
     """
+    _warn_of_unseen(*masks.shape[1:])
     pairs = find_pairs(masks[:1])
     values, power = _scale(values.reshape(1, -1))
     values = values.reshape(-1, masks.shape[1])
@@ -289,8 +291,19 @@ def defer_readout(masks: np.ndarray) -> Design:
     return Design(masks, coo_array(masks.shape[::-1], dtype=np.float64).tocsr())
 
 
+def _warn_of_unseen(count: int, d: int) -> None:
+    """Warn where some features are in no coalition of their own: the values do not tell them apart."""
+    if count < min(2 * d, 2 ** min(d, 31)):
+        warnings.warn(
+            f"gp_shapley: {count} evaluations see some of the {d} features in no coalition of their own, and these "
+            f"have equal scores; give {2 * d} or more.",
+            stacklevel=3,
+        )
+
+
 def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Scores and their uncertainty (n, d), None where none is known, from masks (n, K, d) and values (n, K)."""
+    _warn_of_unseen(*masks.shape[-2:])
     answer = read_out(masks, values)
     return answer.scores, drop_unknown(answer.standard_error)
 
