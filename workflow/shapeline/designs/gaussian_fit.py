@@ -110,7 +110,12 @@ class Fit:
 
     def widen(self, factor: np.ndarray) -> "Fit":
         """The same with variances times a factor (n,), and half as different between scores: few pairs tell that."""
-        wider, others = level(self.variance) * factor[:, None], level(self.other_variance) * factor[:, None, None]
+        halved = dataclasses.replace(self, variance=level(self.variance), other_variance=level(self.other_variance))
+        return halved.scale(factor)
+
+    def scale(self, factor: np.ndarray) -> "Fit":
+        """The same with variances times a factor (n,)."""
+        wider, others = self.variance * factor[:, None], self.other_variance * factor[:, None, None]
         return dataclasses.replace(self, variance=wider, other_variance=others)
 
 

@@ -4,7 +4,6 @@ pairs held out of the whole fit.
 Likelihood and leave-one-out errors are too sure of relevances learned from these pairs: by 4 at 4 d, 2 at 16 d.
 """
 
-import dataclasses
 from functools import cache
 from itertools import combinations
 
@@ -54,16 +53,11 @@ def curve(data: Data, scores: np.ndarray) -> Extra:
 
 
 def doubt_curve(data: Data, plain: Fit, bent: Fit) -> Fit:
-    """Return the fit with a curve, its variances moved towards those of the same fit without one.
-
-    What a curve leaves has less energy, but more of it in main effects, as errors of its shape and of its sum have; no
-    pair shows their share, and the more pairs there are, the more of the scores' errors it is.
-    """
+    """Return the fit with a curve, its variances moved towards those without: what a curve leaves has less energy, but
+    more of it in main effects, as errors of its shape have, and the more so the more pairs there are."""
     m, d = data.shape[1:]
-    ratio = plain.variance.mean(axis=1) / np.maximum(bent.variance.mean(axis=1), 1e-300)
-    wider = np.maximum(ratio, 1) ** (DOUBT * max(1 - DOUBTED * d / m, 0))
-    variance, others = bent.variance * wider[:, None], bent.other_variance * wider[:, None, None]
-    return dataclasses.replace(bent, variance=variance, other_variance=others)
+    wider = np.maximum(plain.variance.mean(axis=1) / np.maximum(bent.variance.mean(axis=1), 1e-300), 1)
+    return bent.scale(wider ** (DOUBT * max(1 - DOUBTED * d / m, 0)))
 
 
 @cache
@@ -167,7 +161,7 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
         learned = ascend(some, relevance_of(scores, reach), rest, STEPS)
         scores = fits(some, learned[0], [learned[1]], [None])[0].scores
         squares[:, out], predicted[:, out] = _errors(data, kept, out, *learned, curve(data, scores))
-    alike, left = count_left(data)
+    alike, left, share = count_left(data)
     weight = drawn * (alike @ left[..., None])[..., 0] ** 2
     ratio = ((weight * squares).sum(axis=1) + 1e-300) / ((weight * predicted).sum(axis=1) + 1e-300)
     count = drawn.sum(axis=1)
@@ -175,34 +169,29 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     factor = WIDER * few * ratio ** (count / (count + np.where(ratio > 1, *BELIEVED)))
     if variance is None:
         return factor
-    alone = steps_variance(data, squares * drawn, alike, left) / np.maximum(variance.mean(axis=1), 1e-300)
+    alone = steps_variance(data, squares * drawn, alike, left, share) / np.maximum(variance.mean(axis=1), 1e-300)
     two_valued = np.isin(np.abs(data.odd), (0, 1)).all(axis=1)
     return np.where(two_valued, alone**ALONE * factor ** (1 - ALONE), factor)
 
 
-def count_left(data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Return which pairs have each size, 1 to d // 2, (n, m, sizes), and the share of it that is not evaluated."""
+def count_left(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which pairs have each size, 1 to d // 2, (n, m, sizes), the share of it that is not evaluated, and how
+    many pairs a coalition makes, half a pair where both are of half of d."""
     d = data.shape[2]
-    sizes, share = share_of_pairs(d)
+    sizes = np.arange(1, d // 2 + 1)
+    share = np.where(2 * sizes == d, 0.5, 1.0)
     alike = np.round((1 - data.lean[..., None]) * d / 2) == sizes
     every = share * np.exp(log_factorial(d) - log_factorial(sizes) - log_factorial(d - sizes))
-    return alike, np.maximum(1 - alike.sum(axis=1) / every, 0)
+    return alike, np.maximum(1 - alike.sum(axis=1) / every, 0), share
 
 
-def share_of_pairs(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return sizes 1 to d // 2 and how many pairs each coalition makes: half a pair where both are of half of d."""
-    sizes = np.arange(1, d // 2 + 1)
-    return sizes, np.where(2 * sizes == d, 0.5, 1.0)
-
-
-def steps_variance(data: Data, squares: np.ndarray, alike: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Return the variance (n,) of scores by squared errors at pairs (n, m), taken to be independent; alike, left: of
-    `count_left`.
+def steps_variance(data: Data, squares: np.ndarray, alike, left, share) -> np.ndarray:
+    """Return the variance (n,) of scores by squared errors at pairs (n, m), taken to be independent, with `count_left`.
 
     A score is the mean over sizes of a feature's slopes among their pairs, of which those not evaluated err.
     """
     m, d = data.shape[1:]
-    sizes, share = share_of_pairs(d)
+    sizes = np.arange(1, d // 2 + 1)
     number = alike.sum(axis=1)
     drawn = number * (sizes > 1)
     mean = squares.sum(axis=1, keepdims=True) / np.maximum(drawn.sum(axis=1, keepdims=True), 1)

@@ -75,11 +75,6 @@ class ReadOut:
     scores: np.ndarray
     standard_error: np.ndarray
 
-    @property
-    def error(self) -> np.ndarray:
-        """Predicted root mean square error of each explanation, (n,)."""
-        return np.sqrt((self.standard_error**2).mean(axis=1))
-
 
 def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
     """Shapley values with their uncertainty, relevances chosen for each instance by the likelihood of its values.
@@ -97,16 +92,24 @@ def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
     n, (_, count, d) = len(values), masks.shape
     if len(masks) not in (1, n):
         raise ShapelineError(f"gp_shapley: {len(masks)} samples for {n} instances; give one, or one per instance.")
-    if count > MOST_COALITIONS and count < 2 ** min(d, 31):
-        raise ShapelineError(
-            f"gp_shapley: {count} coalitions need a matrix of {count // 2} rows and columns; "
-            f"give at most {MOST_COALITIONS}, or choose kernel_shap."
-        )
+    _check_number(count, d)
     block = int(np.clip(CELLS // (count // 2 + d) ** 2, 1, 64))
     parts = [slice(start, start + block) for start in range(0, n, block)]
     values, power = _scale(values)
     fitted = [_block(masks[part] if len(masks) > 1 else masks, values[part]) for part in parts]
     return ReadOut(*(np.ldexp(np.concatenate(part), power) for part in zip(*fitted, strict=True)))
+
+
+def _check_number(count: int, d: int) -> None:
+    """Refuse more coalitions than a matrix can have, and warn of so few that some features are in none of their own."""
+    if MOST_COALITIONS < count < 2 ** min(d, 31):
+        raise ShapelineError(
+            f"gp_shapley: {count} coalitions need a matrix of {count // 2} rows and columns; "
+            f"give at most {MOST_COALITIONS}, or choose kernel_shap."
+        )
+    if count < min(2 * d, 2 ** min(d, 31)):
+        few = f"gp_shapley: {count} evaluations do not tell all {d} features apart, and some have equal scores"
+        warnings.warn(f"{few}; give {2 * d} or more.", stacklevel=3)
 
 
 def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -153,7 +156,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     masks: (1, K, d) of all outputs; values: (q, K). The sum of the outputs chooses the estimator, so that scores add up
     to the scores of the sum; where the sum is linear, as that of probabilities is, the least linear output does.
     """
-    _warn_of_unseen(*masks.shape[1:])
+    _check_number(*masks.shape[1:])
     pairs = find_pairs(masks[:1])
     values, power = _scale(values.reshape(1, -1))
     values = values.reshape(-1, masks.shape[1])
@@ -218,15 +221,12 @@ def _choose(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.n
 def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
     """Fits about the relevances that the likelihood's gradient leads to, with a curve and with terms on top."""
     relevance, rest = fitting.ascend(data, relevance, rest, fitting.STEPS)
-    single = terms(data, relevance, rest)
-    extras = [None, curve(data, scores)] + ([] if single is None else [single])
-    fitted = []
+    extras, fitted = [None, curve(data, scores), *filter(None, [terms(data, relevance, rest)])], []
     for more in sorted({more for more, _ in fitting.NEARBY}):
         rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for near, factor in fitting.NEARBY if near == more]
         found = fitting.fits(data, np.clip(relevance * more, fitting.LEAST, fitting.MOST), rests, extras)
-        for place in range(len(rests)):
-            found[len(rests) + place] = doubt_curve(data, found[place], found[len(rests) + place])
-        fitted += found
+        plain, bent = found[: len(rests)], found[len(rests) : 2 * len(rests)]
+        fitted += plain + [doubt_curve(data, *two) for two in zip(plain, bent, strict=True)] + found[2 * len(rests) :]
     return [fit.penalise(fitting.LEARNED * data.shape[2]) for fit in fitted]
 
 
@@ -276,11 +276,8 @@ def _linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:
     """The coalitions of `draw_pairs`, whose readout follows from the values: `read_stack` has it, the design none."""
     masks = draw_pairs(d, budget, seed)
-    if MOST_COALITIONS < len(masks) < 2 ** min(d, 31):
-        raise ShapelineError(
-            f"gp_shapley: {len(masks)} coalitions need a matrix of {len(masks) // 2} rows and columns; "
-            f"give at most {MOST_COALITIONS}, or choose kernel_shap."
-        )
+    if len(masks) > min(2 * d, MOST_COALITIONS):
+        _check_number(len(masks), d)
     return defer_readout(masks)
 
 
@@ -291,19 +288,8 @@ def defer_readout(masks: np.ndarray) -> Design:
     return Design(masks, coo_array(masks.shape[::-1], dtype=np.float64).tocsr())
 
 
-def _warn_of_unseen(count: int, d: int) -> None:
-    """Warn where some features are in no coalition of their own: the values do not tell them apart."""
-    if count < min(2 * d, 2 ** min(d, 31)):
-        warnings.warn(
-            f"gp_shapley: {count} evaluations see some of the {d} features in no coalition of their own, and these "
-            f"have equal scores; give {2 * d} or more.",
-            stacklevel=3,
-        )
-
-
 def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Scores and their uncertainty (n, d), None where none is known, from masks (n, K, d) and values (n, K)."""
-    _warn_of_unseen(*masks.shape[-2:])
     answer = read_out(masks, values)
     return answer.scores, drop_unknown(answer.standard_error)
 
