@@ -188,11 +188,8 @@ def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras:
     for extra in extras:
         parts, penalty = (base, cross, prior), 0.0
         if extra is not None:
-            parts = (
-                base + extra.covariance,
-                cross + extra.values @ extra.scores,
-                prior + (extra.scores**2).sum(axis=1),
-            )
+            scores = cross + extra.values @ extra.scores, prior + (extra.scores**2).sum(axis=1)
+            parts = base + extra.covariance, *scores
             penalty = extra.penalty
         fitted += [posterior(data, *parts, rest, penalty) for rest in rests]
     return fitted

@@ -213,9 +213,7 @@ def explain(data: Data) -> Fit:
 
 def _choose(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.ndarray]]:
     """Relevances and rest of every reach where the pairs are few, else of the best, with what sizes share."""
-    if few:
-        return [(relevance, rest) for relevance, rest, _ in reaches]
-    return [fitting.free_sizes(data, *fitting.best_of(reaches))]
+    return [reach[:2] for reach in reaches] if few else [fitting.free_sizes(data, *fitting.best_of(reaches))]
 
 
 def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
