@@ -132,7 +132,7 @@ def explain(
             largest = max((own.d for own, _ in case.buckets), default=1)
             spent = choice.count_affordable(largest, spend, evaluations)
             settings = choice.check_entry(
-                choice.automatic(largest, spent, choice.limit_exact(spend, spent)), parameters, spend
+                choice.choose_method(largest, spent, choice.limit_exact(spend, spent)), parameters, spend
             )
         return case.explain_all(settings, spend, evaluations)
 
@@ -227,7 +227,7 @@ def shapley_values(
     chosen = method
     if method == choice.AUTO:
         spent = choice.count_affordable(n, spend, evaluations)
-        chosen = choice.automatic(n, spent, evaluations or choice.limit_exact(spend, spent))
+        chosen = choice.choose_method(n, spent, evaluations or choice.limit_exact(spend, spent))
     settings = choice.check_entry(chosen, parameters, spend, WHERE)
     _check_method(chosen, n, evaluations)
     features = Features("player", (n,), np.arange(n, dtype=np.int32), names)

@@ -1,4 +1,4 @@
-"""What a call from Python chooses: the method and its parameters, the evaluations, the seed."""
+"""Choices of a call from Python: the method and its parameters, the evaluations, the seed."""
 
 import numpy as np
 from pydantic import ValidationError
@@ -12,15 +12,15 @@ from shapeline.methods.settings import BUDGET_KEYS
 
 AUTO = "auto"
 BUDGET = 4  # a multiple of d
-ALWAYS_EXACT = 256  # coalitions
-ARGUMENTS = (  # of the calls, beside the parameters of methods
+MIN_EXACT = 256  # coalitions that are always affordable
+ARGUMENTS = (  # of the calls, besides the parameters of methods
     "background budget class_names evaluations feature_names features outputs reference seed target tokenizer value y "
     "batch cache identity n_jobs on_error output_names player_names progress retries"
 ).split()
 
 
 def check_spending(where: str, budget: float | dict | None, evaluations: object) -> float | dict:
-    """The budget, that of `evaluations` left to them. Raises ShapelineError where both are given."""
+    """Return the budget, by default the one that `evaluations` replaces. Raises ShapelineError where both are given."""
     if evaluations is None:
         return BUDGET if budget is None else budget
     if budget is not None:
@@ -40,11 +40,11 @@ def settle_spending(
 
 
 def stopping_rule(budget: float | dict | None) -> dict | None:
-    """The stopping rule that a budget is, with its defaults; None of a number."""
+    """Return the stopping rule of a budget, with defaults; None for a number."""
     return StoppingRule.model_validate(budget).model_dump() if isinstance(budget, dict) else None
 
 
-def automatic(d: int, spent: float, exact: float) -> str:
+def choose_method(d: int, spent: float, exact: float) -> str:
     """Return the method for d features: exact if affordable, else gp_shapley, else kernel_shap."""
     if d <= MAX_D and 2**d <= exact:
         return "shapley"
@@ -52,17 +52,17 @@ def automatic(d: int, spent: float, exact: float) -> str:
 
 
 def limit_exact(spend: float | dict, spent: float) -> float:
-    """The coalitions up to which all of them are evaluated; 0 of a budget that may end before that."""
-    return 0 if isinstance(spend, dict) else max(spent, ALWAYS_EXACT)
+    """Return the number of coalitions up to which all are evaluated; 0 for adaptive stopping."""
+    return 0 if isinstance(spend, dict) else max(spent, MIN_EXACT)
 
 
 def count_affordable(d: int, budget: float | dict, evaluations: int | None) -> float:
-    """The evaluations that may be spent on d features; 0 of a budget that ends when it is good enough."""
+    """Return the evaluations available for d features; 0 for adaptive stopping."""
     return evaluations or (0 if isinstance(budget, dict) else budget * d)
 
 
 def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
-    """The seed, by either name."""
+    """Return the seed, given by either name."""
     if random_state is not None and seed != 0:
         raise ShapelineError(f"{where}: seed and random_state are the same thing; give one of them")
     seed = seed if random_state is None else random_state
@@ -72,14 +72,14 @@ def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
 
 
 def check_entry(method: str, parameters: dict, budget: float | dict, where: str = "explain") -> dict:
-    """The settings of a method that a call names. Raises ShapelineError."""
+    """Return the settings of a call's method. Raises ShapelineError."""
     if not isinstance(method, str) or method not in METHODS:
         raise ShapelineError(f"{where}: unknown method '{method}'.{nearest(method, METHODS)}")
     for key in BUDGET_KEYS:
         if key in parameters:
             raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
     if isinstance(budget, dict):
-        _check_good_enough(method, budget, where)
+        _check_stopping_rule(method, budget, where)
     elif isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget <= MAX_BUDGET:
         raise ShapelineError(
             f"{method}: budget is {budget!r}; give a number above 0 and at most {MAX_BUDGET:g}, evaluations as a "
@@ -102,7 +102,7 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
     return settings
 
 
-def _check_good_enough(method: str, budget: dict, where: str) -> None:
+def _check_stopping_rule(method: str, budget: dict, where: str) -> None:
     try:
         problem = find_stopping_problem(method, StoppingRule.model_validate(budget))
     except ValidationError as failure:

@@ -11,7 +11,7 @@ import numpy as np
 from shapeline.api import formatting
 from shapeline.errors import ShapelineError
 
-MAX_BYTES, BYTES_PER_SCORE = 300_000, 2.5  # of an explorer in a notebook, and of a score in it at least
+MAX_BYTES, BYTES_PER_SCORE = 300_000, 2.5  # of an explorer in a notebook, and least size of a score in it
 
 
 def add_png(drawn):
@@ -37,7 +37,7 @@ def facts(explanation) -> str:
 
 
 def static(explanation) -> str:
-    """Return the default figure as HTML; nothing where there is none."""
+    """Return the default figure as HTML; "" where there is none."""
     from shapeline.api import plots
     from shapeline.report import elements
 
@@ -45,7 +45,7 @@ def static(explanation) -> str:
         return ""
     try:
         drawn = plots.plot(explanation)
-    except ShapelineError:  # instances with different features have no figure in common
+    except ShapelineError:  # instances with different features have no common figure
         return ""
     vector = explanation.about.kind != "image"
     if not hasattr(drawn, "data"):

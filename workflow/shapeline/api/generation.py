@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import drawing
-from shapeline.api.choice import AUTO, automatic, check_entry, check_spending, stopping_rule
+from shapeline.api.choice import AUTO, check_entry, check_spending, choose_method, stopping_rule
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest, reported_extras
@@ -396,7 +396,7 @@ def parse_method(
 ) -> MethodSettings:
     """Return a method by name or alias on d parts, with its parameters; rule: of adaptive stopping, or evaluations."""
     name = estimates.ALIASES.get(name, name)
-    name = automatic(d, evaluations, 0 if rule else evaluations) if name == AUTO else name
+    name = choose_method(d, evaluations, 0 if rule else evaluations) if name == AUTO else name
     budget = rule or evaluations / d
     return parse(check_entry(name, dict(parameters), budget, WHERE), [budget])
 

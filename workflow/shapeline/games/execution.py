@@ -1,4 +1,4 @@
-"""The backend in which a model is run: its name, rows a call, and how far it may differ from the plain model."""
+"""The execution backend of a model: its name, rows per call, and the tolerance to the plain model."""
 
 import importlib
 import math
@@ -12,17 +12,17 @@ from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
 from shapeline.threads import count_allowed
 
-TOLERANCE = 1e-5  # largest difference in log-probability that a backend may show against the plain model
-BFLOAT16_TOLERANCE = 0.1  # the same where an experiment asks for bfloat16, whose numbers have three digits
-# How many times as slow as the fastest "onnx" may be and is taken all the same: its jobs start without a framework, and
-# where two backends are as fast as each other the choice, and with it the last bits of every value, would be chance.
+TOLERANCE = 1e-5  # of log-probabilities between a backend and the plain model
+BFLOAT16_TOLERANCE = 0.1  # the same for bfloat16, whose numbers have three digits
+# The permitted slowdown of "onnx" relative to the fastest: its jobs start without a framework, and between equally fast
+# backends the choice, and so the last bits of every value, would be random.
 GRAPH_WORTH = 1.1
-CALIBRATION_SECONDS = 3.0  # after which no other candidate is tried; a small model on a quiet machine takes under one
+CALIBRATION_SECONDS = 3.0  # after which no candidate is tried; a small model on an idle machine takes under one
 
 
 @dataclass(frozen=True)
 class ExecutionBackend:
-    """How a model is run: name, rows a call, measured rows/s or 0, largest difference to plain in log p."""
+    """The execution of a model: name, rows per call, measured rows/s or 0, largest difference to plain in log p."""
 
     name: str = "plain"
     batch: int = 256
@@ -31,42 +31,41 @@ class ExecutionBackend:
 
 
 class BackendRefused(ShapelineError):
-    """A backend that this model cannot take; the calibration goes on without it."""
+    """A backend that refuses this model; the calibration continues without it."""
 
 
-# Bytes of the buffer of filled rows, and of a chunk of expanded masks. More would not be faster, and a large image
-# times the usual batch would be killed by the system before a framework could refuse it. A function, whose calls cost a
-# millisecond of checks each where it is of scikit-learn's, has large ones of few cells.
+# Bytes of the buffer of composed rows, and of a chunk of expanded masks. More is not faster, and a default batch of
+# large images could exceed the memory. Functions, whose calls cost a millisecond of checks in scikit-learn, have large
+# batches of few cells.
 BUFFER_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31, "function": 1 << 24}
 MASK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16, "function": 1 << 15}
-# Of the filled rows of a call that a calibration tries, on a CPU for each thread. There more are no faster, and what a
-# network makes of them, many times as much, is memory that the process keeps: how far a quick machine comes must not
-# decide what a run takes.
+# Bytes of composed rows per call during calibration, on a CPU per thread. More are no faster there, and a network's
+# activations, many times as large, stay allocated: the memory of a run must not depend on the machine's speed.
 TRIED_BYTES = {"cpu": 1 << 24, "cuda": BUFFER_BYTES["cuda"], "function": 1 << 24}
 KEPT_OUTPUTS = 1 << 18  # model outputs kept until they are scored together
 
 
 def rows_a_call(batch: int, cells: int, most: int | None, device: str) -> int:
-    """How many rows of so many cells a call may hold; most: where memory ran out before. device: its type."""
+    """Return the rows per call for a number of cells; most: limit after memory ran out; device: its type."""
     limit = min(batch, LARGEST_BATCH[device], BUFFER_BYTES[device] // (4 * cells))
     return max(1, min(limit, most or limit))
 
 
 def limit_trial_rows(cells: int, device: str) -> int:
-    """How many rows of so many cells a calibration tries in a call, at the most."""
+    """Return the maximum of rows per call during calibration, for a number of cells."""
     limit_bytes = min(BUFFER_BYTES[device], count_allowed() * TRIED_BYTES[device])
     return max(1, min(LARGEST_BATCH[device], limit_bytes // (4 * cells)))
 
 
 def tile(n: int, K: int, pairs: int) -> tuple[int, int]:
-    """Instances and coalitions of a tile: as near to `pairs` of them together as even shares of K allow."""
+    """Return instances and coalitions of a tile: about `pairs` of them, with equal parts of K."""
     shares = (math.ceil(K / splits) for splits in range(math.ceil(K / pairs), math.ceil(K / pairs) + 4))
     tiles = [(min(n, pairs // b), b) for b in shares]
     return max(tiles, key=lambda tile: tile[0] * tile[1])
 
 
-# By name, so that the tracked files of a job (workflow/job_code.py) hold the backend of its own framework alone.
+# By name, so that the tracked files of a job (workflow/job_code.py) include only the backend of its framework.
 BACKENDS = {
     "torch": "shapeline.games.torch_backend",
     "function": "shapeline.games.numpy_backend",
@@ -91,5 +90,5 @@ def mask_rows(inputs: np.ndarray, reference: Reference, count: int) -> np.ndarra
 
 
 def select_traced_rows(inputs: np.ndarray, reference: Reference) -> np.ndarray:
-    """An input and a reference row (2, *input_shape): what a backend that is traced, or tried, runs on."""
+    """Return an input and a reference row (2, *input_shape), for tracing or trying a backend."""
     return np.concatenate([inputs[:1], reference.rows[:1]])

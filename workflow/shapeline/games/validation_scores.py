@@ -1,4 +1,4 @@
-"""What the games share: scikit-learn's scorers, rows of any container, and what a game is known by."""
+"""Shared parts of games on validation data: scikit-learn's scorers, rows of any container, identities."""
 
 import hashlib
 import inspect
@@ -38,7 +38,7 @@ def _score(estimator: object, X: object, y: object) -> float:
 
 
 def name_outputs(scorers: dict[str, Callable]) -> list[str] | None:
-    """Return the names of several scores; None of one, which has none."""
+    """Return the names of several scores; None for a single one."""
     return list(scorers) if len(scorers) > 1 else None
 
 
@@ -49,7 +49,7 @@ def compute_scores(scorers: dict[str, Callable], estimator: object, X: object, y
 
 
 def fit_baseline(estimator: object, X: object, y: object) -> object:
-    """Return scikit-learn's predictor without features, fitted: class frequencies, or the mean of a regression."""
+    """Return scikit-learn's fitted predictor without features: class frequencies, or a regression's mean."""
     from sklearn.base import is_classifier
     from sklearn.dummy import DummyClassifier, DummyRegressor
 
@@ -58,7 +58,7 @@ def fit_baseline(estimator: object, X: object, y: object) -> object:
 
 
 def check_rows(where: str, X: object, y: object, names: tuple[str, str]) -> None:
-    """Refuse inputs and targets that are none, or are not as many. Raises ShapelineError."""
+    """Raise ShapelineError for missing inputs or targets, or different numbers of them."""
     sizes = [one.shape[0] if hasattr(one, "shape") else len(one) for one in (X, y)]
     if sizes[0] != sizes[1] or not sizes[0]:
         raise ShapelineError(
@@ -76,8 +76,8 @@ def select_rows(data: Any, places: np.ndarray) -> Any:
 def find_empty_value(
     where: str, scorers: dict[str, Callable], empty: float | Sequence[float] | None, fitted: tuple, test: tuple
 ) -> np.ndarray | float:
-    """Return the value of no player: one number for all scores, one for each, or None for the scores on `test` of a
-    prediction without features, which `fit_baseline` makes of `fitted`. Raises ShapelineError."""
+    """Return the value of the empty coalition. empty: a number for all scores, one each, or None for the scores on
+    `test` of the prediction without features (`fit_baseline` on `fitted`). Raises ShapelineError."""
     if empty is None:
         try:
             empty = compute_scores(scorers, fit_baseline(*fitted), *test)
@@ -90,7 +90,7 @@ def find_empty_value(
 
 
 def check_columns(where: str, X: object, other: object, name: str) -> None:
-    """Refuse a table whose columns are not those of X in their order. Raises ShapelineError."""
+    """Raise ShapelineError for a table whose columns are not those of X in their order."""
     own, theirs = (list(getattr(one, "columns", range(one.shape[1]))) for one in (X, other))
     framed = hasattr(X, "columns"), hasattr(other, "columns")
     if len(own) != len(theirs) or (all(framed) and own != theirs):
@@ -98,7 +98,7 @@ def check_columns(where: str, X: object, other: object, name: str) -> None:
 
 
 def build_identity(name: str, *parts: object) -> str:
-    """Return a name and 16 hexadecimal digits of the definition of a game, the same in every process."""
+    """Return a name and 16 hexadecimal digits of the definition of a game, equal in every process."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(_to_bytes(part) + b"\x1f")
@@ -106,7 +106,7 @@ def build_identity(name: str, *parts: object) -> str:
 
 
 def _to_bytes(part: Any, depth: int = 12) -> bytes:
-    """Return what a part of a game holds, as bytes that do not depend on where it lies in memory."""
+    """Return the content of a part of a game as bytes, independent of memory addresses."""
     kind = type(part).__qualname__
     if isinstance(part, pd.DataFrame | pd.Series):
         named = list(part.columns) if part.ndim == 2 else ""
@@ -118,7 +118,7 @@ def _to_bytes(part: Any, depth: int = 12) -> bytes:
         part = kind, rows.shape, rows.indptr, rows.indices, rows.data
     elif hasattr(part, "get_params"):
         part = kind, part.get_params()
-    elif isinstance(part, FunctionType) and depth > 0:  # a function may hold itself
+    elif isinstance(part, FunctionType) and depth > 0:  # a function may refer to itself
         cells = list(inspect.getclosurevars(part).nonlocals.items())
         part = part.__qualname__, part.__code__, part.__defaults__, part.__kwdefaults__, cells
     elif isinstance(part, CodeType):
@@ -137,5 +137,5 @@ def _to_bytes(part: Any, depth: int = 12) -> bytes:
 
 
 def build_failure(where: str, error: Exception, remedy: str) -> ShapelineError:
-    """Return what a library raised as one line."""
+    """Return a library's exception as a ShapelineError of one line."""
     return ShapelineError(f"{where}: {type(error).__name__}: {first_line(error)}; {remedy}")

@@ -40,7 +40,7 @@ def open_slope(model: Classifier, inputs: np.ndarray, targets: np.ndarray) -> It
 
 
 def _points(model: Classifier, rows: np.ndarray, tokens: bool) -> np.ndarray:
-    """What is differentiated by: rows (n, *input shape) as float32, or the embedding (n, length, e) of tokens."""
+    """Return the differentiation variables: rows (n, *input shape) float32, or embeddings (n, length, e) of tokens."""
     if tokens:
         return np.asarray(model.module.embed(tf.constant(rows.astype(np.int32))), np.float32)
     return rows.astype(np.float32)
@@ -81,10 +81,10 @@ saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expecte
 def grad_cam(
     game: Game, inputs: np.ndarray, targets: np.ndarray, layer: str | None = None, signed: bool = False
 ) -> tuple[np.ndarray, int]:
-    """A layer's maps weighted by the mean of ∂ log p_target / ∂map over each, summed, and 0 where negative (eq. 1, 2).
+    """Return a layer's maps, weighted by the mean of ∂ log p_target / ∂map, summed, 0 where negative (eq. 1, 2).
 
-    Scores (n, d): means over the pixels of the upsampled map. layer: torch's name of one of the package's own
-    networks, Keras's of another; signed: negative values are kept. Raises ShapelineError for a layer without maps.
+    Scores (n, d): means over the pixels of the upsampled map. layer: torch's name for one of the package's
+    networks, Keras's for others; signed: negative values are kept. Raises ShapelineError for a layer without maps.
     """
     model = game.model
     check(model, inputs, "tensorflow")
@@ -125,7 +125,7 @@ def _cam_step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tu
         if gradient is None:  # the maps do not reach the output
             return None
         weights = tf.reduce_mean(gradient, axes, keepdims=True)
-        return tf.reduce_sum(weights * outputs[0], 6 - sum(axes))  # over the axis that is left: 3, or 1
+        return tf.reduce_sum(weights * outputs[0], 6 - sum(axes))  # over the remaining axis: 3 or 1
 
     kept[name, shape, task] = step
     return step
@@ -133,7 +133,7 @@ def _cam_step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tu
 
 @contextlib.contextmanager
 def _record(layer: keras.layers.Layer, tape: tf.GradientTape) -> Iterator[list[tf.Tensor]]:
-    """What the layer gives inside the block, watched by the tape; Keras has no hooks."""
+    """Record a layer's outputs within a block, watched by the tape, since Keras has no hooks."""
     outputs, call = [], layer.call
 
     def recording(*arguments, **options):

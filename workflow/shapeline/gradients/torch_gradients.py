@@ -213,7 +213,7 @@ def token_maps(
 
 
 # Elementwise functions with f(0) = 0: the output's relevance passes entirely to the input.
-ELEMENTWISE = {"gelu", "relu", "silu", "tanh", "leaky_relu", "elu", "mish", "hardswish", "relu6"}
+ELEMENTWISE_NAMES = {"gelu", "relu", "silu", "tanh", "leaky_relu", "elu", "mish", "hardswish", "relu6"}
 PRODUCTS = {"matmul", "bmm", "baddbmm", "mul", "multiply", "__matmul__", "__mul__", "__rmul__"}
 SCALES = {"rsqrt", "reciprocal"}  # the multipliers of normalisations
 FUSED = {"scaled_dot_product_attention", "multi_head_attention_forward"}
@@ -259,7 +259,7 @@ class Rules(TorchFunctionMode):
         if name == "layer_norm":
             return _layer_norm(*args, **kwargs)
         made = function(*args, **kwargs)
-        if name in ELEMENTWISE:
+        if name in ELEMENTWISE_NAMES:
             return _pass_relevance(args[0], made)
         if name in SCALES:
             return made.detach()

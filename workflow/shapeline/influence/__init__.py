@@ -1,4 +1,4 @@
-"""Influence from labelled points alone (Sliwinski, Strobel & Zick 2019). Imported at once: `axioms` is a module."""
+"""Influence from labelled data only (Sliwinski, Strobel & Zick 2019). Imported eagerly, since `axioms` is a module."""
 
 from shapeline.influence import axioms
 from shapeline.influence.distances import shifted_picture

@@ -1,4 +1,4 @@
-"""What removal of features takes from the explained class: ablation curves, comprehensiveness and sufficiency."""
+"""Effects of removing features on the explained class: ablation curves, comprehensiveness and sufficiency."""
 
 import numpy as np
 import pandas as pd
@@ -8,8 +8,8 @@ from shapeline.errors import locate
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 
-SIZES = 200
-CHUNK_BYTES = 1 << 26  # of the masks given to the engine at a time
+MAX_SIZES = 200
+CHUNK_BYTES = 1 << 26  # of masks per call of the engine
 OUTPUTS = ("logit", "probability")
 FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)  # the paper's bins of tokens
 CHUNK = 64
@@ -21,15 +21,15 @@ def measure(
     inputs: np.ndarray,
     buckets: list[tuple[Features, np.ndarray]],
     seed: int = 0,
-    sizes: int = SIZES,
+    sizes: int = MAX_SIZES,
     progress=None,
     longest: int | None = None,
 ) -> pd.DataFrame:
-    """Logit and probability without the top k positive features, as a share of the whole's (Teneggi et al. 2021, F.2).
+    """Return logit and probability without the top k positive features, over the full input's (Teneggi et al. 2021).
 
     x is at most `sizes` counts from 1 to d, evenly on a logarithmic axis. Quantities `logit`, `probability` and
-    their areas, means over that axis, lower is better. Where the whole input's logit is not positive its shares are
-    NaN.
+    their areas, means over that axis, lower is better (section F.2). Where the full input's logit is not positive its
+    shares are NaN.
     """
     most = longest or max(features.d for features, _ in buckets)
     counts = np.unique(np.round(np.geomspace(1, most, sizes)).astype(int))
@@ -38,7 +38,7 @@ def measure(
     for features, positions in buckets:
         part = rows.iloc[positions].reset_index(drop=True)
         positive = np.array([(np.asarray(own) > 0).sum() for own in part["scores"]])
-        # Of like numbers of positive features together, so that few masks are asked for beyond an instance's own.
+        # Instances with similar numbers of positive features together, so that few masks are evaluated in vain.
         order = np.argsort(positive, kind="stable")
         step = max(1, CHUNK_BYTES // ((_count_needed(positive, counts) + 1) * features.d))
         for some in (order[start : start + step] for start in range(0, len(order), step)):
@@ -59,13 +59,13 @@ def measure(
 
 
 def _count_needed(positive: np.ndarray, counts: np.ndarray) -> int:
-    """How many of the counts differ for these instances: later ones remove no more than all positive features."""
+    """Return the number of distinct counts for these instances: later ones remove all positive features."""
     most = positive.max()
     return int(np.searchsorted(counts, most)) + 1 if most else 0
 
 
 def _curves(rows, positive, game: Game, inputs, seed, counts) -> dict[str, np.ndarray]:
-    """Shares of the whole input's logit and probability, each (instances, counts)."""
+    """Return shares of the full input's logit and probability, each (instances, counts)."""
     place = scores.rank_features(scores.matrix(rows), rows["instance"].to_numpy(), seed)
     targets = rows["target"].to_numpy()
     needed = np.r_[0, counts[: _count_needed(positive, counts)]]  # the first mask removes nothing
@@ -82,7 +82,7 @@ def _curves(rows, positive, game: Game, inputs, seed, counts) -> dict[str, np.nd
         values = np.concatenate(parts, axis=1)
         whole = values[:, :1]
         share = np.divide(values, whole, out=np.full(values.shape, np.nan), where=whole > 0)
-        # Level after the last mask that differs.
+        # Constant after the last distinct mask.
         curves[name] = share[:, np.minimum(np.arange(len(counts)) + 1, share.shape[1] - 1)]
     return curves
 
@@ -96,7 +96,7 @@ def measure_erasure(
     fractions: list[float] | None = None,
     progress=None,
 ) -> pd.DataFrame:
-    """Change of the target's probability, averaged over the top fractions of features (DeYoung et al. 2020, §4.2).
+    """Return changes of the target's probability, averaged over top fractions of features (DeYoung et al. 2020, §4.2).
 
     `comprehensiveness`, p(all) - p(all but the top), higher is better, and `sufficiency`, p(all) - p(the top
     alone), lower is better; both in -1 to 1. At least one feature is the top.

@@ -1,4 +1,4 @@
-"""What the score file itself tells, the efficiency gap, the evaluations and the seconds; and the user's metrics."""
+"""Metrics from the score file: efficiency gap, evaluations, seconds; and users' metric functions."""
 
 import json
 from typing import Any
@@ -11,13 +11,13 @@ from shapeline.errors import ShapelineError
 
 
 def efficiency(rows: pd.DataFrame) -> pd.DataFrame:
-    """|Σφ - (v(N) - v(∅))| per instance, in units of the value: 0 for a method that shares out all of it."""
+    """Return |Σφ - (v(N) - v(∅))| per instance, in units of the value: 0 for an efficient method."""
     total = np.array([np.sum(scores, dtype=float) for scores in rows["scores"]])  # rows may differ in length
     return _tidy(rows, {"gap": np.abs(total - (rows["value_full"] - rows["value_empty"]))})
 
 
 def cost(rows: pd.DataFrame) -> pd.DataFrame:
-    """Evaluations and seconds per instance."""
+    """Return evaluations and seconds per instance."""
     return _tidy(rows, {"evaluations": rows["evaluations"].astype(float), "seconds": rows["seconds"]})
 
 
@@ -49,19 +49,19 @@ def measure_functions(
     buckets: list[tuple] | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Return what each function ("file.py:function") gives for the score rows, (rows,) numbers; lower is better.
+    """Return the results of each function ("file.py:function") for the score rows, (rows,) numbers; lower is better.
 
-    Each is given what it names of rows, model, inputs, buckets, reference, backend, seed. Its own errors pass with
-    a note.
+    Each receives those of rows, model, inputs, buckets, reference, backend, seed that it names. Its exceptions are
+    raised with a note.
     """
     available = {"rows": rows, "inputs": inputs, "buckets": buckets, "seed": seed}
     available |= {name: getattr(game, name, None) for name in ("model", "reference", "backend")}
-    available["form"] = available["backend"]  # its name in functions written for earlier versions
+    available["form"] = available["backend"]  # the name in functions for earlier versions
     frames = []
     for name, file in functions.items():
         try:
             values = np.asarray(sources.resolve(file)(available))
-        except Exception as error:  # whatever the user's own code raises: its traceback says most
+        except Exception as error:  # any exception of the user's code is raised again, with its traceback
             error.add_note(f"metric {name}: {file} failed")
             raise
         if values.shape != (len(rows),) or values.dtype.kind not in "buif":

@@ -1,4 +1,4 @@
-"""Distance of scores from those of the method taken as truth, and their similarity to those of a randomised model."""
+"""Errors of scores to those of the exact method, and their similarity to those of a randomised model."""
 
 import numpy as np
 import pandas as pd
@@ -7,16 +7,16 @@ from shapeline import scores
 from shapeline.games.features import Features
 from shapeline.seeds import seed_of
 
-HALF_WIDTH = 1.96  # of a 95 % interval, in uncertainties
-SINGLE = 1e-6  # share of the largest score that single precision may hide
+HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
+SINGLE_PRECISION = 1e-6  # rounding of single precision, as a share of the largest score
 
 
 def measure(
     rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2, seed: int = 0, scale_free: bool = False
 ) -> pd.DataFrame:
-    """RMSE (units of the value), Spearman correlation and top-k overlap with the truth, per instance and repeat.
+    """Return RMSE (units of the value), Spearman correlation and top-k overlap with the truth per instance and repeat.
 
-    k = ceil(top * d), equal scores at the cut at random; Spearman is NaN where a side is constant. With
+    k = ceil(top * d), ties at the threshold at random; Spearman is NaN where one side is constant. With
     intermediate budgets also `rmse_by_budget`, and with repeats unbiased `bias_squared_by_budget` and
     `variance_by_budget`; with standard errors `predicted_rmse` and `coverage` of 95 % intervals, also by budget.
     """
@@ -57,7 +57,7 @@ def _pad_rows(both: pd.DataFrame, top: float, seed: int, scale_free: bool) -> pd
 
 
 def _measure_budgets(both: pd.DataFrame) -> list[pd.DataFrame]:
-    """RMSE at each budget and, with repeats, its squared bias and variance."""
+    """Return RMSE per budget and, with repeats, squared bias and variance."""
     errors = scores.matrix(both) - _true(both)
     keys = both[["instance", "repeat"]].assign(x=both["budget"].astype(float))
     frames = [keys.assign(statistic="rmse_by_budget", value=np.sqrt((errors**2).mean(1)))]
@@ -74,13 +74,13 @@ def _measure_budgets(both: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _measure_predicted(both: pd.DataFrame) -> list[pd.DataFrame]:
-    """The predicted RMSE and the coverage of the rows that have an standard error; x: their budgets."""
+    """Return the predicted RMSE and the coverage of the rows with a standard error; x: their budgets."""
     if "standard_error" not in both or not (known := both["standard_error"].notna()).any():
         return []
     rows = both[known]
     spread = np.stack(rows["standard_error"].to_list()).astype(float)
     true = _true(rows)
-    rounding = SINGLE * np.abs(true).max(axis=1, keepdims=True)
+    rounding = SINGLE_PRECISION * np.abs(true).max(axis=1, keepdims=True)
     inside = np.abs(scores.matrix(rows) - true) <= HALF_WIDTH * spread + rounding
     keys = rows[["instance", "repeat"]].assign(x=rows["budget"].astype(float))
     result = {"predicted_rmse": np.sqrt((spread**2).mean(axis=1)), "coverage": inside.mean(axis=1)}
@@ -92,7 +92,7 @@ def _true(both: pd.DataFrame) -> np.ndarray:
 
 
 def mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks along each row, ties sharing their mean rank."""
+    """Return ranks along each row, with mean ranks for ties."""
     return pd.DataFrame(values).rank(axis=1).to_numpy()
 
 
@@ -102,15 +102,15 @@ def correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.divide((a * b).sum(1), scale, out=np.full(len(a), np.nan), where=scale > 0)
 
 
-SSIM_WINDOW = 7  # pixels: the usual side of SSIM's window
+SSIM_WINDOW = 7  # pixels per side
 
 
 def compare_randomised(
     rows: pd.DataFrame, randomised: dict[int, pd.DataFrame], buckets: list[tuple[Features, np.ndarray]] | None = None
 ) -> pd.DataFrame:
-    """Similarity of scores before and after layers were randomised, per instance, repeat and number of layers (x).
+    """Return the similarity of scores before and after randomisation, per instance, repeat and number of layers (x).
 
-    Adebayo et al. 2018, §3: `rank_correlation`, `rank_correlation_absolute`, NaN where constant; of images `ssim`
+    Adebayo et al. 2018, §3: `rank_correlation`, `rank_correlation_absolute`, NaN where constant; for images `ssim`
     of both maps divided by their largest size. An instance that either lacks is left out.
     """
     frames = [rows.iloc[:0][["instance", "repeat"]].assign(statistic="", x=0.0, value=0.0)]
@@ -133,17 +133,17 @@ def compare_randomised(
 
 
 def _similarity(trained: np.ndarray, other: np.ndarray, cells: list[np.ndarray]) -> np.ndarray:
-    """SSIM of the maps of scores (n, d) on cells, n times (height, width): (n,) in [-1, 1]."""
+    """Return the SSIM of the maps of scores (n, d) on cells, n times (height, width): (n,) in [-1, 1]."""
     from skimage.metrics import structural_similarity
 
     side = min(SSIM_WINDOW, *cells[0].shape)
-    window = side - (side % 2 == 0)  # odd
+    window = side - (side % 2 == 0)  # SSIM needs an odd window
 
-    def alike(first: np.ndarray, second: np.ndarray, owners: np.ndarray) -> float:
+    def compute_ssim(first: np.ndarray, second: np.ndarray, owners: np.ndarray) -> float:
         sizes = np.abs(first).max(), np.abs(second).max()
         if window < 3 or min(sizes) == 0:
             return np.nan
         maps = (np.append(row / size, 0.0)[owners] for row, size in zip((first, second), sizes, strict=True))
         return structural_similarity(*maps, win_size=window, data_range=2.0)
 
-    return np.array([alike(*row) for row in zip(trained, other, cells, strict=True)])
+    return np.array([compute_ssim(*row) for row in zip(trained, other, cells, strict=True)])

@@ -1,4 +1,4 @@
-"""Infidelity of scores to what the model loses, and their sensitivity to small moves of the input (Yeh et al. 2019)."""
+"""Infidelity of scores to changes of the model's output, and sensitivity to small perturbations (Yeh et al. 2019)."""
 
 import dataclasses
 import functools
@@ -28,10 +28,10 @@ def measure(
     samples: int = 100,
     progress=None,
 ) -> pd.DataFrame:
-    """Mean squared difference of the removed features' scores and the value lost (Yeh et al. 2019, eq. 1).
+    """Return the mean squared difference of removed features' scores and lost value (Yeh et al. 2019, eq. 1).
 
-    A random set of features is at the reference, the same for all methods. `infidelity` of the scores, and
-    `infidelity_scaled` of the scores times each instance's best number (§3.2), lower is better.
+    A random set of features is at the reference, equal for all methods. `infidelity` of the scores, and
+    `infidelity_scaled` of the scores times each instance's optimal factor (§3.2), lower is better.
     """
     frames, done = [], 0
     for features, positions in buckets:
@@ -58,7 +58,7 @@ def measure(
 
 
 def sample_sets(d: int, samples: int, seed: int) -> np.ndarray:
-    """Sets of features (samples, d) bool, each of a size drawn from 1 to d."""
+    """Return sets of features (samples, d) bool, with sizes sampled from 1 to d."""
     random = np.random.default_rng(seed_of(seed, "infidelity", d))
     sizes = random.integers(1, d + 1, samples)
     return random.permuted(np.tile(np.arange(d), (samples, 1)), axis=1) < sizes[:, None]
@@ -74,10 +74,10 @@ def measure_sensitivity(
     radius: float = 0.02,
     progress=None,
 ) -> pd.DataFrame:
-    """Largest |scores(x + e) - scores(x)| / |scores(x)| over random e, L2 norms (Yeh et al. 2019, definition 3).
+    """Return the largest |scores(x + e) - scores(x)| / |scores(x)| over random e, L2 norms (Yeh et al. 2019, def. 3).
 
-    e is uniform in +- `radius` of the training inputs' range, the same for all methods; the explained class stays.
-    `max_sensitivity`, lower is better; NaN where all scores are 0. Moved inputs that fail are left out.
+    e is uniform in +- `radius` of the training inputs' range, equal for all methods; the explained class is fixed.
+    `max_sensitivity`, lower is better; NaN where all scores are 0. Perturbed inputs that fail are left out.
     """
     keys = ["instance", "target"]
     rows = rows[rows["repeat"] == rows["repeat"].min()].sort_values("budget").drop_duplicates(keys, keep="last")
@@ -106,12 +106,12 @@ def measure_sensitivity(
 
 @functools.lru_cache(maxsize=1)  # rows are measured a few at a time
 def _training_range(dataset: Dataset) -> np.ndarray:
-    """Return how far the training inputs spread: one number, or of a table one per column, 0 of a category."""
+    """Return the range of the training inputs: one number, or per column of a table, 0 for a category."""
     axis = 0 if dataset.inputs.ndim == 2 else None
     training = np.flatnonzero(dataset.split == TRAIN)
     ends = [(np.nanmin(rows, axis=axis), np.nanmax(rows, axis=axis)) for rows in blocks(dataset.inputs, training)]
     low, high = (np.stack(each) for each in zip(*ends, strict=True))
     scale = np.nanmax(high, axis=0) - np.nanmin(low, axis=0)
-    if axis == 0:  # a category has no neighbour
+    if axis == 0:  # categories are not perturbed
         scale[list(dataset.card.get("categorical") or ())] = 0.0
     return scale

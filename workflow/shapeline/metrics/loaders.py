@@ -1,4 +1,4 @@
-"""What metrics that ask more than scores are given: the model and its inputs, the truth, randomised scores."""
+"""Arguments of metrics besides scores: the model and its inputs, ground truth, randomised scores."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from shapeline.datasets import regions, tokenizer
 def for_metric(
     context: ExplanationContext, selected: pd.DataFrame, settings: AttributionSettings, rows: pd.DataFrame
 ) -> dict:
-    """Return what a metric that evaluates the model needs for score rows; settings: of the scores."""
+    """Return the arguments of a metric that evaluates the model, for score rows; settings: of the scores."""
     picked = pick_instances(selected, rows)
     inputs = context.inputs(picked)
     return {
@@ -29,17 +29,17 @@ def for_metric(
 
 def pick_instances(selected: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the selected instance that each score row explains, in the order of the rows."""
-    each = selected.drop_duplicates("instance")  # of several labels it has a row for each
+    each = selected.drop_duplicates("instance")  # with several labels, an instance has a row per label
     return each.set_index("instance").loc[rows["instance"]]
 
 
 def read_rows(files, rows: pd.DataFrame) -> pd.DataFrame:
-    """The same of the job's input files."""
+    """Return the same from the job's input files."""
     return pick_instances(read(files.instances), rows)
 
 
 def load_randomised(files, rows: pd.DataFrame) -> dict:
-    """Return scores of randomised models by number of layers, and of images the score rows' features."""
+    """Return scores of randomised models by number of layers, and for images the score rows' features."""
     settings = parse(scores.metadata(files.scores[0])["settings"])
     context = load_context(None, files.arrays, settings.game, "cpu")
     result = scores.read(files.randomised)
@@ -52,7 +52,7 @@ def load_randomised(files, rows: pd.DataFrame) -> dict:
 
 
 def load_words(files, rows: pd.DataFrame) -> dict:
-    """The ground-truth words and the classes of the documents that score rows explain; files: the job's input."""
+    """Return ground-truth words and classes of the documents of score rows; files: the job's input."""
     ids = rows["instance"].unique()
     flags = tokenizer.read_ground_truth_words(Path(files.arrays).parent, ids)
     chosen = read(files.instances).set_index("instance")["label"]

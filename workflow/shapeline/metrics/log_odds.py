@@ -1,4 +1,4 @@
-"""Faithfulness: how the log-odds of the explained class change as the top features are masked, or alone kept."""
+"""Faithfulness: changes of the explained class's log-odds as the top features are masked, or only they are kept."""
 
 import json
 
@@ -26,7 +26,7 @@ def measure(
     progress=None,
     references: dict[str, Reference] | None = None,
 ) -> pd.DataFrame:
-    """Change of log-odds(target) from the whole input, in nats, per instance and fraction (Chen et al. 2018, §5).
+    """Return changes of log-odds(target) from the full input, nats, per instance and fraction (Chen et al. 2018, §5).
 
     `deletion` (top fraction at the reference; lower is better), `insertion` (the rest; higher is better), and their
     areas over x, also for other `references`. fractions: every count where d <= 20. With the values of all
@@ -43,7 +43,7 @@ def measure(
 
 
 def _measure(rows, game: Game, inputs, buckets, seed, fractions, progress) -> pd.DataFrame:
-    """Measure the game's own reference alone, as `measure`."""
+    """Measure with only the game's reference, as `measure`."""
     frames, done, made = [], 0, 0
     for features, positions in buckets:
         d = features.d
@@ -64,14 +64,14 @@ def _measure(rows, game: Game, inputs, buckets, seed, fractions, progress) -> pd
 
 
 def _ceiling(rows: pd.DataFrame, game: Game, inputs: np.ndarray) -> pd.DataFrame:
-    """The curves of the best orders, of the rows that say them."""
+    """Return the curves of the optimal orders, for the rows with them."""
     texts = rows["details"] if "details" in rows else [None] * len(rows)
     details = [json.loads(text) if isinstance(text, str) else {} for text in texts]
     known = np.flatnonzero([MASKING in each for each in details])
     if not len(known):
         return rows.iloc[:0][["instance", "repeat"]].assign(statistic="", x=0.0, value=0.0)
     part = rows.iloc[known].reset_index(drop=True)
-    # From the features in an order to the place of each.
+    # From an order of features to the rank of each.
     ranks = tuple(np.argsort([details[place][name] for place in known], axis=1) for name in (MASKING, INSERTION))
     counts = np.arange(game.features.d + 1)
     curves = _curves(part, game.having(value="log_odds"), inputs[known], ranks, counts, None)
@@ -80,7 +80,7 @@ def _ceiling(rows: pd.DataFrame, game: Game, inputs: np.ndarray) -> pd.DataFrame
 
 
 def _tidy(keys: pd.DataFrame, x: np.ndarray, curves: dict[str, np.ndarray]) -> list[pd.DataFrame]:
-    """Curves (instances, x) by name, and their areas, as rows."""
+    """Return curves (instances, x) by name, and their areas, as rows."""
     along, frames = keys.loc[keys.index.repeat(len(x))], []
     for name, curve in curves.items():
         frames.append(along.assign(statistic=name, x=np.tile(x, len(keys)), value=curve.ravel()))
@@ -107,5 +107,5 @@ def _curves(rows, game: Game, inputs, ranks, counts, progress) -> dict[str, np.n
 
 
 def _counts(fractions: list[float] | tuple[float, ...], d: int) -> np.ndarray:
-    """Numbers of features for the fractions, with both ends, without repeats."""
+    """Return numbers of features for the fractions, with both ends, without duplicates."""
     return np.unique(np.r_[0, np.maximum(1, np.round(np.asarray(fractions) * d)), d]).astype(int)

@@ -1,4 +1,4 @@
-"""Measurements of one method by metrics that evaluate the model, instance by instance; rows of earlier jobs count."""
+"""Measurements of one method by metrics that evaluate the model, per instance, reusing rows of earlier jobs."""
 
 import dataclasses
 import functools
@@ -25,12 +25,12 @@ from shapeline.metrics.loaders import for_metric, pick_instances
 from shapeline.metrics.registry import METRICS
 from shapeline.metrics.scored_rows import measure, measure_missing, open_table, select_rows
 
-CHUNK = 64  # rows that are measured together
+CHUNK = 64  # rows measured together
 
 
 @dataclass(frozen=True)
 class ModelMeasurement:
-    """A job's input files, how models are run, and the folder of the row store, "" without one."""
+    """A job's input files, the models' execution, and the folder of the row store, "" without one."""
 
     files: Any
     device: str
@@ -52,7 +52,7 @@ class ModelMeasurement:
             behind = [weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
             for name in names:
                 chosen = select_rows(name, rows, training_seed)
-                if METRICS[name].moves_inputs:  # and explains them anew by the samples of the first repeat
+                if METRICS[name].moves_inputs:  # and explains them with the samples of the first repeat
                     chosen = chosen[chosen["repeat"] == 0].reset_index(drop=True)
                 longest = int(np.max([len(row) for row in chosen["scores"]], initial=0))
                 one = _OneMetric(name, jobs[name], entry, context, selected, settings, longest)
@@ -85,10 +85,10 @@ class _OneMetric:
     context: ExplanationContext
     selected: pd.DataFrame
     settings: AttributionSettings
-    longest: int  # features of the instance that has the most
+    longest: int  # the largest number of features of an instance
 
     def facts(self, files: Sequence[str], arrays: str) -> dict:
-        """Return what defines the measurements beside the scores and the inputs of an instance."""
+        """Return the definition of the measurements, besides an instance's scores and input."""
         metric = METRICS[self.name]
         facts = measurement_facts(self.context, self.settings, self.job, files)
         facts["references"] = {
@@ -102,7 +102,7 @@ class _OneMetric:
         return facts
 
     def addresses(self, rows: pd.DataFrame) -> dict[tuple[int, int], str]:
-        """Return the address of each instance and repeat: of its scores and input, or where it counts of all scores."""
+        """Return the address of each instance and repeat: by its scores and input, or by all scores."""
         whole = METRICS[self.name].reads_all_rows
         inputs = self.context.inputs(pick_instances(self.selected, rows))
         digests, every = digest_rows(rows, ("seconds",)), digest_frame(rows) if whole else ""
@@ -130,7 +130,7 @@ class _OneMetric:
 
     @functools.cached_property
     def references(self) -> dict:
-        """The baselines that are measured beside the experiment's own, by name."""
+        """The additional baselines of the metric, by name."""
         names = self.job.get("parameters", {}).get("references", ())
         return {name: references.build(name, self.context.dataset, self.settings.game.seed) for name in names}
 

@@ -1,4 +1,4 @@
-"""What files of scores and of measurements say of how they were made, against what was asked and each other."""
+"""Checks of the metadata of score and measurement files against the requested settings and each other."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,15 +12,15 @@ from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import BFLOAT16_TOLERANCE
 
-TOLERANCE = 1e-4  # of an end's value, beside 1: how far two methods may differ
+TOLERANCE = 1e-4  # of the values of the empty and full coalition (plus 1) between two methods
 ENDS = ("value_full", "value_empty")
 KEYS = ["instance", "target", "training_seed", "randomised_layers"]
 
 
-def check(path: str | Path, **asked: object) -> None:
-    """Raise ShapelineError where a file's metadata differ from `asked`, by name; None where nothing was asked."""
+def check(path: str | Path, **expected: object) -> None:
+    """Raise ShapelineError where a file's metadata differ from `expected`, by name; None is not checked."""
     metadata = scores.metadata(path)
-    for name, value in asked.items():
+    for name, value in expected.items():
         if value is not None and metadata.get(name) != value:
             raise ShapelineError(
                 f"{path}: is of {_format_name(name)} {metadata.get(name)!r} and stands where that of {value!r} "
@@ -39,12 +39,12 @@ def check_scores(paths: Iterable[str | Path], experiment: str, digests: Mapping[
 
 
 def parse_digests(text: str) -> dict[str, str]:
-    """Digests by entry from the one word that a resource of a rule holds (workflow/jobs.py)."""
+    """Return digests by entry from the single word of a rule's resource (workflow/jobs.py)."""
     return dict(part.split(":") for part in text.split(",") if part)
 
 
 def check_measured(paths: Iterable[str | Path], experiment: str, digests: Mapping[str, str]) -> None:
-    """Stop at measurements of another experiment, of another method than their path's, or of other digests."""
+    """Raise ShapelineError for measurements of another experiment, method than their path's, or digest."""
     for path in map(Path, paths):
         entry = path.stem if path.parent.name == "measured" else None
         wanted = digests["model" if entry else "scores"]
@@ -72,7 +72,7 @@ def check_ends(paths: Iterable[str | Path]) -> None:
 
 
 def _ends(path: Path) -> pd.DataFrame:
-    """Both ends of a file's instances that succeeded, NaN where a method has none, and what they depend on."""
+    """Return both end values of a file's successful instances, NaN where missing, and their keys."""
     settings = scores.metadata(path).get("settings", {})
     try:
         with pq.ParquetFile(path) as file:

@@ -1,4 +1,4 @@
-"""Measurements of all methods of an experiment by metrics that evaluate no model; rows of earlier jobs count."""
+"""Measurements of all methods of an experiment by metrics that evaluate no model, reusing rows of earlier jobs."""
 
 import functools
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def _measure(name: str, parameters: dict, table, files, truth, training_seed: in
 
 
 def _facts(name: str, job: dict, files) -> dict:
-    """Return what defines the measurements of every entry beside its scores."""
+    """Return the definition of the measurements of every entry, besides its scores."""
     facts = {
         "metric": job,
         "columns": scores.MEASURED.names,
@@ -77,14 +77,14 @@ def _gather(name: str, parameters: dict, files, rows: pd.DataFrame, truth: pd.Da
         needs |= {"seed": settings["seed"], "scale_free": settings["method"]["method"] == "random"}
     if not metric.reads_data:
         return needs
-    from shapeline.metrics.loaders import load_pixels, load_randomised, load_words  # which import much
+    from shapeline.metrics.loaders import load_pixels, load_randomised, load_words  # large imports
 
     if metric.needs_documents:
         needs |= load_words(files, rows)
     if metric.needs_ground_truth:
         needs |= load_pixels(files, rows)
     if metric.needs_randomised:
-        needs = load_randomised(files, rows)  # its parameters say which files these are
+        needs = load_randomised(files, rows)  # the files are given by its parameters
     return needs
 
 

@@ -1,4 +1,4 @@
-"""The rows that a metric measures, its function by name, and the measurements that the row store has of it."""
+"""The rows that a metric measures, its function by name, and its stored measurements."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ STORED = pa.schema([scores.MEASURED.field(name) for name in ("instance", "repeat
 
 
 def select_rows(name: str, rows: pd.DataFrame, training_seed: int = 0) -> pd.DataFrame:
-    """Return the succeeded rows of one training, with intermediate budgets where the metric reads them."""
+    """Return the successful rows of one training seed, with intermediate budgets where the metric uses them."""
     chosen = scores.select_succeeded(scores.select_training(rows, training_seed))
     return chosen if METRICS[name].reads_snapshots else scores.final(chosen)
 
@@ -28,7 +28,7 @@ def measure(name: str, rows: pd.DataFrame, needs: dict) -> pd.DataFrame:
 
 
 def open_table(store: str, key: str) -> Table:
-    """Return the table of measurements of a key; one that keeps nothing where there is no store."""
+    """Return the table of measurements of a key; without a store, one that stores nothing."""
     return Table(Path(store, "measurements", key) if store else None, STORED)
 
 
@@ -39,7 +39,7 @@ def measure_missing(
     address: Callable[[pd.DataFrame], pd.Series],
     chunks: Callable[[pd.DataFrame], Iterable[pd.DataFrame]],
 ) -> pd.DataFrame:
-    """Return measurements of score rows: the table's, and those of `chunks` of missing rows, which it keeps."""
+    """Return measurements of score rows: the stored ones, and those of `chunks` of missing rows, which are stored."""
     wanted = address(rows)
     result = table.read(wanted)
     missing = rows[~wanted.isin(result[ADDRESS])].reset_index(drop=True)

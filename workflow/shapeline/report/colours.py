@@ -1,25 +1,25 @@
-"""Every colour of pages and figures: blue supports the class, orange opposes it, of equal lightness at equal size."""
+"""The colours of pages and figures: blue supports the class, orange opposes it, with equal lightness at equal size."""
 
 PAPER, INK = "#ffffff", "#1a1a1a"
 QUIET, MIDDLE, PALE, FAINT, GRID = "#595959", "#8a8a8a", "#b0b0b0", "#d9d9d9", "#e4e4e4"  # greys, darkest first
-EXACT = "#000000"  # of the values that others are measured against
+EXACT = "#000000"  # of exact values
 EDGE, TICKS = "#666666", "#262626"  # of axes, and the texts beside them
 WARNING = "#9a3a00"
 FOR, FOR_TINT, AGAINST_TINT, AGAINST = "#0b4f8a", "#67adf0", "#f18f4e", "#a33b00"
 NAMES = {"for": "blue", "against": "orange"}
-FIRST, SECOND = "#0173b2", "#d55e00"  # lines of a figure that are no methods
+FIRST, SECOND = "#0173b2", "#d55e00"  # lines of a figure that are not methods
 BARS = "#a9bccb"  # of a histogram
-BOXES = "#008a3e"  # round true regions: in neither half of the maps' colours
+BOXES = "#008a3e"  # around true regions; not a colour of the maps
 BRIGHT, DARK = "#db261f", "#2961d9"  # masked pixels that were bright, or dark, as in Chen et al. (2018)
 CONTROLS = ("#7d7d7d", "#4d4d4d", "#969696", "#666666")
 
-PALETTES = {  # seaborn's, whose import takes longer than a figure
+PALETTES = {  # of seaborn, whose import takes longer than a figure
     "colorblind": "#0173b2 #de8f05 #029e73 #d55e00 #cc78bc #ca9161 #fbafe4 #949494 #ece133 #56b4e9".split(),
     "deep": "#4c72b0 #dd8452 #55a868 #c44e52 #8172b3 #937860 #da8bc3 #8c8c8c #ccb974 #64b5cd".split(),
     "muted": "#4878d0 #ee854a #6acc64 #d65f5f #956cb4 #8c613c #dc7ec0 #797979 #d5bb67 #82c6e2".split(),
 }
 
-LEVELS = 10  # shades of each sign that a word can have
+LEVELS = 10  # shades of a word per sign
 LIGHT_PAGE = {
     "paper": PAPER,
     "ink": INK,
@@ -55,12 +55,12 @@ TINTS = {"p": FOR_TINT, "n": AGAINST_TINT}
 
 
 def signs(what: str) -> str:
-    """How the colours of a figure are read, without a full stop: "Blue supports the class, orange opposes it"."""
+    """Return a figure's colour legend without a full stop: "Blue supports the class, orange opposes it"."""
     return f"{NAMES['for'].capitalize()} supports {what}, {NAMES['against']} opposes it"
 
 
 def tint(level: int, dark: bool = False) -> str:
-    """The colour behind a word of a level from -LEVELS (against) to LEVELS (for): linear from the page's own."""
+    """Return the background of a word of a level from -LEVELS (against) to LEVELS (for), linear from the page's."""
     page, tints = (DARK_PAGE, DARK_TINTS) if dark else (LIGHT_PAGE, TINTS)
     start, end = _channels(page["paper"]), _channels(tints["p" if level > 0 else "n"])
     mixed = (round(a + abs(level) / LEVELS * (b - a)) for a, b in zip(start, end, strict=True))

@@ -1,4 +1,4 @@
-"""Bring the methods of an experiment together: means over instances, with intervals that hold."""
+"""Comparison of an experiment's methods: means over instances with 95 % intervals."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from shapeline.statistics.bounds import intervals
 MAX_METHODS = (
     4  # methods at a time: no number of one depends on another's, and all of many instances would fill the memory
 )
-# Least and greatest value of a statistic, by its name: an interval of its mean ends there.
+# Minimum and maximum of a statistic, by its name, which bound its intervals.
 BOUNDS = {
     r"f1|f1_best|f1_equal_area|auprc|iou|iou_equal_area|pointing|ceiling_.*|top_k_overlap|coverage|precision|recall|"
     r"probability|probability_area": (0.0, 1.0),
@@ -48,7 +48,7 @@ def compare(measured: pd.DataFrame) -> pd.DataFrame:
     values that are all 0 or 1 they are Wilson's (1927).
     """
     keys = ["method", "statistic", "x"]
-    if not np.isfinite(measured["value"]).any():  # every row failed: the diagnostics says why
+    if not np.isfinite(measured["value"]).any():  # every row failed; the diagnostics give the reasons
         kinds = {"method": str, "statistic": str, "x": float, "mean": float, "low": float, "high": float, "n": int}
         return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
     measured = measured.assign(x=measured["x"].fillna(-1.0), value=measured["value"].replace([np.inf, -np.inf], np.nan))
@@ -73,7 +73,7 @@ def _bound_intervals(table: pd.DataFrame, values: np.ndarray) -> pd.DataFrame:
     least, most = least.where(within, -np.inf), most.where(within, np.inf)
     binary = ((values == 0) | (values == 1) | np.isnan(values)).all(axis=0) & (least == 0) & (most == 1)
     low, high = (np.where(binary, end, table[name]) for end, name in zip(_wilson(table), ("low", "high"), strict=True))
-    missing = table["low"].isna()  # of one instance
+    missing = table["low"].isna()  # for one instance
     return table.assign(
         low=pd.Series(low, table.index).clip(lower=least).mask(missing),
         high=pd.Series(high, table.index).clip(upper=most).mask(missing),
@@ -85,4 +85,4 @@ def _wilson(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     share, count = table["mean"], table["n"]
     middle = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
     half = Z / (1 + Z**2 / count) * np.sqrt((share * (1 - share)).clip(lower=0) / count + Z**2 / (4 * count**2))
-    return np.minimum(middle - half, share), np.maximum(middle + half, share)  # rounding aside
+    return np.minimum(middle - half, share), np.maximum(middle + half, share)  # against rounding

@@ -1,4 +1,4 @@
-"""Two folders of results side by side: python -m shapeline.statistics.folders results_a results_b [table.csv]."""
+"""Comparison of two results folders: python -m shapeline.statistics.folders results_a results_b [table.csv]."""
 
 import sys
 from pathlib import Path
@@ -14,9 +14,9 @@ KEYS = ["experiment", "metric", "method", "statistic"]
 
 
 def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
-    """Return what both folders of results measured, a row per scalar statistic of a method of an experiment.
+    """Return the measurements in two results folders, a row per experiment, method and scalar statistic.
 
-    Rows that only one folder has stay, with NaN.
+    Rows in only one folder are kept, with NaN.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
     each = pd.concat(
         {side: measured.groupby([*KEYS, "instance"])["value"].mean() for side, measured in both.items()}, axis=1
     )
-    each = each.sort_index()  # else pandas warns of a slow search at every row
+    each = each.sort_index()  # avoids pandas' warning of slow lookups per row
     rows = []
     for key, mean in means.iterrows():
         paired = each.loc[key].dropna()
@@ -65,7 +65,7 @@ def _better(key: tuple) -> str:
 
 
 def _read_measured(folder: Path) -> pd.DataFrame:
-    """The scalar measurements of all experiments in a folder of results, by instance and repeat."""
+    """Return the scalar measurements of all experiments in a results folder, by instance and repeat."""
     frames = []
     for file in sorted([*folder.glob("*/metrics/measured.parquet"), *folder.glob("*/metrics/measured/*.parquet")]):
         rows = scores.read_table(file)

@@ -404,7 +404,7 @@ def _impute_mean(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Checks:
-    """All checks of the theory report, made by `check_all`."""
+    """The results of all checks of the theory report, from `check_all`."""
 
     seed: int
     kernel: KernelProof
@@ -420,7 +420,7 @@ class Checks:
 
 
 def check_all(seed: int = 0) -> Checks:
-    """Every check at the size of the report; a few seconds. Every random sample comes from `seed`."""
+    """Run every check at the size of the report, in a few seconds; `seed` determines all random samples."""
     return Checks(
         seed,
         kernel_proof(seed=seed),

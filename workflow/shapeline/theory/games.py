@@ -1,4 +1,4 @@
-"""Random games, and how two computations of one thing compare."""
+"""Random games, and comparisons of two computations of one quantity."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from shapeline import graphs
 from shapeline.designs.design import Design
 from shapeline.seeds import seed_of
 
-ROUNDING = 1e-9  # a discrepancy below this, in games whose values are of order 1, is the rounding of float64
+ROUNDING = 1e-9  # discrepancies below this are float64 rounding, in games with values of order 1
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A formula as printed and as it must read ("" where that holds), each with its largest discrepancy."""
+    """A formula as printed and as corrected ("" where it holds as printed), each with its largest discrepancy."""
 
     statement: str
     printed: str
@@ -24,7 +24,7 @@ class Comparison:
 
 
 def scores(design: Design, tables: np.ndarray) -> np.ndarray:
-    """Scores (..., d) of a design on games, tables (..., 2^d)."""
+    """Return scores (..., d) of a design on games, tables (..., 2^d)."""
     return design.attribute(tables[..., design.masks @ (1 << np.arange(design.d))])
 
 
@@ -41,7 +41,7 @@ def largest(numbers: np.ndarray) -> float:
 
 
 def additive_over_components(graph: networkx.Graph, tables: np.ndarray) -> np.ndarray:
-    """The games of Myerson 1977: the sum over the components T of a coalition of v(T) - v(empty), (games, 2^d)."""
+    """Return the games of Myerson 1977: the sum over a coalition's components T of v(T) - v(empty), (games, 2^d)."""
     d = graphs.check(graph, "additive_over_components", tables.shape[1].bit_length() - 1)
     beside = [sum(1 << other for other in graph.adj[node]) for node in range(d)]
     result = np.zeros_like(tables)

@@ -19,7 +19,7 @@ from shapeline.report.elements import SIGNS, WIDTH, Style, name_rows, place_axes
 from shapeline.report.figures.score_maps import LEVEL, scale_tones
 from shapeline.report.formatting import number
 
-SPREAD = 0.66  # of a row's height that the methods of a player take
+SPREAD = 0.66  # share of a row's height for the methods of a player
 MAX_PAIRS = 24  # pairs drawn of an instance, the largest
 MIN_SHARE = 0.02  # of the largest; thinner lines are invisible
 MAX_LINE_WIDTH = 5.0  # points, of the largest pair
@@ -86,21 +86,21 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> 
     return drawing
 
 
-LONGEST_PART, LONGEST_TOKEN = 34, 12  # characters of names at the axes
+MAX_PART, MAX_TOKEN = 34, 12  # characters of names at the axes
 MAX_WIDTH = 16.0  # inches
 
 
 @style_names
 def heat_map(parts: Sequence[str], tokens: Sequence[str], scores: np.ndarray) -> Figure:
-    """Scores (d, T) of parts, one per row, for the tokens of the answer, one per column, in nats."""
+    """Draw scores (d, T) of parts (rows) for the tokens of the answer (columns), in nats."""
     width = min(MAX_WIDTH, max(WIDTH * 0.6, 3.2 + 0.3 * len(tokens)))
     drawing = Figure(figsize=(width, 1.5 + 0.28 * len(parts)), layout="constrained")
     axes = drawing.subplots()
     limit = float(np.abs(scores).max(initial=0.0)) or 1.0
     colours = LinearSegmentedColormap.from_list("signs", [AGAINST, PAPER, FOR])
     drawn = axes.imshow(scores, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
-    axes.set_yticks(range(len(parts)), [cut(part, LONGEST_PART) for part in parts])
-    shown = [cut(token.replace("\n", "\\n"), LONGEST_TOKEN) for token in tokens]
+    axes.set_yticks(range(len(parts)), [cut(part, MAX_PART) for part in parts])
+    shown = [cut(token.replace("\n", "\\n"), MAX_TOKEN) for token in tokens]
     axes.set_xticks(range(len(tokens)), shown, rotation=60, ha="right")
     axes.set(xlabel="tokens of the answer", ylabel="parts of the prompt")
     axes.grid(False)
@@ -110,7 +110,7 @@ def heat_map(parts: Sequence[str], tokens: Sequence[str], scores: np.ndarray) ->
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text of at most so many characters, an ellipsis in the place of the rest."""
+    """Return a text of at most `most` characters, with an ellipsis for the rest."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
