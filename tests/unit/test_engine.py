@@ -283,7 +283,7 @@ def test_out_of_memory_on_one_row_is_a_failure_of_the_method():
 
 
 def test_other_runtime_errors_are_not_hidden():
-    with pytest.raises(RuntimeError, match="broken"):
+    with pytest.raises(ShapelineError, match="model 'Small' fails on 16 rows: broken"):
         questions.values(adapters.wrap(Small(3, RuntimeError("broken"))), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
 
 

@@ -136,7 +136,7 @@ ERRORS = {"ShapelineError": 0, "MethodFailure": 1, "reject": 0}  # place of thei
 PLACE, REMEDY = re.compile(r"[^:;]+: ."), re.compile(r"; .*\w")
 HINTS = ("nearest(", "describe_missing(", "missing_column(", "hint", "OTHERS")  # expressions that end in what to do
 PASSED_ON = re.compile(  # expressions that are messages of this form, or their end, which have their own call above
-    r"'.n'\.join\(|_refusal\(|_format_excess\(|self\.args|str\(|first_line\(error\)"
+    r"'.n'\.join\(|_format_[lc]_refusal\(|_format_excess\(|self\.args|str\(|first_line\(error\)"
     r"|lacking|message|problem|error|last|own|remedy|shape|wanted"
 )
 

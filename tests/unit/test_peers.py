@@ -296,7 +296,7 @@ def test_a_peer_that_is_not_installed_stops_the_run_alone(entries, model, monkey
 
 def test_impossible_entries_are_told(entries, monkeypatch):
     raw, name, entries = entries
-    monkeypatch.setattr(registry, "missing", lambda method: None)
+    monkeypatch.setattr(registry, "find_missing_package", lambda method: None)
     entries |= {
         "text": {"method": "peer_lime_text"},
         "steps": {"method": "peer_shap_permutation", "intermediate_budgets": [2.0]},
