@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.accuracy_games import game, parser
 from shapeline.designs.gaussian_process import draw_pairs, read_out
-from shapeline.designs.stopping import Foretold, StoppingCriterion, predicted_error
+from shapeline.designs.stopping import PredictedErrors, StoppingCriterion, predict_error
 from shapeline.methods.registry import METHODS
 from shapeline.statistics.accuracy import Game
 
@@ -36,7 +36,7 @@ def rounds_of(played: Game, draw: int) -> tuple[list[int], np.ndarray, np.ndarra
 def with_earlier(rounds: list[int], scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray:
     """The uncertainties (rounds, n, d) that rounds are stopped by."""
     _, n, d = scores.shape
-    earlier, rows = Foretold(n, d, METHODS["gp_shapley"].convergence_rate), np.arange(n)
+    earlier, rows = PredictedErrors(n, d, METHODS["gp_shapley"].convergence_rate), np.arange(n)
     every = zip(rounds, scores, standard_error, strict=True)
     return np.array([earlier.widen(rows, np.full(n, spent), *one) for spent, *one in every])
 
@@ -46,7 +46,7 @@ def stopped(played: Game, traces: list, own: bool, target: float) -> str:
     wrong, said, spent = [], [], []
     for rounds, scores, alone, together in traces:
         standard_error = alone if own else together
-        met = np.array([predicted_error(one) <= target for one in standard_error])
+        met = np.array([predict_error(one) <= target for one in standard_error])
         early = slice(0, 0 if own else METHODS["gp_shapley"].min_rounds - 1)
         met[early] &= ~standard_error[early].any(axis=2)
         first = np.where(met.any(axis=0), met.argmax(axis=0), -1)
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             place = int(np.searchsorted(traces[0][0], 0.95 * times * played.d))
             if place >= len(traces[0][0]):
                 continue
-            target = float(np.median([predicted_error(alone[place]) for _, _, alone, _ in traces]))
+            target = float(np.median([predict_error(alone[place]) for _, _, alone, _ in traces]))
             ways = "   ".join(stopped(played, traces, own, target) for own in (True, False))
             print(f"{name:14s} {target:8.4f} {ways}", flush=True)
 

@@ -20,7 +20,7 @@ DATA = Path(os.environ.get("SHAPELINE_DATA", ROOT.parent / "shared" / "data"))
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 # Each explanation of a network begins with a calibration, which decides speed and nothing else: half of a test's time.
 calibration.CALIBRATION_SECONDS = 0.1
-attribution_job.MOMENT = 0.01  # of explanations made again for the clock's sake
+attribution_job.TIMING_SECONDS = 0.01
 memory.keep_freed_memory()
 avoid_triton_crash()  # a worker runs tests of both frameworks
 # Where the suite is started in the background interrupts are ignored, and so they would be in all that it starts.

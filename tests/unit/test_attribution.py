@@ -14,7 +14,7 @@ import shapeline
 from shapeline import scores as score_files
 from shapeline.attribution import attribution_job, context, sampling, selection
 from shapeline.attribution import attribution_job as rows_module
-from shapeline.attribution.attribution_job import STORED, StoredRows, shard
+from shapeline.attribution.attribution_job import STORED, StoredRows, select_shard
 from shapeline.attribution.context import ExplanationContext, GameSettings, score_addresses
 from shapeline.attribution.context import parse as parse_job
 from shapeline.attribution.game_values import VALUES, ValueStore
@@ -248,7 +248,7 @@ def explain_shards(count: int, batch: int) -> pd.DataFrame:
     }
     parts = [
         questions.explain_rows(
-            subject, shard(selected, i, count), settings, "kernel", execution.ExecutionBackend("plain", batch)
+            subject, select_shard(selected, i, count), settings, "kernel", execution.ExecutionBackend("plain", batch)
         )
         for i in range(count)
     ]
@@ -314,7 +314,7 @@ def test_rows_that_are_kept_chunk_by_chunk_are_those_of_the_run(pictures, tmp_pa
         method = {"method": "occlusion", "features": {"kind": "patch", "size": 4}}
     settings = {"method": method, "budget": 4.0 if method["method"] == "kernel_shap" else None, "seed": 0, "repeats": 2}
     chunks = []
-    for name, value in (("FLUSH_SECONDS", 0), ("MOMENT", 0)):
+    for name, value in (("FLUSH_SECONDS", 0), ("TIMING_SECONDS", 0)):
         monkeypatch.setattr(rows_module, name, value)
     for name in ("CHUNK", "DATA_CHUNK"):
         monkeypatch.setattr(sampling, name, 3)
@@ -382,7 +382,7 @@ def test_one_three_and_sixteen_shards_give_the_same_scores(pictures, family):
     settings = {"method": OF_EVERY_FAMILY[family], "budget": 4.0 if family == "sampled" else None, "seed": 0}
 
     def rows(count: int) -> pd.DataFrame:
-        shares = [shard(selected, i, count) for i in range(count)]
+        shares = [select_shard(selected, i, count) for i in range(count)]
         assert min(map(len, shares)) >= 1
         parts = [
             questions.explain_rows(subject, share, settings, family, execution.ExecutionBackend("plain", 64))

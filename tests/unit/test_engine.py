@@ -391,7 +391,7 @@ def test_what_cannot_be_exported_is_refused_in_a_line_and_prints_nothing(capfd):
 
 def test_without_onnx_runtime_the_other_forms_are_tried(monkeypatch, caplog):
     caplog.set_level("INFO")
-    monkeypatch.setattr(torch_models, "NEEDED", ("onnx", "no_such_runtime"))
+    monkeypatch.setattr(torch_models, "EXPORT_PACKAGES", ("onnx", "no_such_runtime"))
     form = calibration.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
     assert form.name in ("plain", "channels_last")
     assert "no_such_runtime is not installed" in caplog.text

@@ -303,7 +303,7 @@ def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch, caplog):
 def test_a_job_starts_by_the_graph_where_it_asks_values_alone_in_that_form_on_the_cpu(tmp_path, monkeypatch):
     path, instances = stored(tmp_path), str(tmp_path / "instances.parquet")
     seen = []
-    monkeypatch.setattr(job_environment, "visible_devices", lambda: seen)
+    monkeypatch.setattr(job_environment, "list_visible_devices", lambda: seen)
 
     def by_graph(form: str = "onnx", **changes) -> bool:
         import pandas as pd

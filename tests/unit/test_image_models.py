@@ -183,9 +183,9 @@ def test_the_card_of_a_dataset_gives_the_sizes(tmp_path):
         (lambda: architectures.build("crosses_cnn", width=19), "a width of at least 20, not 19"),
         (lambda: architectures.build("resnet18", "tensorflow"), "'resnet18' needs torch"),
         (lambda: architectures.build("resnet18", side=20), "'resnet18' has no size 'side'"),
-        (lambda: training.settings_for("cifar_cnn", {"augment": ["flip"]}), "unknown augment 'flip'"),
-        (lambda: training.settings_for("cifar_cnn", {"patience": 0}), "patience is 0"),
-        (lambda: training.settings_for("cifar_cnn", {"precision": "bf16"}), "unknown precision 'bf16'. Did you mean"),
+        (lambda: training.get_settings("cifar_cnn", {"augment": ["flip"]}), "unknown augment 'flip'"),
+        (lambda: training.get_settings("cifar_cnn", {"patience": 0}), "patience is 0"),
+        (lambda: training.get_settings("cifar_cnn", {"precision": "bf16"}), "unknown precision 'bf16'. Did you mean"),
     ],
 )
 def test_mistakes_are_named(call, words):
@@ -424,7 +424,7 @@ def test_the_learning_rate_falls_by_steps():
     settings = training.Settings(epochs=25, learning_rate=1.0, schedule="step")
     rates = [training.learning_rate(settings, epoch, 0.0) for epoch in range(1, 26)]
     np.testing.assert_allclose(rates, [1] * 10 + [0.2] * 10 + [0.04] * 5)
-    settings = training.settings_for("resnet18", {"learning_rate": 1.0, "step": 0.7, "step_epochs": 7})
+    settings = training.get_settings("resnet18", {"learning_rate": 1.0, "step": 0.7, "step_epochs": 7})
     rates = [training.learning_rate(settings, epoch, 0.0) for epoch in (1, 7, 8, 14, 15, 60)]
     np.testing.assert_allclose(rates, [1, 1, 0.7, 0.7, 0.49, 0.7**8])
 

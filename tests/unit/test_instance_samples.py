@@ -5,7 +5,7 @@ import numpy as np
 import shapeline
 from shapeline import designs
 from shapeline.attribution import sampling as drawing
-from shapeline.attribution.sampling import FEWEST, POOL, assign_samples, count_at_once, pool_size
+from shapeline.attribution.sampling import MAX_POOL_SIZE, MIN_POOL_SIZE, assign_samples, count_at_once, size_pool
 
 from . import games
 
@@ -50,8 +50,8 @@ def test_what_is_not_exchangeable_has_a_seed_an_instance():
 
 
 def test_the_pool_shrinks_where_designs_are_dear():
-    assert pool_size(10, 40) == POOL and pool_size(5000, 20_000) == FEWEST
-    assert FEWEST == pool_size(784, 3136) < pool_size(400, 1600) < pool_size(200, 800) <= POOL
+    assert size_pool(10, 40) == MAX_POOL_SIZE and size_pool(5000, 20_000) == MIN_POOL_SIZE
+    assert MIN_POOL_SIZE == size_pool(784, 3136) < size_pool(400, 1600) < size_pool(200, 800) <= MAX_POOL_SIZE
 
 
 def test_a_pool_that_may_be_held_as_a_whole_limits_no_chunk():

@@ -16,7 +16,7 @@ from shapeline import files
 from shapeline.config import mistakes
 from shapeline.errors import ShapelineError
 from shapeline.workflow import job_environment
-from shapeline.workflow.job_environment import acquire_device, usable_device, visible_devices
+from shapeline.workflow.job_environment import acquire_device, check_device, list_visible_devices
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +24,9 @@ def own_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(job_environment.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    monkeypatch.setattr(job_environment, "_held", [])
+    monkeypatch.setattr(job_environment, "_locks", [])
     yield
-    for lock in job_environment._held:
+    for lock in job_environment._locks:
         lock.release()
 
 
@@ -52,7 +52,7 @@ def test_two_jobs_take_two_devices_and_a_third_waits(monkeypatch):
     assert taken == ["GPU-a", "GPU-b"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
     monkeypatch.setattr(
-        job_environment.time, "sleep", lambda _: job_environment._held[1].release()
+        job_environment.time, "sleep", lambda _: job_environment._locks[1].release()
     )  # while it waits, another job ends
     assert acquire_device(1) == "cuda"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
@@ -63,7 +63,7 @@ def test_slurm_has_picked_already(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     assert acquire_device(1) == "cuda"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
-    assert not job_environment._held
+    assert not job_environment._locks
 
 
 HOLDER = """
@@ -86,7 +86,7 @@ for _ in range(25):
     busy.touch(exist_ok=False)
     sleep(0.002)
     busy.unlink()
-    job_environment._held.pop().release()
+    job_environment._locks.pop().release()
 """
 
 
@@ -140,7 +140,7 @@ def test_without_a_list_nvidia_smi_is_asked_and_a_split_gpu_counts_as_its_parts(
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert visible_devices() == names
+    assert list_visible_devices() == names
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
@@ -152,15 +152,15 @@ def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_and_says_so(monkeyp
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
     job_environment.log.propagate = True
     assert acquire_device(1) == "cuda"
-    lock = job_environment._held[0]
-    assert usable_device(framework) == "cpu"
+    lock = job_environment._locks[0]
+    assert check_device(framework) == "cpu"
     assert (
         f"{framework} cannot use the GPU (a build for the CPU, or an unfit driver): running on the CPU" in caplog.text
     )
     assert not lock.is_locked
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
     with pytest.raises(ShapelineError, match=r"device: cuda, but .* cannot use the GPU .*; set device: auto"):
-        usable_device(framework, required=True)
+        check_device(framework, required=True)
 
 
 RULE = r"^(?:rule|use rule \w+ as) (\w+)(?: with)?:\n(.*?)(?=^\S|\Z)"  # one that is made of another asks as it does
@@ -268,9 +268,7 @@ def test_a_log_that_cannot_be_written_leaves_the_cause_on_the_terminal(tmp_path)
 def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch):
     given, made = tmp_path / "given.py", tmp_path / "made"
     given.write_text("1")
-    monkeypatch.setattr(
-        files, "before_any", [job_environment.are_inputs_unchanged([given, tmp_path / "none", tmp_path])]
-    )
+    monkeypatch.setattr(files, "before_any", [job_environment.watch_inputs([given, tmp_path / "none", tmp_path])])
     for edited in ("1", "2"):
         with contextlib.suppress(ShapelineError), files.atomic(made) as partial:
             partial.write_text(edited)

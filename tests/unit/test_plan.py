@@ -105,7 +105,7 @@ def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, t
         (p, s) for p, s in jobs.list_expected_outputs(loaded) if p.endswith("/digits/scores/exact/0-of-1.parquet")
     )
     scores.write(path, pd.DataFrame({"instance": [1]}), {"settings_digest": "of another's"})
-    record = jobs.record_of(path)
+    record = jobs.find_record(path)
     record.parent.mkdir(parents=True)
     record.write_text(json.dumps({"params": [repr(settings)]}))
     jobs.check_records(loaded)  # written just after the file: Snakemake made it
@@ -278,7 +278,7 @@ def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, 
     default["experiments"]["digits"]["methods"]["lime"]["ridge"] = 2.0
     with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):
         jobs.check_records(validation.load(default))
-    record = jobs.record_of(score)
+    record = jobs.find_record(score)
     record.parent.mkdir(parents=True)
     record.touch()  # empty, as a full disk leaves it: Snakemake passes over it
     with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):

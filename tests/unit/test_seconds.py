@@ -7,20 +7,26 @@ import pytest
 
 import shapeline
 from shapeline.attribution import run
-from shapeline.attribution.attribution_job import CALM, MOMENT, PASSES, SETTLED, _settle_seconds
+from shapeline.attribution.attribution_job import (
+    MAX_TIMING_PASSES,
+    STABLE_PASSES,
+    STABLE_SHARE,
+    TIMING_SECONDS,
+    _stabilise_seconds,
+)
 from shapeline.attribution.explanation import Explanation
 
 
 def test_what_others_do_meanwhile_is_not_counted():
     began = run.now()
-    time.sleep(0.2)  # as a process waits whose processor another one has
-    assert began.since(waits=False) < 0.1
-    assert began.since(waits=True) >= 0.2
+    time.sleep(0.2)  # as a process runs_elsewhere whose processor another one has
+    assert began.since(runs_elsewhere=False) < 0.1
+    assert began.since(runs_elsewhere=True) >= 0.2
 
 
 def test_the_wall_limits_what_several_threads_spend():
     began = run.Moment(time.perf_counter(), time.process_time() - 100.0)
-    assert began.since(waits=False) < 1.0
+    assert began.since(runs_elsewhere=False) < 1.0
 
 
 def test_waiting_for_a_function_is_part_of_its_cost():
@@ -43,7 +49,8 @@ def _one(seconds: list[float]) -> Explanation:
 
 
 @pytest.mark.parametrize(
-    ("total", "passes"), [(0.6 * MOMENT, 2), (0.001 * MOMENT, 2 + CALM), (2 * MOMENT, 1), (0.0, 1)]
+    ("total", "passes"),
+    [(0.6 * TIMING_SECONDS, 2), (0.001 * TIMING_SECONDS, 2 + STABLE_PASSES), (2 * TIMING_SECONDS, 1), (0.0, 1)],
 )
 def test_what_took_but_a_moment_is_made_again_and_the_fastest_counts(total, passes):
     first, made = _one([total / 2, total / 2]), []
@@ -52,21 +59,23 @@ def test_what_took_but_a_moment_is_made_again_and_the_fastest_counts(total, pass
         made.append(1)
         return [_one([total / 4, total])]
 
-    _settle_seconds([first], again, MOMENT)
+    _stabilise_seconds([first], again, TIMING_SECONDS)
     assert len(made) == passes - 1
     assert first.seconds.tolist() == ([total / 4, total / 2] if passes > 1 else [total / 2] * 2)
 
 
-@pytest.mark.parametrize(("shorter", "passes"), [(2 * SETTLED, PASSES), (0.5 * SETTLED, 1 + CALM)])
+@pytest.mark.parametrize(
+    ("shorter", "passes"), [(2 * STABLE_SHARE, MAX_TIMING_PASSES), (0.5 * STABLE_SHARE, 1 + STABLE_PASSES)]
+)
 def test_passes_go_on_while_they_get_shorter_by_more_than_a_little(shorter, passes):
-    seconds = [0.001 * MOMENT * (1 - shorter) ** number for number in range(PASSES)]
+    seconds = [0.001 * TIMING_SECONDS * (1 - shorter) ** number for number in range(MAX_TIMING_PASSES)]
     first, made = _one([seconds[0]]), []
 
     def again():
         made.append(1)
         return [_one([seconds[len(made)]])]
 
-    _settle_seconds([first], again, MOMENT)
+    _stabilise_seconds([first], again, TIMING_SECONDS)
     assert len(made) == passes - 1 and first.seconds[0] == seconds[passes - 1]
 
 
@@ -78,5 +87,5 @@ def test_passes_that_take_more_than_they_say_end_with_the_moment(monkeypatch):
         made.append(1)
         return [_one([0.0005 / 2 ** len(made)] * 2)]
 
-    _settle_seconds([_one([0.0005, 0.0005])], again, 0.05)
+    _stabilise_seconds([_one([0.0005, 0.0005])], again, 0.05)
     assert len(made) == 3

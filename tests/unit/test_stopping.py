@@ -16,12 +16,12 @@ from shapeline.config.derived import SMOKE, find_budget
 from shapeline.designs import gaussian_process, sampled
 from shapeline.designs.stopping import (
     AT_THE_CAP,
-    FAR,
-    LEAST,
-    Foretold,
+    MAX_CHANGE,
+    MIN_VARIANCE_FACTOR,
+    PredictedErrors,
     StoppingCriterion,
-    count_settled,
-    predicted_error,
+    count_ranked,
+    predict_error,
 )
 from shapeline.designs.uncertainty import kernel_shap_uncertainty
 from shapeline.errors import ShapelineError
@@ -119,7 +119,7 @@ def test_the_fit_that_grows_weighs_what_is_drawn_as_the_kernel_does():
 def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing_twice(method):
     tables, asked = tables_of(12), {row: [] for row in range(12)}
     found = explained(method, tables, StoppingCriterion(16, error=0.05), asked=asked)
-    errors, at_cap = predicted_error(found.standard_error), np.array(found.warning) == AT_THE_CAP
+    errors, at_cap = predict_error(found.standard_error), np.array(found.warning) == AT_THE_CAP
     assert (errors[~at_cap] <= 0.05).all() and (errors[at_cap] > 0.05).all()
     rounds = StoppingCriterion(16, error=0.05).rounds(D, METHODS[method].first_round)
     assert rounds == ([120, 150, 160] if method == "sample_shapley" else [40, 50, 62, 78, 97, 122, 152, 160])
@@ -132,7 +132,7 @@ def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing
             assert found.evaluations[row] == rounds[taken - 1] // 2 * 2
         if taken > METHODS[method].min_rounds:  # one round less would not have been enough
             earlier = explained(method, tables, StoppingCriterion(rounds[taken - 2] / D, error=1e-9), places=[row])
-            assert predicted_error(earlier.standard_error)[0] > 0.05
+            assert predict_error(earlier.standard_error)[0] > 0.05
 
 
 @pytest.mark.parametrize("method", GROWING)
@@ -152,7 +152,7 @@ def test_a_share_of_the_whole_and_the_top_features():
     tables = tables_of(8)
     whole = np.abs(tables[:, -1] - tables[:, 0])
     found = explained("gp_shapley", tables, StoppingCriterion(64, error="2%"))
-    assert (predicted_error(found.standard_error) <= 0.02 * whole).all()
+    assert (predict_error(found.standard_error) <= 0.02 * whole).all()
     found = explained("kernel_shap", tables, StoppingCriterion(2**D / D, top=3))
     exact = designs.shapley(D).attribute(games_in_order(tables))
     top = [set(row.argsort()[-3:]) for row in found.scores]
@@ -195,13 +195,13 @@ def stop_in_simulation(rng, n, d, rounds, chance, foretold):
     pieces = rng.normal(size=(rounds, n, d)) * np.sqrt(np.diff(precise, prepend=0))[:, None, None]
     wrong = pieces.cumsum(axis=0) / precise[:, None, None]
     errors, said, left = np.zeros((n, d)), np.zeros((n, d)), np.ones(n, bool)
-    earlier = Foretold(n, d, 1.0)
+    earlier = PredictedErrors(n, d, 1.0)
     for turn in range(rounds):
         sd = np.exp(chance * rng.normal(size=(n, 1))) / np.sqrt(precise[turn])
         spread = np.broadcast_to(sd, (n, d))
         if foretold:
             spread = earlier.widen(np.arange(n), np.full(n, spent[turn]), wrong[turn], spread)
-        stop = left & (predicted_error(spread) < 0.3)
+        stop = left & (predict_error(spread) < 0.3)
         errors[stop], said[stop] = wrong[turn, stop], spread[stop]
         left &= ~stop
     return errors[~left], said[~left]
@@ -217,7 +217,7 @@ def test_a_stop_at_the_first_low_prediction_is_too_sure_unless_earlier_rounds_ar
 
 
 def test_scores_that_move_more_than_was_predicted_widen_what_follows():
-    earlier, rng = Foretold(2, 50, 0.5), np.random.default_rng(0)
+    earlier, rng = PredictedErrors(2, 50, 0.5), np.random.default_rng(0)
     uncertainty = np.ones((2, 50))
     first = rng.normal(size=(2, 50))
     np.testing.assert_array_equal(earlier.widen(np.arange(2), np.full(2, 100), first, uncertainty), uncertainty)
@@ -228,12 +228,12 @@ def test_scores_that_move_more_than_was_predicted_widen_what_follows():
     np.testing.assert_allclose(found, np.sqrt(0.5 * moved)[:, None].repeat(50, axis=1))
     assert moved[0] == pytest.approx(1, abs=0.15) and moved[1] > 3
     # Where nothing moves a share is left; what is certain stays certain; one instance alone may go on.
-    still = Foretold(1, 50, 0.5)
+    still = PredictedErrors(1, 50, 0.5)
     for spent in (100, 200, 400, 800):
         found = still.widen(np.arange(1), np.full(1, spent), first[:1], 10 / np.sqrt(spent) * uncertainty[:1])
-    np.testing.assert_allclose(found, np.sqrt(LEAST) * 10 / np.sqrt(800))
+    np.testing.assert_allclose(found, np.sqrt(MIN_VARIANCE_FACTOR) * 10 / np.sqrt(800))
     alone = earlier.widen(np.array([1]), np.array([400]), second[1:] + 1e9, 0.5 * uncertainty[:1])
-    assert predicted_error(alone)[0] < 0.5 * np.sqrt((2 + 2 * FAR) / 4) * 2
+    assert predict_error(alone)[0] < 0.5 * np.sqrt((2 + 2 * MAX_CHANGE) / 4) * 2
     assert (earlier.widen(np.array([1]), np.array([1024]), second[1:], 0 * uncertainty[:1]) == 0).all()
 
 
@@ -414,9 +414,9 @@ def test_the_error_metric_measures_what_was_predicted():
 
 def test_an_order_is_settled_as_far_as_each_is_told_from_all_below():
     scores = np.array([[5.0, 1.0, 3.0, 2.9], [1.0, 5.0, 4.9, 0.0]])
-    assert count_settled(scores, np.full((2, 4), 0.2)).tolist() == [1, 0]
-    assert count_settled(scores, np.full((2, 4), 0.01)).tolist() == [3, 3]
-    assert count_settled(scores, np.zeros((2, 4))).tolist() == [3, 3]
+    assert count_ranked(scores, np.full((2, 4), 0.2)).tolist() == [1, 0]
+    assert count_ranked(scores, np.full((2, 4), 0.01)).tolist() == [3, 3]
+    assert count_ranked(scores, np.zeros((2, 4))).tolist() == [3, 3]
 
 
 def test_a_score_whose_interval_holds_0_has_no_colour():

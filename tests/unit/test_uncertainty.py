@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from shapeline import designs
-from shapeline.designs.stopping import find_settled, predicted_error
+from shapeline.designs.stopping import find_separated, predict_error
 from shapeline.designs.uncertainty import _sample_masks, _weights, kernel_shap_uncertainty, sample_shapley_uncertainty
 from shapeline.errors import ShapelineError
 
@@ -119,12 +119,12 @@ def test_sample_shapley_error_is_the_spread_of_marginal_contributions():
 def test_settled_features_are_apart_from_the_other_side():
     scores = np.array([[3.0, 2.0, 1.0, 0.0], [3.0, 2.0, 1.9, 0.0]])
     uncertainty = np.full((2, 4), 0.2)
-    assert find_settled(scores, uncertainty, 2).tolist() == [[True] * 4, [True, False, False, True]]
-    assert find_settled(scores, np.zeros((2, 4)), 2).all()
-    assert find_settled(scores, uncertainty, 4).all()
-    assert predicted_error(uncertainty).tolist() == pytest.approx([0.2, 0.2])
+    assert find_separated(scores, uncertainty, 2).tolist() == [[True] * 4, [True, False, False, True]]
+    assert find_separated(scores, np.zeros((2, 4)), 2).all()
+    assert find_separated(scores, uncertainty, 4).all()
+    assert predict_error(uncertainty).tolist() == pytest.approx([0.2, 0.2])
     with pytest.raises(ShapelineError, match="top is 5 of 4"):
-        find_settled(scores, uncertainty, 5)
+        find_separated(scores, uncertainty, 5)
 
 
 def test_settled_is_right_nineteen_times_in_twenty():
@@ -134,7 +134,7 @@ def test_settled_is_right_nineteen_times_in_twenty():
     errors = rng.normal(size=(4000, 8)) * 0.1
     errors -= errors.mean(axis=1, keepdims=True)
     scores = truth + errors
-    done = find_settled(scores, np.full(scores.shape, 0.1 * np.sqrt(7 / 8)), 3)
+    done = find_separated(scores, np.full(scores.shape, 0.1 * np.sqrt(7 / 8)), 3)
     inside = scores.argsort(axis=1).argsort(axis=1) >= 5
     right = inside == (truth > truth[4])
     assert right[done].mean() > 0.97

@@ -43,7 +43,7 @@ def shards(checkout) -> dict:
 
 
 def record(checkout, name: str) -> Path:
-    return checkout.path / jobs.record_of(f"{SHARDS}/{name}")
+    return checkout.path / jobs.find_record(f"{SHARDS}/{name}")
 
 
 def settled(checkout) -> dict:

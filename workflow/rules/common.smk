@@ -13,7 +13,7 @@ from shapeline.workflow.job_environment import (
     export_package,
     make_interpreter_path_plain,
     release_stale_locks,
-    visible_devices,
+    list_visible_devices,
 )
 from shapeline.workflow import dependencies, job_code, jobs, messages, runs
 
@@ -86,10 +86,10 @@ onstart:
             )
         except ShapelineError as error:
             sys.exit(f"{error}")
-    messages.show_start(CONFIG, asked_gpus and GPU and not visible_devices())
+    messages.show_start(CONFIG, asked_gpus and GPU and not list_visible_devices())
     if workflow.local_exec:
         # A job that takes a GPU hides the others from itself before its libraries are imported.
-        if not (GPU and visible_devices()):
+        if not (GPU and list_visible_devices()):
             jobs_to_run = len([*workflow.dag.needrun_jobs()])
             shell.prefix(fork_server.start(jobs_to_run))
 

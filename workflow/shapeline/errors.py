@@ -47,16 +47,16 @@ class ShapelineError(Exception):
         return text if self.instance is None else text.replace("{instance}", str(self.instance))
 
     def at(self, positions: Sequence[int]) -> "ShapelineError":
-        """The same of other inputs, of which those of this error are at these positions."""
+        """Return the same of other inputs, of which those of this error are at these positions."""
         return self if self.instance is None else ShapelineError(self.args[0], positions[self.instance])
 
     def locate(self, ids: Sequence[int]) -> "ShapelineError":
-        """The same about an instance by its id, for good; ids of the inputs."""
+        """Return the same about an instance by its id, for good; ids of the inputs."""
         return self if self.instance is None else ShapelineError(str(self.at(ids)))
 
 
 def first_line(error: object) -> str:
-    """What an error of a library says first, of Keras below its preface; its name where it says nothing."""
+    """Return the first line of an error's message (after Keras's preface), or its type's name without a message."""
     lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in str(error).splitlines() if line.strip()]
     if lines and lines[0].startswith(PREFACES):
         raised = [line.partition(": ")[2] for line in lines if re.match(r"\w*(Error|Exception): ", line)]
@@ -90,7 +90,7 @@ def reported_extras(where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locate(ids: Sequence[int]) -> Iterator[None]:
-    """What is raised inside the block about an input names it by its id."""
+    """Add the id of the input to errors raised inside the block."""
     try:
         yield
     except ShapelineError as error:
@@ -99,7 +99,7 @@ def locate(ids: Sequence[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locate_input(positions: Sequence[int]) -> Iterator[None]:
-    """What is raised inside the block about an input gives its position among others."""
+    """Add the position of the input to errors raised inside the block."""
     try:
         yield
     except ShapelineError as error:
@@ -108,7 +108,7 @@ def locate_input(positions: Sequence[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def rename_place(old: str, new: str) -> Iterator[None]:
-    """Have what is raised inside the block name another place: of the configuration or a file, not a call of Python."""
+    """Replace the place in errors raised inside the block: a configuration key or a file, not a Python call."""
     try:
         yield
     except ShapelineError as error:
@@ -117,7 +117,7 @@ def rename_place(old: str, new: str) -> Iterator[None]:
 
 
 def nearest(name: object, choices: Iterable[str]) -> str:
-    """The closest valid name as a hint (" Did you mean 'x'?"), in any case, or the whole list when none is close."""
+    """Return the closest valid name as a hint (" Did you mean 'x'?"), ignoring case, or the list if none is close."""
     names, given = sorted(str(choice) for choice in choices), str(name)[:MAX_CHARACTERS]
     plain = {_plain(one): one for one in reversed(names)}
     close = [known for known in (ELSEWHERE.get(_plain(given).removesuffix("explainer")),) if known in names]
@@ -134,7 +134,7 @@ def _plain(name: str) -> str:
 
 
 def shorten_name(name: object) -> str:
-    """A name as a message shows it, in which a file may hold line breaks and pages of text."""
+    """Return a name as a message shows it, in which a file may hold line breaks and pages of text."""
     text = str(name)
     text = text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
@@ -149,5 +149,5 @@ class MethodFailure(ShapelineError):
 
 
 def reject(message: str) -> MethodFailure:
-    """The failure of a method that cannot take the model at all: of every instance, and of no other method."""
+    """Return the failure of a method that cannot take the model at all: of every instance, and of no other method."""
     return MethodFailure("unsupported model", message)

@@ -35,7 +35,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 
 def document(path: str | Path) -> dict:
-    """What a card or notebook of the workflow holds; one that is no JSON document is a ShapelineError."""
+    """Return the content of a card or notebook of the workflow. Raises ShapelineError if it is not JSON."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         reason = "" if isinstance(content, dict) else "it holds no keys"
@@ -47,7 +47,7 @@ def document(path: str | Path) -> dict:
 
 
 def format_bytes(number: float) -> str:
-    """A number of bytes in words: 3 B, 45.6 MB, 1.23 TB."""
+    """Return a number of bytes in words: 3 B, 45.6 MB, 1.23 TB."""
     for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
         if number < 1000:
             return f"{number:.3g} {unit}"

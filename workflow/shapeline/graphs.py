@@ -41,7 +41,7 @@ def grid(height: int, width: int) -> networkx.Graph:
 
 
 def check(graph: networkx.Graph, where: str = "graph", d: int | None = None) -> int:
-    """Number of features of `graph`; one ShapelineError line unless it is undirected on the nodes 0..d-1."""
+    """Return the number of features of `graph`; one ShapelineError line unless it is undirected on the nodes 0..d-1."""
     if not isinstance(graph, networkx.Graph):
         raise ShapelineError(f"{where}: the graph is a {type(graph).__name__}; give an undirected networkx.Graph.")
     if graph.is_directed():
@@ -85,12 +85,12 @@ def neighborhood(graph: networkx.Graph, node: int, order: int) -> set[int]:
 
 
 def windows(graph: networkx.Graph, order: int) -> list[tuple[int, ...]]:
-    """N_order(i) of every node i = 0..d-1, each in ascending order."""
+    """Return N_order(i) of every node i = 0..d-1, each in ascending order."""
     return [tuple(sorted(neighborhood(graph, node, order))) for node in range(graph.number_of_nodes())]
 
 
 def adjacency(graph: networkx.Graph, nodes: Iterable[int]) -> np.ndarray:
-    """Adjacency among `nodes` in the order given, (w, w) bool."""
+    """Return the adjacency (w, w) of `nodes` in the given order."""
     place = {node: position for position, node in enumerate(nodes)}
     table = np.zeros((len(place), len(place)), bool)
     for node, row in place.items():
@@ -145,7 +145,7 @@ def connected_table(table: np.ndarray, root: int | None = None, limit: int | Non
 
 
 def boundaries(table: np.ndarray, subsets: np.ndarray) -> np.ndarray:
-    """Nodes outside each subset (n, w) that are adjacent to it, (n, w) bool."""
+    """Return the nodes outside each subset (n, w) that are adjacent to it, (n, w) bool."""
     return _touch(table, subsets) & ~subsets
 
 
@@ -159,7 +159,7 @@ def _from_root(w: int, root: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _grow(table: np.ndarray, chosen: np.ndarray, rejected: np.ndarray) -> Iterator[np.ndarray]:
-    """Blocks (n, w) of the connected supersets of each `chosen` row that avoid its `rejected` row.
+    """Yield blocks (n, w) of the connected supersets of each `chosen` row that avoid its `rejected` row.
 
     Exclusive extension of a subset by one neighbour at a time (ESU: Wernicke 2006, IEEE/ACM TCBB 3(4), §3; the problem
     and its linear delay by reverse search: Avis & Fukuda 1996, Discrete Applied Mathematics 65, §3.4): the first open

@@ -24,7 +24,7 @@ def keep_freed_memory() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, of numpy, torch or TensorFlow; on the CPU torch only says so in words."""
+    """Return whether memory ran out, of numpy, torch or TensorFlow; on the CPU torch only says so in words."""
     if isinstance(error, MemoryError) or type(error).__name__ in KINDS:
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in WORDS)

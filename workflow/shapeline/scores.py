@@ -92,7 +92,7 @@ def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Return the rows of a file of `write_table`; ShapelineError for a damaged one and one of a newer schema."""
+    """Return the rows of a file of `write_table`. Raises ShapelineError for a damaged one and one of a newer schema."""
     # Not pq.read_table: what makes a data set of one file takes as long as reading it.
     with _name_file(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         version = _read_metadata(file.schema_arrow).get("schema_version", VERSION)
@@ -106,7 +106,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 
 def metadata(path: str | Path) -> dict:
-    """What the file says of itself: experiment, label, method, settings digest, versions and the like."""
+    """Return the metadata of a score file: experiment, label, method, settings digest, versions and others."""
     with _name_file(path):
         return _read_metadata(pq.read_schema(path))
 
@@ -177,7 +177,7 @@ def select_training(rows: pd.DataFrame, training_seed: int = 0) -> pd.DataFrame:
 
 
 def final(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows at a label's full budget: without its intermediate budgets at smaller ones."""
+    """Return the rows at a label's full budget: without its intermediate budgets at smaller ones."""
     return rows[rows["budget"].isna() | (rows["budget"] == rows["budget"].max())].reset_index(drop=True)
 
 
@@ -189,7 +189,7 @@ def select_succeeded(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def matrix(rows: pd.DataFrame) -> np.ndarray:
-    """The scores of rows that succeeded, stacked: (rows, d) float64."""
+    """Return the scores of rows that succeeded, stacked: (rows, d) float64."""
     return np.stack(rows["scores"].to_list()).astype(float) if len(rows) else np.zeros((0, 0))
 
 
@@ -289,7 +289,7 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
 
 
 def _read_with_names(source: str | Path | pd.DataFrame, names: Iterable[str]) -> tuple[pd.DataFrame, list[str]]:
-    """Score rows, and the names of their features: the given ones, else those that the file states."""
+    """Return score rows, and the names of their features: the given ones, else those of the files."""
     if isinstance(source, pd.DataFrame):
         return source, list(names)
     file = _shards(Path(source))[0] if Path(source).is_dir() else source

@@ -15,12 +15,12 @@ LIMITED: list[Any] = []  # of the blocks that keep to one thread: the first's li
 
 
 def processors() -> int:
-    """Those that the process may use."""
+    """Return the number of processors that the process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def count_allowed() -> int:
-    """Threads that the process may take: OMP_NUM_THREADS, or as many as it has processors."""
+    """Return the number of threads that the process may use: OMP_NUM_THREADS, or its processors."""
     return int(os.environ.get("OMP_NUM_THREADS") or 0) or processors()
 
 
@@ -33,13 +33,13 @@ def run_tasks(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> It
 
 @functools.cache
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Threads of this process: those of one that was forked from are not there."""
+    """Return the threads of this process, because a fork does not have those of its parent."""
     return ThreadPoolExecutor(threads, "shapeline")
 
 
 @contextlib.contextmanager
 def limit_to_one(multiplications: float) -> Iterator[None]:
-    """A block in which the linear algebra of numpy and scipy keeps to one thread, where it takes but a moment.
+    """Limit the linear algebra of numpy and scipy to one thread inside the block, if it takes less than 0.1 s.
 
     Its threads wait spinning, as those of torch do, so that between two calls of a model each takes the other's
     processor: on two cores kernel_shap of 200 words took three times as long.
@@ -75,7 +75,7 @@ def _let_go() -> None:
 
 
 def _forget_blocks() -> None:
-    """No block of another thread is in a fork."""
+    """Forget the blocks of other threads, which a fork does not have."""
     LIMITED.clear()
     LOCK.release()
 
@@ -86,7 +86,7 @@ os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_
 
 @functools.cache
 def openblas():
-    """The BLAS of numpy and of scipy, where that is OpenBLAS; another takes the threads of torch itself."""
+    """Return the BLAS of numpy and of scipy, where that is OpenBLAS; another takes the threads of torch itself."""
     import scipy.linalg  # noqa: F401  it brings its own, which is found once it is loaded
     import threadpoolctl
 

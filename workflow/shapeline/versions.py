@@ -32,7 +32,7 @@ FRAMEWORKS = {
 
 @cache
 def version(package: str) -> str | None:
-    """The installed version; None where there is none."""
+    """Return the installed version; None if there is none."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -40,7 +40,7 @@ def version(package: str) -> str | None:
 
 
 def list_imported() -> dict[str, str]:
-    """Versions of the packages that this process has imported, those of the user's own pipeline too."""
+    """Return the versions of the packages that this process has imported, also of the user's pipeline."""
     found = {package: version(package) for package, module in PACKAGES.items() if module in sys.modules}
     return {package: number for package, number in found.items() if number}
 

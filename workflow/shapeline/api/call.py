@@ -17,7 +17,7 @@ from shapeline.api.formatting import GAME, MIN_SECONDS, ONE, is_watched
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
-from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, number_of_jobs
+from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, count_processes
 from shapeline.datasets import sources
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest, rename_place, reported_extras
@@ -234,7 +234,7 @@ def shapley_values(
     parsed = _parse_methods(settings, spend, evaluations, features, seed_of(seed, chosen, 0))
     identity = _read_attribute(game, "identity") if identity is None else identity
     how = Evaluation(
-        number_of_jobs(n_jobs),
+        count_processes(n_jobs),
         None if batch is None else whole(WHERE, "batch", batch, 1),
         whole(WHERE, "retries", retries, 0),
         _check_choice(on_error, ("fail", "record")),

@@ -30,7 +30,7 @@ from shapeline.attribution.context import (
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.game_values import ValueStore
 from shapeline.attribution.row_store import ADDRESS, FLUSH_SECONDS, Table, digest_of
-from shapeline.attribution.run import Options, attribute, waits, warm_up
+from shapeline.attribution.run import Options, attribute, runs_elsewhere, warm_up
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
@@ -91,7 +91,7 @@ class AttributionJob:
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable[[int], Callable]) -> "Result":
         """Return the rows of the index-th of `count` shards; progress: from a number of explanations to a callback."""
         selected = scores.read_table(self.files.instances)
-        share = shard(selected, index, count)
+        share = select_shard(selected, index, count)
         weights, cards = ([*self.files.get(key, ())] for key in ("weights", "cards"))
         models = list_variants(self.settings, weights, cards)
         shares = [model.choose(share, selected, self.settings.game.seed) for model in models]
@@ -148,27 +148,27 @@ class Result:
     keys: list[str]
 
 
-MOMENT, PASSES = 0.1, 20  # seconds of a job's explanations made again for the clock's sake, and how often at most
-SETTLED, CALM = 0.02, 2  # they are settled where so many passes in a row take no more than this share off
-STORED = [field for field in SCHEMA if field.name not in ("training_seed", "randomised_layers")]  # the job's to say
+TIMING_SECONDS, MAX_TIMING_PASSES = 0.1, 20  # per job: short explanations are repeated to measure a stable time,
+STABLE_SHARE, STABLE_PASSES = 0.02, 2  # until so many passes in a row each reduce it by no more than this share
+STORED = [field for field in SCHEMA if field.name not in ("training_seed", "randomised_layers")]  # set by the job
 
 
 @dataclass
 class StoredRows:
-    """Rows of earlier jobs, and where new ones are kept. addresses: of each instance and repeat (n, repeats)."""
+    """Rows of earlier jobs and the table of new ones. addresses: of each instance and repeat (n, repeats)."""
 
     table: Table
     addresses: np.ndarray
     found: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def find(self) -> np.ndarray:
-        """Read what is there; return which rows are missing (n, repeats)."""
+        """Read the stored rows; return which rows are missing (n, repeats)."""
         stored = self.table.read(self.addresses.ravel())
         self.found = stored.drop(columns=ADDRESS)
         return ~np.isin(self.addresses, stored[ADDRESS].unique())
 
     def keep(self, rows: pd.DataFrame, positions: np.ndarray, repeat: int) -> None:
-        """Keep rows of the instances at these positions, one per budget; none of a failed instance."""
+        """Store rows of the instances at these positions, one per budget; none of a failed instance."""
         addresses = np.resize(self.addresses[positions, repeat], len(rows))
         failed = addresses[(rows["status"] != "ok").to_numpy()]
         kept = rows.assign(**{ADDRESS: addresses})[~np.isin(addresses, failed)]
@@ -176,8 +176,8 @@ class StoredRows:
             self.table.append(kept)
 
 
-def shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
-    """The index-th of `count` consecutive parts, as equal as can be."""
+def select_shard(selected: pd.DataFrame, index: int, count: int) -> pd.DataFrame:
+    """Return the index-th of `count` consecutive parts of nearly equal size."""
     return selected.iloc[np.array_split(np.arange(len(selected)), count)[index]].reset_index(drop=True)
 
 
@@ -190,25 +190,25 @@ def explain_rows(
     inputs: np.ndarray | None = None,
     stored: StoredRows | None = None,
 ) -> pd.DataFrame:
-    """Return score rows (scores.SCHEMA) of a method on the instances of a shard, every repeat; stored: rows that are
-    known. Designs are seeded by (seed, method, repeat); scores of a method's own features are spread over the
+    """Return score rows (scores.SCHEMA) of a method on the instances of a shard, for every repeat; stored: known rows.
+    Designs are seeded by (seed, method, repeat); scores of a method's own features are distributed over the
     experiment's."""
     method, seed = settings.method, settings.game.seed
     options = _options(context, settings, options or Options())
     explained = context.change_features(method.features) if method.features else context
-    asked = explained.game(settings.game.value)
+    game = explained.game(settings.game.value)
     inputs = context.inputs(share) if inputs is None else inputs
     missing = stored.find() if stored else np.ones((len(share), settings.repeats), bool)
     computed: list[pd.DataFrame] = []
-    some, done, made = np.flatnonzero(missing.any(axis=1)), int((~missing).sum()), 0
-    for features, places in explained.buckets(inputs[some], share.iloc[some]) if len(some) else ():
+    needed, done, evaluations = np.flatnonzero(missing.any(axis=1)), int((~missing).sum()), 0
+    for features, members in explained.buckets(inputs[needed], share.iloc[needed]) if len(needed) else ():
         shown = context.features if method.features else None
         for repeat in range(settings.repeats):
-            positions = some[places][missing[some[places], repeat]]
+            positions = needed[members][missing[needed[members], repeat]]
             if not len(positions):
                 continue
             part = _Part(
-                *(asked.having(features=features), method, inputs[positions], share.iloc[positions], positions, repeat),
+                *(game.having(features=features), method, inputs[positions], share.iloc[positions], positions, repeat),
                 *(shown, stored),
             )
             if not computed:
@@ -219,11 +219,11 @@ def explain_rows(
                 instances=part.share["instance"].to_numpy(),
                 addresses=np.asarray(options.addresses, object)[positions] if len(options.addresses) else (),
                 progress=options.progress
-                and (lambda n, count, to=(done, made): options.progress(to[0] + n, to[1] + count)),
+                and (lambda n, count, to=(done, evaluations): options.progress(to[0] + n, to[1] + count)),
                 save=part.save,
             )
-            computed.append(part.explain(own, MOMENT * len(positions) / missing.sum()))
-            done, made = done + len(positions), made + int(computed[-1]["evaluations"].sum())
+            computed.append(part.explain(own, TIMING_SECONDS * len(positions) / missing.sum()))
+            done, evaluations = done + len(positions), evaluations + int(computed[-1]["evaluations"].sum())
     return pd.concat([*([stored.found] if stored else []), *computed], ignore_index=True)
 
 
@@ -232,7 +232,7 @@ def _options(context: ExplanationContext, settings: AttributionSettings, options
     return dataclasses.replace(
         options,
         dataset=context.dataset,
-        all_points=context.model is None,  # nothing was trained on some of them
+        all_points=context.model is None,  # no model was trained on a part of them
         background=references.build({"kind": "background", "rows": rows}, context.dataset, seed) if rows else None,
         device=context.device,
         timing=settings.timing,
@@ -252,23 +252,23 @@ class _Part:
     repeat: int
     shown: Features | None
     stored: StoredRows | None
-    kept: list[np.ndarray] = field(default_factory=list)  # places whose rows are stored
-    waiting: list[tuple[np.ndarray, list[Explanation]]] = field(default_factory=list)
+    saved: list[np.ndarray] = field(default_factory=list)  # indices whose rows are stored
+    unsaved: list[tuple[np.ndarray, list[Explanation]]] = field(default_factory=list)
     since: float = field(default_factory=time.monotonic)
 
-    def explain(self, options: Options, moment: float) -> pd.DataFrame:
-        """Return the rows, whose seconds have settled, and store them."""
+    def explain(self, options: Options, timing_seconds: float) -> pd.DataFrame:
+        """Return the rows with stable seconds, and store them."""
         explanations = self._attribute(options)
-        if not (options.values or waits(self.game, options)):  # stored by now, and a server is not ours
+        if not (options.values or runs_elsewhere(self.game, options)):  # no repetition of stored or remote values
             again = dataclasses.replace(options, progress=None, save=None)
-            _settle_seconds(explanations, lambda: self._attribute(again), moment)
-        everyone = np.arange(len(self.share))
-        rest = np.setdiff1d(everyone, np.concatenate([*self.kept, everyone[:0]]))
-        self._keep(rest, [explanation.at(rest) for explanation in explanations])
-        return self._rows(everyone, explanations)
+            _stabilise_seconds(explanations, lambda: self._attribute(again), timing_seconds)
+        every = np.arange(len(self.share))
+        rest = np.setdiff1d(every, np.concatenate([*self.saved, every[:0]]))
+        self._save_rows(rest, [explanation.at(rest) for explanation in explanations])
+        return self._rows(every, explanations)
 
     def warm_up(self, options: Options) -> None:
-        """Run a first call, which sets up threads and traces that are not the method's time; ignore its failure."""
+        """Run a first call, so that setting up threads and traces does not count as the method's time."""
         game = self.game
         warm_up(game, self.method, options.seed)
         if game.features.d and game.model:
@@ -280,50 +280,52 @@ class _Part:
             few = dataclasses.replace(options, instances=ids, progress=None, time_limit=None)
             attribute(game, self.inputs[:1], targets(self.share[:1]), self.method, few)
 
-    def save(self, places: np.ndarray, explanations: list[Explanation]) -> None:
-        """Note a chunk, and store all that are noted every few seconds."""
-        self.waiting.append((places, explanations))
+    def save(self, indices: np.ndarray, explanations: list[Explanation]) -> None:
+        """Collect chunks, and store them every few seconds."""
+        self.unsaved.append((indices, explanations))
         if time.monotonic() - self.since >= FLUSH_SECONDS:
-            for some, result in self.waiting:
-                self._keep(some, result)
-            self.kept += [some for some, _ in self.waiting]
-            self.waiting, self.since = [], time.monotonic()
+            for chunk, result in self.unsaved:
+                self._save_rows(chunk, result)
+            self.saved += [chunk for chunk, _ in self.unsaved]
+            self.unsaved, self.since = [], time.monotonic()
 
     def _attribute(self, options: Options) -> list[Explanation]:
         return attribute(self.game, self.inputs, targets(self.share), self.method, options)
 
-    def _keep(self, places: np.ndarray, explanations: list[Explanation]) -> None:
-        if self.stored and len(places):
-            self.stored.keep(self._rows(places, explanations), self.positions[places], self.repeat)
+    def _save_rows(self, indices: np.ndarray, explanations: list[Explanation]) -> None:
+        if self.stored and len(indices):
+            self.stored.keep(self._rows(indices, explanations), self.positions[indices], self.repeat)
 
-    def _rows(self, places: np.ndarray, explanations: list[Explanation]) -> pd.DataFrame:
-        """Return the rows of instances at these places, one after another for each budget."""
+    def _rows(self, indices: np.ndarray, explanations: list[Explanation]) -> pd.DataFrame:
+        """Return the rows of the instances at these indices, budget after budget."""
         frames = []
         for explanation, budget in zip(explanations, self.method.budgets, strict=True):
-            if self.shown:  # of a cell's equal share there is no standard error
+            if self.shown:  # equal shares of a feature's score have no standard error
                 spread = feature_kinds.spread(explanation.scores, self.game.features, self.shown)
                 nothing = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
                 explanation = dataclasses.replace(explanation, scores=spread, **nothing)
             budget = None if isinstance(budget, StoppingCriterion) else budget
-            frames.append(build_rows(self.share.iloc[places], explanation, self.repeat, budget))
+            frames.append(build_rows(self.share.iloc[indices], explanation, self.repeat, budget))
         return pd.concat(frames, ignore_index=True)
 
 
-def _settle_seconds(explanations: list[Explanation], again: Callable[[], list[Explanation]], moment: float) -> None:
-    """Repeat explanations that take less than a moment until their time gets no shorter; the fastest counts."""
-    began, calm = time.perf_counter(), 0
+def _stabilise_seconds(
+    explanations: list[Explanation], again: Callable[[], list[Explanation]], timing_seconds: float
+) -> None:
+    """Repeat explanations that take less than `timing_seconds` until their shortest time, which counts, is stable."""
+    began, stable = time.perf_counter(), 0
     total = fastest = sum(np.nansum(explanation.seconds) for explanation in explanations)
-    for _ in range(1, min(PASSES, math.ceil(moment / total)) if total else 1):
+    for _ in range(1, min(MAX_TIMING_PASSES, math.ceil(timing_seconds / total)) if total else 1):
         for explanation, other in zip(explanations, again(), strict=True):
             explanation.seconds = np.minimum(explanation.seconds, other.seconds)
         before, fastest = fastest, sum(np.nansum(explanation.seconds) for explanation in explanations)
-        calm = calm + 1 if fastest >= (1 - SETTLED) * before else 0
-        if calm == CALM or time.perf_counter() - began > moment:  # the seconds are a part of it
+        stable = stable + 1 if fastest >= (1 - STABLE_SHARE) * before else 0
+        if stable == STABLE_PASSES or time.perf_counter() - began > timing_seconds:
             return
 
 
 def _flatten_rows(numbers: np.ndarray | None, explanation: Explanation) -> list[np.ndarray | None]:
-    """Return the values of each row, flat; None where the method has none, failed, or cannot tell."""
+    """Return the flattened values of each row; None if the method has none or failed, or if they are not finite."""
     if numbers is None:
         return [None] * len(explanation.status)
     flat = numbers.reshape(len(numbers), -1).astype(np.float32)

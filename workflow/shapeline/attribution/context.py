@@ -99,11 +99,11 @@ class ExplanationContext:
     backend: ExecutionBackend | None = None
 
     def game(self, value: str) -> Game:
-        """What is asked of the model; its features are None where they depend on the instance."""
+        """Return the game on the model; its features are None if they depend on the instance."""
         return Game(self.model, self.reference, self.features, value, self.backend)
 
     def buckets(self, inputs: np.ndarray, selected: pd.DataFrame) -> list[tuple[Features, np.ndarray]]:
-        """Groups of the inputs of selected instances that share their features: (features, positions)."""
+        """Yield groups of the inputs of selected instances that share their features: (features, positions)."""
         if self.features is not None:
             return [(self.features, np.arange(len(inputs)))]
         owners = (
@@ -112,7 +112,7 @@ class ExplanationContext:
         return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs, owners)
 
     def change_features(self, settings: dict) -> "ExplanationContext":
-        """The same with other features."""
+        """Return the same with other features."""
         own = None if feature_kinds.varies(settings) else feature_kinds.build(settings, self.dataset.card)
         return dataclasses.replace(self, features=own, feature_settings=settings)
 
@@ -140,7 +140,7 @@ class ExplanationContext:
         return dataclasses.replace(self, model=model, reference=reference)
 
     def inputs(self, selected: pd.DataFrame) -> np.ndarray:
-        """Inputs (n, *input_shape) of selected instances; a custom text, at row -1, becomes its tokens."""
+        """Return inputs (n, *input_shape) of selected instances; a custom text, at row -1, becomes its tokens."""
         return self._read(selected, self.dataset.inputs, tokenizer.encode_documents)
 
     def _read(self, selected: pd.DataFrame, stored: np.ndarray, made: Callable[[list[str], dict], np.ndarray]):

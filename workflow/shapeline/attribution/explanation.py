@@ -42,7 +42,7 @@ class Explanation:
             self.status[place], self.error[place] = status, str(failure)
 
     def at(self, order: np.ndarray) -> "Explanation":
-        """The instances at these positions."""
+        """Return the instances at these positions."""
         return Explanation(**{name: _take(values, order) for name, values in vars(self).items()})
 
 
@@ -51,7 +51,7 @@ def _take(values, order: np.ndarray):
 
 
 def blank(n: int, features: Features, targets: np.ndarray) -> Explanation:
-    """An explanation of n instances that nothing was stated of yet."""
+    """Return an explanation of n instances that nothing was stated of yet."""
     numbers = {name: np.full(n, np.nan) for name in ("value_full", "value_empty")}
     return Explanation(
         scores=np.full((n, *features.shape), np.nan),

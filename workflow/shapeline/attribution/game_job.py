@@ -1,4 +1,4 @@
-"""Jobs of an experiment that explains games: its outputs, shares of its evaluations, and the scores of a method."""
+"""Jobs of an experiment on games: its outputs, parts of its evaluations, and the scores of a method."""
 
 import dataclasses
 import logging
@@ -17,7 +17,7 @@ from shapeline.attribution import game_values
 from shapeline.attribution.attribution_job import Result, build_rows
 from shapeline.attribution.context import AttributionSettings, ExplanationContext
 from shapeline.attribution.explanation import Explanation
-from shapeline.attribution.game_values import LONG, WHERE, ValueRows
+from shapeline.attribution.game_values import SLOW_SECONDS, WHERE, ValueRows
 from shapeline.attribution.row_store import Table, digest_file, digest_of
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, hash_masks
@@ -31,12 +31,12 @@ from shapeline.seeds import seed_of
 from shapeline.versions import list_versions
 
 log = logging.getLogger("shapeline")
-EVERY = 5.0  # seconds between two lines of progress
+PROGRESS_SECONDS = 5.0  # between two lines of progress
 
 
 @dataclass(frozen=True)
 class NamedGame:
-    """A game of an experiment: its name and number, its players, and what tells it from others in the row store."""
+    """A game of an experiment: its name and number, its players, and its identity in the row store."""
 
     name: str
     number: int
@@ -61,7 +61,7 @@ class Missing(Exception):
 
 
 class Known(Values):
-    """The values of a game that are known; it raises Missing in the place of an evaluation."""
+    """The known values of a game; raises Missing instead of an evaluation."""
 
     def _evaluate(self, masks: np.ndarray) -> None:
         raise Missing(masks)
@@ -69,7 +69,7 @@ class Known(Values):
 
 @dataclass(frozen=True)
 class GameSource:
-    """What builds the games of an experiment: the user's function, other files that it reads, and its seed."""
+    """The source of the games of an experiment: the user's function, other files that it reads, and its seed."""
 
     function: str
     files: tuple[str, ...]
@@ -77,16 +77,16 @@ class GameSource:
 
 
 def parse_source(settings: Mapping[str, Any]) -> GameSource:
-    """Return the record of a job's settings, which have more than these."""
+    """Return the source in a job's settings."""
     return GameSource(settings["game"], tuple(settings.get("game_files", ())), settings.get("seed", 0))
 
 
 def build_games(source: GameSource, device: str) -> list[NamedGame]:
-    """Return the games that the function of an experiment builds. Raises ShapelineError for what is no game."""
+    """Return the games that the function of an experiment builds. Raises ShapelineError for other objects."""
     built = sources.resolve(source.function)({"seed": source.seed, "device": device})
     if not isinstance(built, Mapping):
         several = isinstance(built, list | tuple)
-        built = {f"game {place}": game for place, game in enumerate(built)} if several else {"": built}
+        built = {f"game {index}": game for index, game in enumerate(built)} if several else {"": built}
     if not built:
         raise ShapelineError(f"{source.function}: it returned no game; return one, or a list or mapping of games")
     with rename_place(WHERE, source.function):
@@ -108,14 +108,14 @@ def _find_game(name: str, number: int, game: object) -> NamedGame:
 
 
 def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
-    """Return a row per output of each game, with the values of both ends, which are evaluated here."""
+    """Return one row per output of each game, with the values of both ends, which are evaluated here."""
     rows, source = [], parse_source(settings)
     for game in build_games(source, device):
         with rename_place(WHERE, source.function):
             ends = np.repeat([[False], [True]], len(game.players), axis=1)
-            empty, full = _values(game, source, store, Evaluation(seconds=LONG)).of(ends)
-            named = [""] if game.output_names is None and len(full) == 1 else None
-            outputs = named or check_names("output_names", game.output_names, len(full), "output")
+            empty, full = _values(game, source, store, Evaluation(seconds=SLOW_SECONDS)).of(ends)
+            unnamed = [""] if game.output_names is None and len(full) == 1 else None
+            outputs = unnamed or check_names("output_names", game.output_names, len(full), "output")
         for output, low, high in zip(outputs, empty, full, strict=True):
             ends = {"value_full": high, "value_empty": low, "label": high, "prediction": high}
             rows.append({"game": game.name, "output": output, "row": game.number, "players": game.players, **ends})
@@ -125,37 +125,37 @@ def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.D
 def _values(
     game: NamedGame, source: GameSource, store: str, how: Evaluation, given: pd.DataFrame | None = None
 ) -> Values:
-    """Return the values of a game, which are kept in the row store; given: rows that are known already."""
+    """Return the values of a game, which are stored in the row store; given: known rows."""
     given = game_values.read_files(()) if given is None else given[given["game"] == game.number]
     folder = Path(store, "values", value_key(game, source)) if store else None
     rows = ValueRows(Table(folder, game_values.SCHEMA), given.drop(columns="game"))
-    return Values(game.play, game.players, how, _tell(), rows)
+    return Values(game.play, game.players, how, _make_logger(), rows)
 
 
 def value_key(game: NamedGame, source: GameSource) -> str:
-    """Return the key of the table of a game's values: of its files, its identity, its seed and its place."""
+    """Return the key of the table of a game's values, from its files, identity, seed and number."""
     files = [*source_files(source.function), *source.files]
     facts = [source.function, sorted(map(digest_file, files)), source.seed, list_versions("function")]
     return digest_of([*facts, game.name, game.number, game.identity, game.players])
 
 
-def _tell() -> Callable[[int, int], None]:
-    """Return what logs the evaluations made and left, every few seconds."""
+def _make_logger() -> Callable[[int, int], None]:
+    """Return a function that logs the numbers of done and remaining evaluations every few seconds."""
     last, began = 0.0, time.monotonic()
 
-    def tell(done: int, left: int) -> None:
+    def log_progress(done: int, remaining: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if left == 0 or now - last > EVERY:
+        if remaining == 0 or now - last > PROGRESS_SECONDS:
             last, each = now, (now - began) / max(done, 1)
-            log.info("%d evaluations, %.3g s each, %d left (%.0f s)", done, each, left, left * each)
+            log.info("%d evaluations, %.3g s each, %d left (%.0f s)", done, each, remaining, remaining * each)
 
-    return tell
+    return log_progress
 
 
 @dataclass(frozen=True)
 class GameJob:
-    """What a job of a method on games is given: as of an AttributionJob."""
+    """A job of a method on games, with the fields of an AttributionJob."""
 
     settings: AttributionSettings
     entry: str
@@ -164,33 +164,33 @@ class GameJob:
     store: str = ""
 
     def evaluate_shard(self, path: str, index: int, count: int, on_error: str, metadata: dict) -> None:
-        """Evaluate share `index` of the method's next coalitions; jobs cut them alike, by earlier rounds' files."""
+        """Evaluate part `index` of the method's next coalitions, which depend on the files of earlier rounds."""
         earlier = game_values.read_files(self.files.get("earlier", ()))
-        mine, done = {}, 0
+        parts, done = {}, 0
         games = build_games(self._source, self.device)
         for game in games:
-            wanted = self._find_missing(game, earlier)
-            mine[game.number] = wanted[(index - done) % count :: count]
-            done += len(wanted)
-        result = [self._tabulate(game, mine[game.number], on_error) for game in games]
+            missing = self._find_missing(game, earlier)
+            parts[game.number] = missing[(index - done) % count :: count]
+            done += len(missing)
+        result = [self._tabulate(game, parts[game.number], on_error) for game in games]
         numbers = [game.number for game, rows in zip(games, result, strict=True) for _ in range(len(rows))]
         game_values.write_file(path, numbers, pd.concat(result, ignore_index=True), metadata)
 
     def _find_missing(self, game: NamedGame, known: pd.DataFrame) -> np.ndarray:
-        """Return the coalitions (K, n) that the method needs and that are not known, of all repeats."""
-        given = ValueRows(Table(None, game_values.SCHEMA), known[known["game"] == game.number].drop(columns="game"))
+        """Return the unknown coalitions (K, n) that the method needs, of all repeats."""
+        rows = ValueRows(Table(None, game_values.SCHEMA), known[known["game"] == game.number].drop(columns="game"))
         masks = [np.zeros((0, len(game.players)), bool)]
         for repeat in range(self.settings.repeats):
             try:
-                self._attribute(game, Known(game.play, game.players, Evaluation(), None, given), repeat, "record")
+                self._attribute(game, Known(game.play, game.players, Evaluation(), None, rows), repeat, "record")
             except Missing as missing:
                 masks.append(missing.masks)
-        every = np.concatenate(masks)
-        return every[pd.Series(hash_masks(every), dtype=object).drop_duplicates().index]
+        masks = np.concatenate(masks)
+        return masks[pd.Series(hash_masks(masks), dtype=object).drop_duplicates().index]
 
     def _tabulate(self, game: NamedGame, masks: np.ndarray, on_error: str) -> pd.DataFrame:
-        """Return the values of coalitions, as rows of a table; without those that fail and are to be recorded."""
-        values = _values(game, self._source, self.store, Evaluation(on_error=on_error, seconds=LONG))
+        """Return the values of coalitions as rows of a table, without recorded failures."""
+        values = _values(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS))
         with rename_place(WHERE, self._source.function):
             try:
                 values.of(masks)
@@ -199,12 +199,12 @@ class GameJob:
         return values.rows_of(masks)
 
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable) -> Result:
-        """Return the rows of the method on all outputs of all games; the arguments are as of an AttributionJob."""
+        """Return the rows of the method on all outputs of all games; arguments as in AttributionJob."""
         given = game_values.read_files(self.files.get("values", ()))
         frames, keys = [], []
         for game in build_games(self._source, self.device):
             keys.append(value_key(game, self._source))
-            values = _values(game, self._source, self.store, Evaluation(on_error=on_error, seconds=LONG), given)
+            values = _values(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS), given)
             with rename_place(WHERE, self._source.function):
                 frames += [self._rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
             log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
@@ -213,18 +213,18 @@ class GameJob:
         return Result(rows.sort_values(scores.KEYS, ignore_index=True), context, keys)
 
     def _rows(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> pd.DataFrame:
-        """Return the rows of one repeat, whose seconds are those of its evaluations and of its estimator."""
+        """Return the rows of one repeat; seconds include its evaluations and its estimator."""
         values.used = values.used[:0]
-        made = self._attribute(game, values, repeat, on_error)
+        explanations = self._attribute(game, values, repeat, on_error)
         share = self._outputs[self._outputs["row"] == game.number]
         spent = sum(values.file.seconds.get(key, 0.0) for key in values.used) / len(share)
         frames = []
-        for explanation, budget in zip(made, self.settings.method.budgets, strict=True):
-            is_ok = np.array(explanation.status) == "ok"  # of a failed one, all that the method asked for
+        for explanation, budget in zip(explanations, self.settings.method.budgets, strict=True):
+            is_ok = np.array(explanation.status) == "ok"  # a failed one counts all requested evaluations
             evaluations = np.where(is_ok, explanation.evaluations, values.evaluations)
             part = np.minimum(1.0, evaluations / max(1, values.evaluations))
-            for details, own in zip(explanation.details, spent * part, strict=True):
-                details["evaluation_seconds"] = float(own)
+            for details, evaluation_seconds in zip(explanation.details, spent * part, strict=True):
+                details["evaluation_seconds"] = float(evaluation_seconds)
             seconds = explanation.seconds + spent * part
             explanation = dataclasses.replace(explanation, seconds=seconds, evaluations=evaluations)
             frames.append(
@@ -238,11 +238,11 @@ class GameJob:
 
     @cached_property
     def _outputs(self) -> pd.DataFrame:
-        """The selected outputs of all games, read once: each repeat and game takes its own."""
+        """The selected outputs of all games, read once for all repeats."""
         return scores.read_table(self.files.instances)
 
     def _attribute(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> list[Explanation]:
-        """Return the explanations of a game's outputs, one of each budget."""
+        """Return the explanations of a game's outputs, one per budget."""
         share = self._outputs[self._outputs["row"] == game.number]
         each = np.arange(len(share))
         check_outputs(self.settings.method, len(each))

@@ -1,4 +1,4 @@
-"""Values of a game in the row store, in the files of a run and in the cache of a call: none is lost or made twice."""
+"""Values of a game in the row store, in the files of a run and in the cache of a call."""
 
 import json
 import time
@@ -16,14 +16,14 @@ from shapeline.designs.design import unique_rows
 from shapeline.errors import ShapelineError, first_line
 from shapeline.files import atomic
 
-LONG = 0.1  # seconds of an evaluation from which on its value is written before the next one
+SLOW_SECONDS = 0.1  # per evaluation, from which on each value is written before the next evaluation
 
 SCHEMA = pa.schema([("values", pa.list_(pa.float64())), ("seconds", pa.float64())])
 FILE = pa.schema([("game", pa.int32()), (ADDRESS, pa.string()), *SCHEMA])  # a coalition as 0 and 1 for each player
 
 
 class ValueRows:
-    """The values of one game in a table of the row store, in place of a `ValueFile`; given: known rows."""
+    """The values of one game in a table of the row store, with the interface of a `ValueFile`; given: known rows."""
 
     def __init__(self, table: Table, given: pd.DataFrame):
         self.table, self.given = table, given
@@ -38,37 +38,37 @@ class ValueRows:
         self.table.__exit__()
 
     def read(self) -> tuple[pd.Index, np.ndarray | None]:
-        """Return the coalitions and their values (K, outputs), None where there are none."""
+        """Return the coalitions and their values (K, outputs); None if there are none."""
         rows = pd.concat([self.given, self.table.read_all()], ignore_index=True).drop_duplicates(ADDRESS)
         self.seconds = dict(zip(rows[ADDRESS], rows["seconds"], strict=True))
         self.count = len(rows)
         return pd.Index(rows[ADDRESS], dtype=object), np.stack(rows["values"]) if len(rows) else None
 
     def keep(self, keys: pd.Index, values: np.ndarray) -> None:
-        """Keep the values that are new since the last call: on disk at once if they took long, else soon."""
+        """Store the values that are new since the last call: on disk at once if they are slow, else soon."""
         now = time.monotonic()
-        fresh = keys[self.count :].tolist()
-        each = (now - self.since) / max(1, len(fresh))
-        self.seconds.update(dict.fromkeys(fresh, each))
-        self.table.append(pd.DataFrame({ADDRESS: fresh, "values": [*values[self.count :]], "seconds": each}))
-        if each >= LONG:
+        new = keys[self.count :].tolist()
+        seconds = (now - self.since) / max(1, len(new))
+        self.seconds.update(dict.fromkeys(new, seconds))
+        self.table.append(pd.DataFrame({ADDRESS: new, "values": [*values[self.count :]], "seconds": seconds}))
+        if seconds >= SLOW_SECONDS:
             self.table.flush()
         self.count, self.since = len(keys), time.monotonic()
 
 
 def write_file(path: str, game: Iterable[int], rows: pd.DataFrame, metadata: dict) -> None:
-    """Write values that a job evaluated; rows: of the columns of a table, game: the number of each one's game."""
+    """Write the values that a job evaluated; rows: with the columns of SCHEMA, game: the number of each row's game."""
     table = pa.Table.from_pandas(rows.assign(game=list(game)), FILE, preserve_index=False)
     scores.write_table(path, table, metadata)
 
 
 def read_files(paths: Iterable[str]) -> pd.DataFrame:
-    """Return the rows of such files."""
+    """Return the rows of files of values."""
     return pd.concat([FILE.empty_table().to_pandas(), *map(scores.read_table, paths)], ignore_index=True)
 
 
 WHERE = "shapley_values"
-SHARE = 10  # times what the last writing took, before the next one
+WRITE_INTERVAL = 10  # time before the next writing, in units of the time of the last one
 CACHE_SCHEMA = pa.schema([("coalition", pa.string()), ("value", pa.list_(pa.float64()))])
 
 
@@ -77,26 +77,26 @@ class ValueFile:
 
     def __init__(self, path: Path, n_players: int, identity: str | None):
         self.path, self.n_players, self.identity = path, n_players, identity
-        self.next, self.waiting = 0.0, None
+        self.next, self.unwritten = 0.0, None
 
     def __enter__(self) -> "ValueFile":
         return self
 
     def __exit__(self, *_) -> None:
-        if self.waiting:
-            self._write(*self.waiting)
+        if self.unwritten:
+            self._write(*self.unwritten)
 
     def keep(self, keys: pd.Index, values: np.ndarray) -> None:
-        """Write all values in place of those there, now or, of quick evaluations, a little later."""
-        self.waiting = keys, values
+        """Replace the values of the file, at once or, if evaluations are fast, a little later."""
+        self.unwritten = keys, values
         began = time.monotonic()
         if began >= self.next:
             self._write(keys, values)
             now = time.monotonic()
-            self.next = now + SHARE * (now - began)
+            self.next = now + WRITE_INTERVAL * (now - began)
 
     def read(self) -> tuple[pd.Index, np.ndarray | None]:
-        """Return the coalitions and their values; none where there is no file yet. Raises ShapelineError."""
+        """Return the coalitions and their values; none if there is no file yet. Raises ShapelineError."""
         if not self.path.exists():
             return pd.Index([], dtype=object), None
         try:
@@ -114,7 +114,7 @@ class ValueFile:
         return keys, values if len(keys) else None
 
     def _check(self, about: dict) -> None:
-        """Refuse the values of another game."""
+        """Raise ShapelineError for the values of another game."""
         held = about.get("n_players")
         if held != self.n_players:
             raise ShapelineError(
@@ -132,7 +132,7 @@ class ValueFile:
         starts = pa.array(np.arange(len(values) + 1) * values.shape[1], pa.int32())
         columns = [pa.array(keys.tolist(), pa.string()), pa.ListArray.from_arrays(starts, values.ravel())]
         table = pa.table(columns, schema=CACHE_SCHEMA.with_metadata({"shapeline": about}))
-        self.waiting = None
+        self.unwritten = None
         try:
             with atomic(self.path) as partial:
                 pq.write_table(table, partial)
@@ -146,7 +146,7 @@ Evaluate = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, float]]
 
 
 class ValueStore:
-    """The values of one game per instance, of a model or any other set function; table: of VALUES, growing."""
+    """The values of one game per instance, of a model or any other set function; table: with the columns of VALUES."""
 
     def __init__(self, table: Table):
         self.table = table
@@ -154,55 +154,55 @@ class ValueStore:
     def values(
         self, addresses: Sequence[str], masks: np.ndarray, evaluate: Evaluate
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return values (n, K) of masks (K, d) or (n, K, d), and how many and how many seconds of them are reused, (n,)
-        each. What is missing is evaluated once for all instances that miss the same coalitions, and kept before the
+        """Return values (n, K) of masks (K, d) or (n, K, d), and the number and the seconds of reused ones, (n,) each.
+        Missing values are evaluated together for all instances that miss the same coalitions, and stored before the
         next call."""
         n, K, d = len(addresses), *masks.shape[-2:]
         values, seconds = np.empty((n, K)), np.zeros((n, K))
         known = np.zeros((n, K), bool)
         if not values.size:
             return values, known.sum(axis=1), seconds.sum(axis=1)
-        keys = _keys(masks, d, n)
+        keys = _build_keys(masks, d, n)
         stored = self.table.read({f"{address}-{d}" for address in addresses})
         if len(stored):
-            place = pd.Index(addresses).get_indexer(stored[ADDRESS].str.removesuffix(f"-{d}"))
-            theirs = _join(place, np.frombuffer(b"".join(stored["mask"]), np.uint8).reshape(len(stored), -1))
-            order = np.argsort(theirs)
-            at = order[np.searchsorted(theirs, keys, sorter=order).clip(max=len(theirs) - 1)]
-            known = theirs[at] == keys
-            values[known] = stored["value"].to_numpy()[at[known]]
-            seconds[known] = stored["seconds"].to_numpy()[at[known]]
+            rows = pd.Index(addresses).get_indexer(stored[ADDRESS].str.removesuffix(f"-{d}"))
+            stored_keys = _join_keys(rows, np.frombuffer(b"".join(stored["mask"]), np.uint8).reshape(len(stored), -1))
+            order = np.argsort(stored_keys)
+            index = order[np.searchsorted(stored_keys, keys, sorter=order).clip(max=len(stored_keys) - 1)]
+            known = stored_keys[index] == keys
+            values[known] = stored["value"].to_numpy()[index[known]]
+            seconds[known] = stored["seconds"].to_numpy()[index[known]]
         reused = known.sum(axis=1), seconds.sum(axis=1)
-        for rows, columns in _missing(known):
-            asked = masks[columns] if masks.ndim == 2 else masks[np.ix_(rows, columns)]
-            made, took = evaluate(rows, asked)
-            values[np.ix_(rows, columns)] = made
-            packed = np.packbits(np.broadcast_to(asked, (*made.shape, d)), axis=2)
-            self._keep([f"{addresses[row]}-{d}" for row in rows], packed, made, took / made.size)
+        for rows, columns in _group_missing(known):
+            missing = masks[columns] if masks.ndim == 2 else masks[np.ix_(rows, columns)]
+            new, took = evaluate(rows, missing)
+            values[np.ix_(rows, columns)] = new
+            packed = np.packbits(np.broadcast_to(missing, (*new.shape, d)), axis=2)
+            self._store([f"{addresses[row]}-{d}" for row in rows], packed, new, took / new.size)
         return values, *reused
 
-    def _keep(self, addresses: list[str], packed: np.ndarray, values: np.ndarray, seconds: float) -> None:
+    def _store(self, addresses: list[str], packed: np.ndarray, values: np.ndarray, seconds: float) -> None:
         per_row = {"mask": [row.tobytes() for row in packed.reshape(values.size, -1)], "value": values.ravel()}
         self.table.append(pd.DataFrame({ADDRESS: np.repeat(addresses, values.shape[1]), **per_row, "seconds": seconds}))
         self.table.flush()
 
 
-def _keys(masks: np.ndarray, d: int, n: int) -> np.ndarray:
-    """Return what names each coalition of each instance, (n, K)."""
+def _build_keys(masks: np.ndarray, d: int, n: int) -> np.ndarray:
+    """Return the keys (n, K) of the coalitions of each instance."""
     packed = np.packbits(masks, axis=-1)
     packed = np.broadcast_to(packed, (n, *packed.shape[-2:]))
-    places = np.repeat(np.arange(n), packed.shape[1])
-    return _join(places, packed.reshape(-1, packed.shape[2])).reshape(n, -1)
+    instances = np.repeat(np.arange(n), packed.shape[1])
+    return _join_keys(instances, packed.reshape(-1, packed.shape[2])).reshape(n, -1)
 
 
-def _join(places: np.ndarray, packed: np.ndarray) -> np.ndarray:
-    """Return positions (m,) and packed masks (m, bytes) as one sortable key (m,)."""
-    joined = np.concatenate([places.astype(">i4").reshape(-1, 1).view(np.uint8), packed], axis=1)
+def _join_keys(instances: np.ndarray, packed: np.ndarray) -> np.ndarray:
+    """Return indices of instances (m,) and packed masks (m, bytes) as one sortable key (m,)."""
+    joined = np.concatenate([instances.astype(">i4").reshape(-1, 1).view(np.uint8), packed], axis=1)
     return np.ascontiguousarray(joined).view(np.dtype((np.void, joined.shape[1]))).ravel()
 
 
-def _missing(known: np.ndarray):
-    """Yield the instances that miss the same coalitions and miss some, with the positions of these."""
+def _group_missing(known: np.ndarray):
+    """Yield groups of instances that miss the same coalitions, with the columns of these."""
     first, group = unique_rows(known)
     for number, row in enumerate(first):
         columns = np.flatnonzero(~known[row])

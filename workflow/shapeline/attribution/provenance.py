@@ -22,7 +22,7 @@ EXCLUDED = {
 
 
 def provenance(context: ExplanationContext, settings: dict, device: str) -> dict:
-    """What a score file says of how it was made; null for what only a model has."""
+    """Return the metadata of a score file on its origin; null for entries that need a model."""
     asked, framework = parse(settings), context.model and context.model.framework
     peer, elsewhere = asked.method.method.package, asked.method.arguments.get("python")
     release = shapiq_process.read_version(elsewhere) if elsewhere else peer and version(peer)
@@ -50,7 +50,7 @@ def provenance(context: ExplanationContext, settings: dict, device: str) -> dict
 
 
 def _describe_features(context: ExplanationContext) -> dict:
-    """Kind, shape and names of the features; shape null where each instance has its own."""
+    """Return kind, shape and names of the features; shape null if it differs between instances."""
     if context.features is None:
         kind = context.feature_settings
         return {"kind": kind if isinstance(kind, str) else kind["kind"], "shape": None, "names": []}

@@ -29,15 +29,15 @@ from shapeline.methods.settings import MethodSettings, Size
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment on the wall's clock and on that of this process's processors, in seconds."""
+    """A reading of the wall clock and of the processor time of this process, in seconds."""
 
     wall: float
     processor: float
 
-    def since(self, waits: bool) -> float:
-        """Return the seconds since then: of the processor if fewer and nothing `waits` elsewhere (a GPU, a server)."""
+    def since(self, runs_elsewhere: bool) -> float:
+        """Return the seconds since then: processor time if it is less and no GPU or server computes meanwhile."""
         wall = time.perf_counter() - self.wall
-        return wall if waits else min(wall, time.process_time() - self.processor)
+        return wall if runs_elsewhere else min(wall, time.process_time() - self.processor)
 
 
 def now() -> Moment:
@@ -46,7 +46,7 @@ def now() -> Moment:
 
 @contextlib.contextmanager
 def limit_time(seconds: float | None) -> Iterator[None]:
-    """Raise MethodFailure inside the block once it has taken so long, between two steps of Python; None: never."""
+    """Raise MethodFailure inside the block after so many seconds, between two steps of Python; None: never."""
     if seconds is None:
         yield
         return
@@ -67,30 +67,30 @@ def limit_time(seconds: float | None) -> Iterator[None]:
 
 
 NO_FEATURES = MethodFailure("no features", "instances: one is nothing but padding; leave it out")
-UNEQUAL = 1e-3  # by which a network may differ between batches and backends, relative above 1
-# What a library or a framework raises for a model that it cannot take.
-CANNOT = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError)
+BATCH_TOLERANCE = 1e-3  # difference of a network's outputs between batches and backends, relative above 1
+# Errors of a library or a framework for an unsupported model.
+UNSUPPORTED_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError)
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a method is run.
+    """Options of a run of a method.
 
     seed: of this method and repeat.
     instances: ids, positions by default.
-    samples: what seeds each instance's own samples with the seed; the ids by default.
-    on_error: "record" makes a MethodFailure a row with its status, "fail" raises it.
-    progress: called with the instances done and the evaluations made.
+    sample_keys: seed each instance's sample together with the seed; the ids by default.
+    on_error: "record" turns a MethodFailure into a row with its status, "fail" raises it.
+    progress: called with the numbers of explained instances and of evaluations.
     save: called with the positions of a chunk of instances and their explanations, one per budget.
-    values: of this game's coalitions, and `addresses` of the instances among them; `evaluations` are what the
-    method asks, and `seconds` what that took, in this run or when it was stored.
-    dataset: whose training part the methods of labelled points read; all_points: all of it.
-    background: reference of a method that makes scores itself, in place of the game's.
+    values: store of this game's values, where `addresses` are those of the instances; `evaluations` counts all that the
+    method requests, and `seconds` is their time, in this run or when they were stored.
+    dataset: methods of labelled points read its training part, or with all_points all of it.
+    background: baseline of a method that computes scores itself, instead of the game's.
     device: of the computations beside the model.
     outputs: the instances are outputs of one game, explained together by one sample and one estimator.
     timing: "per_instance" explains and times one instance after another.
-    time_limit: seconds after which an instance has failed, all budgets together; then too they are explained one after
-    another, and in the main thread.
+    time_limit: seconds per instance, for all budgets, after which it fails; instances are then explained one after
+    another, in the main thread.
     """
 
     seed: int = 0
@@ -112,7 +112,7 @@ class Options:
 
 @dataclass(frozen=True)
 class _Run:
-    """A method on its instances (n,); spent: seconds of all budgets; reused: seconds that stored values took."""
+    """A method on its instances (n,); spent: seconds of all budgets; reused: seconds of stored values."""
 
     game: Game
     method: MethodSettings
@@ -126,7 +126,7 @@ class _Run:
     reused: np.ndarray
     sampling: Sampling
     scorer: Call | None = None
-    given: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the scorer
 
 
 def attribute(
@@ -135,14 +135,13 @@ def attribute(
     """Return an Explanation of inputs (n, *input shape) and targets (n,) for each budget of the method."""
     began, options = now(), options or Options()
     results = [blank(len(inputs), game.features, targets) for _ in method.budgets]
-    everyone = range(len(inputs))
     try:
         _check_method(method, game, options)
     except MethodFailure as failure:
         if options.on_error == "fail":
             raise
         for result in results:
-            result.fail(everyone, failure, failure.status)
+            result.fail(range(len(inputs)), failure, failure.status)
         return results
     if game.model and len(inputs):
         game.model.check_rows(inputs)
@@ -152,7 +151,7 @@ def attribute(
     if not designed:
         return results
     sampling = sample(method, game.features, designs, inputs, options.seed, sample_keys, options.outputs)
-    spent = np.full(len(inputs), began.since(waits(game, options)) / max(len(inputs), 1))
+    spent = np.full(len(inputs), began.since(runs_elsewhere(game, options)) / max(len(inputs), 1))
     instances = inputs, targets, ids, sample_keys
     scorer = (None, {}) if designs else _scorer(method, game, options, spend)
     run = _Run(game, method, options, *instances, designed, spent, 0 * spent, sampling, *scorer)
@@ -161,10 +160,10 @@ def attribute(
 
 
 def warm_up(game: Game, method: MethodSettings, seed: int) -> None:
-    """Make a design and read it out once: what they import, and the first use of it, is no instance's seconds."""
+    """Build and estimate one design, so that imports and first calls do not count as the seconds of an instance."""
     if not method.method.is_design or not game.features.d:
         return
-    with contextlib.suppress(ShapelineError):  # what this raises, the method will too
+    with contextlib.suppress(ShapelineError):  # the method raises the same error
         spend = method.spend(game.features, method.budgets[-1])
         design = method.design(game.features, spend, seed, keep=False)
         values = np.random.default_rng(0).random((1, design.evaluations))
@@ -176,13 +175,13 @@ def warm_up(game: Game, method: MethodSettings, seed: int) -> None:
             design.attribute(values)
 
 
-def waits(game: Game, options: Options) -> bool:
-    """Whether the numbers may come from elsewhere: a GPU, or what a function asks."""
+def runs_elsewhere(game: Game, options: Options) -> bool:
+    """Return whether values may be computed outside this process: on a GPU, or by a server that a function calls."""
     return options.device != "cpu" or bool(game.model and game.model.framework == "function")
 
 
 def _check_method(method: MethodSettings, game: Game, options: Options) -> None:
-    """Stop where the method cannot run on this game at all."""
+    """Raise ShapelineError if the method cannot run on this game."""
     name, model, dataset = method.name, game.model, options.dataset
     if method.method.family == "data" and dataset is None:
         raise ShapelineError(f"{name}: labelled examples are needed; run it in an experiment of the workflow")
@@ -202,8 +201,8 @@ def _check_method(method: MethodSettings, game: Game, options: Options) -> None:
 def _designs(
     method: MethodSettings, game: Game, options: Options, results: list[Explanation]
 ) -> tuple[list[tuple[float | None, Design | Size]], list[Explanation], float | None]:
-    """The designs of the budgets, or their sizes where each instance has its own, none of a method that makes scores
-    itself; the results of those budgets that have one; and the last budget, as a multiple of d."""
+    """Return the designs of the budgets (sizes if each instance has its own design, none if the method computes scores
+    itself), the results of budgets that have a design, and the last budget as a multiple of d."""
     designs, designed, spend, features = [], [], None, game.features
     for budget, result in zip(method.budgets, results, strict=True):
         try:
@@ -215,7 +214,7 @@ def _designs(
                 designs.append((spend, make(features, spend, options.seed)))
             designed.append(result)
         except ShapelineError as error:
-            # Where d differs by instance, that some have no design (2^d coalitions) says nothing of the others.
+            # If d varies by instance, others may have a design.
             if options.on_error == "fail" or not feature_kinds.varies(features.kind):
                 raise
             result.fail(range(len(result.status)), error, getattr(error, "status", "no design"))
@@ -223,7 +222,7 @@ def _designs(
 
 
 def _scorer(method: MethodSettings, game: Game, options: Options, spend: float | None) -> tuple[Call, dict[str, Any]]:
-    """The function of a method that makes scores itself, and what it may name beside what differs by chunk."""
+    """Return the function of a method that computes scores itself, and those of its arguments that all chunks share."""
     return method.scorer(game.model and game.model.framework), {
         **method.arguments,
         "game": game.having(reference=options.background) if options.background else game,
@@ -241,142 +240,142 @@ def _scorer(method: MethodSettings, game: Game, options: Options, spend: float |
 
 def _explain_all(run: _Run) -> None:
     one_by_one = run.options.timing == "per_instance" or run.options.time_limit
-    step, made = 1 if one_by_one else run.sampling.step, 0
+    step, evaluations = 1 if one_by_one else run.sampling.step, 0
     for start in range(0, len(run.inputs), step):
-        places = run.sampling.order[start : start + step]
-        asked = _explain(run, places)
+        positions = run.sampling.order[start : start + step]
+        batch = _explain(run, positions)
         if run.options.progress:
             done = run.sampling.order[: start + step]
-            if run.scorer is None and isinstance(asked, Batch):
-                made += asked.masks.shape[-2] * len(places)
+            if run.scorer is None and isinstance(batch, Batch):
+                evaluations += batch.masks.shape[-2] * len(positions)
             else:
-                made = sum(int(result.evaluations[done].sum()) for result in run.results)
-            run.options.progress(len(done), made)
+                evaluations = sum(int(result.evaluations[done].sum()) for result in run.results)
+            run.options.progress(len(done), evaluations)
         if run.options.save and len(run.results) == len(run.method.budgets):
-            run.options.save(places, [result.at(places) for result in run.results])
-        del asked  # with its designs, before the next chunk's are made
+            run.options.save(positions, [result.at(positions) for result in run.results])
+        del batch  # free its designs before the next chunk's are built
 
 
-def _explain(run: _Run, places: np.ndarray) -> Batch | Rounds:
-    """Explain a chunk; where the method fails, find out which of its instances do."""
-    began, asked = now(), run.sampling.ask(places)
+def _explain(run: _Run, positions: np.ndarray) -> Batch | Rounds:
+    """Explain a chunk; if the method fails, explain its instances one by one to find those that fail."""
+    began, batch = now(), run.sampling.select(positions)
     try:
         with limit_time(run.options.time_limit):
-            _explain_together(run, places, asked, began)
+            _explain_together(run, positions, batch, began)
     except MethodFailure as failure:
         if run.options.on_error == "fail":
             raise
-        if len(places) > 1:
-            for place in places:
-                run.results[-1].details[place].pop("reused", None)
-                run.reused[place] = 0.0
-                _explain(run, np.array([place]))
-        for result in run.results if len(places) == 1 else ():
-            result.fail(places, failure, failure.status)
-    return asked
+        if len(positions) > 1:
+            for position in positions:
+                run.results[-1].details[position].pop("reused", None)
+                run.reused[position] = 0.0
+                _explain(run, np.array([position]))
+        for result in run.results if len(positions) == 1 else ():
+            result.fail(positions, failure, failure.status)
+    return batch
 
 
-def _explain_together(run: _Run, places: np.ndarray, asked: Batch | Rounds, began: Moment) -> None:
-    with locate(run.ids[places]):
-        if isinstance(asked, Rounds):
-            answer, full, empty = asked.explain(lambda rows, masks: _evaluate_among(run, places, rows, masks))
+def _explain_together(run: _Run, positions: np.ndarray, batch: Batch | Rounds, began: Moment) -> None:
+    with locate(run.ids[positions]):
+        if isinstance(batch, Rounds):
+            answer, full, empty = batch.explain(lambda rows, masks: _evaluate_among(run, positions, rows, masks))
             answers = [answer]
         else:
-            values = _evaluate(run, places, asked.masks)
-            full, empty = asked.ends(values)
+            values = _evaluate(run, positions, batch.masks)
+            full, empty = batch.ends(values)
             if run.scorer is None:
-                answers = asked.read(values)
+                answers = batch.read(values)
             else:
-                began = now()  # the values of the ends are not the method's
-                answers = [_run_scorer(run, places)]
-        took = began.since(waits(run.game, run.options))  # without the ceiling, which is no method's
-        run.spent[places] += took / len(places)
+                began = now()  # the seconds of the ends do not count for the method
+                answers = [_run_scorer(run, positions)]
+        seconds = began.since(runs_elsewhere(run.game, run.options))  # without the best orders below
+        run.spent[positions] += seconds / len(positions)
         if run.method.method.exact:
-            for place, own in zip(places, best_orders(asked.masks, values, run.game.value), strict=True):
-                run.results[-1].details[place].update(own)
+            for position, orders in zip(positions, best_orders(batch.masks, values, run.game.value), strict=True):
+                run.results[-1].details[position].update(orders)
         for result, answer in zip(run.results, answers, strict=True):
-            _store(run, places, result, answer, asked)
-            result.value_full[places], result.value_empty[places] = full, empty
-        _check_own_answers(run.game, run.inputs[places], run.targets[places], np.asarray(full))
-    if asked.several:
-        for place, number in zip(places, np.broadcast_to(asked.distinct, len(values)), strict=True):
-            run.results[-1].details[place]["evaluated"] = int(number)  # coalitions of all budgets together
+            _store(run, positions, result, answer, batch)
+            result.value_full[positions], result.value_empty[positions] = full, empty
+        _check_full_values(run.game, run.inputs[positions], run.targets[positions], np.asarray(full))
+    if batch.several:
+        for position, number in zip(positions, np.broadcast_to(batch.distinct, len(values)), strict=True):
+            run.results[-1].details[position]["evaluated"] = int(number)  # coalitions of all budgets together
 
 
-def _check_own_answers(game: Game, inputs: np.ndarray, targets: np.ndarray, full: np.ndarray) -> None:
-    """Raise ShapelineError where a network answers otherwise of an input among masked rows (n,) than of it alone."""
+def _check_full_values(game: Game, inputs: np.ndarray, targets: np.ndarray, full: np.ndarray) -> None:
+    """Raise ShapelineError if a network's output for an input differs between masked rows (n,) and the input alone."""
     model, value = game.model, game.value
     if model is None or model.framework == "function" or value not in ("log_probability", "probability", PREDICTION):
         return
-    own = model.predict(inputs) if value == PREDICTION else model.log_probs(inputs)[np.arange(len(inputs)), targets]
-    own = np.exp(own) if value == "probability" else own
-    apart = np.abs(full - own) > UNEQUAL * (1 + np.abs(own))  # NaN of what failed is not
-    check_full(model.architecture, full, own, np.arange(len(own)), apart)
+    alone = model.predict(inputs) if value == PREDICTION else model.log_probs(inputs)[np.arange(len(inputs)), targets]
+    alone = np.exp(alone) if value == "probability" else alone
+    differs = np.abs(full - alone) > BATCH_TOLERANCE * (1 + np.abs(alone))  # False for NaN, of failed instances
+    check_full(model.architecture, full, alone, np.arange(len(alone)), differs)
 
 
-def _evaluate_among(run: _Run, places: np.ndarray, rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+def _evaluate_among(run: _Run, positions: np.ndarray, rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
     with locate_input(rows):
-        return _evaluate(run, places[rows], masks)
+        return _evaluate(run, positions[rows], masks)
 
 
 def _share_evaluations(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray, sample_keys: np.ndarray
 ) -> np.ndarray:
-    """Values as of Game.values; an input that is explained for several classes is evaluated once for all of them."""
+    """Return values as Game.values does; an input that is explained for several classes is evaluated once."""
     several = len({*sample_keys.tolist()}) < len(inputs)
     members: dict[tuple[bytes, bytes], list[int]] = {}
-    for place, row in enumerate(inputs) if several else ():
-        key = row.tobytes(), masks[place].tobytes() if masks.ndim == 3 else b""
-        members.setdefault(key, []).append(place)
+    for index, row in enumerate(inputs) if several else ():
+        key = row.tobytes(), masks[index].tobytes() if masks.ndim == 3 else b""
+        members.setdefault(key, []).append(index)
     if not several or len(members) == len(inputs):
         return game.values(inputs, masks, targets)
-    first = np.array([places[0] for places in members.values()])
-    wide = np.repeat(targets[first, None], max(map(len, members.values())), axis=1)
-    for own, places in zip(wide, members.values(), strict=True):
-        own[: len(places)] = targets[places]
+    first = np.array([indices[0] for indices in members.values()])
+    classes = np.repeat(targets[first, None], max(map(len, members.values())), axis=1)
+    for row, indices in zip(classes, members.values(), strict=True):
+        row[: len(indices)] = targets[indices]
     with locate_input(first):
-        values = game.values(inputs[first], masks[first] if masks.ndim == 3 else masks, wide)
+        values = game.values(inputs[first], masks[first] if masks.ndim == 3 else masks, classes)
     result = np.empty((len(inputs), masks.shape[-2]))
-    for own, places in zip(values, members.values(), strict=True):
-        result[places] = own.T[: len(places)]
+    for by_class, indices in zip(values, members.values(), strict=True):
+        result[indices] = by_class.T[: len(indices)]
     return result
 
 
-def _evaluate(run: _Run, places: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """Values (m, K) of coalitions (K, d) or (m, K, d) of the instances at places (m,); NaN without a model."""
-    inputs, targets, sample_keys = run.inputs[places], run.targets[places], run.sample_keys[places]
+def _evaluate(run: _Run, positions: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """Return values (m, K) of masks (K, d) or (m, K, d) of the instances at positions (m,); NaN without a model."""
+    inputs, targets, sample_keys = run.inputs[positions], run.targets[positions], run.sample_keys[positions]
     if run.game.model is None:
-        return np.full((len(places), masks.shape[-2]), np.nan)
+        return np.full((len(positions), masks.shape[-2]), np.nan)
     if run.options.values is None or run.scorer is not None:
         return _share_evaluations(run.game, inputs, masks, targets, sample_keys)
 
     def evaluate(rows: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, float]:
         began = now()
         with locate_input(rows):
-            made = _share_evaluations(run.game, inputs[rows], missing, targets[rows], sample_keys[rows])
-        return made, began.since(waits(run.game, run.options))
+            values = _share_evaluations(run.game, inputs[rows], missing, targets[rows], sample_keys[rows])
+        return values, began.since(runs_elsewhere(run.game, run.options))
 
-    named = [run.options.addresses[place] for place in places]
-    values, reused, took = run.options.values.values(named, masks, evaluate)
-    run.reused[places] += took
-    for place, number in zip(places, reused, strict=True):
-        details = run.results[-1].details[place]
+    addresses = [run.options.addresses[position] for position in positions]
+    values, reused, seconds = run.options.values.values(addresses, masks, evaluate)
+    run.reused[positions] += seconds
+    for position, number in zip(positions, reused, strict=True):
+        details = run.results[-1].details[position]
         details["reused"] = details.get("reused", 0) + int(number)  # of all budgets, or rounds, together
     return values
 
 
-def _run_scorer(run: _Run, places: np.ndarray) -> Answer:
-    """What a method says that makes scores itself."""
-    by_id = run.method.method.family == "external"  # which looks instances up, in place of sampling by them
-    own = {
-        "inputs": run.inputs[places],
-        "targets": run.targets[places],
-        "instances": (run.ids if by_id else run.sample_keys)[places],
+def _run_scorer(run: _Run, positions: np.ndarray) -> Answer:
+    """Return the answer of a method that computes scores itself."""
+    by_id = run.method.method.family == "external"  # which looks up instances and does not sample
+    chunk = {
+        "inputs": run.inputs[positions],
+        "targets": run.targets[positions],
+        "instances": (run.ids if by_id else run.sample_keys)[positions],
     }
     name, model = run.method.name, run.game.model
     try:
-        scores, evaluations, *details = run.scorer({**run.given, **own})
-    except CANNOT as error:  # a library, or a derivative, that the model is not made for
+        scores, evaluations, *details = run.scorer({**run.arguments, **chunk})
+    except UNSUPPORTED_ERRORS as error:  # of a library or a derivative that does not support the model
         if not model or run.method.method.family not in ("gradients", "peers"):
             raise
         if is_out_of_memory(error):
@@ -387,23 +386,23 @@ def _run_scorer(run: _Run, places: np.ndarray) -> Answer:
     return Answer(scores, evaluations, *(details or [{}]))
 
 
-def _store(run: _Run, places: np.ndarray, result: Explanation, answer: Answer, asked: Batch | Rounds) -> None:
-    """Write the answer of a method for a chunk into its places of the result."""
+def _store(run: _Run, positions: np.ndarray, result: Explanation, answer: Answer, batch: Batch | Rounds) -> None:
+    """Write the answer of a method for a chunk to its positions in the result."""
     shape = run.game.features.shape
-    result.scores[places] = np.reshape(answer.scores, (-1, *shape))
-    result.evaluations[places] = answer.evaluations
-    for name, own in (("standard_error", shape), ("interaction_values", (-1,)), ("interactions_standard_error", (-1,))):
-        if (outcome := getattr(answer, name)) is not None:
-            outcome = np.reshape(outcome, (len(places), *own))
+    result.scores[positions] = np.reshape(answer.scores, (-1, *shape))
+    result.evaluations[positions] = answer.evaluations
+    for name in ("standard_error", "interaction_values", "interactions_standard_error"):
+        if (values := getattr(answer, name)) is not None:
+            values = np.reshape(values, (len(positions), *(shape if name == "standard_error" else (-1,))))
             if getattr(result, name) is None:
-                setattr(result, name, np.full((len(result.scores), *outcome.shape[1:]), np.nan))
-            getattr(result, name)[places] = outcome
+                setattr(result, name, np.full((len(result.scores), *values.shape[1:]), np.nan))
+            getattr(result, name)[positions] = values
     details = dict(answer.details)
-    share = answer.evaluations / asked.masks.shape[-2] if asked.several else 1.0
-    result.seconds[places] = details.pop("seconds", (run.spent[places] + run.reused[places]) * share)
+    share = answer.evaluations / batch.masks.shape[-2] if batch.several else 1.0
+    result.seconds[positions] = details.pop("seconds", (run.spent[positions] + run.reused[positions]) * share)
     for name, numbers in details.items():
-        for place, number in zip(places, numbers, strict=True):
+        for position, number in zip(positions, numbers, strict=True):
             if name == "warning":
-                result.warning[place] = number
+                result.warning[position] = number
             else:
-                result.details[place][name] = float(number)
+                result.details[position][name] = float(number)

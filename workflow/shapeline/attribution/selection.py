@@ -1,4 +1,4 @@
-"""Which instances an experiment explains, drawn by seed."""
+"""The selection of the instances that an experiment explains, sampled by seed."""
 
 from dataclasses import dataclass
 
@@ -19,14 +19,14 @@ from shapeline.seeds import seed_of
 
 @dataclass(frozen=True)
 class Selection:
-    """The instances to sample, by the keys of `instances` in an experiment.
+    """The keys of `instances` in an experiment.
 
-    count: how many; a larger one adds to a smaller one. split: the part of the data they are of.
-    texts: explained in their place, pairs as two each: instances -1, -2, ..., label -1.
+    count: number of instances; a larger one extends a smaller one. split: the part of the data.
+    texts: explained instead, pairs as two texts each: instances -1, -2, ..., label -1.
     label, correct, objects: only instances of that class, only those predicted correctly, only images with so many
-    objects of their class. fewer_ok: where there are fewer, all of them.
-    near: in their place the records nearest to values by column, in this order; without a model of all parts.
-    target: the class that is explained, "predicted", "true", or one for all.
+    objects of their class. fewer_ok: if there are fewer instances, explain all of them.
+    near: the records nearest to values by column instead, in this order; without a model from all parts.
+    target: the explained class, "predicted", "true", or one for all.
     """
 
     count: int = 100
@@ -41,17 +41,17 @@ class Selection:
 
 
 def select(context: ExplanationContext, seed: int, count: int = 100, **others) -> pd.DataFrame:
-    """Ids, labels and predictions of `count` instances drawn by seed; others: the other keys of `Wanted`.
+    """Return ids, labels and predictions of `count` instances sampled by seed; others: the other keys of `Selection`.
 
-    Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability, text
-    where the inputs are documents, objects where the dataset knows them, and with a custom tokenizer words, those
-    of the document, words_cut, how many it lost, and of a pair second, the number of the second sentence's first; of a
-    regression label and prediction are numbers in the target's units, and there is no probability. Without a model
-    there is none either, and the prediction is the label. Raises ShapelineError when the split has fewer, or none.
+    Columns: instance (id in the source), row (position in the prepared arrays), label, prediction, probability; text
+    for documents; objects if the dataset has them; with a custom tokenizer words of the document, words_cut (the number
+    of truncated words), and for a pair second, the number of the second sentence's first word. For a regression label
+    and prediction are numbers in the target's units, without probability. Without a model the prediction is the label,
+    without probability. Raises ShapelineError if the split has fewer instances, or none.
 
-    Where another class than the predicted one is explained, target is that class.
-    Where a record has several labels there is a row for each of them, or with `label` for that one alone: target is the
-    label, label and prediction are 1 where it is there and where its probability is 0.5 or more.
+    If another class than the predicted one is explained, target is that class. Records with several labels have one row
+    per label, or with `label` one row: target is the label, label is 1 if it is present, and prediction is 1 if its
+    probability is 0.5 or more.
     """
     wanted = Selection(count, **others)
     if context.dataset.card.get("task") == "multilabel":
@@ -64,7 +64,7 @@ def select(context: ExplanationContext, seed: int, count: int = 100, **others) -
         return _predict(context, pd.DataFrame(chosen))
     selected = pd.DataFrame(chosen).astype({"label": np.int32})
     log_probs = context.model.log_probs(context.inputs(selected))
-    bad = np.flatnonzero(np.isnan(log_probs).any(1))  # -inf is what a function that gives P = 0 says
+    bad = np.flatnonzero(np.isnan(log_probs).any(1))  # -inf is valid: a function may return P = 0
     if len(bad):
         raise ShapelineError(
             f"model '{context.model.architecture}': returns {log_probs[bad[0]].tolist()} "
@@ -87,7 +87,7 @@ def _targets(context: ExplanationContext, selected: pd.DataFrame, wanted: Select
 
 
 def _read_chosen(context: ExplanationContext, seed: int, wanted: Selection) -> dict:
-    """What is known of the instances without the model, by column."""
+    """Return the columns of the instances that need no model."""
     if wanted.texts:
         rows = np.full(len(wanted.texts), -1)
         texts = [text if isinstance(text, str) else PAIR.join(text) for text in wanted.texts]
@@ -100,15 +100,15 @@ def _read_chosen(context: ExplanationContext, seed: int, wanted: Selection) -> d
         if context.dataset.card.get("truth"):
             chosen["objects"] = regions.objects(context.folder, chosen["instance"], chosen["label"])
     if context.dataset.owners is not None:
-        made = tokenizer.tokenize_for(list(chosen["text"]), context.dataset.card)
-        chosen |= {"words": made.words, "words_cut": made.n_words - [len(words) for words in made.words]}
+        documents = tokenizer.tokenize_for(list(chosen["text"]), context.dataset.card)
+        chosen |= {"words": documents.words, "words_cut": documents.n_words - [*map(len, documents.words)]}
         if "separator_id" in context.dataset.card:
-            chosen["second"] = np.array(made.seconds)
+            chosen["second"] = np.array(documents.seconds)
     return chosen
 
 
 def _expand_labels(context: ExplanationContext, rows: np.ndarray, label: int | str | None) -> pd.DataFrame:
-    """A row per instance (rows in the prepared arrays) and label, or for one label alone."""
+    """Return one row per instance (row of the prepared arrays) and label, or for one label only."""
     dataset, names = context.dataset, context.dataset.card["classes"]
     if context.model is None:
         raise ShapelineError(f"dataset '{dataset.card['name']}': several labels per record need a model; give one")
@@ -139,7 +139,7 @@ def _expand_labels(context: ExplanationContext, rows: np.ndarray, label: int | s
 
 
 def _predict(context: ExplanationContext, selected: pd.DataFrame) -> pd.DataFrame:
-    """The instances with the predictions of a regression model."""
+    """Return the instances with the predictions of a regression model."""
     predictions = context.model.predict(context.inputs(selected))
     bad = np.flatnonzero(~np.isfinite(predictions))
     if len(bad):
@@ -151,15 +151,15 @@ def _predict(context: ExplanationContext, selected: pd.DataFrame) -> pd.DataFram
 
 
 def _sample_rows(context: ExplanationContext, seed: int, wanted: Selection) -> np.ndarray:
-    """Rows of the instances wanted: the first that fit, of all in the split in an order drawn by seed."""
+    """Return rows of the selected instances: the first that fit in an order of the split sampled by seed."""
     dataset, label, split, count = context.dataset, wanted.label, wanted.split, wanted.count
     candidates = np.flatnonzero(dataset.split == PARTS.index(split))
     order = np.random.default_rng(seed_of(seed, "instances")).permutation(candidates)
     restriction, several = "", dataset.labels.ndim == 2
-    of = slice(None)  # of several labels, those explained
+    explained = slice(None)  # of several labels
     if label is not None:
         index = checks.class_index("instances.label", label, dataset.card["classes"])
-        of = slice(index, index + 1)
+        explained = slice(index, index + 1)
         order = order[dataset.labels[order, index] == 1] if several else order[dataset.labels[order] == index]
         restriction = f" of class '{dataset.card['classes'][index]}'"
     if wanted.objects is not None:
@@ -169,7 +169,7 @@ def _sample_rows(context: ExplanationContext, seed: int, wanted: Selection) -> n
         order = order[regions.objects(context.folder, dataset.ids[order], own) == wanted.objects]
         restriction += f" with {wanted.objects} object(s)"
     if wanted.correct:
-        order = _correct(context, order, count, of)
+        order = _select_correct(context, order, count, explained)
         restriction += " that are predicted correctly"
     if count > len(order) and not (wanted.fewer_ok and len(order)):
         raise ShapelineError(
@@ -179,50 +179,50 @@ def _sample_rows(context: ExplanationContext, seed: int, wanted: Selection) -> n
 
 
 def _nearest(context: ExplanationContext, wanted: Selection) -> np.ndarray:
-    """The rows nearest to the values wanted, none of them twice; a category that differs counts as one deviation."""
+    """Return the distinct rows nearest to given values; a different category counts as one standard deviation."""
     dataset = context.dataset
     card, names = dataset.card, dataset.card.get("feature_names") or []
-    left = dataset.split == PARTS.index(wanted.split) if context.model else np.ones(len(dataset.ids), bool)
-    if len(dataset.inputs[:1].shape) != 2 or left.sum() < len(wanted.near):
+    remaining = dataset.split == PARTS.index(wanted.split) if context.model else np.ones(len(dataset.ids), bool)
+    if len(dataset.inputs[:1].shape) != 2 or remaining.sum() < len(wanted.near):
         raise ShapelineError(
-            f"instances.near: {len(wanted.near)} records are sought, among {left.sum()} of a table; give fewer"
+            f"instances.near: {len(wanted.near)} records are sought, among {remaining.sum()} of a table; give fewer"
         )
     rows = []
     for values in wanted.near:
-        apart = np.zeros(len(left))
+        distance = np.zeros(len(remaining))
         for name, value in values.items():
             if name not in names:
                 raise ShapelineError(f"instances.near: there is no column '{name}'.{nearest(name, names)}")
             column = dataset.inputs[:, names.index(name)].astype(np.float64)
             if name in (known := card.get("categories") or {}):
-                apart += column != checks.class_index(f"instances.near, column '{name}'", value, known[name])
+                distance += column != checks.class_index(f"instances.near, column '{name}'", value, known[name])
             elif isinstance(value, str):
                 raise ShapelineError(
                     f"instances.near: column '{name}' holds numbers, and {value!r} is none; give a number"
                 )
             else:
-                apart += (column - value) ** 2 / (column.var() or 1.0)
-        rows.append(int(np.where(left, apart, np.inf).argmin()))
-        left[rows[-1]] = False
+                distance += (column - value) ** 2 / (column.var() or 1.0)
+        rows.append(int(np.where(remaining, distance, np.inf).argmin()))
+        remaining[rows[-1]] = False
     return np.array(rows)
 
 
-def _correct(context: ExplanationContext, rows: np.ndarray, count: int, of: slice) -> np.ndarray:
-    """Return the rows that the model predicts correctly, queried `count` at a time; of several labels those `of`."""
-    right: list[np.ndarray] = []
+def _select_correct(context: ExplanationContext, rows: np.ndarray, count: int, labels: slice) -> np.ndarray:
+    """Return `count` rows or more that the model predicts correctly, or all; `labels` selects among several labels."""
+    correct: list[np.ndarray] = []
     for start in range(0, len(rows), count):
-        asked = rows[start : start + count]
-        agrees = context.model.predict(context.dataset.inputs[asked]) == context.dataset.labels[asked]
-        right.append(asked[agrees if agrees.ndim == 1 else agrees[:, of].all(1)])
-        if sum(map(len, right)) >= count:
+        part = rows[start : start + count]
+        agrees = context.model.predict(context.dataset.inputs[part]) == context.dataset.labels[part]
+        correct.append(part[agrees if agrees.ndim == 1 else agrees[:, labels].all(1)])
+        if sum(map(len, correct)) >= count:
             break
-    return np.concatenate([*right, rows[:0]])
+    return np.concatenate([*correct, rows[:0]])
 
 
 def write(path: str, selected: pd.DataFrame, backends: dict[str, ExecutionBackend], metadata: dict) -> None:
     """Write the instances with the calibrated backend of the engine per device kind."""
     table = pa.Table.from_pandas(selected, preserve_index=False)
-    # Without the measured rate: a file made again must hold the same bytes, or all that read it would run again.
+    # Without the measured rate: a re-computed file must have the same bytes, or all jobs that read it would re-run.
     kept = {device: {"name": backend.name, "batch": backend.batch} for device, backend in backends.items()}
     scores.write_table(path, table, {**metadata, "forms": kept})
 

@@ -1,4 +1,4 @@
-"""The values of a set function, in the place of a model's: each coalition evaluated once, in parallel and resumable."""
+"""The values of a set function instead of a model: each coalition is evaluated once, in parallel and resumably."""
 
 import contextlib
 import time
@@ -19,18 +19,17 @@ from shapeline.errors import MethodFailure, ShapelineError, first_line
 from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings
 
-SECONDS = 1.0  # that one call of a game may take before it is given no more coalitions than that
-MOST_AT_ONCE = 2**14  # coalitions of one call
-ROUND = 8  # calls of each process between two looks at how long they take
-PROBES = 3  # held coalitions that are evaluated again beside both ends, and so many more as take
-PROBED = 0.1  # seconds together
+CALL_SECONDS = 1.0  # target time of one call of a game, which limits its coalitions
+MAX_BATCH = 2**14  # coalitions of one call
+CALLS_PER_ROUND = 8  # per process, before the number of coalitions is adapted to the time
+MIN_CHECKS, CHECK_SECONDS = 3, 0.1  # cached coalitions that are evaluated again beside both ends: number, time
 MAX_NAMED = 6  # players of a coalition that a message names
 FAILED = "evaluation failed"
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a game is evaluated: processes, coalitions of a call or its seconds, identity in the cache, on_error."""
+    """Options of a game's evaluation: processes, coalitions or seconds per call, cache and identity, on_error."""
 
     n_jobs: int = 1
     batch: int | None = None
@@ -38,11 +37,11 @@ class Evaluation:
     on_error: str = "fail"
     cache: Path | None = None
     identity: str | None = None
-    seconds: float = SECONDS
+    seconds: float = CALL_SECONDS
 
 
 class Values:
-    """Values v(S) of a game, (K, outputs) of coalitions (K, n); none is evaluated twice, none of the cache."""
+    """Values v(S) of a game, (K, outputs) for coalitions (K, n); neither known nor cached ones are evaluated again."""
 
     def __init__(
         self,
@@ -60,16 +59,16 @@ class Values:
             self._known, self._table = self.file.read()
         self._before = self._known
         if how.cache and how.identity is None:
-            self._check_held()
+            self._check_cache()
 
     @property
     def evaluations(self) -> int:
-        """Number of distinct coalitions whose values were wanted."""
+        """Number of distinct coalitions whose values were requested."""
         return len(self.used)
 
     @property
     def reused(self) -> int:
-        """Number of coalitions that the cache held."""
+        """Number of requested coalitions that the cache contained."""
         return len(self.used.intersection(self._before))
 
     def of(self, masks: np.ndarray) -> np.ndarray:
@@ -96,31 +95,31 @@ class Values:
         return pd.DataFrame({ADDRESS: keys, "values": values, "seconds": seconds})
 
     def _evaluate(self, masks: np.ndarray) -> None:
-        """Evaluate coalitions, and keep the values of each call as soon as it ends."""
+        """Evaluate coalitions, and store the values of each call as soon as it ends."""
         done, jobs = 0, self.how.n_jobs
         size = self.how.batch or (1 if self.file or jobs > 1 else min(64, len(masks)))
         with self.file or contextlib.nullcontext(), _calls(jobs, self.game, self.how.retries) as call:
             while done < len(masks):
                 began = time.monotonic()
-                first = done == 0 and self._table is None  # alone: two outputs of two could be the wrong way round
-                some = masks[done : done + (1 if first else size * jobs * ROUND if jobs > 1 else size)]
-                parts, again = _cut(some, size), []
+                first = done == 0 and self._table is None  # one, because (2, 2) values could be transposed
+                batch = masks[done : done + (1 if first else size * jobs * CALLS_PER_ROUND if jobs > 1 else size)]
+                parts, again = _split(batch, size), []
                 for part, values, failure in call(parts):
                     done += len(part)
-                    if failure and len(part) > 1:  # one by one, to find out which of them fail
-                        again += _cut(part, 1)
+                    if failure and len(part) > 1:  # one by one, to find those that fail
+                        again += _split(part, 1)
                     else:
-                        self._keep(part, values, failure)
+                        self._store(part, values, failure)
                     if self.progress:
                         self.progress(len(self._known) - len(self._before), len(masks) - done)
                 for answer in call(again):
-                    self._keep(*answer)
-                took = (time.monotonic() - began) / max(1, len(parts) / jobs)
+                    self._store(*answer)
+                seconds = (time.monotonic() - began) / max(1, len(parts) / jobs)
                 if self.how.batch is None:
-                    size = int(np.clip(size * min(2.0, self.how.seconds / max(took, 1e-9)), 1, MOST_AT_ONCE))
+                    size = int(np.clip(size * min(2.0, self.how.seconds / max(seconds, 1e-9)), 1, MAX_BATCH))
 
-    def _keep(self, masks: np.ndarray, values: np.ndarray | None, failure: str | None) -> None:
-        """Hold the values of coalitions, or why they have none."""
+    def _store(self, masks: np.ndarray, values: np.ndarray | None, failure: str | None) -> None:
+        """Store the values of coalitions, or the reason of their failure."""
         if failure:
             reason = f"coalition {self._name(masks[0])}: {failure}"
             if self.how.on_error == "fail":
@@ -136,45 +135,45 @@ class Values:
 
     def _check_outputs(self, values: np.ndarray) -> None:
         if self._table is not None and len(self._table) and values.shape[1] != self._table.shape[1]:
-            held, given = self._table.shape[1], values.shape[1]
+            before, now = self._table.shape[1], values.shape[1]
             raise ShapelineError(
-                f"{WHERE}: the game gave {held} values a coalition before and {given} now; give as many"
+                f"{WHERE}: the game gave {before} values a coalition before and {now} now; give as many"
             )
 
-    def _check_held(self) -> None:
-        """Refuse a cache of another game where no identity tells: some of its coalitions have other values."""
+    def _check_cache(self) -> None:
+        """Raise ShapelineError if some values of the game differ from those of a cache without identity."""
         digits = np.array(self._known, dtype=f"S{len(self.players)}").view(np.uint8).reshape(-1, len(self.players))
         masks = digits == ord("1")
         order = np.random.default_rng(0).permutation(len(masks))
         order = order[np.argsort(masks[order].any(axis=1) & ~masks[order].all(axis=1), kind="stable")]
-        began, least = time.monotonic(), 2 + PROBES
-        for number, place in enumerate(order):
-            if number >= least and time.monotonic() - began > PROBED:
+        began, least = time.monotonic(), 2 + MIN_CHECKS
+        for number, index in enumerate(order):
+            if number >= least and time.monotonic() - began > CHECK_SECONDS:
                 return
-            _, values, failure = _call(self.game, masks[[place]], self.how.retries)
+            _, values, failure = _call(self.game, masks[[index]], self.how.retries)
             if failure:
                 continue
             self._check_outputs(values)
-            held = self._table[[place]]
-            if not np.allclose(values, held, rtol=1e-5, atol=1e-9 * np.abs(self._table).max()):
+            cached = self._table[[index]]
+            if not np.allclose(values, cached, rtol=1e-5, atol=1e-9 * np.abs(self._table).max()):
                 raise ShapelineError(
-                    f"{WHERE}: cache: {self.how.cache} holds {held[0].tolist()} for the coalition "
-                    f"{self._name(masks[place])} and the game gives {values[0].tolist()}; name another file, or say by "
+                    f"{WHERE}: cache: {self.how.cache} holds {cached[0].tolist()} for the coalition "
+                    f"{self._name(masks[index])} and the game gives {values[0].tolist()}; name another file, or say by "
                     "identity= that the game is the same"
                 )
 
     def _name(self, mask: np.ndarray) -> str:
-        """Return a coalition by the names of its players."""
-        there = np.flatnonzero(mask)
-        if len(there) in (0, len(mask)):
-            return "of all players" if len(there) else "of no players"
-        shown = ", ".join(self.players[place] for place in there[:MAX_NAMED])
-        return f"{{{shown}{', ...' if len(there) > MAX_NAMED else ''}}}"
+        """Return a coalition as a text with the names of its players."""
+        members = np.flatnonzero(mask)
+        if len(members) in (0, len(mask)):
+            return "of all players" if len(members) else "of no players"
+        shown = ", ".join(self.players[index] for index in members[:MAX_NAMED])
+        return f"{{{shown}{', ...' if len(members) > MAX_NAMED else ''}}}"
 
 
 @dataclass(frozen=True, eq=False)
 class OutputGame:
-    """A set function as the game of an attribution: its outputs stand in the place of the instances."""
+    """A set function as the game of an attribution, where its outputs take the role of instances."""
 
     evaluate: Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), to (K, outputs)
     features: Features
@@ -184,22 +183,22 @@ class OutputGame:
     )
 
     def having(self, **_) -> "OutputGame":
-        """Return the same game, which has no other backend, baseline or model."""
+        """Return the game itself, which has no other backend, baseline or model."""
         return self
 
     def values(self, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None = None) -> np.ndarray:
-        """Return the values (m, K) of the outputs numbered `inputs` (m,); masks: (K, d), or (m, K, d) all the same."""
+        """Return the values (m, K) of the outputs numbered `inputs` (m,); masks: (K, d), or (m, K, d) of equal ones."""
         return self.evaluate(masks if masks.ndim == 2 else masks[0])[:, inputs].T
 
 
-def _cut(masks: np.ndarray, size: int) -> list[np.ndarray]:
-    """Return coalitions in parts of a size."""
+def _split(masks: np.ndarray, size: int) -> list[np.ndarray]:
+    """Split coalitions into parts of a size."""
     return [masks[start : start + size] for start in range(0, len(masks), size)]
 
 
 @contextlib.contextmanager
 def _calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[Sequence[np.ndarray]], Iterable]]:
-    """Yield a function from parts of the coalitions to what `_call` returns of each, as it ends."""
+    """Yield a function from parts of the coalitions to the results of `_call`, each as soon as it ends."""
     if jobs == 1:
         yield lambda parts: (_call(game, part, retries) for part in parts)
         return
@@ -222,12 +221,12 @@ def _calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[Sequen
 
 
 def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, np.ndarray | None, str | None]:
-    """Return coalitions, their values (K, outputs) and None; or None and why there are none, after all retries."""
+    """Return coalitions, their values (K, outputs) and None; or None and the reason of failure after all retries."""
     failure = None
     for _ in range(1 + retries):
         try:
             values = game(masks.copy())
-        except Exception as error:  # noqa: BLE001 (a game raises what it likes)
+        except Exception as error:  # noqa: BLE001 (a game may raise any exception)
             failure = first_line(error) if isinstance(error, ShapelineError) else describe(error)
             continue
         values = _as_columns(values, len(masks))
@@ -238,17 +237,17 @@ def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, 
 
 
 def describe(error: Exception) -> str:
-    """Return the kind of an error and what it says first."""
+    """Return the type of an error and the first line of its message."""
     return f"{type(error).__name__}: {first_line(error)}" if str(error).strip() else type(error).__name__
 
 
 def _as_columns(values: object, count: int) -> np.ndarray:
-    """Return what a game gave as (K, outputs) float64. Raises ShapelineError where it is not (K,) or (K, outputs)."""
+    """Return values as (K, outputs) float64. Raises ShapelineError unless they are (K,) or (K, outputs)."""
     try:
-        values = values.detach().cpu() if hasattr(values, "detach") else values  # a tensor, also one with a gradient
+        values = values.detach().cpu() if hasattr(values, "detach") else values  # a tensor, with or without a gradient
         array = np.ma.filled(values, np.nan) if np.ma.is_masked(values) else np.asarray(values)
         array = array.astype(float) if array.dtype == object and array.ndim else array
-        array = array.reshape(1) if array.ndim == 0 and count == 1 else array  # of a game that squeezes its values
+        array = array.reshape(1) if array.ndim == 0 and count == 1 else array  # a game that squeezes its values
         fits = array.dtype.kind in "biuf" and array.ndim in (1, 2) and len(array) == count and array.size > 0
     except (ValueError, TypeError, RuntimeError):  # rows of different lengths, objects
         array, fits = None, False
@@ -268,9 +267,9 @@ def hash_masks(masks: np.ndarray) -> list[str]:
 
 
 def check_names(argument: str, given: object, count: int, noun: str) -> tuple[str, ...]:
-    """Return the names of players or outputs. Raises ShapelineError where they do not fit."""
+    """Return the names of players or outputs. Raises ShapelineError if they do not fit."""
     if given is None:
-        return tuple(f"{noun} {place}" for place in range(count))
+        return tuple(f"{noun} {index}" for index in range(count))
     if isinstance(given, str | set | frozenset) or not hasattr(given, "__iter__"):  # a set has no order
         raise ShapelineError(f"{WHERE}: {argument} is {given!r}; give a list of {count} names")
     names = tuple(map(str, given))
@@ -282,7 +281,7 @@ def check_names(argument: str, given: object, count: int, noun: str) -> tuple[st
 
 
 def check_outputs(method: MethodSettings, count: int) -> None:
-    """Refuse a method whose estimator reads one output, for a game of several. Raises ShapelineError."""
+    """Raise ShapelineError for a method whose estimator reads one output if the game has several."""
     of_one_output = method.method.batch_estimator and not method.method.multi_output_estimator
     if count > 1 and (method.arguments.get("n_features") or of_one_output):
         raise ShapelineError(
@@ -291,8 +290,8 @@ def check_outputs(method: MethodSettings, count: int) -> None:
         )
 
 
-def number_of_jobs(n_jobs: object) -> int:
-    """Return how many processes evaluate; by joblib's rule for numbers below 0. Raises ShapelineError."""
+def count_processes(n_jobs: object) -> int:
+    """Return the number of processes of n_jobs; by joblib's rule for numbers below 0. Raises ShapelineError."""
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise ShapelineError(f"{WHERE}: n_jobs is {n_jobs!r}; give a whole number other than 0, -1 for all processors")
     from joblib import effective_n_jobs

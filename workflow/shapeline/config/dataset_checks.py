@@ -15,7 +15,7 @@ from shapeline.models.registry import ARCHITECTURES
 
 
 def check_source(where: str, dataset: Dataset) -> Iterator[str]:
-    """The source is known or the user's own, and takes the keys of the entry."""
+    """Yield the source is known or the user's own, and takes the keys of the entry."""
     if dataset.source not in SOURCES and not re.match(USER_FILE, dataset.source):
         hint = f".{nearest(dataset.source, SOURCES)}"
         if dataset.source.endswith(("csv", "parquet")):
@@ -28,7 +28,7 @@ def check_source(where: str, dataset: Dataset) -> Iterator[str]:
 
 
 def check_path(where: str, dataset: Dataset) -> Iterator[str]:
-    """The local copy is there, with the files of its source."""
+    """Yield the local copy is there, with the files of its source."""
     if not dataset.path:
         return
     try:
@@ -42,7 +42,7 @@ def check_path(where: str, dataset: Dataset) -> Iterator[str]:
 
 
 def check_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
-    """The folder of a tokenizer can be read; the function that makes one is there, and needs nothing."""
+    """Yield the folder of a tokenizer can be read; the function that makes one is there, and needs nothing."""
     if not dataset.tokenizer:
         return
     try:
@@ -63,7 +63,7 @@ RULES = (check_source, check_path, check_tokenizer)
 
 
 def check_other_data(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
-    """A model can explain the dataset named beside it, as far as the configuration tells."""
+    """Yield a model can explain the dataset named beside it, as far as the configuration tells."""
     model = config.models.get(experiment.model)
     own = config.datasets.get(model.dataset) if model else None
     other = config.datasets.get(experiment.dataset)
@@ -112,7 +112,7 @@ def describe_entry(source: registry.Source | None, settings: dict) -> dict:
 
 
 def check_texts(place: Place) -> Iterator[str]:
-    """Custom texts are explained by a model of text, and all of them."""
+    """Check that custom texts have a model of text and no keys that select instances."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.texts:
         return
@@ -131,7 +131,7 @@ def check_texts(place: Place) -> Iterator[str]:
 
 
 def check_near(place: Place) -> Iterator[str]:
-    """Records are sought in a table, by columns that it has."""
+    """Yield records are sought in a table, by columns that it has."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.near:
         return
@@ -146,7 +146,7 @@ def check_near(place: Place) -> Iterator[str]:
 
 
 def check_choice(place: Place) -> Iterator[str]:
-    """The predictions, the class and the number of objects by which instances are chosen are known."""
+    """Yield the predictions, the class and the number of objects by which instances are chosen are known."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if chosen.correct and place.has_no_model:
         yield f"{where}.correct: without a model nothing is predicted; remove the key"
@@ -166,7 +166,7 @@ def check_choice(place: Place) -> Iterator[str]:
 
 
 def check_target(place: Place) -> Iterator[str]:
-    """The class that is explained is one, and there are classes."""
+    """Yield the class that is explained is one, and there are classes."""
     where, asked, source = f"{place.where}.target", place.experiment.target, place.source
     if asked == "predicted":
         return

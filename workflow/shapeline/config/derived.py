@@ -16,7 +16,7 @@ from shapeline.models.registry import ARCHITECTURES, FRAMEWORKS, find_suffix
 
 
 def canonical(value: Any) -> Any:
-    """Settings as builtin types with sorted keys, without defaults and nulls: what re-run detection compares."""
+    """Return settings as builtin types with sorted keys, without defaults and nulls, for re-run detection."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", exclude_defaults=True)
     if isinstance(value, dict):
@@ -36,7 +36,7 @@ def find_framework(model: Model) -> str:
 
 
 def find_source(dataset: Dataset | None) -> Source | None:
-    """What is known of a dataset before it is read; None of a user's own function, and where there is no dataset."""
+    """Return the source of a dataset before it is read; None for a user's function and without a dataset."""
     return registry.source_for(canonical(dataset)) if dataset else None
 
 
@@ -58,12 +58,12 @@ def settle_prompts(config: Config) -> Config:
 
 
 def find_dataset(config: Config, experiment: Experiment) -> str | None:
-    """The name of the experiment's dataset: its own, or its model's; None of a game and of prompts."""
+    """Return the name of the experiment's dataset: its own, or its model's; None of a game and of prompts."""
     return None if experiment.has_no_data else experiment.dataset or config.models[experiment.model].dataset
 
 
 def count_shards(config: Config, experiment: Experiment) -> int:
-    """Score files per method entry; the evaluations of a game are shared out before."""
+    """Return the number of score files per method entry; the evaluations of a game are divided before."""
     if experiment.game:
         return 1
     number, chosen = experiment.shards or config.shards, experiment.instances
@@ -74,18 +74,18 @@ def count_shards(config: Config, experiment: Experiment) -> int:
 
 
 def count_evaluation_shards(config: Config, experiment: Experiment) -> int:
-    """Jobs that share the evaluations of a method; 1 where the job of its scores makes them."""
+    """Return the number of jobs that share the evaluations of a method; 1 if the job of its scores does them."""
     number = experiment.shards or config.shards
     return number if experiment.game and number != "auto" else 1
 
 
 def find_features(experiment: Experiment, settings: Any) -> Any:
-    """The features that a method entry explains: its own, else the experiment's."""
+    """Return the features that a method entry explains: its own, else the experiment's."""
     return getattr(settings, "features", None) or experiment.features
 
 
 def find_feature_shape(config: Config, experiment: Experiment, settings: Any = None) -> tuple[int, ...] | None:
-    """The shape of the features of the experiment, or of one of its entries; None where only the data tell."""
+    """Return the shape of the features of the experiment, or of one of its entries; None if only the data tell."""
     model = config.models.get(experiment.model)
     dataset = config.datasets.get(experiment.dataset or (model.dataset if model else None))
     source = find_source(dataset)
@@ -96,7 +96,7 @@ def find_feature_shape(config: Config, experiment: Experiment, settings: Any = N
 
 
 def find_budget(config: Config, name: str, entry: str) -> float:
-    """The budget of a sampled entry as a multiple of d, at most: its own, its rival's, or the experiment's."""
+    """Return the budget of a sampled entry as a multiple of d, at most: its own, its rival's, or the experiment's."""
     experiment = config.experiments[name]
     own = experiment.methods[entry]
     if own.match_budget_of is None:
@@ -149,7 +149,7 @@ SMOKE_MOST = {"evaluations": 64, "samples": 10, "permutations": 20}
 
 
 def _shrink(config: Config) -> Config:
-    """The same experiments at smoke scale, under their own folder."""
+    """Return the same experiments at smoke scale, under their own folder."""
     small = config.model_dump(exclude_defaults=True)
     small |= {"results": f"{config.results}/smoke", "shards": "auto"}
     for name, dataset in small["datasets"].items():

@@ -74,7 +74,7 @@ def _check_name(where: str, name: object) -> Iterator[str]:
 
 
 def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
-    """What is wrong with the value at `path`, what is allowed, and the nearest name."""
+    """Return the problem of the value at `path`, with the allowed values and the nearest name."""
     error = next((e for e in errors if e["type"].startswith("union_tag") and isinstance(e["input"], dict)), errors[0])
     kind, value = error["type"], error["input"]
     if kind == "missing":
@@ -120,7 +120,7 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
 
 
 def _find_elsewhere(path: tuple) -> str:
-    """Where a key of this very name belongs, as a hint; "" where that is nowhere else."""
+    """Return a hint where a key of this name belongs; "" if nowhere else."""
     places = dict.fromkeys(_list_places().get(path[-1], ()))
     here = [place for place in places if _is_at(path[:-1], place)]
     if here or not 0 < len(places) <= FEW_PLACES:
@@ -135,7 +135,7 @@ def _is_at(path: tuple, place: str) -> bool:
 
 @cache
 def _list_places() -> dict[str, list[str]]:
-    """The sections in which each key of the configuration stands; of a name in it "<name>"."""
+    """Return the sections in which each key of the configuration stands; of a name in it "<name>"."""
     result = defaultdict(list)
 
     def walk(kind: Any, place: str) -> None:
@@ -156,7 +156,7 @@ def _list_places() -> dict[str, list[str]]:
 
 
 def _list_keys(path: tuple, raw: dict) -> list[str]:
-    """The keys allowed at `path`, found by following the types beside the values."""
+    """Return the keys allowed at `path`, found by following the types beside the values."""
     kind: Any = Config
     for depth, part in enumerate(path):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -168,7 +168,7 @@ def _list_keys(path: tuple, raw: dict) -> list[str]:
 
 
 def _find_member(kind: Any, value: Any) -> Any:
-    """The member of a union that the value means: by its `method` or `kind`, else the first that has keys."""
+    """Return the member of a union that the value means: by its `method` or `kind`, else the first that has keys."""
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) not in (Union, UnionType):
@@ -189,7 +189,7 @@ def _find_member(kind: Any, value: Any) -> Any:
 
 
 def _split_type(kind: Any) -> list[Any]:
-    """A type without what is annotated to it, or the members of a union."""
+    """Return a type without what is annotated to it, or the members of a union."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     return [part for member in get_args(kind) for part in _split_type(member)] if get_origin(kind) is Union else [kind]
 
@@ -300,7 +300,7 @@ class Place:
         return {".onnx": "an ONNX file", ".skops": "a pipeline"}.get(suffix, "a file of boosted trees")
 
     def metrics(self) -> Iterator[tuple[str, Metric]]:
-        """The metrics that the experiment measures, by name."""
+        """Return the metrics that the experiment measures, by name."""
         return ((name, entry) for name, entry in METRICS.items() if getattr(self.experiment.metrics, name))
 
 
@@ -352,7 +352,7 @@ def catch(where: str, check: Callable, *given: Any) -> Iterator[str]:
 
 
 def describe_absence(path: str) -> str | None:
-    """What is wrong with the path of a user's own file; None where the file is there."""
+    """Return the problem of the path of a user's file; None if the file exists."""
     try:
         file = sources.expand(path)
     except ShapelineError as error:

@@ -22,7 +22,7 @@ FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "keras")
 
 
 def check_kind(name: str, model: Model, config: Config) -> Iterator[str]:
-    """The model takes data of the kind, the task and the unit that its dataset has."""
+    """Yield the model takes data of the kind, the task and the unit that its dataset has."""
     where, dataset = f"models.{name}", config.datasets.get(model.dataset)
     source, known = find_source(dataset), ARCHITECTURES.get(model.architecture)
     if source and known and known.kind != source.kind:
@@ -33,7 +33,7 @@ def check_kind(name: str, model: Model, config: Config) -> Iterator[str]:
 
 
 def check_training(name: str, model: Model, config: Config) -> Iterator[str]:
-    """The framework and the data allow what the training asks for."""
+    """Yield the framework and the data allow what the training asks for."""
     where, source = f"models.{name}", find_source(config.datasets.get(model.dataset))
     torch, known = find_framework(model) == "torch", ARCHITECTURES.get(model.architecture)
     if known and known.torch_only and not torch:
@@ -46,7 +46,7 @@ def check_training(name: str, model: Model, config: Config) -> Iterator[str]:
 
 
 def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
-    """The weights that a training starts from are there, and of the architecture."""
+    """Yield the weights that a training starts from are there, and of the architecture."""
     where, known = f"models.{name}.weights", ARCHITECTURES.get(model.architecture)
     if model.weights is None:
         return
@@ -70,7 +70,7 @@ def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
 
 
 def check_ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
-    """The user's own file is there and of the kind stated; a model that is ready has no keys of training."""
+    """Yield the user's own file is there and of the kind stated; a model that is ready has no keys of training."""
     where, suffix, function = f"models.{name}", registry.find_suffix(model.source), model.framework == "function"
     if function and registry.find_kind(model.source, model.framework) != "function":
         yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"
@@ -105,7 +105,7 @@ def _check_no_training(where: str, model: Model) -> Iterator[str]:
 
 
 def _check_folder(where: str, model: Model, config: Config) -> Iterator[str]:
-    """The folder holds a classifier of the dataset's texts, cut by its own tokenizer, or of its images."""
+    """Yield the folder holds a classifier of the dataset's texts, cut by its own tokenizer, or of its images."""
     dataset = config.datasets.get(model.dataset)
     source = find_source(dataset)
     if source and source.kind not in folders.HEADS:
@@ -147,7 +147,7 @@ def find_missing_frameworks(config: Config, experiments: Iterable[str]) -> Itera
 
 
 def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
-    """A pipeline takes tables, and a Keras file ids that are known here."""
+    """Yield a pipeline takes tables, and a Keras file ids that are known here."""
     dataset = config.datasets.get(model.dataset)
     source: Source | None = find_source(dataset)
     suffix = registry.find_suffix(model.source)
@@ -164,7 +164,7 @@ def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
 
 
 def find_rows_problem(source: str) -> str | None:
-    """What keeps a function that is a model from being called with rows alone; None where nothing does."""
+    """Return why a function that is a model cannot be called with rows only; None if it can."""
     try:
         needed = [argument for argument, must in list_arguments(source).items() if must]
     except ShapelineError as error:
@@ -175,7 +175,7 @@ def find_rows_problem(source: str) -> str | None:
 
 
 def check_unit(name: str, model: Model, config: Config) -> Iterator[str]:
-    """The architecture reads tokens of the unit that the documents are cut into."""
+    """Yield the architecture reads tokens of the unit that the documents are cut into."""
     dataset = config.datasets.get(model.dataset)
     cut = checks.find_unit(canonical(dataset)) if find_source(dataset) else None
     read = model.architecture and ARCHITECTURES[model.architecture].unit
@@ -198,7 +198,7 @@ OF_GAMES = ("game_files", "game_rounds")
 
 
 def check_game_file(place: Place) -> Iterator[str]:
-    """The function that builds the game is there and needs nothing that it is not given; so are its files."""
+    """Yield the function that builds the game is there and needs nothing that it is not given; so are its files."""
     where, entry = place.where, place.experiment
     try:
         needed = [name for name, must in list_arguments(entry.game).items() if must and name not in BUILD_TAKES]
@@ -215,7 +215,7 @@ def check_game_file(place: Place) -> Iterator[str]:
 
 
 def check_keys_beside_game(place: Place) -> Iterator[str]:
-    """No key stands beside the game that is of models and their data."""
+    """Check that no key for models and their data is set beside a game."""
     yield from refuse(place.where, place.experiment, OF_MODELS, "an experiment with a game has no {key}")
     if place.kind != "player":
         yield f"{place.where}.features: the features of a game are its players; remove the key"
@@ -224,28 +224,28 @@ def check_keys_beside_game(place: Place) -> Iterator[str]:
 
 
 def check_game_metrics(place: Place) -> Iterator[str]:
-    """The metrics read scores alone."""
+    """Yield the metrics read scores alone."""
     for name, metric in place.metrics():
         if metric.reads_data:
             yield f"{place.where}.metrics.{name}: it measures a model on data; a game has error, efficiency and cost"
 
 
 def can_explain_games(method: Method) -> bool:
-    """Whether a method needs the values of coalitions alone."""
+    """Return whether a method needs the values of coalitions alone."""
     if method.family == "coalitions":
         return method.is_design or method.control
     return method.family == "peers" and not method.needs and not method.data
 
 
 def check_game_method(entry: MethodPlace) -> Iterator[str]:
-    """The method explains any function of coalitions."""
+    """Check that the method explains any function of coalitions."""
     if not can_explain_games(entry.method):
         able = ", ".join(name for name, one in METHODS.items() if can_explain_games(one))
         yield f"{entry.where}: {entry.settings.method} needs a model and its inputs; for a game use one of {able}"
 
 
 def check_game_keys(place: Place) -> Iterator[str]:
-    """Keys of games stand beside a game."""
+    """Check that keys for games are set only with a game."""
     yield from refuse(place.where, place.experiment, OF_GAMES, "it is of an experiment with a game")
     if place.kind == "player":
         yield f"{place.where}.features.kind: players are of a game; give game, or the features of the dataset"
@@ -293,7 +293,7 @@ def check_prompt_file(name: str, config: Config) -> Iterator[str]:
 
 
 def check_prompts(place: Place) -> Iterator[str]:
-    """The dataset is a file of prompts, whose parts are features of the kind."""
+    """Yield the dataset is a file of prompts, whose parts are features of the kind."""
     where, dataset = place.where, place.dataset
     if dataset is None or dataset.source != PROMPTS:
         yield f"{where}.dataset: a language model explains prompts; name a dataset with source: {PROMPTS}"
@@ -307,7 +307,7 @@ def check_prompts(place: Place) -> Iterator[str]:
 
 
 def check_prompt_keys(place: Place) -> Iterator[str]:
-    """The keys are those of prompts."""
+    """Yield the keys are those of prompts."""
     where, entry = place.where, place.experiment
     yield from refuse(where, entry, OF_OTHERS, "an experiment on prompts has no {key}")
     removal = getattr(entry.reference, "kind", entry.reference)
@@ -326,7 +326,7 @@ def check_prompt_keys(place: Place) -> Iterator[str]:
 
 
 def check_prompt_methods(place: Place) -> Iterator[str]:
-    """The methods explain prompts."""
+    """Check that the methods explain prompts."""
     for name, settings in place.experiment.methods.items():
         entry = MethodPlace(place, name, settings, None)
         if not entry.method.explains_prompts:

@@ -71,7 +71,7 @@ def rename_keys(raw: dict, files: Iterable[str | Path] = ()) -> list[str]:
 
 
 def _find_earlier(where: str, old: str, new: str, contents: list[Any]) -> str | None:
-    """Return which of two names stands only in an earlier file than the other; None where one file has both."""
+    """Return which of two names stands only in an earlier file than the other; None if one file has both."""
     last = dict.fromkeys((old, new), float("inf"))  # what no file has is of the command line, which overrides them
     for rank, section in enumerate(contents):
         for part in where.split(".") if where else ():
@@ -213,12 +213,12 @@ def check_frameworks(config: Config, experiments: Iterable[str]) -> None:
 
 
 def build_schema() -> dict:
-    """The JSON schema that editors read (workflow/schemas/config.schema.json)."""
+    """Return the JSON schema that editors read (workflow/schemas/config.schema.json)."""
     return Config.model_json_schema()
 
 
 def _drop_removed(raw: dict) -> dict:
-    """`name: null` removes an entry that an earlier configuration file defined."""
+    """Remove entries of earlier configuration files that a later one sets to null."""
     for section in SECTIONS:
         entries = raw.get(section)
         if isinstance(entries, dict):
@@ -267,7 +267,7 @@ def _parse(raw: dict) -> tuple[Config | None, dict[tuple, str]]:
 
 
 def _group_by_path(failure: ValidationError, raw: dict) -> dict[tuple, list[dict]]:
-    """Errors by key path; pydantic's path also holds the names of union members, which are no keys."""
+    """Return errors by key path; pydantic's path also has names of union members, which are not keys."""
     paths: dict[tuple, list[dict]] = {}
     for error in failure.errors():
         node, path = raw, []

@@ -42,7 +42,7 @@ class Limits:
     pixels: float = PIXELS
 
     def refuse_member(self, where: str, size: float) -> None:
-        """ShapelineError for a member or file that is larger than allowed."""
+        """Raise ShapelineError for a member or file that is larger than allowed."""
         if size > self.member * MEGA:
             raise ShapelineError(
                 f"{where}: has {size / MEGA:,.1f} MB unpacked and the limit is {self.member:g}; set "
@@ -50,11 +50,11 @@ class Limits:
             )
 
     def most(self, path: Path) -> float:
-        """Bytes that an archive may hold in all."""
+        """Return the bytes that an archive may hold in all."""
         return MEGA * self.total if self.total else max(FLOOR * MEGA, RATIO * path.stat().st_size)
 
     def refuse_total(self, path: Path, size: float) -> None:
-        """ShapelineError for an archive that holds more than allowed."""
+        """Raise ShapelineError for an archive with a larger content than allowed."""
         if size > (most := self.most(path)):
             raise ShapelineError(
                 f"{path}: holds more than {most / MEGA:,.0f} MB unpacked, which is the limit for an archive of "
@@ -62,7 +62,7 @@ class Limits:
             )
 
     def refuse_pixels(self, where: str, width: int, height: int) -> None:
-        """ShapelineError for an image of more pixels than allowed."""
+        """Raise ShapelineError for an image of more pixels than allowed."""
         if width * height > self.pixels * MEGA:
             raise ShapelineError(
                 f"{where}: has {width:,} x {height:,} pixels and the limit is {self.pixels:g} million; make it "
@@ -75,13 +75,13 @@ USUAL = Limits()
 
 
 def _key(name: str, needed: float) -> str:
-    """The key that mends it; pixels have a highest limit of their own."""
+    """Return the key that mends it; pixels have a highest limit of their own."""
     enough = math.ceil(needed / MEGA)
     return f"limits: {{{name}: {min(enough, MAX_PIXELS) if name == 'pixels' else enough:g}}}"
 
 
 def of(given: dict | None, **usual: float) -> Limits:
-    """The limits that a dataset's key gives, those of its source (usual) where it gives none; raises ShapelineError."""
+    """Return the limits of a dataset's key, by default those of its source (usual). Raises ShapelineError."""
     if given is not None and not isinstance(given, dict):
         raise ShapelineError(f"dataset key 'limits': {given!r} is not a mapping; give member, total and pixels.")
     known = [field.name for field in fields(Limits)]
@@ -270,7 +270,7 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
 
 
 def csv_lines(where: str, stream: BinaryIO, errors: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Yield (line, cells) of each row of a UTF-8 CSV file, empty ones too; ShapelineError for text that is no CSV."""
+    """Yield (line, cells) of each row of a UTF-8 CSV file, also of empty ones. Raises ShapelineError for other text."""
     lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", errors, newline=""), strict=True, delimiter=delimiter)
     while True:
         line = lines.line_num + 1

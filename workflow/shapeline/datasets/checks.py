@@ -126,12 +126,12 @@ def _check_columns(entry: Source, settings: dict) -> None:
 
 
 def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:
-    """The shape of one input of a dataset entry; None where only the images themselves tell."""
+    """Return the shape of one input of a dataset entry; None if only the images themselves tell."""
     return images.shape_of(settings) or entry.input_shape or None
 
 
 def text_settings(entry: Source | None, settings: dict) -> text.Settings:
-    """How a text's documents become tokens: the entry's keys, else those of its source, else the usual ones."""
+    """Return how a text's documents become tokens: the entry's keys, else those of its source, else the usual ones."""
     if folders.names_folder(settings.get("tokenizer")):
         return text.read_settings({"length": folders.limit_tokens(settings["tokenizer"]), **settings})
     if entry is None:
@@ -140,7 +140,7 @@ def text_settings(entry: Source | None, settings: dict) -> text.Settings:
 
 
 def find_unit(settings: dict) -> str | None:
-    """Return the unit of an entry's tokens, "word" or "character"; None where that is unknown."""
+    """Return the unit of an entry's tokens, "word" or "character"; None if that is unknown."""
     if settings.get("tokenizer"):
         return "word"
     entry = SOURCES.get(settings["source"])

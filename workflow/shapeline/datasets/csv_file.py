@@ -348,7 +348,7 @@ def describe_style(style: tuple[str, str | None]) -> str:
 
 
 def _check_groups(path: Path, form: CsvFormat, table: "pd.DataFrame", names: list[str]) -> None:
-    """Raise ShapelineError where pandas left out a sign of thousands that stands elsewhere, as in 0.5 or 2,5."""
+    """Raise ShapelineError if pandas left out a sign of thousands that stands elsewhere, as in 0.5 or 2,5."""
     numeric = [name for name, cells in table.items() if cells.dtype.kind in "iuf"]
     for name, cells in _read(path, form, names, usecols=numeric, dtype=str).items() if numeric else ():
         grouped = cells[cells.str.contains(form.thousands, regex=False, na=False)]
@@ -415,7 +415,7 @@ def _beginning(path: Path, form: CsvFormat) -> list[list[str]]:
 
 
 def refuse_repeated(where: str, names: list[str]) -> None:
-    """Raise ShapelineError where two names are equal or look the same: one would be the target, one a feature."""
+    """Raise ShapelineError if two names are equal or look the same: one would be the target, one a feature."""
     alike: dict[str, list[int]] = {}
     for number, name in enumerate(names):
         alike.setdefault(_visible(str(name)), []).append(number)

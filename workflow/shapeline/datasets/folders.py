@@ -35,19 +35,19 @@ OFFLINE = {
 
 
 def names_folder(source: str | None) -> bool:
-    """Whether the text is of the form path/to/folder, with a slash and without a file's suffix."""
+    """Return whether the text is of the form path/to/folder, with a slash and without a file's suffix."""
     return bool(source and re.match(FOLDER, source))
 
 
 def list_files(source: str, weights: bool) -> list[str]:
-    """The files of a folder that a job reads, as its inputs; without weights those of the tokenizer."""
+    """Return the files of a folder that a job reads, as its inputs; without weights those of the tokenizer."""
     folder = expand(source)
     kept = [file for file in folder.glob("*") if file.is_file() and (weights or file.suffix != ".safetensors")]
     return sorted(str(file) for file in kept if file.suffix in (".json", ".txt", ".model", ".safetensors"))
 
 
 def check_tokenizer(source: str) -> None:
-    """ShapelineError where a folder has no fast tokenizer that can be read here."""
+    """Raise ShapelineError if a folder has no fast tokenizer that can be read here."""
     folder = _check_folder(source)
     if not (folder / TOKENIZER).is_file():
         slow = next((name for name in ("vocab.txt", "vocab.json", "spiece.model") if (folder / name).is_file()), None)
@@ -59,12 +59,12 @@ def check_tokenizer(source: str) -> None:
 
 
 def find_kind(source: str) -> str:
-    """The kind of data that the model of a folder takes, "text" where it tells nothing. Raises ShapelineError."""
+    """Return the kind of data of a folder's model, "text" if it does not state one. Raises ShapelineError."""
     return "image" if any(HEADS["image"] in name for name in _describe_model(source)) else "text"
 
 
 def check_model(source: str, kind: str) -> None:
-    """ShapelineError where a folder holds no classifier of this kind of data ("text", "image") that can be read."""
+    """Raise ShapelineError if a folder holds no classifier of this kind of data ("text", "image") that can be read."""
     made, folder, head = _describe_model(source), expand(source), HEADS[kind]
     if not any(head in name for name in made):
         raise ShapelineError(
@@ -77,7 +77,7 @@ def check_model(source: str, kind: str) -> None:
 
 
 def check_generator(source: str) -> None:
-    """ShapelineError where a folder holds no causal or sequence-to-sequence model that can be read."""
+    """Raise ShapelineError if a folder holds no causal or sequence-to-sequence model that can be read."""
     made = _describe_model(source)
     if not any(name.endswith(GENERATORS) for name in made):
         raise ShapelineError(
@@ -88,7 +88,7 @@ def check_generator(source: str) -> None:
 
 
 def _check_weights(folder: Path) -> None:
-    """ShapelineError where a folder has no weights that can be read without a pickle."""
+    """Raise ShapelineError if a folder has no weights that can be read without a pickle."""
     if not any((folder / name).is_file() for name in (WEIGHTS, INDEX)):
         pickled = next((name for name in PICKLES if (folder / name).is_file()), None)
         has = f"only pickled weights ({pickled}), which are never read" if pickled else "no weights"
@@ -96,7 +96,7 @@ def _check_weights(folder: Path) -> None:
 
 
 def normalisation(source: str) -> dict[str, float | list[float]]:
-    """Return `scale`, `mean` and `deviation` of a folder's image processor. Raises ShapelineError where it has none."""
+    """Return `scale`, `mean` and `deviation` of a folder's image processor. Raises ShapelineError if it has none."""
     file = expand(source) / PROCESSOR
     if not file.is_file():
         raise ShapelineError(
@@ -120,7 +120,7 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
 
 
 def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
-    """Why images (channels, height, width) are none for the model of a folder; None where they are."""
+    """Return why images (channels, height, width) do not fit the model of a folder; None if they do."""
     channels, sides = _channels(source), _sides(source)
     if shape[0] != channels:
         color = {1: "grey", 3: "rgb"}.get(channels, "")
@@ -133,19 +133,19 @@ def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
 
 
 def find_patch_side(source: str) -> int | None:
-    """The side of the patches that the model of a folder can leave out; None where it cannot."""
+    """Return the side of the patches that the model of a folder can leave out; None if it cannot."""
     config = _json(expand(source) / "config.json")
     return config.get("patch_size") if config.get("model_type") in LEAVING_OUT else None
 
 
 def changes_its_grid(source: str) -> bool:
-    """Whether the model of a folder joins patches from stage to stage, as a Swin does, which has heads for each."""
+    """Return whether the model of a folder merges patches between stages, as a Swin does."""
     config = _json(expand(source) / "config.json")
     return any(isinstance(config.get(key), list) for key in ("num_heads", "num_attention_heads"))
 
 
 def picture_shape(source: str) -> tuple[int, int, int] | None:
-    """(channels, height, width) of the images that the model of a folder takes; None of any."""
+    """Return (channels, height, width) of the images of a folder's model; None if any size fits."""
     sides = _sides(source)
     return (_channels(source), *sides) if sides else None
 
@@ -176,19 +176,19 @@ def _are_numbers(values: object, count: int) -> bool:
 
 
 def have_same_tokenizer(one: str, other: str) -> bool:
-    """Whether two folders have the same tokenizer; also where one of them has none."""
+    """Return whether two folders have the same tokenizer; also where one of them has none."""
     files = [expand(source) / TOKENIZER for source in (one, other)]
     return not all(file.is_file() for file in files) or files[0].read_bytes() == files[1].read_bytes()
 
 
 def has_mask(source: str) -> bool:
-    """Whether the tokenizer of a folder has a mask token, as far as its settings tell."""
+    """Return whether the tokenizer of a folder has a mask token, as far as its settings tell."""
     file = expand(source) / "tokenizer_config.json"
     return not file.is_file() or bool(_json(file).get("mask_token"))
 
 
 def limit_tokens(source: str) -> int:
-    """How many tokens a document has at most, as the folder says."""
+    """Return how many tokens a document has at most, as the folder says."""
     folder = expand(source)
     config = _json(folder / "config.json") if (folder / "config.json").is_file() else {}
     own = _json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
@@ -197,7 +197,7 @@ def limit_tokens(source: str) -> int:
 
 
 def transformers() -> ModuleType:
-    """The library, without the network; ShapelineError where it is not installed."""
+    """Return the library, without the network. Raises ShapelineError if it is not installed."""
     os.environ.update(OFFLINE)
     if not is_installed("transformers"):
         raise ShapelineError(f"it cannot be read: {describe_missing('transformers')}")
@@ -207,7 +207,7 @@ def transformers() -> ModuleType:
 
 
 def _check_folder(source: str) -> Path:
-    """The folder; ShapelineError where it is not there, asks for code of its own, or cannot be read here."""
+    """Return the folder. Raises ShapelineError if it is not there, asks for code of its own, or cannot be read here."""
     folder = expand(source)
     if not folder.is_dir():
         raise ShapelineError(f"{folder}: there is no such folder; paths start at the folder of the run")
@@ -229,7 +229,7 @@ def _check_folder(source: str) -> Path:
 
 
 def _describe_model(source: str) -> list[str]:
-    """What the model of a folder is called."""
+    """Return the type of a folder's model."""
     return _json(_check_folder(source) / "config.json").get("architectures") or ["nothing that it names"]
 
 

@@ -74,7 +74,7 @@ def read_folder(
 def _decode_images(
     path: Path, decode: Callable[[str, bytes], np.ndarray], on_decode_error: str, limits: Limits
 ) -> tuple[dict[PurePosixPath, np.ndarray], set[tuple[str, ...]], set[PurePosixPath], list[str]]:
-    """The images below a folder or in an archive, all folders, other files, and the names of corrupt ones."""
+    """Return the images below a folder or in an archive, all folders, other files, and the names of corrupt ones."""
     kept: dict[PurePosixPath, np.ndarray] = {}
     folders: set[tuple[str, ...]] = set()
     others, unreadable = set(), []
@@ -115,13 +115,13 @@ def _decode_images(
 
 
 def _place(folder: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Of a class folder: the folders above split and class, and the name of the split, "" without one."""
+    """Return the folders above split and class of a class folder, and the name of the split, "" without one."""
     part = folder[-2].lower() if len(folder) > 1 and folder[-2].lower() in SPLITS else ""
     return (folder[:-2] if part else folder[:-1]), part
 
 
 def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]) -> dict[PurePosixPath, str]:
-    """Return the split folder of each image, "" without; ShapelineError for several depths and empty folders."""
+    """Return the split folder of each image, "" without. Raises ShapelineError for several depths and empty folders."""
     layouts: dict[tuple, PurePosixPath] = {}
     for file in files:
         if len(file.parts) == 1:
@@ -147,7 +147,7 @@ def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]
 
 
 def _absent(path: Path, parts: dict[PurePosixPath, str], names: list[str]) -> list[str]:
-    """A note for each part that has no image of some class; of the training part the counts are an error."""
+    """Return a note for each part that has no image of some class; of the training part the counts are an error."""
     filled, notes = {(SPLITS[part], file.parent.name) for file, part in parts.items()}, []
     for index in sorted({index for index, _ in filled} - {TRAIN}):
         if absent := [name for name in names if (index, name) not in filled]:
@@ -218,14 +218,14 @@ def read_fer(paths: dict[str, Path], limits: dict | None = None) -> dict:
 
 
 def _find_face(name: str) -> tuple[int, str, str] | None:
-    """Part, class and file name of an image; None for all else."""
+    """Return part, class and file name of an image; None for other files."""
     part, folder, file = ([""] * 3 + name.split("/"))[-3:]
     known = part in FACE_PARTS and file.lower().endswith(FACE_SUFFIXES)
     return (FACE_PARTS[part], folder, file) if known else None
 
 
 def _read_face(path: Path, name: str, content: bytes, skipped: Counter, limits: Limits) -> Iterator[tuple]:
-    """(order, label, pixels) of one image; nothing of another class, or where it cannot be decoded."""
+    """Yield (order, label, pixels) of one image; nothing for another class or an image that cannot be decoded."""
     part, folder, file = _find_face(name)
     if folder not in FACES:
         skipped[OTHER_FACES] += 1
@@ -246,7 +246,7 @@ def _read_face(path: Path, name: str, content: bytes, skipped: Counter, limits: 
 
 
 def _read_face_rows(where: str, stream: BinaryIO, skipped: Counter) -> Iterator[tuple]:
-    """(order, label, pixels) of the rows of fer2013.csv or icml_face_data.csv."""
+    """Yield (order, label, pixels) of the rows of fer2013.csv or icml_face_data.csv."""
     for line, (emotion, text, usage) in read_named_rows(where, stream, ("emotion", "pixels", "usage")):
         if usage not in USAGES:
             raise ShapelineError(
@@ -281,7 +281,7 @@ CIFAR_RECORD = 1 + 3 * 32 * 32  # bytes: the label, then red, green and blue, ea
 
 
 def read_cifar10(paths: dict[str, Path], limits: dict | None = None) -> dict:
-    """Images (n, 3, 32, 32) uint8, labels 0..9, and the official split: the five training batches first, then test.
+    """Read images (n, 3, 32, 32) uint8, labels 0..9, and the official split: five training batches, then test.
 
     paths: official file name -> .tar.gz, folder with the six .bin files, or folder with other files of such records,
     whose names have "train" or "test". Raises ShapelineError.

@@ -41,7 +41,7 @@ def check(settings: dict) -> None:
 
 
 def shape_of(settings: dict) -> tuple[int, int, int] | None:
-    """Channels, height and width that the settings give to every image; None without `size`."""
+    """Return channels, height and width of every image by the settings; None without `size`."""
     size = settings.get("size")
     return size and (1 if settings.get("color") == "grey" else 3, *size)
 
@@ -168,14 +168,14 @@ def read_annotated(
 
 
 def _read_boxes(annotation: Annotation, where: str) -> list:
-    """The boxes of an image, whose corners an array can hold."""
+    """Return the boxes of an image, whose corners an array can hold."""
     if any(abs(corner) >= FARTHEST for box in annotation.boxes for corner in box[1:]):
         raise ShapelineError(f"{where}: {annotation.where} has a box beyond {FARTHEST:,} pixels; get it again.")
     return annotation.boxes
 
 
 def _warn_left_out(path: Path, what: str, names: list[str]) -> list[str]:
-    """A warning and a note of the images that are left out, none where there are none."""
+    """Return a warning and a note of the images that are left out, none where there are none."""
     if not names:
         return []
     log.warning("%s: %d image(s) left out: %s", path, len(names), what)
@@ -201,7 +201,7 @@ def fit_boxes(boxes: list, sides: tuple[int, int], size: list[int], resize: str)
 
 
 def file_name(path: str) -> str:
-    """The name of an image's file without folders; "" for what is none."""
+    """Return the name of an image's file without folders; "" for what is none."""
     file = PurePosixPath(path)
     return file.name if file.suffix.lower() in SUFFIXES else ""
 

@@ -85,7 +85,7 @@ def _is_sample(path: str) -> bool:
 
 
 def _frame(path: str) -> str:
-    """The name of a frame by day, without its suffix (.png where it was published, .jpg elsewhere); else ""."""
+    """Return the name of a frame by day, without its suffix (.png where it was published, .jpg elsewhere); else ""."""
     if _is_sample(path):
         return ""
     frame = FRAME.fullmatch(PurePosixPath(images.file_name(path)).stem)

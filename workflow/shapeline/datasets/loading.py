@@ -59,17 +59,17 @@ class StoredImages(np.lib.mixins.NDArrayOperatorsMixin):
         return getattr(self[:], name)
 
     def only(self, rows: np.ndarray) -> "StoredImages":
-        """These images alone, as they are stored."""
+        """Return only these images, without reading them."""
         return StoredImages(self.stored[rows], self.scale)
 
     def blocks(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        """These images, a few at a time."""
+        """Yield these images a few at a time."""
         step = max(1, BLOCK_BYTES // (4 * self.stored[0].size))
         return (self[rows[start : start + step]] for start in range(0, len(rows), step))
 
 
 def blocks(inputs: np.ndarray | StoredImages, rows: np.ndarray) -> Iterable[np.ndarray]:
-    """These rows of a dataset's inputs as arrays: images a few at a time, all others at once."""
+    """Yield arrays of these rows of a dataset's inputs: images a few at a time, others all at once."""
     return inputs.blocks(rows) if isinstance(inputs, StoredImages) else [inputs[rows]]
 
 
@@ -128,7 +128,7 @@ class Dataset:
         return _load_rows(self.folder, self.card["table_digest"], tuple(numbers), self.card.get("array"))
 
     def part(self, name: str) -> "Dataset":
-        """The records of one part: "train", "validation" or "test"."""
+        """Return the records of one part: "train", "validation" or "test"."""
         if name not in PARTS:
             raise ShapelineError(f"part '{name}' of a dataset: unknown.{nearest(name, PARTS)}")
         rows = np.flatnonzero(self.split == PARTS.index(name))
@@ -142,7 +142,7 @@ class Dataset:
         )
 
     def as_given(self) -> "Dataset":
-        """The same with the cells of rows in their own types as inputs, for a model that is given such rows."""
+        """Return the same with the cells of rows in their own types as inputs, for a model that is given such rows."""
         kept, cells = self.own_rows
         names = self.card["feature_names"]
         places = [place for place, column in enumerate(kept.columns) if not column.is_number]
@@ -153,7 +153,7 @@ class Dataset:
         return replace(self, inputs=cells, card=card)
 
     def as_numbers(self) -> "Dataset":
-        """The same for a network, which takes float32."""
+        """Return the same for a network, which takes float32."""
         return replace(self, inputs=self.inputs.astype(np.float32)) if self.card["kind"] == "table" else self
 
 
@@ -179,7 +179,7 @@ def _load_rows(
 
 
 def load(folder: str | os.PathLike) -> Dataset:
-    """Read what prepare() wrote; ShapelineError where the folder is missing, damaged or mixed."""
+    """Read what prepare() wrote. Raises ShapelineError if the folder is missing, damaged or mixed."""
     folder = Path(folder)
     again = AGAIN
     try:

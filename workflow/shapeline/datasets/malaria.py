@@ -98,7 +98,7 @@ def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
 
 
 def _crop_around(boxes: np.ndarray, highest: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
-    """Corners (top, left) of crops that hold a box whole, or its middle where it is wider than a crop."""
+    """Return corners (top, left) of crops with a whole box, or with its middle if it is wider than a crop."""
     middle, sides = (boxes[:, 1:3] + boxes[:, 3:5]) // 2, boxes[:, 3:5] - boxes[:, 1:3]
     margin = np.maximum(CROP - sides, 0) // 2
     shifts = random.integers(-margin, margin, size=(CROPS, *margin.shape), endpoint=True)
@@ -106,7 +106,7 @@ def _crop_around(boxes: np.ndarray, highest: np.ndarray, random: np.random.Gener
 
 
 def _sample_corners(boxes: np.ndarray, highest: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
-    """As many corners of crops that no box reaches into."""
+    """Return equally many corners of crops without a part of a box."""
     drawn = random.integers(highest, size=(100 * CROPS * len(boxes), 2), endpoint=True)
     apart = (drawn[:, None] >= boxes[:, 3:5]) | (drawn[:, None] + CROP <= boxes[:, 1:3])
     return list(drawn[apart.any(axis=2).all(axis=1)][: CROPS * len(boxes)])

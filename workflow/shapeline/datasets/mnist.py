@@ -52,7 +52,7 @@ def read(paths: dict[str, Path]) -> dict:
 
 
 def read_idx(path: Path, magic: int) -> np.ndarray:
-    """The array of unsigned bytes in one IDX file whose header starts with `magic`; damage is a ShapelineError."""
+    """Return the array of unsigned bytes of an IDX file with this `magic`. Raises ShapelineError for a damaged file."""
     content = Path(path).read_bytes()
     if content[:2] == b"\x1f\x8b":
         try:
@@ -96,7 +96,7 @@ def read_small(paths: dict[str, Path]) -> dict:
 
 
 def build_sheet(records: dict) -> np.ndarray:
-    """The digits of the sheet as one image (rows of 28, 20 times 28) uint8. records: what `read` returns."""
+    """Return the digits of the sheet as one image (rows of 28, 20 times 28) uint8. records: what `read` returns."""
     chosen = [
         np.flatnonzero((records["split"] == part) & (records["labels"] == label))[:count]
         for part, count in PARTS

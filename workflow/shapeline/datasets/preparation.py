@@ -72,7 +72,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
 
 
 def _split(source: str, content: dict, settings: dict) -> tuple[np.ndarray, bool]:
-    """The part of every record, drawn by seed where the source does not say it; and whether the source says it."""
+    """Return the part of every record, sampled by seed unless the source has a split; and whether it has one."""
     labels, split, seed = content["labels"], content["split"], settings.get("seed", 0)
     several = labels.ndim == 2
     strata = _patterns(labels) if several else labels
@@ -123,7 +123,7 @@ def _select_classes(
 def _describe_inputs(
     content: dict, kept: np.ndarray, split: np.ndarray, entry: Source | None
 ) -> tuple[np.ndarray, dict, dict | None]:
-    """The inputs of the kept records, what the card says of their kind, and the columns of documents.parquet."""
+    """Return the inputs of the kept records, what the card says of their kind, and the columns of documents.parquet."""
     if content["kind"] == "text":
         inputs, described, documents = _encode_documents(content, kept, split[kept] == TRAIN)
         described["synthetic"] = entry.synthetic if entry else None
@@ -157,7 +157,7 @@ def _documents_digest(documents: dict) -> str:
 
 
 def _card(content: dict, names: list[str], arrays: dict, counts: dict, entry: Source | None) -> dict:
-    """What the card says of every dataset: its shape and classes, and where it comes from."""
+    """Return the entries of every dataset card: shape, classes and origin."""
     several = arrays["labels"].ndim == 2
     return {
         "kind": content["kind"],
@@ -175,7 +175,7 @@ def _card(content: dict, names: list[str], arrays: dict, counts: dict, entry: So
 
 
 def _balance(labels: np.ndarray, split: np.ndarray, kept: np.ndarray, seed: int) -> np.ndarray:
-    """Those of the kept records that leave each part with as many of every class as of its rarest."""
+    """Return a sample of the selected records in which all classes of a part are as frequent as its rarest."""
     drawn = []
     for part, name in enumerate(PARTS):
         here = kept[split[kept] == part]
@@ -188,7 +188,7 @@ def _balance(labels: np.ndarray, split: np.ndarray, kept: np.ndarray, seed: int)
 
 
 def _encode_documents(content: dict, kept: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, dict, dict]:
-    """The ids (n, length) of the kept documents, what the card says of them, and the columns of documents.parquet."""
+    """Return ids (n, length) of the selected documents, their card entries, and columns of documents.parquet."""
     tokens, rows = content["tokens"], content["ids"][kept]
     if isinstance(tokens, tokenizer.Documents):
         return tokenizer.pad_documents(tokens, rows)[0], _describe_tokens(tokens, rows, content), _texts(content, rows)
@@ -220,7 +220,7 @@ def _texts(content: dict, rows: np.ndarray) -> dict:
 
 
 def _describe_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dict) -> dict:
-    """What the card says of documents by a tokenizer defined by the user."""
+    """Return the card entries of documents with a user-defined tokenizer."""
     own = tokens.tokenizer
     if (tokens.n_words[rows] <= 1).all() and any(len(content["texts"][row].split()) > 1 for row in rows):
         raise ShapelineError(
@@ -242,7 +242,7 @@ def _describe_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dic
 
 
 def _patterns(labels: np.ndarray) -> np.ndarray:
-    """Which labels a record has, as a number (n,): records alike are split together, and so are those of rare kinds."""
+    """Return the label pattern of each record as a number (n,), so that equal patterns are split alike."""
     _, pattern, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
     pattern = pattern.reshape(-1)
     return np.where(counts[pattern] < RARE, -1, pattern)
@@ -298,13 +298,13 @@ def _counts(
 
 
 def _misses_nan(cells: "pd.Series") -> bool:
-    """Whether the cells are objects and the missing ones NaN, none of them None."""
+    """Return whether the cells are objects and the missing ones NaN, none of them None."""
     missing = cells[cells.isna()]
     return cells.dtype == object and len(missing) > 0 and all(isinstance(cell, float) for cell in missing)
 
 
 def _rows(split: np.ndarray) -> dict[str, int]:
-    """Records of each part."""
+    """Return records of each part."""
     return {name: int((split == part).sum()) for part, name in enumerate(PARTS)}
 
 

@@ -83,7 +83,7 @@ def read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.Pa
 
 
 def local_files(entry: Source, folder: Path) -> dict[str, Path]:
-    """Return official name -> path of files in a local folder, with or without .gz; ShapelineError for a missing one.
+    """Return paths by official name in a local folder, with or without .gz. Raises ShapelineError for a missing file.
 
     A path may name the only file, the unpacked archive, or one of `subsets`, beside which the others are.
     """
@@ -116,7 +116,7 @@ def local_files(entry: Source, folder: Path) -> dict[str, Path]:
 
 
 def _archive_or_folder(entry: Source, path: Path) -> Path:
-    """The archive itself, or the folder that holds all that it unpacks to: the path, or a folder in it."""
+    """Return the archive itself, or the folder that holds all that it unpacks to: the path, or a folder in it."""
     name = entry.files[0].name
     if path.is_file():
         return path
@@ -135,7 +135,7 @@ def _archive_or_folder(entry: Source, path: Path) -> Path:
 
 
 def check_records(where: str, records: dict, entry: Source | None) -> dict:
-    """The records as arrays of the stored types, with every default filled in; bad data is a ShapelineError."""
+    """Return the records as arrays of the stored types, with every default filled in; bad data is a ShapelineError."""
     inputs, kind = _inputs(where, records, entry)
     feature_names = _feature_names(where, records, entry, inputs, kind)
     task = records.get("task") or (entry.task if entry else "classification")
@@ -182,7 +182,7 @@ def check_records(where: str, records: dict, entry: Source | None) -> dict:
 
 
 def _inputs(where: str, records: dict, entry: Source | None) -> tuple[np.ndarray, str]:
-    """The inputs as an array of numbers, (n, columns) or (n, channels, height, width), and their kind."""
+    """Return the inputs as an array of numbers, (n, columns) or (n, channels, height, width), and their kind."""
     try:
         inputs = np.asarray(records["inputs"])
         if inputs.dtype.kind not in "buif":
@@ -205,7 +205,7 @@ def _inputs(where: str, records: dict, entry: Source | None) -> tuple[np.ndarray
 
 
 def _keep_types(records: dict, names: list[str], kind: str, entry: Source | None) -> dict:
-    """The rows of a table in their own types: a data frame, and the type of the array that it stands for."""
+    """Return the rows of a table in their own types: a data frame, and the type of the array that it stands for."""
     given = records["inputs"]
     own = entry is None and kind == "table" and records.get("scale") is None and isinstance(given, np.ndarray)
     if own and given.dtype.kind in "biuf" and given.dtype.itemsize <= 8 and given.dtype != np.float64:
@@ -216,7 +216,7 @@ def _keep_types(records: dict, names: list[str], kind: str, entry: Source | None
 
 
 def _feature_names(where: str, records: dict, entry: Source | None, inputs: np.ndarray, kind: str) -> list[str]:
-    """The names that the records give, else those of the source, of a data frame, or by number."""
+    """Return the names that the records give, else those of the source, of a data frame, or by number."""
     columns = getattr(records["inputs"], "columns", None)
     default_names = entry.feature_names if entry else columns if columns is not None else ()
     if kind == "table" and not len(default_names):
@@ -235,7 +235,7 @@ def _feature_names(where: str, records: dict, entry: Source | None, inputs: np.n
 def _categories(
     where: str, categories: dict, inputs: np.ndarray, names: list[str], missing: bool
 ) -> dict[str, list[str]]:
-    """Of each column of codes 0, 1, 2, ... what they stand for, in the order of the columns; missing: NaN may be."""
+    """Return the categories of each column of codes, in the order of the columns; missing: NaN is valid."""
     checked = {str(name): [str(value) for value in values] for name, values in categories.items()}
     for name, values in checked.items():
         if name not in names:
@@ -252,7 +252,7 @@ def _categories(
 
 
 def check_texts(where: str, records: dict, entry: Source | None, settings: dict) -> dict:
-    """The documents as tokens, without those that have none, and all else that check_records() gives."""
+    """Return the documents as tokens, without those that have none, and all else that check_records() gives."""
     texts, n_undecodable = [], 0
     for record, document in enumerate(records["texts"]):
         if not isinstance(document, str):
@@ -299,7 +299,7 @@ def check_texts(where: str, records: dict, entry: Source | None, settings: dict)
 
 
 def _check_ground_truth(where: str, flags_of_texts: Iterable | None, tokens: text.Tokens) -> list[np.ndarray] | None:
-    """Return a bool per word of each document: whether it decides the class; None where unknown."""
+    """Return a bool per word of each document: whether it decides the class; None if unknown."""
     if flags_of_texts is None:
         return None
     ground_truth = [np.asarray(flags) for flags in flags_of_texts]
@@ -353,7 +353,7 @@ def _convert_inputs(
 
 
 def _targets(where: str, records: dict) -> np.ndarray:
-    """The numbers to predict of a regression, (n,) float64."""
+    """Return the numbers to predict of a regression, (n,) float64."""
     if records.get("class_names") is not None:
         raise ShapelineError(f"{where}: returned 'class_names', which are not of task 'regression'; leave them out.")
     targets = np.asarray(records["labels"])
@@ -373,7 +373,7 @@ def _targets(where: str, records: dict) -> np.ndarray:
 
 
 def _labels(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
-    """Labels as class indices (n,) int64, and the names of the classes."""
+    """Return labels as class indices (n,) int64, and the names of the classes."""
     given, labels = labels, np.asarray(labels)
     if labels.ndim != 1:
         hint = ' Labels that go together, (n, labels), need "task": "multilabel".' if labels.ndim == 2 else ""
@@ -412,7 +412,7 @@ def _labels(where: str, labels: object, class_names: Iterable | None, entry: Sou
 
 
 def _check_multilabel(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
-    """Labels that go together, (n, labels) uint8 of 0 and 1, and their names."""
+    """Return multi-label labels (n, labels) uint8 of 0 and 1, and their names."""
     labels = np.asarray(labels)
     if labels.ndim != 2 or labels.shape[1] < 2 or labels.dtype.kind not in "buif":
         raise ShapelineError(
@@ -433,7 +433,7 @@ def _check_multilabel(where: str, labels: object, class_names: Iterable | None, 
 
 
 def _split(where: str, split: object, n: int) -> np.ndarray | None:
-    """The source's own split as (n,) uint8, from indices or names of PARTS; None when it has none."""
+    """Return the source's own split as (n,) uint8, from indices or names of PARTS; None if it has none."""
     if split is None:
         return None
     split = np.asarray(split)

@@ -44,7 +44,7 @@ def objects(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]
 
 
 def clip(boxes: np.ndarray, height: int, width: int) -> tuple[np.ndarray, Counter]:
-    """Boxes (k, 5) cut to an image, without those that nothing is left of, and how many were cut or left out."""
+    """Return boxes (k, 5) clipped to an image, without empty ones, and how many were clipped or removed."""
     boxes = np.asarray(boxes, np.int64).reshape(-1, 5)
     cut = boxes.copy()
     cut[:, [1, 3]] = cut[:, [1, 3]].clip(0, height)
@@ -113,7 +113,7 @@ def _masks(where: str, masks: object, labels: np.ndarray, names: list[str], size
 
 
 def arrays(marked: dict, kept: np.ndarray, ids: np.ndarray) -> dict[str, np.ndarray]:
-    """The arrays of truth.npz for the records that are kept."""
+    """Return the arrays of truth.npz for the records that are kept."""
     shared = {"ids": ids, "shape": marked["shape"], "categories": np.array(marked["categories"])}
     if "masks" in marked:
         return {**shared, "masks": marked["masks"][kept], "objects": marked["objects"][kept]}
@@ -126,7 +126,7 @@ def arrays(marked: dict, kept: np.ndarray, ids: np.ndarray) -> dict[str, np.ndar
 
 
 def describe_regions(stored: dict[str, np.ndarray]) -> dict:
-    """What the card says of truth.npz: its kind, a digest, and how many objects of each category there are."""
+    """Return the card entries of truth.npz: its kind, a digest, and the number of objects per category."""
     hashed = hashlib.sha256()
     for name in sorted(stored):
         hashed.update(f"{name} {stored[name].shape} {stored[name].dtype}\0".encode())
@@ -150,7 +150,7 @@ def _boxes(stored: dict, row: int) -> np.ndarray:
 def _read_truth(
     folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]
 ) -> tuple[dict, np.ndarray, np.ndarray]:
-    """What truth.npz holds, the rows of the ids, and the category of each label (-1 where it has no objects)."""
+    """Return the arrays of truth.npz, the rows of the ids, and the category of each label (-1 without objects)."""
     folder = Path(folder)
     again = "delete the folder of the dataset and run again"
     try:

@@ -34,7 +34,7 @@ class RemoteFile:
         return self.sha256 or self.md5 or ""
 
     def problem(self, path: Path) -> str:
-        """What is wrong with the file at `path` ("" when its checksum is the official one, or there is none)."""
+        """Return the problem of the file at `path` ("" if its checksum is the official one, or there is none)."""
         if not self.checksum:
             return ""
         digest = file_digest(path, self.algorithm)
@@ -97,7 +97,7 @@ class Source:
 
 
 def find_source(name: str) -> Source:
-    """The source of that name in SOURCES; an unknown name raises a ShapelineError with the nearest one."""
+    """Return the source of that name in SOURCES; an unknown name raises a ShapelineError with the nearest one."""
     if name not in SOURCES:
         raise ShapelineError(
             f"source '{name}': unknown.{nearest(name, SOURCES)} Or name your own as path/to/file.py:function."
@@ -106,13 +106,13 @@ def find_source(name: str) -> Source:
 
 
 def is_published(name: str | None) -> bool:
-    """Whether a dataset's source is one of SOURCES whose records are not a user's."""
+    """Return whether a dataset's source is one of SOURCES whose records are not a user's."""
     source = SOURCES.get(name)
     return source is not None and not source.local
 
 
 def source_for(settings: dict) -> Source | None:
-    """The source of a dataset entry as its keys and its file's header tell; None for a user's function."""
+    """Return the source of a dataset entry as its keys and its file's header tell; None for a user's function."""
     entry = SOURCES.get(settings["source"])
     if entry is None or not (entry.local and entry.kind == "table"):
         return entry and adapt_to_task(entry, settings)
@@ -125,7 +125,7 @@ def source_for(settings: dict) -> Source | None:
 
 
 def adapt_to_task(entry: Source, settings: dict) -> Source:
-    """The source with its labels in place of its classes, where a dataset entry asks for several labels per record."""
+    """Return the source with its labels instead of its classes, if a dataset entry has several labels per record."""
     if entry.labels and settings.get("task") == "multilabel":
         return dataclasses.replace(entry, task="multilabel", classes=entry.labels)
     return entry
@@ -138,18 +138,18 @@ def columns_of(settings: dict) -> tuple[str, ...] | None:
 
 
 def remote_files(source: str) -> tuple[RemoteFile, ...]:
-    """The official files of a source, or of "weights"; an unknown source is a ShapelineError."""
+    """Return the official files of a source, or of "weights"; an unknown source is a ShapelineError."""
     return tuple(WEIGHTS.values()) if source == "weights" else find_source(source).files
 
 
 def file_digest(path: Path, algorithm: str) -> str:
-    """The hexadecimal md5 or sha256 of a file's content."""
+    """Return the hexadecimal md5 or sha256 of a file's content."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
 def _list_sources() -> tuple[dict[str, Source], dict[str, RemoteFile]]:
-    """The sources and the weights of `sources.toml` beside this module, by name."""
+    """Return the sources and the weights of `sources.toml` beside this module, by name."""
     declared = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
     weights = {name: RemoteFile(**_freeze(file)) for name, file in declared["weights"].items()}
     sources = {}
@@ -161,7 +161,7 @@ def _list_sources() -> tuple[dict[str, Source], dict[str, RemoteFile]]:
 
 
 def _freeze(entry: dict) -> dict:
-    """The same with tuples in place of lists, as the fields of a frozen dataclass."""
+    """Return the same with tuples in place of lists, as the fields of a frozen dataclass."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
 
 
@@ -174,7 +174,7 @@ FIXED_SIZES = ("side", "height", "width", "input_shape")  # of a model that take
 
 
 def describe_card(card: Mapping) -> dict:
-    """The same of prepared data."""
+    """Return the same of prepared data."""
     shape, kind = card["input_shape"], card["kind"]
     facts = {"kind": kind, "task": card.get("task", "classification"), "classes": card["classes"]}
     if kind == "image":
@@ -188,7 +188,7 @@ def describe_card(card: Mapping) -> dict:
 
 
 def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
-    """Return in words what keeps a model of some data from explaining others, None where nothing known does."""
+    """Return in words what keeps a model of some data from explaining others, None if nothing known does."""
     for name in [key for key in trained if key in explained and not (any_size and key == "size")]:
         own, other = trained[name], explained[name]
         if own == other:
@@ -203,7 +203,7 @@ def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
 
 
 def check_explained(sizes: Mapping, trained: Mapping, explained: Mapping) -> None:
-    """Raise ShapelineError where the cards of the training and the explained data do not fit."""
+    """Raise ShapelineError if the cards of the training and the explained data do not fit."""
     any_size = not set(sizes) & set(FIXED_SIZES)
     differs = difference(describe_card(trained), describe_card(explained), any_size)
     if differs:

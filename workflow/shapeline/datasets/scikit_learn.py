@@ -6,7 +6,7 @@ import numpy as np
 
 
 def read_breast_cancer(paths: dict[str, Path]) -> dict:
-    """Breast Cancer Wisconsin, Diagnostic (Wolberg et al. 1995): 569 rows (n, 30), labels 0 malignant, 1 benign."""
+    """Load Breast Cancer Wisconsin (Wolberg et al. 1995): 569 rows (n, 30), labels 0 malignant, 1 benign."""
     from sklearn.datasets import load_breast_cancer
 
     bunch = load_breast_cancer()
@@ -19,7 +19,7 @@ def read_breast_cancer(paths: dict[str, Path]) -> dict:
 
 
 def read_diabetes(paths: dict[str, Path]) -> dict:
-    """Diabetes (Efron et al. 2004): 442 rows (n, 10) in the columns' own units, labels the progression after a year."""
+    """Load Diabetes (Efron et al. 2004): 442 rows (n, 10) in original units, labels the progression after a year."""
     from sklearn.datasets import load_diabetes
 
     bunch = load_diabetes(scaled=False)
@@ -27,7 +27,7 @@ def read_diabetes(paths: dict[str, Path]) -> dict:
 
 
 def read_digits(paths: dict[str, Path]) -> dict:
-    """Handwritten digits (Alpaydin & Kaynak 1998): 1,797 images (n, 1, 8, 8) uint8 in 0..16, and their labels."""
+    """Load handwritten digits (Alpaydin & Kaynak 1998): 1,797 images (n, 1, 8, 8) uint8 in 0..16, and labels."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()

@@ -30,17 +30,17 @@ def describe_subset(rows: dict[str, int], official: str) -> str:
 
 
 def is_own(source: str) -> bool:
-    """Whether the text names a user's function (path/to/file.py:function) and not an entry of SOURCES."""
+    """Return whether the text names a user's function (path/to/file.py:function) and not an entry of SOURCES."""
     return ".py" in source
 
 
 def names_function(text: str) -> bool:
-    """Whether the text is of the form path/to/file.py:function, whatever the function's name."""
+    """Return whether the text is of the form path/to/file.py:function, whatever the function's name."""
     return ".py:" in text
 
 
 def is_address(mirror: str) -> bool:
-    """Whether a mirror is an http address; it is a folder otherwise."""
+    """Return whether a mirror is an http address; it is a folder otherwise."""
     return mirror.lower().startswith(("http://", "https://"))
 
 
@@ -60,7 +60,7 @@ def expand(path: str | os.PathLike) -> Path:
 
 
 def _refuse_long(path: str) -> None:
-    """ShapelineError for a path that no system opens, and asks of which end in other errors."""
+    """Raise ShapelineError for a path that no operating system can open."""
     whole = path.encode("utf-8", "surrogatepass")
     part = max(map(len, whole.split(b"/")))
     if len(whole) > LONGEST_PATH or part > LONGEST_PART:
@@ -101,7 +101,7 @@ class _AsItIs(SourceFileLoader):
 
 
 def _allow_siblings(text: str, path: Path) -> None:
-    """Let a user's file import what lies beside it, last; ShapelineError where another file's import has that name."""
+    """Add the folder of a user's file to the end of the import path. Raises ShapelineError for a conflicting name."""
     folder = str(path.parent.resolve())
     if folder not in sys.path:
         sys.path.append(folder)
@@ -114,7 +114,7 @@ def _allow_siblings(text: str, path: Path) -> None:
 
 
 def _is_own(loaded: Path, file: Path) -> bool:
-    """Whether a loaded module is another file of a user's, and no installed one, which goes first by rights."""
+    """Return whether a loaded module is another file of a user's, and no installed one, which goes first by rights."""
     inside = loaded.resolve()
     ours = (Path(os.__file__).resolve().parent, Path(__file__).resolve().parents[1])
     installed = {"site-packages", "dist-packages"} & set(inside.parts) or set(ours) & set(inside.parents)
@@ -144,7 +144,7 @@ def local_imports(file: Path) -> dict[str, Path]:
 
 
 def _list_imports(file: Path, package: str) -> tuple[str, ...]:
-    """Names that a file of a package may import, with the packages that they are in."""
+    """Return the names that a file of a package may import, with their packages."""
     if not file.is_file():
         return ()
     names = [".".join(parts[:end]) for parts in _names(file, file.stat().st_mtime_ns, package) for end in _ends(parts)]
@@ -157,7 +157,7 @@ def _ends(parts: tuple[str, ...]) -> range:
 
 @cache
 def _names(file: Path, _changed: int, package: str) -> list[tuple[str, ...]]:
-    """The full names in the import statements of a file; what is imported from a module may be one too."""
+    """Return the full names in the import statements of a file; what is imported from a module may be one too."""
     return list(_statements(file, package))
 
 
@@ -176,7 +176,7 @@ def _statements(file: Path, package: str) -> Iterator[tuple[str, ...]]:
 
 
 def _find_file(name: str, roots: tuple[Path, ...]) -> Path | None:
-    """The file of a module below the first of the roots that has one."""
+    """Return the file of a module below the first of the roots that has one."""
     inside = Path(*name.split("."))
     places = (root / path for root in roots for path in (inside / "__init__.py", inside.with_suffix(".py")))
     return next((path for path in places if path.is_file()), None)

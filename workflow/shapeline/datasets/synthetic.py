@@ -198,7 +198,7 @@ def generate(
 
 
 def _draw(seed: int, crosses: int, n_cells: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cells (k,), kinds (k,) and colours (k, 3) uint8 of one image's shapes; crosses: how many, -1 to sample it."""
+    """Sample cells (k,), kinds (k,) and colours (k, 3) uint8 of one image's shapes; crosses: number, -1: sampled."""
     random = np.random.default_rng(seed)
     total = int(random.integers(*SHAPES, endpoint=True))
     if crosses < 0:
@@ -212,7 +212,7 @@ def _draw(seed: int, crosses: int, n_cells: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _stencils() -> np.ndarray:
-    """Square, triangle, disc and cross as the pixels they fill of a cell, (4, 10, 10) bool, in a box of 9x9."""
+    """Return square, triangle, disc and cross as pixels of a cell, (4, 10, 10) bool, in a box of 9x9."""
     box = CELL - 1
     row, column = np.indices((box, box)) - box // 2  # from the middle of the box
     square = np.ones((box, box), bool)

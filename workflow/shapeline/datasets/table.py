@@ -77,7 +77,7 @@ class Table:
     like: pd.DataFrame | None = None
 
     def convert_to_reals(self) -> "Table":
-        """The same with columns of real numbers in place of whole ones."""
+        """Return the same with columns of real numbers in place of whole ones."""
         columns = tuple(replace(each, dtype=each.real, cast=None) if each.is_whole else each for each in self.columns)
         return replace(self, columns=columns)
 
@@ -143,7 +143,7 @@ def encode(values: pd.Series, is_category: bool = False) -> tuple[np.ndarray, Co
 
 
 def _numbers(values: pd.Series) -> tuple[np.ndarray, Column] | None:
-    """A column of numbers that are all double-precision numbers; None of another one."""
+    """Return a column of numbers that are all double-precision numbers; None of another one."""
     dtype, cast = values.dtype, None
     if pd.api.types.is_object_dtype(dtype):
         types = set(map(type, values))
@@ -160,7 +160,7 @@ def _numbers(values: pd.Series) -> tuple[np.ndarray, Column] | None:
 
 
 def _place_values(values: pd.Series) -> tuple[np.ndarray, Column] | None:
-    """A column as the places of its different values, sorted where they have an order."""
+    """Return a column as the places of its different values, sorted where they have an order."""
     if isinstance(values.dtype, pd.CategoricalDtype):
         return _places_of_categories(values)
     if values.dtype != object:
@@ -215,7 +215,7 @@ def _places(values: pd.Series, codes: np.ndarray, missing: np.ndarray) -> tuple[
 
 
 def _is_same(made: Any, values: pd.Series) -> bool:
-    """Whether a column came back as it was."""
+    """Return whether a column came back as it was."""
     back = pd.Series(made, dtype=values.dtype if values.dtype == object else None).reset_index(drop=True)
     if back.dtype != values.dtype:
         return False

@@ -88,7 +88,7 @@ def columns_of(settings: dict) -> tuple[str, ...] | None:
 def select_columns(
     path: Path, header: list[str], target: str | None, columns: list[str] | None, categorical: list[str] | None
 ) -> list[str]:
-    """The feature columns; ShapelineError for a name that is not in the header, and for no or the target's column."""
+    """Return the feature columns. Raises ShapelineError for unknown names, no column, or the target's column."""
     check_column(path, header, "target", target)
     for key, listed in (("columns", columns), ("categorical", categorical)):
         for name in listed or ():
@@ -109,7 +109,7 @@ def select_columns(
 
 
 def check_column(path: Path, header: list[str], key: str, name: str | None) -> None:
-    """ShapelineError unless the key names a column of the header."""
+    """Raise ShapelineError unless the key names a column of the header."""
     if name is None:
         raise ShapelineError(f"dataset key '{key}': is missing; name one of the columns of {path}.")
     if name not in header:
@@ -124,7 +124,7 @@ def check_column(path: Path, header: list[str], key: str, name: str | None) -> N
 
 
 def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
-    """The names of the columns of a CSV or Parquet file, without reading its rows."""
+    """Return the names of the columns of a CSV or Parquet file, without reading its rows."""
     _check_suffix(path, form)
     if not _is_parquet(path):
         return csv_file.header(path, form)
@@ -144,7 +144,7 @@ def _schema(path: Path) -> Any:
 
 
 def index_names(path: Path) -> list[str]:
-    """The names of the index of a data frame in a Parquet file, which is not read; none of other files."""
+    """Return the names of the index of a data frame in a Parquet file, which is not read; none of other files."""
     if not _is_parquet(path):
         return []
     try:
@@ -156,7 +156,7 @@ def index_names(path: Path) -> list[str]:
 
 
 def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
-    """The whole file as pandas reads it, but for words such as NA in columns of texts (csv_file.frame)."""
+    """Return the whole file as pandas reads it, but for words such as NA in columns of texts (csv_file.frame)."""
     _check_suffix(path, form)
     table = _parquet(path) if _is_parquet(path) else csv_file.frame(path, form)
     if not len(table):
@@ -178,13 +178,13 @@ def _parquet(path: Path) -> "pd.DataFrame":
 
 
 def class_name(value: object) -> str:
-    """How a class is called: 1, 1.0 and True of numpy or Python, whatever the type of their column, have one name."""
+    """Return the name of a class, independent of the type of its column: 1, 1.0 and True have one name."""
     value = value.item() if isinstance(value, np.generic) else value
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def read_classes(path: Path, target: str, values: "pd.Series", form: CsvFormat = PLAIN) -> dict:
-    """Labels (n,) and class names of a target column."""
+    """Return labels (n,) and class names of a target column."""
     _complete(path, target, values, form)
     kind = values.dtype.kind if isinstance(values.dtype, np.dtype) else "O"
     if kind == "f" and not (values == values.round()).all():
@@ -208,7 +208,7 @@ def read_classes(path: Path, target: str, values: "pd.Series", form: CsvFormat =
 
 
 def read_numbers(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> dict:
-    """Labels (n,) float64 of a target column of numbers."""
+    """Return labels (n,) float64 of a target column of numbers."""
     _complete(path, target, values, form)
     try:
         return {"labels": values.to_numpy(np.float64)}
@@ -220,7 +220,7 @@ def read_numbers(path: Path, target: str, values: "pd.Series", form: CsvFormat) 
 
 
 def _no_number(values: "pd.Series") -> str:
-    """The first cell that is no number, and where it is."""
+    """Return the first cell that is no number, and where it is."""
     import pandas as pd
 
     row = int(np.argmax(pd.to_numeric(values.astype(str), errors="coerce").isna()))
@@ -228,7 +228,7 @@ def _no_number(values: "pd.Series") -> str:
 
 
 def _refuse_spaces(path: Path, target: str, names: list[str]) -> None:
-    """ShapelineError where two classes are one but for the spaces around them."""
+    """Raise ShapelineError if two classes are one but for the spaces around them."""
     known: dict[str, str] = {}
     for name in names:
         if (other := known.setdefault(name.strip(), name)) != name:
@@ -296,7 +296,7 @@ def _unreadable(path: Path, error: Exception) -> ShapelineError:
 
 
 def check_names(settings: dict, keys: Iterable[str]) -> None:
-    """ShapelineError unless the columns that the keys of a dataset entry name are in its file, if there is one."""
+    """Raise ShapelineError unless the columns of the keys of a dataset entry are in its file, if it exists."""
     from shapeline.datasets.sources import expand
 
     path, form = expand(settings["path"]), csv_file.read_format(settings)
@@ -328,7 +328,7 @@ def read_texts(
 
 
 def read_documents(path: Path, name: str, column: "pd.Series", of_pairs: bool) -> list[str]:
-    """A column that holds a text in every row, of pairs one that is more than spaces."""
+    """Return a column that holds a text in every row, of pairs one that is more than spaces."""
     absent = column.isna()
     if of_pairs:
         absent |= column.map(lambda each: isinstance(each, str) and not each.strip())

@@ -52,7 +52,7 @@ class Tokens:
 def read_settings(
     settings: dict, unit: str = "word", length: int | None = None, vocabulary: int = VOCABULARY
 ) -> Settings:
-    """Return the text keys of settings with defaults; ShapelineError for an unknown unit or a number out of range."""
+    """Return the text keys of settings with defaults. Raises ShapelineError for an unknown unit or a wrong number."""
     chosen = settings.get("unit") or unit
     if chosen not in UNITS:
         raise ShapelineError(f"dataset key 'unit': {chosen!r} is unknown.{nearest(chosen, UNITS)}")
@@ -69,14 +69,14 @@ def read_settings(
 
 
 def split_words(text: str, unit: str, length: int) -> list[str]:
-    """The words of a document in reading order, one a feature: its last `length`, or those of its first characters."""
+    """Return the words of a document in order, one per feature: the last `length`, or those of its first characters."""
     if unit == "word":
         return _words(text)[-length:]
     return _runs(_characters(text)[:length])
 
 
 def tokenize(texts: list[str], settings: Settings) -> Tokens:
-    """All tokens of the documents, and which documents have none."""
+    """Return all tokens of the documents, and which documents have none."""
     if settings.unit == "character":
         cleaned = [_characters(text) for text in texts]
         documents = [_character_ids(text[: settings.length]) for text in cleaned]
@@ -115,7 +115,7 @@ def encode(tokens: Tokens, rows: np.ndarray, training: np.ndarray) -> tuple[np.n
 
 
 def encode_with(texts: list[str], settings: Settings, vocabulary: list[str]) -> np.ndarray:
-    """New documents as ids (n, length) int32 of a vocabulary that is already there."""
+    """Encode new documents as ids (n, length) int32 of a given vocabulary."""
     tokens = tokenize(texts, settings)
     known = {entry: position for position, entry in enumerate(vocabulary)}
     if settings.unit == "word":
@@ -143,7 +143,7 @@ def _characters(text: str) -> str:
 
 
 def _runs(characters: str) -> list[str]:
-    """What stands between spaces; a run without a known character is no feature."""
+    """Return the runs between spaces; a run without a known character is no feature."""
     return [run for run in characters.split(" ") if not _KNOWN.isdisjoint(run)]
 
 

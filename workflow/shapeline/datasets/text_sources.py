@@ -70,7 +70,7 @@ def read_imdb(paths: dict[str, Path], limits: dict | None = None) -> dict:
 
 
 def _review_place(name: str) -> tuple[int, int, str] | None:
-    """Part, class and file name of a labelled review; None for all else."""
+    """Return part, class and file name of a labelled review; None for other files."""
     part, folder, file = ([""] * 3 + name.split("/"))[-3:]
     known = part in WORDS and folder in IMDB_CLASSES and file.endswith(".txt")
     return (WORDS[part], IMDB_CLASSES[folder], file) if known else None

@@ -59,7 +59,7 @@ class Documents:
 
 @functools.lru_cache(maxsize=4)
 def call_tokenizer(source: str) -> Tokenizer:
-    """The tokenizer that the user's function returns; ShapelineError where it lacks what is needed."""
+    """Return the tokenizer that the user's function returns. Raises ShapelineError if it lacks what is needed."""
     made = user_function(source)()
     where = f"tokenizer '{source}'"
     if not isinstance(made, Mapping):
@@ -91,7 +91,7 @@ def _read_object(where: str, made: Any) -> dict:
 
 
 def list_tokens(vocabulary: int | np.integer | Mapping[str, int] | list[str]) -> list[str]:
-    """Tokens by id, from their number, their ids, or themselves; one without a name is called by its id."""
+    """Return tokens by id, from their number, their ids, or a list; a token without a name is named by its id."""
     if isinstance(vocabulary, Mapping):
         names = [str(number) for number in range(max(vocabulary.values(), default=-1) + 1)]
         for token, number in vocabulary.items():
@@ -117,7 +117,7 @@ def tokenize(texts: list[str], tokenizer: Tokenizer, length: int) -> Documents:
 
 
 def pad_documents(documents: Documents, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The chosen documents as ids and words of their tokens, both (n, length) int32, filled up with pad and SPECIAL."""
+    """Return documents as ids and words of their tokens, both (n, length) int32, padded with pad and SPECIAL."""
     chosen = range(len(documents.ids)) if rows is None else rows
     ids = np.full((len(chosen), documents.length), documents.tokenizer.pad, np.int32)
     owners = np.full(ids.shape, SPECIAL, np.int32)
@@ -128,7 +128,7 @@ def pad_documents(documents: Documents, rows: np.ndarray | None = None) -> tuple
 
 
 def _encode(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, list[str], int | None]:
-    """Ids, words by number in the order of their numbers, the words themselves, and the second sentence's first."""
+    """Return ids, word numbers of tokens, the words, and the number of the second sentence's first word."""
     encoded = tokenizer.encode(text)
     start = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
     where = f"tokenizer '{tokenizer.source}', document {start!r}"
@@ -172,7 +172,7 @@ def _encode(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, li
 
 
 def _whole(where: str, what: str, given: Any) -> np.ndarray:
-    """What encode gives as numbers (m,) int64, SPECIAL for None; ShapelineError where it gives others."""
+    """Return the numbers of `encode` (m,) as int64, SPECIAL for None. Raises ShapelineError for other values."""
     try:
         numbers = np.asarray([SPECIAL if number is None else number for number in given]).reshape(-1)
     except (TypeError, ValueError):  # none at all, or rows of several lengths
@@ -187,7 +187,7 @@ def _whole(where: str, what: str, given: Any) -> np.ndarray:
 def _cut(
     ids: np.ndarray, owners: np.ndarray, words: list[str], second: int | None, length: int
 ) -> tuple[np.ndarray, np.ndarray, list[str], int | None]:
-    """The first tokens, and the special ones at the end, so that there are at most `length`, and the words left."""
+    """Truncate a document to `length` tokens: its first ones, the special ones at the end, and their words."""
     if len(ids) <= length:
         return ids, owners, words, second
     last = np.flatnonzero(owners >= 0).max(initial=-1) + 1
@@ -202,7 +202,7 @@ def _cut(
 
 
 def _cut_pair(owners: np.ndarray, second: int, length: int) -> np.ndarray:
-    """Which tokens of a pair are kept, as transformers cuts it: the longer sentence to the shorter, then both."""
+    """Return the tokens of a truncated pair as in transformers: first the longer sentence is cut, then both."""
     special = np.flatnonzero(owners < 0)
     sentences = [np.flatnonzero((owners >= 0) & (owners < second)), np.flatnonzero(owners >= second)]
     shorter, longer = sorted(sentences, key=len)
@@ -217,7 +217,7 @@ SPACE = re.compile(r"\s")
 
 
 def load_tokenizer(source: str) -> Tokenizer:
-    """The tokenizer of a folder, or of a function defined by the user; ShapelineError where it cannot be read."""
+    """Return the tokenizer of a folder or of a user's function. Raises ShapelineError if it cannot be read."""
     return _load_folder(source) if folders.names_folder(source) else call_tokenizer(source)
 
 
@@ -236,7 +236,7 @@ def _load_folder(source: str) -> Tokenizer:
 
 
 def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
-    """A fast tokenizer of transformers as a Tokenizer; ShapelineError, beginning with `where`, for another one."""
+    """Wrap a fast tokenizer of transformers. Raises ShapelineError, beginning with `where`, for another one."""
     if not getattr(made, "is_fast", False):
         raise ShapelineError(
             f"{where}: a {type(made).__name__} is not a fast tokenizer, which knows the word of each token; give "
@@ -264,14 +264,14 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
 
 
 def _separator(made: Any) -> int | None:
-    """The token of a pair behind which all are of type 1, None where the tokenizer tells no types."""
+    """Return the token of a pair behind which all are of type 1, None if the tokenizer tells no types."""
     pair = made("a", "b")
     types = list(pair.get("token_type_ids", ()))
     return pair["input_ids"][types.index(1) - 1] if 1 in types[1:] else None
 
 
 def _check_types(where: str, first: str, encoding: Any, separator: int | None) -> None:
-    """The network tells the types of tokens by the separator, also where words are left out."""
+    """Return the network tells the types of tokens by the separator, also where words are left out."""
     is_separator = np.array(encoding.ids) == separator
     if separator is not None and ((np.cumsum(is_separator) - is_separator > 0) != encoding.type_ids).any():
         raise ShapelineError(
@@ -282,14 +282,14 @@ def _check_types(where: str, first: str, encoding: Any, separator: int | None) -
 
 
 def _sentence(encoding: Any, number: int) -> SimpleNamespace:
-    """An encoding of a pair in which the other sentence's tokens are special."""
+    """Return an encoding of a pair in which the other sentence's tokens are special."""
     pieces = zip(encoding.special_tokens_mask, encoding.sequence_ids, strict=True)
     special = [special or sentence != number for special, sentence in pieces]
     return SimpleNamespace(special_tokens_mask=special, word_ids=encoding.word_ids, offsets=encoding.offsets)
 
 
 def limit_tokens(made: Any) -> int | None:
-    """How many tokens a document may have, as the tokenizer says; None where it says nothing."""
+    """Return how many tokens a document may have, as the tokenizer says; None if it says nothing."""
     length = getattr(made, "model_max_length", None)
     return int(length) if length and length < folders.ENDLESS else None
 
@@ -317,31 +317,31 @@ def split_words(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:
 
 
 def _continues_word(text: str, joined: list[tuple[int, int]], word: list[int], start: int, same: bool) -> bool:
-    """Whether a piece that begins at `start` is of the word before it; same: the tokenizer says that it is."""
+    """Return whether a piece that begins at `start` is of the word before it; same: the tokenizer says that it is."""
     if SPACE.search(text[word[1] : start]):
         return False
     return same or any(first <= word[0] and start < last for first, last in joined)
 
 
 def read_documents(folder: str | os.PathLike, ids: Iterable[int]) -> list[str]:
-    """The original texts of records of a prepared text dataset, in the order of the ids, which must be known."""
+    """Return the original texts of records of a prepared text dataset, in the order of the ids, which must be known."""
     return _document_column(Path(folder), ids, "text")
 
 
 def read_ground_truth_words(folder: str | os.PathLike, ids: Iterable[int]) -> list[np.ndarray]:
-    """Return per record whether each of words() decides the class; ShapelineError where that is not known."""
+    """Return per record whether each of words() decides the class. Raises ShapelineError if that is not known."""
     return [np.array(flags, bool) for flags in _document_column(Path(folder), ids, "ground_truth_words")]
 
 
 def list_words(document: str, card: dict) -> list[str]:
-    """The words of a document as the tokenizer saw them, after truncation, in reading order: one a feature."""
+    """Return the words of a document as the tokenizer saw them, after truncation, in reading order: one a feature."""
     if card.get("tokenizer"):
         return tokenize_for([document], card).words[0]
     return text.split_words(document, card["unit"], card["input_shape"][0])
 
 
 def encode_documents(documents: list[str], card: dict) -> np.ndarray:
-    """New documents as ids (n, length) int32 of a text dataset's vocabulary, cut and padded as its own are."""
+    """Encode new documents as ids (n, length) int32 of a text dataset's vocabulary, truncated and padded alike."""
     if card.get("tokenizer"):
         return pad_documents(tokenize_for(documents, card))[0]
     settings = text.Settings(card["unit"], card["input_shape"][0], len(card["vocabulary"]))
@@ -349,7 +349,7 @@ def encode_documents(documents: list[str], card: dict) -> np.ndarray:
 
 
 def tokenize_for(documents: list[str], card: dict) -> Documents:
-    """New documents by the tokenizer defined by the user that a dataset's card names."""
+    """Tokenize new documents with the user-defined tokenizer of a dataset's card."""
     return tokenize(documents, load_tokenizer(card["tokenizer"]), card["input_shape"][0])
 
 

@@ -51,7 +51,7 @@ class Design:
         return self.masks.shape[0]
 
     def attribute(self, values: np.ndarray) -> np.ndarray:
-        """Scores (..., d) float64 from the values (..., K) of the coalitions, in the order of the masks."""
+        """Return scores (..., d) float64 from the values (..., K) of the coalitions, in the order of the masks."""
         values = np.asarray(values, dtype=np.float64)
         if values.ndim == 0 or values.shape[-1] != self.evaluations:
             raise ShapelineError(
@@ -60,12 +60,12 @@ class Design:
         return _read(self.readout, values)
 
     def attribute_pairs(self, values: np.ndarray) -> np.ndarray | None:
-        """Interactions (..., d (d-1) / 2) float64 from the same values; None of a design without pairs."""
+        """Return interactions (..., d (d-1) / 2) float64 from the same values; None for a design without pairs."""
         return None if self.pairs is None else _read(self.pairs, np.asarray(values, dtype=np.float64))
 
 
 def _read(readout, values: np.ndarray) -> np.ndarray:
-    """Values (..., K) by a readout (rows, K), dense or sparse: (..., rows)."""
+    """Return values (..., K) by a readout (rows, K), dense or sparse: (..., rows)."""
     rows, count = readout.shape
     if hasattr(readout, "tocsr"):
         return (readout @ values.reshape(-1, count).T).T.reshape(*values.shape[:-1], rows)
@@ -74,7 +74,7 @@ def _read(readout, values: np.ndarray) -> np.ndarray:
 
 
 def whole(where: str, name: str, value: object, least: int) -> int:
-    """`value` as an int of at least `least`, else one ShapelineError line."""
+    """Return `value` as an int of at least `least`. Raises ShapelineError for other values."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -85,7 +85,7 @@ def whole(where: str, name: str, value: object, least: int) -> int:
 
 
 def evaluations(budget: float, d: int) -> int:
-    """A budget given as a multiple of d, in evaluations; the small term keeps 9.7 x 10 from becoming 96."""
+    """Return a budget given as a multiple of d, in evaluations; the small term keeps 9.7 x 10 from becoming 96."""
     return floor(budget * d + 1e-9)
 
 
@@ -96,7 +96,7 @@ def one_of(where: str, name: str, value: object, choices: tuple[str, ...]) -> No
 
 
 def all_coalitions(d: int, where: str) -> np.ndarray:
-    """All coalitions of d features, (2^d, d) bool; row r keeps the features whose bit is set in r."""
+    """Return all coalitions of d features, (2^d, d) bool; row r keeps the features whose bit is set in r."""
     if d > MAX_D:
         raise ShapelineError(
             f"{where}: d = {d} has 2^{d} coalitions and at most d = {MAX_D} are enumerated; "
@@ -106,7 +106,7 @@ def all_coalitions(d: int, where: str) -> np.ndarray:
 
 
 def subsets_of_size(d: int, size: int) -> np.ndarray:
-    """All coalitions of `size` of d features, (C(d, size), d) bool."""
+    """Return all coalitions of `size` of d features, (C(d, size), d) bool."""
     if size == 1:
         return np.eye(d, dtype=bool)
     if 2 * size > d:
@@ -124,7 +124,7 @@ def subsets_of_size(d: int, size: int) -> np.ndarray:
 
 
 def log_factorial(n: np.ndarray) -> np.ndarray:
-    """log n!, elementwise: weights are sums of these, so that d = 10,000 neither overflows nor underflows."""
+    """Return log n!, elementwise; sums of these keep weights from overflow and underflow at d = 10,000."""
     from scipy.special import gammaln
 
     return gammaln(np.asarray(n, dtype=np.float64) + 1)
@@ -140,18 +140,18 @@ def kernel_weight(d: int, sizes: np.ndarray | int) -> np.ndarray | float:
 
 
 def size_mass(d: int, sizes: np.ndarray) -> np.ndarray:
-    """Shapley kernel summed over all coalitions of a size: (d-1) / (s (d-s)), for sizes 1..d-1."""
+    """Return the Shapley kernel summed over all coalitions of a size: (d-1) / (s (d-s)), for sizes 1..d-1."""
     s = np.asarray(sizes, dtype=np.float64)
     return (d - 1) / (s * (d - s))
 
 
 def size_count(d: int, size: int) -> int:
-    """Number of coalitions of sizes `size` and d - `size` together, an exact int."""
+    """Return the number of coalitions of sizes `size` and d - `size` together, an exact int."""
     return comb(d, size) * (1 if 2 * size == d else 2)
 
 
 def unique_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(first, inverse): positions of the first copy of each distinct row of a 2-d array, and the copy of each row."""
+    """Return the indices of the first copy of each distinct row, and for each row the number of its copy."""
     rows = np.packbits(rows, axis=1) if rows.dtype == bool else np.ascontiguousarray(rows)
     keys = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
@@ -159,14 +159,14 @@ def unique_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sparse_readout(d: int, coalitions: int, features: np.ndarray, rows: np.ndarray, weights: np.ndarray):
-    """(d, coalitions) float64 CSR array from terms `weight * v(row)` of a feature's score; equal places add up."""
+    """Build a (d, coalitions) CSR array from terms `weight * v(row)` of a feature's score; duplicates add up."""
     from scipy.sparse import coo_array
 
     return coo_array((weights.astype(np.float64), (features, rows)), shape=(d, coalitions)).tocsr()
 
 
 def padded_sets(d: int, nodes: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """Coalitions (..., w) as ascending feature numbers padded with d, from nodes (..., w) and which of them to keep."""
+    """Return coalitions (..., w) as ascending feature numbers padded with d, from nodes (..., w) and a mask `keep`."""
     kind = np.int16 if d < 2**15 else np.int32
     return np.sort(np.where(keep, nodes.astype(kind), kind(d)), axis=-1)
 
@@ -190,19 +190,19 @@ def from_sets(
 
 
 def only_feature() -> Design:
-    """The design for d = 1, where every method gives v(N) - v(empty)."""
+    """Return the design for d = 1, where every method gives v(N) - v(empty)."""
     return Design(np.array([[False], [True]]), np.array([[-1.0, 1.0]]))
 
 
 def solve_positive(matrix: np.ndarray, right: np.ndarray, where: str) -> np.ndarray:
-    """Solution of a symmetric positive definite system, by Cholesky; refuses one that is singular to precision."""
+    """Solve a symmetric positive definite system by Cholesky. Raises ShapelineError if it is numerically singular."""
     from scipy.linalg import cho_solve
 
     return cho_solve((_factor(matrix.copy(), where), True), right, check_finite=False)
 
 
 def _factor(matrix: np.ndarray, where: str) -> np.ndarray:
-    """The lower Cholesky factor of a symmetric matrix in its place, in the order of Fortran, with zeros above."""
+    """Return the lower Cholesky factor of a symmetric matrix, in place, in Fortran order, with zeros above."""
     from scipy.linalg.lapack import dpotrf
 
     factor, failed = dpotrf(matrix.T, lower=True, overwrite_a=True)
@@ -216,12 +216,12 @@ def _factor(matrix: np.ndarray, where: str) -> np.ndarray:
 
 
 def diagonal(matrix: np.ndarray) -> np.ndarray:
-    """A view of the diagonal to write to, whatever the order of the matrix in memory."""
+    """Return a view of the diagonal to write to, whatever the order of the matrix in memory."""
     return np.einsum("ii->i", matrix)
 
 
 def inverse_of(factor: np.ndarray, lower: bool) -> np.ndarray:
-    """The inverse of a matrix in the place of its Cholesky factor: in the order of Fortran, the other half zeros."""
+    """Return the inverse of a matrix in place of its Cholesky factor, in Fortran order; the other half is zero."""
     from scipy.linalg.lapack import dpotri
 
     inverse, _ = dpotri(factor, lower=lower, overwrite_c=True)
@@ -233,7 +233,7 @@ def inverse_of(factor: np.ndarray, lower: bool) -> np.ndarray:
 def constrained_fit(
     inner: np.ndarray, weights: np.ndarray, where: str, ridge: float = 0.0, mirrored: bool = False
 ) -> Design:
-    """Weighted least squares on coalitions with v(empty) and v(N) met exactly (METHODS §4; Charnes et al. 1988).
+    """Fit weighted least squares on coalitions with v(empty) and v(N) met exactly (Charnes et al. 1988).
 
     inner (R, d) bool: coalitions other than the empty and the full; weights (R,) > 0; mirrored: the complement of each
     row, at the same weight, belongs to the fit too. The masks come back as empty, inner, its complements, full.
@@ -257,7 +257,7 @@ def constrained_fit(
 def _fit(
     inner: np.ndarray, share: np.ndarray, weights: np.ndarray, where: str, ridge: float, mirrored: bool, out: np.ndarray
 ) -> None:
-    """The readout of the inner coalitions, written to `out` (R, d). share (R,): that of the features each keeps."""
+    """Write the estimator weights of the inner coalitions to `out` (R, d). share (R,): fraction of kept features."""
     d = inner.shape[1]
     # Of each feature by itself, where these come first, the products are known: in KernelSHAP's a part of all.
     alone = d if np.array_equal(inner[:d], np.eye(d, dtype=bool)) else 0

@@ -109,7 +109,7 @@ def occlusion(d: int) -> design.Design:
 
 
 def occlusion_count(d: int) -> int:
-    """The coalitions of occlusion, d + 1; ShapelineError where their masks, (d + 1, d), are more than MAX_CELLS."""
+    """Return the d + 1 coalitions of occlusion. Raises ShapelineError if their masks exceed MAX_CELLS."""
     d = design.whole("occlusion", "d", d, 1)
     if d * (d + 1) > design.MAX_CELLS:
         raise ShapelineError(
@@ -181,7 +181,7 @@ def myerson(graph: networkx.Graph, max_coalitions: int = design.MAX_COALITIONS) 
 
 
 def shapley_readout(masks: np.ndarray) -> np.ndarray:
-    """Shapley readout (d, 2^d) of all coalitions (2^d, d): (s-1)! (d-s)!/d! where i is in S, else -s! (d-s-1)!/d!."""
+    """Return Shapley weights (d, 2^d) of coalitions (2^d, d): (s-1)! (d-s)!/d! if i is in S, else -s! (d-s-1)!/d!."""
     d = masks.shape[1]
     s = np.arange(d + 1)
     inside = np.exp(design.log_factorial(np.maximum(s - 1, 0)) + design.log_factorial(d - s) - design.log_factorial(d))

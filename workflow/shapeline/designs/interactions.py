@@ -15,12 +15,12 @@ DOUBLED = 4  # how often more orders are drawn where those there share most of t
 
 
 def pairs_of(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first and the second feature of each pair, both (d (d-1) / 2,)."""
+    """Return the first and the second feature of each pair, both (d (d-1) / 2,)."""
     return np.triu_indices(d, 1)
 
 
 def square(pairs: np.ndarray, d: int) -> np.ndarray:
-    """Pairs (..., d (d-1) / 2) as symmetric matrices (..., d, d) with 0 on the diagonal."""
+    """Return pairs (..., d (d-1) / 2) as symmetric matrices (..., d, d) with 0 on the diagonal."""
     pairs = np.asarray(pairs, dtype=np.float64)
     first, second = pairs_of(d)
     matrix = np.zeros((*pairs.shape[:-1], d, d))
@@ -53,7 +53,7 @@ def shapley_interactions(d: int, index: str = "k_sii") -> Design:
 
 
 def sample_interactions_minimum(d: int) -> int:
-    """Smallest budget of `sample_interactions`, in evaluations: a block of orders with all pairs, or all 2^d."""
+    """Return the smallest budget of `sample_interactions`: a block of orders with all pairs, or all 2^d."""
     return min(len(_block(d)) * 2 * (d - 1) + 2, 2**d)
 
 
@@ -81,7 +81,7 @@ def sample_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii"
 
 
 def check_few(where: str, d: int, most: int, remedy: str) -> None:
-    """ShapelineError where d features have more pairs than those of `most`."""
+    """Raise ShapelineError if d features have more pairs than those of `most`."""
     if d > most:
         raise ShapelineError(
             f"{where}: d = {d} has {d * (d - 1) // 2:,} pairs and at most d = {most} is taken; choose {remedy}."
@@ -89,7 +89,7 @@ def check_few(where: str, d: int, most: int, remedy: str) -> None:
 
 
 def derivative_weights(d: int, index: str) -> np.ndarray:
-    """Weight of the derivative of a pair at S, by its size 0 to d-2, (d - 1,)."""
+    """Return the weight (d - 1,) of the derivative of a pair at S, by its size 0 to d-2."""
     s = np.arange(max(d - 1, 0))
     if index == "k_sii":
         return np.exp(log_factorial(s) + log_factorial(d - s - 2) - log_factorial(d - 1))
@@ -99,27 +99,27 @@ def derivative_weights(d: int, index: str) -> np.ndarray:
 
 
 def build_terms(number: np.ndarray, d: int, index: str) -> np.ndarray:
-    """What each derivative along orders counts in its pair `number`, order by order: 1 in a pair's mean."""
+    """Return the weight of each derivative along orders in its pair `number`; they sum to 1 per pair."""
     weight = np.tile(derivative_weights(d, index) / derivative_weights(d, "k_sii"), len(number) // max(d - 1, 1))
     return weight * (np.bincount(number) / np.bincount(number, weight))[number]
 
 
 def _halves(d: int) -> np.ndarray:
-    """(d, pairs): one half where a feature is of the pair."""
+    """Return (d, pairs): one half for each feature of a pair."""
     features = np.arange(d)[:, None]
     first, second = pairs_of(d)
     return ((features == first) | (features == second)) / 2
 
 
 def _block(d: int) -> np.ndarray:
-    """Orders (count, d) in which every pair is neighbours equally often: once in d / 2 of them, of odd d twice in d."""
+    """Return orders (count, d) with every pair adjacent equally often: once in d / 2 orders, for odd d twice in d."""
     steps = np.arange(d)
     zigzag = np.where(steps % 2, (steps + 1) // 2, -(steps // 2))  # 0, 1, -1, 2, -2, ...
     return (np.arange(d if d % 2 else d // 2)[:, None] + zigzag) % d
 
 
 def _orders(d: int, budget: int, rng: np.random.Generator) -> np.ndarray:
-    """Orders (count, d), a whole block first, as many as have at most `budget` distinct coalitions with both ends."""
+    """Return as many orders (count, d), a whole block first, as have at most `budget` distinct coalitions with ends."""
     block = _block(d)
     wanted = len(block) + -(-budget // (2 * d - 2))
     kept = np.zeros((0, d), int)
@@ -146,7 +146,7 @@ def _coalitions(orders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _follow_orders(orders: np.ndarray, index: str = "k_sii") -> Design:
-    """The design of the pairs' derivatives, and of the features' marginal contributions, along orders."""
+    """Return the design of the pairs' derivatives, and of the features' marginal contributions, along orders."""
     count, d = orders.shape
     inner, place = _coalitions(orders)
     masks = np.concatenate([inner, np.zeros((1, d), bool), np.ones((1, d), bool)])
@@ -174,7 +174,7 @@ def _follow_orders(orders: np.ndarray, index: str = "k_sii") -> Design:
 
 
 def _count_before(place: np.ndarray):
-    """(d, pairs): in what share of the orders the pair's other feature stands before this one."""
+    """Return (d, pairs): the share of orders in which the pair's other feature precedes this one."""
     d = place.shape[1]
     first, second = pairs_of(d)
     later = (place[:, first] > place[:, second]).mean(axis=0)

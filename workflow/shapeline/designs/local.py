@@ -91,7 +91,7 @@ def l_shapley(
 
 
 def _enumerate_windows(d, centres, nodes, context, samples, rng):
-    """All coalitions of windows (m, w) of one width: sets and terms. Equal windows are listed once."""
+    """Return all coalitions of windows (m, w) of one width: sets and terms. Equal windows are listed once."""
     nodes, which = np.unique(nodes, axis=0, return_inverse=True)
     which = which.ravel()
     inside = design.all_coalitions(nodes.shape[1], "l_shapley")
@@ -107,7 +107,7 @@ def _enumerate_windows(d, centres, nodes, context, samples, rng):
 
 
 def _sample_masks(d, centres, nodes, context, samples, rng):
-    """The features before the centre in `samples` permutations of each window, without and with the centre."""
+    """Return the features before the centre in `samples` permutations of each window, without and with the centre."""
     m, w = nodes.shape
     centre = nodes == centres[:, None]
     others = nodes[~centre].reshape(m, w - 1)
@@ -125,7 +125,7 @@ def _sample_masks(d, centres, nodes, context, samples, rng):
 
 
 def _coalitions(windows: list[tuple[int, ...]], samples: int | None) -> int:
-    """Coalitions to build before merging, at most; an exact int."""
+    """Return an upper bound of the coalitions before merging, as an exact int."""
     if samples is None:
         return sum(2 ** len(window) for window in set(windows))
     return sum(min(2 ** len(window), 2 * samples) for window in windows)
@@ -290,7 +290,7 @@ def c_shapley_regression(
 
 
 def _squares(shape: tuple[int, ...], order: int) -> np.ndarray:
-    """All runs (1 axis) or squares (2 axes) of side 1..order as masks (n, d), by side then position."""
+    """Return all runs (1 axis) or squares (2 axes) of side 1..order as masks (n, d), by side then position."""
     blocks = []
     for side in range(1, min(order, *shape) + 1):
         spans = [np.arange(n) - np.arange(n - side + 1)[:, None] for n in shape]

@@ -9,7 +9,7 @@ CELLS = 1 << 23  # numbers held for some instances at a time
 
 
 def optimal_order(values: np.ndarray, insertion: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """The order of least area when features are masked one by one: (order (n, d), area (n,)).
+    """Return the order of least area when features are masked one by one: (order (n, d), area (n,)).
 
     values: (n, 2^d), d <= 16, row r of a game the value of the features whose bit is set in r. order: the features,
     the one masked first in front; area: of the curve over the share masked, 0 to 1, by the trapezoidal rule, as the
@@ -32,7 +32,7 @@ def optimal_order(values: np.ndarray, insertion: bool = False) -> tuple[np.ndarr
 
 
 def _trace_order(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Order and area of some instances."""
+    """Return order and area of some instances."""
     n, count = values.shape
     d = count.bit_length() - 1
     rest = np.zeros((n, count))  # the least sum of the values passed after a coalition, until none is left
@@ -54,7 +54,7 @@ def _trace_order(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _follow_path(taken: np.ndarray, d: int) -> np.ndarray:
-    """The orders (n, d) that lead from all features to none by what is taken from each coalition."""
+    """Return the orders (n, d) that lead from all features to none by what is taken from each coalition."""
     instance, left = np.arange(len(taken)), np.full(len(taken), 2**d - 1)
     order = np.empty((len(taken), d), int)
     for place in range(d):

@@ -14,7 +14,7 @@ TRIED_CELLS = 1 << 17  # of them, fewer where there are many features
 
 
 def kernel_shap_minimum(d: int) -> int:
-    """Smallest budget of `kernel_shap`, in evaluations: 2d, or all 2^d where that is fewer (d = 1).
+    """Return the smallest budget of `kernel_shap`, in evaluations: 2d, or all 2^d where that is fewer (d = 1).
 
     A complementary pair fixes one direction of the d - 1 that the efficiency constraint leaves, so fewer than 2d
     evaluations in pairs cannot determine the scores.
@@ -23,7 +23,7 @@ def kernel_shap_minimum(d: int) -> int:
 
 
 def sample_shapley_minimum(d: int) -> int:
-    """Smallest budget of `sample_shapley`, in evaluations: d + 1, one permutation with both of its ends."""
+    """Return the smallest budget of `sample_shapley`, in evaluations: d + 1, one permutation with both of its ends."""
     return d + 1
 
 
@@ -155,7 +155,7 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
 
 
 def build_from_orders(order: np.ndarray) -> design.Design:
-    """The mean of the marginal contributions along permutations (count, d) of the features; their prefixes merged."""
+    """Build the mean of marginal contributions along permutations (count, d) of the features, with merged prefixes."""
     count, d = order.shape
     rank = order.argsort(axis=1)
     # Row p*(d-1) + j - 1 holds the first j features of permutation p; the two ends follow.
@@ -172,7 +172,7 @@ def build_from_orders(order: np.ndarray) -> design.Design:
 
 
 def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> np.ndarray:
-    """Permutations (count, d) whose distinct prefixes, but for the ends, are at most `budget` and as many as can be."""
+    """Sample as many permutations (count, d) as have at most `budget` distinct prefixes, not counting the ends."""
     numbers = feature_numbers(d, rng)
     kept, seen = np.zeros((0, d), int), np.zeros(0, np.uint64)
     for runs in (2, 1) if antithetic else (1,):  # permutations taken together: a pair, then one alone
@@ -195,17 +195,17 @@ def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> 
 
 
 def feature_numbers(d: int, rng: np.random.Generator) -> np.ndarray:
-    """A random number of 64 bits for each feature, (d,): a coalition is known by the exclusive or of its own."""
+    """Return a random number of 64 bits for each feature, (d,): a coalition is known by the exclusive or of its own."""
     return rng.integers(1 << 63, size=d, dtype=np.uint64) << np.uint64(1) | rng.integers(2, size=d, dtype=np.uint64)
 
 
 def prefix_keys(numbers: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """What the prefixes of permutations (count, runs, d) are known by, (count, runs x (d - 1)): all but both ends."""
+    """Return keys (count, runs x (d - 1)) of the prefixes of permutations (count, runs, d), without both ends."""
     return np.bitwise_xor.accumulate(numbers[orders], axis=2)[:, :, :-1].reshape(len(orders), -1)
 
 
 def _count_new(prefixes: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """How many distinct prefixes of each row (tries, m) are not among those seen, (tries,)."""
+    """Return how many distinct prefixes of each row (tries, m) are not among those seen, (tries,)."""
     ordered = np.sort(prefixes, axis=1)
     again = np.zeros(ordered.shape, bool)
     again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
@@ -222,7 +222,7 @@ def _limit_budget(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
 
 
 def _pairs(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """`wanted` distinct complementary pairs, as the member that keeps feature 0, and how often each was drawn."""
+    """Sample `wanted` distinct complementary pairs, as the member with feature 0, and count their draws."""
     share = design.size_mass(d, sizes)
     share /= share.sum()
     drawn = np.zeros((0, d), bool)
@@ -264,7 +264,7 @@ BLOCK = 64  # pairs, or orders, drawn at a time, whatever is wanted
 
 
 def grow_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
-    """KernelSHAP that grows: each feature alone and its complement, then pairs drawn by the kernel (METHODS §4).
+    """Return KernelSHAP with nested rounds: single features and complements, then pairs sampled by the kernel.
 
     budget: at least `round_minimum(d)`. A drawn pair weighs the kernel's mass of sizes 2 to d - 2 over the pairs drawn,
     and duplicates add up; with all 2^d coalitions it is the fit of `kernel_shap`.
@@ -298,7 +298,7 @@ def grow_sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = F
 
 
 def round_minimum(d: int) -> int:
-    """Smallest budget of the designs here, in evaluations, or all 2^d."""
+    """Return the smallest budget of the designs here, in evaluations, or all 2^d."""
     return min(FIRST_ROUND * d, 2 ** min(d, 62))
 
 

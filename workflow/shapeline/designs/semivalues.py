@@ -17,7 +17,7 @@ TRIES = 20  # samples until one determines all scores; few fail, at the smallest
 
 
 def check_budget(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
-    """d and the budget in evaluations, at most 2^d; ShapelineError where it is below minimum(d)."""
+    """Return d and the budget in evaluations, at most 2^d. Raises ShapelineError if it is below minimum(d)."""
     d, budget = design.whole(where, "d", d, 1), design.whole(where, "budget", budget, 0)
     if budget < minimum(d):
         raise ShapelineError(
@@ -27,7 +27,7 @@ def check_budget(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
 
 
 def available(d: int) -> np.ndarray:
-    """Number of pairs of each size, float64; numbers beyond every budget are cut."""
+    """Return the number of pairs of each size, float64; numbers beyond every budget are cut."""
     size = np.arange(1, d // 2 + 1)
     log_count = design.log_factorial(d) - design.log_factorial(size) - design.log_factorial(d - size)
     return np.rint(np.exp(np.minimum(log_count, BEYOND))) / np.where(2 * size == d, 2, 1)
@@ -46,7 +46,7 @@ def allot(mass: np.ndarray, most: np.ndarray, total: int, rng: np.random.Generat
 
 
 def sample_pairs(d: int, counts: np.ndarray, rng: np.random.Generator, first: np.ndarray | None = None) -> np.ndarray:
-    """Smaller members (P, d) bool of distinct uniform pairs, `counts` of each size; of two halves that with feature 0.
+    """Sample smaller members (P, d) of distinct uniform pairs, `counts` per size; of two halves that with feature 0.
 
     first: pairs that are among them, not more of a size than its count.
     """
@@ -69,7 +69,7 @@ def sample_pairs(d: int, counts: np.ndarray, rng: np.random.Generator, first: np
 
 
 def leverage_shap_minimum(d: int) -> int:
-    """Smallest budget of `leverage_shap`, in evaluations: d - 1 pairs and both ends, or all 2^d."""
+    """Return the smallest budget of `leverage_shap`, in evaluations: d - 1 pairs and both ends, or all 2^d."""
     return min(2 * d, 2**d)
 
 
@@ -101,7 +101,7 @@ def leverage_shap(d: int, budget: int, seed: int = 0) -> design.Design:
 
 
 def unbiased_kernel_shap_minimum(d: int) -> int:
-    """Smallest budget of `unbiased_kernel_shap`, in evaluations: both ends and one pair, or all 2^d."""
+    """Return the smallest budget of `unbiased_kernel_shap`, in evaluations: both ends and one pair, or all 2^d."""
     return min(4, 2**d)
 
 
@@ -131,7 +131,7 @@ def unbiased_kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
 
 
 def stratified_svarm_minimum(d: int) -> int:
-    """Smallest budget of `stratified_svarm`, in evaluations: the sizes 0, 1, d - 1 and d, and each stratum once."""
+    """Return the smallest budget of `stratified_svarm`: the sizes 0, 1, d - 1 and d, and each stratum once."""
     if d < 4:
         return 2**d
     return 2 + 2 * d + 2 * int(_choose_first_sizes(d).sum())
@@ -170,13 +170,13 @@ def stratified_svarm(d: int, budget: int, seed: int = 0) -> design.Design:
 
 
 def _choose_first_sizes(d: int) -> np.ndarray:
-    """Pairs of sizes 2 .. d // 2 that fill every stratum: blocks of a partition, a single pair of halves."""
+    """Sample pairs of sizes 2 .. d // 2 that cover every stratum: blocks of a partition, a single pair of halves."""
     size = np.arange(2, d // 2 + 1)
     return np.where(2 * size == d, 1, -(-d // size))
 
 
 def _blocks(d: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """A random partition into blocks of a size, as masks; the last is filled up with features of the first."""
+    """Return a random partition into blocks of a size, as masks; the last is filled up with features of the first."""
     order = rng.permutation(d)
     members = np.append(order, order[: -d % size]).reshape(-1, size)[: 1 if 2 * size == d else None]
     masks = np.zeros((len(members), d), bool)
@@ -185,7 +185,7 @@ def _blocks(d: int, size: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def owen_sampling_minimum(d: int) -> int:
-    """Smallest budget of the samplers here, in evaluations: one coalition, and each feature's change to it."""
+    """Return the smallest budget of the samplers here: one coalition, and each feature's change to it."""
     return min(d + 1, 2**d)
 
 
@@ -232,7 +232,7 @@ def sample_extension(d: int, budget: int, seed: int, probability: Callable[[np.n
 
 
 def semivalue_minimum(d: int) -> int:
-    """Smallest budget of the semivalues, in evaluations: one coalition, and each feature's change to it."""
+    """Return the smallest budget of the semivalues, in evaluations: one coalition, and each feature's change to it."""
     return owen_sampling_minimum(d)
 
 
@@ -271,7 +271,7 @@ def weighted_banzhaf(d: int, budget: int, seed: int = 0, weight: float = 0.5) ->
 
 
 def _semivalue(where: str, d: int, budget: int, seed: int, log_weight, probability) -> design.Design:
-    """The exact design where the budget holds all coalitions, else the sampled one; log_weight: of S without i."""
+    """Return the exact design if the budget covers all coalitions, else a sampled one; log_weight: of S without i."""
     d, budget = check_budget(where, d, budget, semivalue_minimum)
     if budget < 2 ** min(d, 62):
         return sample_extension(d, budget, seed, probability)

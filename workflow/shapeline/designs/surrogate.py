@@ -18,7 +18,7 @@ NEGLIGIBLE = 1e-10  # of a feature's own variance, or of the largest correlation
 
 
 def lime_minimum(d: int, ridge: float = 1.0) -> int:
-    """Smallest budget of `lime`, in evaluations: 2 with a ridge, else 2d (all 2^d where that is fewer)."""
+    """Return the smallest budget of `lime`, in evaluations: 2 with a ridge, else 2d (all 2^d where that is fewer)."""
     return 2 if ridge > 0 else min(2 * d, 2**d)
 
 
@@ -98,12 +98,12 @@ def lime(
 
 
 def lime_masks(d: int, budget: int, rng: np.random.Generator) -> np.ndarray:
-    """The masks that `lime` samples, (K, d), K = min(budget, 2^d), the full one first."""
+    """Return the masks that `lime` samples, (K, d), K = min(budget, 2^d), the full one first."""
     return np.concatenate([np.ones((1, d), bool), _masks(d, np.arange(d), budget - 1, rng)])
 
 
 def lime_weights(masks: np.ndarray, kernel: str = "cosine", kernel_width: float = 0.25) -> np.ndarray:
-    """LIME's weight sqrt(exp(-D^2/kernel_width^2)) of masks (K, d), (K,); for fits made outside a `Design`."""
+    """Return LIME's weights sqrt(exp(-D^2/kernel_width^2)) (K,) of masks (K, d), for fits outside a `Design`."""
     share = masks.mean(axis=1)
     distance = 1 - (np.sqrt(share) if kernel == "cosine" else share)
     return np.exp(-(distance**2) / (2 * kernel_width**2))
@@ -139,13 +139,13 @@ def symmetric_least_squares(d: int, q: Callable[[int], float] | Sequence[float])
 
 
 def _even(d: int) -> design.Design:
-    """Two coalitions only: v(N) - v(empty) in equal shares."""
+    """Return the design of two coalitions: v(N) - v(empty) in equal shares."""
     masks = np.array([[True] * d, [False] * d])
     return design.Design(masks, np.tile([1 / d, -1 / d], (d, 1)))
 
 
 def _masks(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
-    """`wanted` distinct masks (or all there are) drawn as a uniform size, then a uniform coalition of that size."""
+    """Sample `wanted` distinct masks (or all): a uniform size, then a uniform coalition of that size."""
     if d <= design.MAX_D and wanted > 2**d // 32:
         # Rejection would be slow near the end. The smallest exponential / rate are samples without replacement in turn
         # (Efraimidis & Spirakis 2006).
@@ -164,7 +164,7 @@ def _masks(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> 
 
 
 def ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.ndarray:
-    """(d, K) readout of a weighted ridge fit; centring by the weighted mean leaves the intercept unpenalised."""
+    """Return weights (d, K) of a weighted ridge fit; centring by the weighted mean leaves the intercept unpenalised."""
     n, d = masks.shape
     root = np.sqrt(weights)
     rows = masks - weights @ masks / weights.sum()
@@ -183,7 +183,7 @@ def ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.nd
 def fit(
     masks: np.ndarray, values: np.ndarray, weights: np.ndarray, k: int, ridge: float = 1.0, selection: str = "lasso"
 ) -> np.ndarray:
-    """Scores (..., d) float64, at most k of an instance's not zero (Ribeiro et al. 2016, algorithm 1).
+    """Return scores (..., d) float64, at most k of an instance's not zero (Ribeiro et al. 2016, algorithm 1).
 
     masks (K, d) bool, values (..., K), weights (K,) >= 0. selection "lasso": the features of the lasso path just before
     a (k+1)-th would enter (Efron et al. 2004, section 3.1); "forward": one after the other, the feature that lowers the
@@ -201,7 +201,7 @@ def sparse(
     ridge: float = 1.0,
     selection: str = "lasso",
 ) -> "SparseFit":
-    """The fit of at most `n_features` features on the masks of a `lime` design made with this kernel and width."""
+    """Return the fit of at most `n_features` features on the masks of a `lime` design of this kernel and width."""
     design.one_of("lime with a number of features", "kernel", kernel, ("cosine", "fraction"))
     return SparseFit(fitted.masks, lime_weights(fitted.masks, kernel, kernel_width), n_features, ridge, selection)
 
@@ -222,7 +222,7 @@ class FeatureFit:
         return self.masks.shape[0]
 
     def attribute_pairs(self, values: np.ndarray) -> None:
-        """A fit of single features says nothing of pairs."""
+        """Return a fit of single features says nothing of pairs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +256,7 @@ class SparseFit(FeatureFit):
         return weighted, weighted.T @ rows
 
     def attribute(self, values: np.ndarray) -> np.ndarray:
-        """Scores (..., d) from the values (..., K) of the coalitions, in the order of the masks."""
+        """Return scores (..., d) from the values (..., K) of the coalitions, in the order of the masks."""
         values = np.asarray(values, dtype=np.float64)
         if values.shape[-1:] != (self.evaluations,) or not np.isfinite(values).all():
             raise ShapelineError(f"lasso: values {values.shape}; give (..., {self.evaluations}), all finite.")
@@ -278,7 +278,7 @@ class SparseFit(FeatureFit):
 
 
 def _solve(gram: np.ndarray, chosen: np.ndarray, right: np.ndarray, ridge: float = 0.0) -> np.ndarray:
-    """Solutions (n, k) of each instance's equations among its chosen features (n, k), 0 in an empty place (d)."""
+    """Return solutions (n, k) of each instance's equations for its selected features (n, k); 0 for padding (d)."""
     empty = chosen == len(gram)
     within = np.pad(gram, (0, 1))[chosen[:, :, None], chosen[:, None, :]]
     places = np.arange(chosen.shape[1])
@@ -287,7 +287,7 @@ def _solve(gram: np.ndarray, chosen: np.ndarray, right: np.ndarray, ridge: float
 
 
 def _lasso(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
-    """Features (n, k) of each instance's lasso path before a (k+1)-th enters, d in a place that stays empty.
+    """Return features (n, k) of each instance's lasso path before a (k+1)-th enters, padded with d.
 
     gram (d, d), right (n, d): products of the columns with each other and with the values. Least angle regression with
     the lasso's drops, all instances a step at a time: the correlations of the active features fall together, at rate
@@ -338,7 +338,7 @@ def _lasso(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
 
 
 def _forward(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
-    """Features (n, k), each the one that lowers the squared error most beside those before it, d where none does.
+    """Return features (n, k), each reducing the squared error most beside earlier ones, padded with d.
 
     Shapes as in `_lasso`. The columns are made orthogonal to the chosen ones as they go, by their products alone (a
     Cholesky factor with pivots; orthogonal least squares, Chen, Cowan & Grant 1991).
@@ -371,7 +371,7 @@ SELECTIONS = {"lasso": _lasso, "forward": _forward}
 
 
 def context_cite_minimum(d: int) -> int:
-    """Smallest budget of `context_cite`, in evaluations: two, between which a part can differ."""
+    """Return the smallest budget of `context_cite`, in evaluations: two, between which a part can differ."""
     return 2
 
 
@@ -397,7 +397,7 @@ class Ablations(FeatureFit):
     alpha: float
 
     def attribute(self, values: np.ndarray) -> np.ndarray:
-        """Scores (..., d) from the values (..., K) of the coalitions, in the order of the masks."""
+        """Return scores (..., d) from the values (..., K) of the coalitions, in the order of the masks."""
         from sklearn.linear_model import Lasso
 
         values = np.asarray(values, dtype=np.float64)

@@ -30,7 +30,7 @@ class Uncertainty:
 
 
 def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
-    """Standard errors of `kernel_shap` from the residuals of its sampled pairs; values (n, K).
+    """Return standard errors of `kernel_shap` from the residuals of its sampled pairs; values (n, K).
 
     The jackknife over drawn pairs of the weighted fit (MacKinnon & White 1985), centred, since sizes enumerated whole
     do not vary; a pair drawn c times counts c times, so that the population's being finite is in the counts. 0 where
@@ -88,13 +88,13 @@ def _spread(
 
 
 def _parts(pairs: int, d: int) -> Iterator[slice]:
-    """The pairs, some at a time: what is made of them is as large as the readout's half, gigabytes of d = 5,000."""
+    """Yield the pairs in parts, because intermediate arrays have half the size of the weights."""
     step = max(1, CELLS // d)
     return (slice(start, min(start + step, pairs)) for start in range(0, pairs, step))
 
 
 def _sample_masks(d: int, inner: np.ndarray) -> np.ndarray:
-    """Which pairs (R,) are of a size that is not enumerated whole."""
+    """Return which pairs (R,) are of a size that is not enumerated whole."""
     size = inner.sum(axis=1)
     size = np.minimum(size, d - size)
     return np.bincount(size)[size] != _pairs_of(d)[size]
@@ -102,7 +102,7 @@ def _sample_masks(d: int, inner: np.ndarray) -> np.ndarray:
 
 @cache
 def _pairs_of(d: int) -> np.ndarray:
-    """Complementary pairs of each size up to half of d, (d // 2 + 1,) int64; so many as that holds, where more."""
+    """Return the number of complementary pairs of each size up to d // 2, (d // 2 + 1,), clipped to int64."""
     pairs = [comb(d, size) // (2 if 2 * size == d else 1) for size in range(d // 2 + 1)]
     return np.array([min(number, np.iinfo(np.int64).max) for number in pairs])
 
@@ -120,7 +120,7 @@ def _weights(inner: np.ndarray, readout: np.ndarray) -> np.ndarray:
 def sample_shapley_uncertainty(
     masks: np.ndarray, order: np.ndarray, values: np.ndarray, antithetic: bool = False
 ) -> Uncertainty:
-    """Standard errors of `sample_shapley` from the spread over its permutations, pairs of them when antithetic.
+    """Return standard errors of `sample_shapley` from the variance over its permutations, or antithetic pairs.
 
     masks: (K, d) bool, the prefixes of the permutations and both ends; order: (P, d), permutations of the features in
     the order drawn, a permutation before its reverse; values: (n, K). NaN with fewer than two permutations or pairs.
@@ -138,7 +138,7 @@ def sample_shapley_uncertainty(
 
 
 def _marginals(masks: np.ndarray, order: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Marginal contribution (n, P, d) of each feature in each permutation."""
+    """Return the marginal contribution (n, P, d) of each feature in each permutation."""
     count, d = order.shape
     rank = order.argsort(axis=1)
     prefix = (rank[:, None, :] < np.arange(d + 1)[:, None]).reshape(-1, d)
@@ -151,24 +151,24 @@ def _marginals(masks: np.ndarray, order: np.ndarray, values: np.ndarray) -> np.n
 
 
 def _scale_by_quantile(variance: np.ndarray, free: float) -> Uncertainty:
-    """Intervals by Student's t with `free` degrees of freedom; the predicted error by the variances themselves."""
+    """Return intervals by Student's t with `free` degrees of freedom; the predicted error uses the variances."""
     return Uncertainty(np.sqrt(variance) * _quantile(free), np.sqrt(variance.mean(axis=1)))
 
 
 def _quantile(free: float | np.ndarray) -> float | np.ndarray:
-    """Upper 97.5 % quantile of Student's t with `free` degrees of freedom over that of the normal."""
+    """Return the ratio of the 97.5 % quantiles of Student's t with `free` degrees of freedom and the normal."""
     from scipy.special import stdtrit  # scipy.stats takes half a second
 
     return stdtrit(free, TWO_SIDED) / stdtrit(np.inf, TWO_SIDED)
 
 
 def read_kernel_shap(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores (n, d) of a `kernel_shap` design and their standard error, None where it is unknown."""
+    """Return scores (n, d) of a `kernel_shap` design and their standard error, None if it is unknown."""
     return design.attribute(values), drop_unknown(kernel_shap_uncertainty(design, values).standard_error)
 
 
 def read_sample_shapley(design: Design, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores (n, d) of a `sample_shapley` design and their standard error, 0 if exact, None where it is unknown."""
+    """Return scores (n, d) of a `sample_shapley` design and their standard error, 0 if exact, None if it is unknown."""
     scores, order = design.attribute(values), design.sample
     if order is None:
         return scores, np.zeros(scores.shape)
@@ -199,5 +199,5 @@ def read_sample_interactions(
 
 
 def drop_unknown(standard_error: np.ndarray) -> np.ndarray | None:
-    """The standard error, or None where no sample says anything."""
+    """Return the standard error, or None if no sample says anything."""
     return None if np.isnan(standard_error).all() else standard_error

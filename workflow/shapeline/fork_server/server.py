@@ -94,7 +94,7 @@ def command(kind: str = BASE) -> list[str]:
 
 
 def move(kind: str) -> None:
-    """Have the server's process of `kind` run this job and end with it; return if there is no other."""
+    """Let the server's process of `kind` run this job and end with it; return if there is no server."""
     if not os.environ.get(SOCKETS) or not LIBRARIES.get(kind) or LIBRARIES[kind][0] in sys.modules:
         return
     from shapeline.fork_server.client import request

@@ -32,7 +32,7 @@ from shapeline.games.game import (
 from shapeline.games.references import Reference
 from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
-from shapeline.models.keras_models import checked_logits
+from shapeline.models.keras_models import check_logits
 from shapeline.models.tensorflow_setup import tf, threads
 
 BACKENDS = ("plain", "compiled")  # in the order of their trials; compiled: by XLA
@@ -157,7 +157,7 @@ class _Runner:
                 size = _size(limit, count - start)
                 step = _step(self.model.module, self.backend, self.shape, self.dtype, size, not len(block[-1]))
                 logits = step(*block, *(tf.constant(column[start : start + size]) for column in numbers))
-                parts.append(checked_logits(logits, size, self.model.architecture, self.model.task))
+                parts.append(check_logits(logits, size, self.model.architecture, self.model.task))
                 start += size
             return np.concatenate([part.numpy() for part in parts])[:count]
 

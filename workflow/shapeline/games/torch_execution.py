@@ -18,7 +18,7 @@ from shapeline.memory import halve
 from shapeline.models import onnx_graph, torch_models
 from shapeline.models.classifier import Classifier, call, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
-from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalise, tracing
+from shapeline.models.torch_models import check_logits, evaluation_mode, find_device, normalise, tracing
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> C
         return lambda rows: torch.from_numpy(function(model.module, rows.numpy(), name))
     module = model.module
     if backend.name == "plain":
-        return lambda rows: checked_logits(call(module, rows, name), len(rows), name, model.task)
+        return lambda rows: check_logits(call(module, rows, name), len(rows), name, model.task)
     kept = _PREPARED.setdefault(module, {})
     key = (backend.name, rows.shape[1:])
     state = tuple(
@@ -67,7 +67,7 @@ def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> C
     if key not in kept or kept[key][0] != state:
         try:
             with evaluation_mode(module):
-                kept[key] = state, backends[backend.name](module, torch.from_numpy(rows).to(device_of(module)))
+                kept[key] = state, backends[backend.name](module, torch.from_numpy(rows).to(find_device(module)))
         except (BackendRefused, Refused) as refusal:
             raise BackendRefused(f"engine: '{name}' cannot take the backend '{backend.name}': {refusal}") from refusal
     return kept[key][1]
@@ -168,7 +168,7 @@ def leave_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.T
             own = (counts == count).nonzero()[:, 0]
             parts.append(module(images[own], kept[own, :count]))
             indices.append(own)
-        logits = checked_logits(torch.cat(parts), len(rows), name, model.task)
+        logits = check_logits(torch.cat(parts), len(rows), name, model.task)
         return torch.empty_like(logits).index_copy_(0, torch.cat(indices), logits)
 
     return forward

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shapeline.attribution.sampling import Answer, Batch, Rounds, Together, merge_designs
+from shapeline.attribution.sampling import Answer, Batch, MergedDesigns, Rounds, merge_designs
 from shapeline.designs.design import Design, whole
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.generation.game import PromptGame
@@ -240,9 +240,9 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value:
 
     The standard error of these scores includes the earlier rounds.
     """
-    last: list[tuple[Design, Together]] = []
+    last: list[tuple[Design, MergedDesigns]] = []
 
-    def ask(spent: int) -> Batch:
+    def select(spent: int) -> Batch:
         design = method.build((game.d,), spent / game.d, seed)
         masks = merge_designs([design], game.d)
         last[:] = [(design, masks)]
@@ -253,8 +253,8 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value:
 
         return Batch(masks.masks[None], masks.full, masks.empty, masks.distinct, read)
 
-    asks = [lambda places, spent=spent: ask(spent) for spent in method.rounds(game.d)]
-    rounds = Rounds(np.arange(1), asks, method.until, method.method.convergence_rate, method.method.min_rounds)
+    batches = [lambda positions, spent=spent: select(spent) for spent in method.rounds(game.d)]
+    rounds = Rounds(np.arange(1), batches, method.until, method.method.convergence_rate, method.method.min_rounds)
     answer = rounds.explain(lambda rows, masks: _values(game, masks[0], value).sum(axis=1)[None])[0]
     [(design, masks)] = last
     by_token = _values(game, masks.masks, value)[: design.evaluations]
@@ -273,7 +273,7 @@ def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: i
     return result, count, ends
 
 
-def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[Reader, int, Together]:
+def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[Reader, int, MergedDesigns]:
     """Return the reader of scores, the number of coalitions, and the coalitions followed by the empty and full ones."""
     if method.name == "random":
         alone = random(d, [0], seed)[0][0]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from shapeline import scores
 from shapeline.attribution import game_values
-from shapeline.attribution.attribution_job import Result, shard
+from shapeline.attribution.attribution_job import Result, select_shard
 from shapeline.attribution.context import AttributionSettings, ExplanationContext
 from shapeline.attribution.row_store import ADDRESS, Table, digest_file, digest_of
 from shapeline.datasets import folders
@@ -168,7 +168,7 @@ class PromptJob:
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable) -> Result:
         """Return the rows of the method on a share of the prompts; the arguments are as for an AttributionJob."""
         reader = Reader(self.prompts, self.device)
-        share = shard(scores.read_table(self.files.instances), index, count)
+        share = select_shard(scores.read_table(self.files.instances), index, count)
         tell, frames = progress(len(share)), []
         for place, row in enumerate(share.to_dict("records"), 1):
             own = row["answer_ids"]

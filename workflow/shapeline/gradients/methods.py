@@ -30,7 +30,7 @@ Points = Callable[[np.ndarray], np.ndarray]
 Gradient = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-def rows_of_a_pass(shape: tuple[int, ...], model: Classifier) -> int:
+def choose_batch_size(shape: tuple[int, ...], model: Classifier) -> int:
     """Return the rows per pass, for the shape of an input or its embedding."""
     return max(1, min(MAX_ROWS, MAX_NUMBERS // math.prod(shape), model.most_rows or MAX_ROWS))
 
@@ -40,7 +40,7 @@ def halving(method: Callable) -> Callable:
 
     @functools.wraps(method)
     def again(game: Game, inputs: np.ndarray, *others, **named):
-        rows = rows_of_a_pass(inputs.shape[1:], game.model)
+        rows = choose_batch_size(inputs.shape[1:], game.model)
         return halve(game.model, rows, lambda _: method(game, inputs, *others, **named))
 
     return again
@@ -95,7 +95,7 @@ def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
 
 def score_maps(game: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.ndarray], signed: bool) -> np.ndarray:
     """Return scores (n, d): means over features of upsampled maps, `maps_of` images; signed: with negative ones."""
-    rows, scores = rows_of_a_pass(inputs.shape[1:], game.model), []
+    rows, scores = choose_batch_size(inputs.shape[1:], game.model), []
     for start in range(0, len(inputs), rows):
         maps = maps_of(slice(start, start + rows)).astype(np.float64)
         maps = maps if signed else np.maximum(maps, 0)

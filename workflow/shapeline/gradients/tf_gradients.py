@@ -12,9 +12,9 @@ from shapeline.gradients.methods import (
     bind,
     check,
     check_layer,
+    choose_batch_size,
     describe_missing_map,
     halving,
-    rows_of_a_pass,
     score_maps,
 )
 from shapeline.models.classifier import Classifier
@@ -36,7 +36,7 @@ def open_slope(model: Classifier, inputs: np.ndarray, targets: np.ndarray) -> It
         gradients, of_target = step(at, *given)
         return gradients.numpy(), of_target.numpy()
 
-    yield Slope(points_of, gradient, rows_of_a_pass(points_of(inputs[:1]).shape, model), tokens)
+    yield Slope(points_of, gradient, choose_batch_size(points_of(inputs[:1]).shape, model), tokens)
 
 
 def _points(model: Classifier, rows: np.ndarray, tokens: bool) -> np.ndarray:

@@ -21,17 +21,17 @@ from shapeline.gradients.methods import (
     bind,
     check,
     check_layer,
+    choose_batch_size,
     completeness,
     describe_missing_map,
     halving,
     nodes,
     pool,
-    rows_of_a_pass,
     score_maps,
     starts,
 )
 from shapeline.models.classifier import Classifier
-from shapeline.models.torch_models import checked_logits, device_of, evaluation_mode, normalise, set_inside
+from shapeline.models.torch_models import check_logits, evaluation_mode, find_device, normalise, set_inside
 
 # Modules that act on each number alone.
 ELEMENTWISE = (
@@ -54,7 +54,7 @@ EQUAL = 1e-6  # inputs nearer than this to their reference have the derivative i
 
 
 def tensor(model: Classifier, array: np.ndarray) -> torch.Tensor:
-    return torch.tensor(array, device=device_of(model.module))
+    return torch.tensor(array, device=find_device(model.module))
 
 
 def points(model: Classifier, rows: np.ndarray, tokens: bool) -> torch.Tensor:
@@ -69,7 +69,7 @@ def log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tensor]:
 
     def forward(points: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
         logits = model.module.from_embedding(points, ids) if tokens else model.module(points)
-        logits = checked_logits(logits, len(points), model.architecture, model.task).double()
+        logits = check_logits(logits, len(points), model.architecture, model.task).double()
         return normalise(logits, model.task)
 
     return forward
@@ -101,7 +101,7 @@ def open_slope(model: Classifier, inputs: np.ndarray, targets: np.ndarray) -> It
 
     with differentiable(model.module):
         forward = log_probs(model, tokens)
-        yield Slope(points_of, gradient, rows_of_a_pass(points_of(inputs[:1]).shape, model), tokens)
+        yield Slope(points_of, gradient, choose_batch_size(points_of(inputs[:1]).shape, model), tokens)
 
 
 saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expected_gradients, smooth_grad = bind(
@@ -234,7 +234,7 @@ def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.nd
         )
     of_cells = np.zeros(inputs.shape)
     with differentiable(model.module), model.module.plainly(), relevance_rules(model.module):
-        rows = rows_of_a_pass(points(model, inputs[:1], True).shape, model)
+        rows = choose_batch_size(points(model, inputs[:1], True).shape, model)
         for start in range(0, len(inputs), rows):
             part = slice(start, start + rows)
             x = points(model, inputs[part], True).requires_grad_()
@@ -325,7 +325,7 @@ def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
     # Attention has a square per head and layer; this bounds its numbers per row.
     config = getattr(getattr(model.module, "model", None), "config", None)
     squares = getattr(config, "num_hidden_layers", 1) * getattr(config, "num_attention_heads", 1)
-    rows = rows_of_a_pass((squares, inputs.shape[1], inputs.shape[1]), model)
+    rows = choose_batch_size((squares, inputs.shape[1], inputs.shape[1]), model)
     with evaluation_mode(model.module), torch.no_grad():
         for start in range(0, len(inputs), rows):
             flow = select_read_row(model.module.attentions(tensor(model, inputs[start : start + rows])))
@@ -375,7 +375,7 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
     n, M = origins.shape[:2]
     of_cells, gained, beyond = np.zeros(inputs.shape), np.zeros(n), np.zeros(n)
     with differentiable(model.module), _straighten(model.module):
-        rows = max(1, rows_of_a_pass(points(model, inputs[:1], tokens).shape, model) // 2)
+        rows = max(1, choose_batch_size(points(model, inputs[:1], tokens).shape, model) // 2)
         for first in range(0, n * M, rows):
             instance, background = np.divmod(np.arange(first, min(first + rows, n * M)), M)
             x = points(model, inputs[instance], tokens).requires_grad_()
@@ -384,7 +384,7 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
             both = torch.cat([x, x0])
             ids = tensor(model, inputs[np.tile(instance, 2)]) if tokens else None
             logits = model.module.from_embedding(both, ids) if tokens else model.module(both)
-            logits = checked_logits(logits, len(both), model.architecture, model.task).double()
+            logits = check_logits(logits, len(both), model.architecture, model.task).double()
             multipliers, difference = head(logits.detach(), target, model.task)
             (gradient,) = torch.autograd.grad((multipliers * logits[: len(x)]).sum(), x)
             moved = (gradient * (x - x0)).detach().double()

@@ -16,7 +16,7 @@ from shapeline.seeds import seed_of
 
 
 def random(d: int, instances: Sequence[int], seed: int) -> tuple[np.ndarray, int]:
-    """Standard normal scores (n, d), drawn afresh for each instance by its id; no evaluations."""
+    """Return standard normal scores (n, d), sampled per instance by its id; no evaluations."""
     return np.stack([np.random.default_rng(seed_of(seed, instance)).standard_normal(d) for instance in instances]), 0
 
 
@@ -73,14 +73,14 @@ def read(
 
 
 def _class(target: object) -> str:
-    """A target of the file in words; a column with a gap in it comes as floats."""
+    """Return a target of the file in words; a column with a gap in it comes as floats."""
     if pd.isna(target):
         return "no class"
     return f"class {target:g}" if isinstance(target, float) else f"class {target}"
 
 
 def _scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarray:
-    """The scores (n, d) float64 of rows of the file."""
+    """Return the scores (n, d) float64 of rows of the file."""
     if "scores" in rows:
         for instance, scores in zip(rows.index.get_level_values(0), rows["scores"], strict=True):
             if np.size(scores) != features.d or scores is None:
@@ -103,7 +103,7 @@ def _scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarray:
 
 @functools.lru_cache(maxsize=1)
 def _table(path: str, changed: int) -> pd.DataFrame:
-    """The file by instance, and by target where it has them. changed: its time, so that an edited file is read anew."""
+    """Return the file by instance, and by target if it has one. changed: its time, to read edited files again."""
     table = table_file.frame(expand(path))
     if "instance" not in table:
         raise ShapelineError(

@@ -150,7 +150,7 @@ def _points(dataset: Dataset, all_points: bool = False) -> Dataset:
 
 
 def _complete(dataset: Dataset, all_points: bool) -> Dataset:
-    """The training part, or all points; ShapelineError where cells are missing, which have no distance to others."""
+    """Return the training part, or all points. Raises ShapelineError for missing cells, which have no distance."""
     if missing := dataset.card.get("missing"):
         raise ShapelineError(
             f"measures of labelled points: cells are missing in {', '.join(missing)}; fill them, or use another method"
@@ -167,7 +167,7 @@ def _is_regression(dataset: Dataset) -> bool:
 
 
 def _labels(dataset: Dataset, instances: Sequence[int]) -> np.ndarray:
-    """The labels (n,) of instances by their ids."""
+    """Return the labels (n,) of instances by their ids."""
     order = np.argsort(dataset.ids)
     return dataset.labels[order[np.searchsorted(dataset.ids, instances, sorter=order)]]
 
@@ -195,7 +195,7 @@ def lime_input(
     sigma: float = 0.5,
     ridge: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ridge fits with weights exp(-|x - h(S)|^2 / sigma^2) to the values of masked inputs h(S); scores (n, d).
+    """Compute scores (n, d) by ridge fits with weights exp(-|x - h(S)|^2 / sigma^2) to values of masked inputs h(S).
 
     sigma: as a share of the distance to the fully masked input; squared distances are averaged over reference rows.
     """
@@ -212,7 +212,7 @@ def lime_input(
 
 
 def _distances(game: Game, inputs: np.ndarray) -> np.ndarray:
-    """Squared distance that each feature moves an input by when it is absent, (n, d); mean over the reference rows."""
+    """Return the squared distance (n, d) by which masking each feature moves an input; mean over baseline rows."""
     rows = game.reference.of(inputs)
     moved = ((inputs[:, None].astype(np.float64) - rows) ** 2).mean(axis=1)
     return pool(moved, game.features).reshape(len(inputs), -1)

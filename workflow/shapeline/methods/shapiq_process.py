@@ -67,7 +67,7 @@ def serve() -> None:
 
 @functools.cache
 def read_version(python: str, package: str = "shapiq") -> str | None:
-    """Return the version of a package in the environment of an interpreter; None where it lacks it or cannot run."""
+    """Return the version of a package in the environment of an interpreter; None if it lacks it or cannot run."""
     program = f"from importlib.metadata import version; print(version({package!r}))"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = [os.path.expanduser(python), "-c", program]
@@ -77,7 +77,7 @@ def read_version(python: str, package: str = "shapiq") -> str | None:
 
 
 def missing(python: str) -> str | None:
-    """Return why an interpreter cannot run shapiq, in a line; None where it can."""
+    """Return why an interpreter cannot run shapiq, in a line; None if it can."""
     path = os.path.expanduser(python)
     if not os.access(path, os.X_OK) or os.path.isdir(path):
         return f"there is no interpreter {path}; name that of an environment with shapiq"

@@ -20,13 +20,13 @@ LOGISTIC, SOFTMAX = "binary:logistic", ("multi:softprob", "multi:softmax")
 
 
 def find_classes(model: Any) -> Sequence | None:
-    """The classes that a model was fitted on; None of a regression and of what does not tell."""
+    """Return the classes that a model was fitted on; None of a regression and of what does not tell."""
     classes = getattr(model, "classes_", None)
     return None if classes is None or len(classes) == 0 else classes  # CatBoost's regressions have an empty list
 
 
 def find_columns(model: Any) -> Sequence[str] | None:
-    """The columns of the data frame that a model was fitted on; None of arrays."""
+    """Return the columns of the data frame that a model was fitted on; None of arrays."""
     names = getattr(model, "feature_names_in_", None)
     if names is None and hasattr(model, "get_cat_feature_indices"):  # CatBoost's own name for them
         names = model.feature_names_
@@ -44,7 +44,7 @@ def find_fitted_columns(model: Any, labels: Sequence) -> list | None:
 
 
 def find_width(model: Any) -> int | None:
-    """How many columns a model takes; None where it does not tell."""
+    """Return how many columns a model takes; None if it does not tell."""
     named = getattr(model, "feature_names_", None)  # a CatBoost model that was read from a file counts none
     return getattr(model, "n_features_in_", None) or (None if named is None else len(named))
 
@@ -60,25 +60,25 @@ def find_probabilities(model: Any) -> Callable[[Any], np.ndarray]:
 
 
 def unwrap_booster(model: Any) -> Any:
-    """LightGBM's own Booster of several classes as the method of their probabilities; else the model."""
+    """Return the probability method of LightGBM's own Booster of several classes; else the model."""
     several = hasattr(model, "num_model_per_iteration") and model.num_model_per_iteration() > 1
     return model.predict if several else model
 
 
 def find_owner(model: Any) -> Any:
-    """The object whose bound method a function is, where it is an estimator; else the model itself."""
+    """Return the object whose bound method a function is, where it is an estimator; else the model itself."""
     owner = getattr(model, "__self__", None)
     return owner if hasattr(owner, "get_params") else model
 
 
 def list_transformers(pipeline: Any) -> list:
-    """The steps before the last one that rows go through when it predicts: a sampler is of training alone."""
+    """Return the steps before the last one that rows go through when it predicts: a sampler is of training alone."""
     steps = [step for _, step in pipeline.steps[:-1] if step not in (None, "passthrough")]
     return [step for step in steps if hasattr(step, "transform")]
 
 
 def check_explainable(model: Any) -> None:
-    """ShapelineError, which names what works, for an object whose answers are no probabilities and no predictions."""
+    """Raise ShapelineError, with working alternatives, for an object without probabilities or predictions."""
     estimator = find_owner(model)
     name, classes = type(estimator).__name__, find_classes(estimator)
     kind = getattr(model, "__name__", "") if estimator is not model else ""
@@ -135,7 +135,7 @@ def _unexplainable(name: str, what: str, remedy: str) -> ShapelineError:
 
 
 def _convert_margins(model: Any, rows: Any) -> np.ndarray:
-    """Probabilities (n, classes) float64 of an XGBoost classifier, or of a pipeline that ends in one."""
+    """Return probabilities (n, classes) float64 of an XGBoost classifier, or of a pipeline that ends in one."""
     from scipy.special import expit, softmax
 
     last = model
@@ -200,7 +200,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
 
 
 def _is_regression(model: Any) -> bool:
-    """Whether a model without classes predicts, or is that method of an estimator."""
+    """Return whether a model without classes predicts, or is that method of an estimator."""
     owner = find_owner(model)
     if owner is not model:
         return getattr(model, "__name__", "") == "predict" and find_classes(owner) is None
@@ -208,7 +208,7 @@ def _is_regression(model: Any) -> bool:
 
 
 def check_inputs(model: Any) -> None:
-    """ShapelineError for a network that takes several inputs, with how to write it as a function of one array."""
+    """Raise ShapelineError for a network of several inputs, with how to write it as a function of one array."""
     framework, width = find_framework(model), 3
     if framework == "torch" and inspect.isfunction(getattr(type(model), "forward", None)):
         arguments = [*inspect.signature(type(model).forward).parameters.values()][1:]
@@ -229,7 +229,7 @@ def check_inputs(model: Any) -> None:
 
 
 def _regression(model: Any, framework: str | None) -> Classifier:
-    """Custom regression model as a Classifier; a classifier's `predict`, which gives labels, is none."""
+    """Wrap a custom regression model as a Classifier; refuse a classifier's `predict`, which returns labels."""
     function = model if framework else getattr(model, "predict", model)
     name = getattr(model, "__name__", type(model).__name__)
     if not callable(function) or find_classes(model) is not None:
@@ -241,7 +241,7 @@ def _regression(model: Any, framework: str | None) -> Classifier:
 
 
 def find_framework(model: Any) -> str | None:
-    """The framework whose model this is, or None; a framework that was never imported made no model."""
+    """Return the framework whose model this is, or None; a framework that was never imported made no model."""
     for framework, package, kind in (("torch", "torch.nn", "Module"), ("tensorflow", "keras", "Model")):
         module = sys.modules.get(package)
         if module is not None and isinstance(model, getattr(module, kind)):
@@ -268,7 +268,7 @@ def find_order(shape: tuple[int, ...], fits: Callable[[tuple[int, ...]], bool]) 
 
 
 def failure(classifier: Classifier, rows: np.ndarray, order: str) -> str | None:
-    """Return why a model gives no answer for each of some rows in an order; None where it does."""
+    """Return why a model gives no answer for each of some rows in an order; None if it does."""
     for count in COUNTS:
         given = np.ascontiguousarray(ORDERS[order](np.resize(rows, (count, *rows.shape[1:]))))
         try:
@@ -319,12 +319,12 @@ class Layout:
     order: str
 
     def inward(self, rows: np.ndarray) -> np.ndarray:
-        """One input, or several, that were read so, as the engine has them."""
+        """Return one or several inputs of this layout in the engine's layout."""
         rows = rows[None] if rows.ndim == (2 if self.axis is None else 3) else rows
         return rows[:, None] if self.axis is None else np.moveaxis(rows, self.axis, 1)
 
     def outward(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of the engine as the model takes them."""
+        """Return rows of the engine as the model takes them."""
         return ORDERS[self.order](rows)
 
 
@@ -340,7 +340,7 @@ def find_layout(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray |
     """Return how an array of three or four axes is read, None of others.
 
     Channels of images are known by shape, else by what the model takes; three axes are n inputs or one image.
-    beside: background and reference. Raises ShapelineError where several readings fit, or none.
+    beside: background and reference. Raises ShapelineError if several readings fit, or none.
     """
     keras = find_framework(model) == "tensorflow"
     if inputs.ndim == 4:
@@ -375,7 +375,7 @@ def find_layout(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray |
 
 
 def _find_image_layout(model: object, inputs: np.ndarray, keras: bool) -> Layout:
-    """As `find_layout`, of four axes."""
+    """Return as `find_layout` does, for four axes."""
     classifier = wrap(model)
     likely = [inputs.shape[axis] in (1, 3) for axis in (1, -1)]  # of two small sides
     first, last = likely if any(likely) else [inputs.shape[axis] in CHANNELS for axis in (1, -1)]

@@ -89,7 +89,7 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
         _check_sizes(architecture, complete)
     made_by = backend(framework)
     with made_by.set_seed(seed):
-        module = made_by.checked_module(builder(**complete), architecture)
+        module = made_by.check_module(builder(**complete), architecture)
     if framework == "torch":
         module.eval()
     task = "regression" if complete.get("classes") == 1 else "classification"
@@ -125,7 +125,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
 
 
 def _check_several(settings: dict[str, Any], card: dict[str, Any]) -> None:
-    """ShapelineError where a record has several labels and the model is not of torch."""
+    """Raise ShapelineError if a record has several labels and the model is not of torch."""
     if card.get("task") != "multilabel":
         return
     if find_suffix(settings.get("source")) or settings.get("framework", "torch") != "torch":
@@ -136,7 +136,7 @@ def _check_several(settings: dict[str, Any], card: dict[str, Any]) -> None:
 
 
 def _check_records(architecture: str, card: dict[str, Any]) -> None:
-    """ShapelineError where cells are missing, or a class has nothing to learn from."""
+    """Raise ShapelineError if cells are missing, or a class has nothing to learn from."""
     if card.get("missing"):
         raise ShapelineError(
             f"models: '{architecture}' takes no missing cells, and the dataset has some "
@@ -151,7 +151,7 @@ def _check_records(architecture: str, card: dict[str, Any]) -> None:
 
 
 def _read_sizes(card: dict[str, Any], accepted: Container[str]) -> dict[str, Any]:
-    """The sizes that a dataset's card tells, by the names that builders give them; accepted: those of this builder."""
+    """Return the sizes of a dataset's card by the builders' names; accepted: those of this builder."""
     shape = tuple(card["input_shape"])
     classes = 1 if card.get("task") == "regression" else len(card["classes"])
     known: dict[str, Any] = {"classes": classes, "input_shape": list(shape)}
@@ -170,7 +170,7 @@ def _read_sizes(card: dict[str, Any], accepted: Container[str]) -> dict[str, Any
 
 
 def _check_inputs(architecture: str, card: dict[str, Any], accepted: Container[str], known: dict[str, Any]) -> None:
-    """ShapelineError where an architecture of this package is not for the inputs or the task of a dataset."""
+    """Raise ShapelineError if an architecture of this package is not for the inputs or the task of a dataset."""
     if card.get("kind") == "text" and card.get("absent_id") and card.get("unit") == "word":
         raise ShapelineError(
             f"models: '{architecture}' is padded with id 0 and the tokenizer of '{card['name']}' pads with "
@@ -204,7 +204,7 @@ def _builder(architecture: str, framework: str) -> Callable[..., Any]:
 
 
 def _check_sizes(architecture: str, sizes: dict[str, Any]) -> None:
-    """ShapelineError for the first size that an architecture of this package cannot be built with."""
+    """Raise ShapelineError for the first size with which an architecture of this package cannot be built."""
     for name, size in sizes.items():
         if name == "dropout":
             if not 0 <= size < 1:
@@ -221,7 +221,7 @@ def _check_sizes(architecture: str, sizes: dict[str, Any]) -> None:
 
 
 def _sizes(builder: Callable[..., Any]) -> dict[str, Any]:
-    """The sizes a builder takes, with their defaults."""
+    """Return the sizes a builder takes, with their defaults."""
     return {name: parameter.default for name, parameter in inspect.signature(builder).parameters.items()}
 
 
@@ -262,7 +262,7 @@ def _numbers(names: list[str]) -> list[dict]:
 
 
 def restore(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
-    """The classifier of a file of weights that `collect_arrays` filled."""
+    """Return the classifier of a file of weights that `collect_arrays` filled."""
     source, kind = metadata["architecture"], find_kind(metadata["architecture"], metadata["framework"])
     if kind == "folder":
         return importlib.import_module(READERS[kind]).restore(metadata, arrays)
@@ -277,7 +277,7 @@ def restore(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifi
 
 
 def collect_arrays(classifier: Classifier) -> dict[str, np.ndarray]:
-    """The ready model's own file, or a folder's weights, as what a file of weights holds."""
+    """Return the ready model's own file, or a folder's weights, as what a file of weights holds."""
     if classifier.framework == "torch":
         return backend("torch").state(classifier.module)
     module = getattr(classifier.module, "network", classifier.module)  # where it gives probabilities
@@ -292,7 +292,7 @@ def _load_file(source: str, kind: str, content: bytes, known: dict[str, Any], ta
 
 
 def measure_card(classifier: Classifier, dataset: Dataset) -> dict[str, Any]:
-    """The card of a ready model: as that of training.fit, but for what only training has."""
+    """Return the card of a ready model: as that of training.fit, but for what only training has."""
     rows = {part: np.flatnonzero(dataset.split == number) for number, part in enumerate(PARTS)}
     measured = {}
     for part in ("validation", "test"):
@@ -369,7 +369,7 @@ def list_layers(classifier: Classifier) -> dict[str, list[str]]:
     made_by = backend(classifier.framework)
     arrays = made_by.state(classifier.module)
     layers: dict[str, list[str]] = {}
-    for layer, names in made_by.trained_layers(classifier.module).items():
+    for layer, names in made_by.list_trained_layers(classifier.module).items():
         block = BLOCK.match(f"{layer}.") if _is_folder_model(classifier) else None
         if block and block[1] in layers:
             layers[block[1]] += names

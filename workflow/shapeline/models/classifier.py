@@ -1,4 +1,4 @@
-"""The one interface every model is used through, whatever framework made it."""
+"""The common interface of models of all frameworks."""
 
 import contextlib
 import importlib
@@ -23,26 +23,26 @@ MODULES = {
     "onnx": "shapeline.models.onnx_graph",  # a runtime
 }
 FRAMEWORKS = ("torch", "tensorflow")
-UNEQUAL = 2e-3  # by which probabilities may miss 1: those rounded to three digits, of a few classes
-LOG_HALF = float(np.log(0.5))  # from which on a label counts as present
+SUM_TOLERANCE = 2e-3  # of a sum of probabilities to 1, for those rounded to three digits
+LOG_HALF = float(np.log(0.5))  # log-probability from which on a label is predicted as present
 OUTPUTS = ("logits", "probabilities")
-PROBES = 4  # of the inputs that are evaluated; logits nearly always leave 0..1 there
-PROBE_SCALES = (0.0, -1.0, 0.5, 3.0, -30.0, 30.0, -1e5, 1e5)  # of the rows, at which logits leave 0..1
-UNEQUAL_OUTPUTS = 1e-3  # by which probabilities may miss 1, and vary without being constant
+PROBES = 4  # inputs that decide whether outputs are logits, which nearly always leave [0, 1] there
+PROBE_SCALES = (0.0, -1.0, 0.5, 3.0, -30.0, 30.0, -1e5, 1e5)  # factors of inputs at which logits leave [0, 1]
+OUTPUT_TOLERANCE = 1e-3  # of a network's probabilities: of their sum to 1, and of constant outputs
 
 
 @dataclass(eq=False)
 class Classifier:
-    """A model that gives class probabilities or, where `task` is "regression", one number an input.
+    """A model of class probabilities or, if `task` is "regression", of one number per input.
 
-    Where `task` is "multilabel" the classes are labels that go together: each logit's sigmoid is a probability.
+    If `task` is "multilabel", several labels may be present: each logit's sigmoid is a probability.
 
-    `framework` is "torch" (`module` is an nn.Module giving logits, (n, *input_shape) -> (n, classes)), "tensorflow" (a
-    keras.Model giving logits) or "function" (`module` maps an array of numbers, as they are, to probabilities,
-    (n, classes) or (n,) for the second of two classes). Of a regression the module gives the prediction, (n,) or
-    (n, 1), in the target's own units, and `n_classes` is 1. `sizes` are the keyword sizes it was built with (empty for
-    a wrapped model); `n_classes` is None until a wrapped model ran; `vocabulary_digest` names the words whose ids a
-    model of text takes. Compared and hashed by identity, so that caches can hold it weakly.
+    `framework` is "torch" (`module` is an nn.Module from (n, *input_shape) to logits (n, classes)), "tensorflow" (a
+    keras.Model of logits) or "function" (`module` maps an unchanged array of numbers to probabilities, (n, classes), or
+    (n,) for the second of two classes). The module of a regression returns predictions, (n,) or (n, 1), in the target's
+    units, and `n_classes` is 1. `sizes` are the keyword sizes that it was built with (empty for a wrapped model);
+    `n_classes` is None until a wrapped model was evaluated; `vocabulary_digest` identifies the vocabulary of a text
+    model. Compared and hashed by identity, so that caches can use weak references.
     """
 
     framework: str
@@ -52,9 +52,9 @@ class Classifier:
     sizes: dict[str, Any] = field(default_factory=dict)
     vocabulary_digest: str | None = None
     task: str = "classification"
-    most_rows: int | None = None  # of a call, once memory ran out: for the rest of the process
+    most_rows: int | None = None  # per call, after memory ran out in this process
     runtime: str | None = None  # "onnx": `module` is the graph of the framework's network, onnx_graph.Graph
-    outputs: str | None = None  # "logits" or "probabilities", what the network gave; None until `settle_outputs`
+    outputs: str | None = None  # "logits" or "probabilities", of the network itself; None before `settle_outputs`
 
     @property
     def n_parameters(self) -> int:
@@ -65,13 +65,13 @@ class Classifier:
 
     @property
     def device(self) -> str:
-        """Where the weights are: "cpu", "cuda:0", ..."""
+        """Device of the weights: "cpu", "cuda:0", ..."""
         if self.framework == "function":
             return "cpu"
-        return str(backend(self.runtime or self.framework).device_of(self.module))
+        return str(backend(self.runtime or self.framework).find_device(self.module))
 
     def to(self, device: str) -> "Classifier":
-        """Move the weights to a device in place; ShapelineError where TensorFlow's are elsewhere."""
+        """Move the weights to a device in place. Raises ShapelineError if TensorFlow's are on another one."""
         if self.framework != "function":
             backend(self.runtime or self.framework).move(self.module, device)
         return self
@@ -79,8 +79,8 @@ class Classifier:
     def log_probs(self, inputs: Any, batch: int = 256) -> np.ndarray:
         """Return log-probabilities (n, classes) float64 of inputs (n, *input_shape), log-sigmoids of several labels.
 
-        Of a function the log of its probabilities. ShapelineError for unfit token ids and regressions; `batch`
-        is halved while memory runs out, MethodFailure at one row.
+        `batch` is halved if memory runs out. Raises ShapelineError for unfit token ids and regressions, and
+        MethodFailure if memory does not suffice for one row.
         """
         if self.task == "regression":
             raise ShapelineError(
@@ -89,8 +89,8 @@ class Classifier:
         return self._outputs(inputs, batch)
 
     def predict(self, inputs: Any, batch: int = 256) -> np.ndarray:
-        """Predictions of a regression model, (n, *input_shape) -> (n,) float64; most probable classes of another, or
-        of several labels (n, labels) bool: those of a probability of 0.5 or more."""
+        """Return predictions (n,) float64 of a regression, the most probable classes (n,) of a classifier, or for
+        several labels (n, labels) bool, true for a probability of 0.5 or more; inputs: (n, *input_shape)."""
         if self.task == "regression":
             return self._outputs(inputs, batch)[:, 0]
         if self.task == "multilabel":
@@ -98,54 +98,52 @@ class Classifier:
         return self.log_probs(inputs, batch).argmax(1)
 
     def settle_outputs(self, inputs: Any) -> None:
-        """Let a network give logits: of probabilities, as inputs show or `outputs` states, their logarithms."""
+        """Wrap a network of probabilities, which `outputs` states or evaluations show, as a network of logits."""
         if self.framework not in FRAMEWORKS or self.runtime or self.task == "regression" or self.outputs == "logits":
             return
-        made_by = backend(self.framework)
-        if isinstance(self.module, made_by.LogProbabilities) or not len(inputs):
+        framework = backend(self.framework)
+        if isinstance(self.module, framework.LogProbabilities) or not len(inputs):
             return
-        # Inputs for which memory runs out fail by themselves later; others show what the network gives.
+        # Inputs for which memory runs out are skipped, because they fail later; others show the outputs.
         for start in range(len(inputs)) if self.outputs is None else ():
-            shown = inputs[start : start + PROBES]
+            probes = inputs[start : start + PROBES]
             with contextlib.suppress(MethodFailure):
-                self.outputs = halve(
-                    self, PROBES, lambda rows, shown=shown: detect(made_by, self.module, shown, self.architecture, rows)
-                )
+                arguments = framework, self.module, probes, self.architecture
+                self.outputs = halve(self, PROBES, lambda rows, arguments=arguments: detect_outputs(*arguments, rows))
                 break
         if self.outputs == "probabilities":
-            if self.task == TASK and are_of_several_labels(made_by, self.module, inputs):
-                if self.n_classes is not None:  # of a dataset
+            if self.task == TASK and are_of_several_labels(framework, self.module, inputs):
+                if self.n_classes is not None:  # known from a dataset
                     raise ShapelineError(
                         f"model '{self.architecture}': its outputs are probabilities of several labels, which do not "
                         "sum to 1, and the dataset has a class each; end the network in a softmax, or give its logits"
                     )
                 self.task = "multilabel"
-            self.module = made_by.build_from_probabilities(self.module, self.task, self.architecture)
+            self.module = framework.build_from_probabilities(self.module, self.task, self.architecture)
 
     def _outputs(self, inputs: Any, batch: int) -> np.ndarray:
-        """Log-probabilities (n, classes) float64, or predictions (n, 1)."""
+        """Return log-probabilities (n, classes) float64, or predictions (n, 1)."""
         self.settle_outputs(inputs)
         if self.framework == "function":
             function = function_predictions if self.task == "regression" else function_log_probs
             inputs = np.asarray(inputs)
 
-            def ask(rows: int) -> np.ndarray:
-                # A function may change its rows as it likes.
+            def evaluate(rows: int) -> np.ndarray:
+                # Copies, because a function may change its rows, and a later call the returned array.
                 parts = (inputs[i : i + rows].copy() for i in range(0, len(inputs), rows))
-                # Copies: the next call may change what this one gave.
                 return np.concatenate([function(self.module, part, self.architecture).copy() for part in parts])
         else:
             self.check_tokens(inputs)
 
-            def ask(rows: int) -> np.ndarray:
-                made_by = backend(self.runtime or self.framework)
-                return made_by.log_probs(self.module, inputs, rows, self.architecture, self.task)
+            def evaluate(rows: int) -> np.ndarray:
+                framework = backend(self.runtime or self.framework)
+                return framework.log_probs(self.module, inputs, rows, self.architecture, self.task)
 
-        return halve(self, batch, ask)
+        return halve(self, batch, evaluate)
 
     def check_rows(self, inputs: np.ndarray) -> None:
-        """ShapelineError when a torch module changes the rows that it is given; a function is given copies, and
-        neither TensorFlow's tensors nor a graph's rows ever change. What a network gives is settled on the way."""
+        """Raise ShapelineError if a torch module changes its input rows in place; functions receive copies, and
+        TensorFlow's tensors and a graph's rows never change. Also settles the outputs of a network."""
         self.settle_outputs(inputs)
         if self.framework == "torch" and self.runtime is None:
             backend("torch").check_rows(self.module, inputs[:1], self.architecture)
@@ -169,29 +167,29 @@ class Classifier:
 
 
 def backend(framework: str) -> ModuleType:
-    """The module of a framework's models, imported when first needed."""
+    """Return the module of a framework's models, imported at its first use."""
     avoid_triton_crash()
     return importlib.import_module(MODULES[framework])
 
 
 def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
-    """A function's predictions, (n, *input_shape) -> (n, 1) float64; ShapelineError when it gives another shape."""
+    """Return a function's predictions (n, 1) float64. Raises ShapelineError for another shape."""
     returned = detach(call(function, inputs, name))
     try:
         predictions = _as_reals(returned)
     except (TypeError, ValueError) as error:
-        raise not_predictions(name, len(inputs), f"{type(returned).__name__} ({error})") from error
+        raise reject_predictions(name, len(inputs), f"{type(returned).__name__} ({error})") from error
     if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
-        raise not_predictions(name, len(inputs), f"shape {predictions.shape}")
+        raise reject_predictions(name, len(inputs), f"shape {predictions.shape}")
     return predictions.reshape(-1, 1)
 
 
 class ModelFailure(ShapelineError):
-    """What a function raised, in one line."""
+    """The error of a function in one line."""
 
 
 def call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
-    """What a model gives for rows. Raises ModelFailure for whatever it raises but where memory ran out."""
+    """Return a model's outputs for rows. Raises ModelFailure for its errors, unless memory ran out."""
     try:
         return function(inputs)
     except ShapelineError:
@@ -206,7 +204,7 @@ def call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
 
 
 def _as_reals(returned: Any) -> np.ndarray:
-    """What a function gives as float64, NaN where a masked array hides a number; TypeError for complex numbers."""
+    """Return outputs as float64, with NaN for masked numbers. Raises TypeError for complex numbers."""
     if returned is None:
         raise TypeError("nothing was returned")
     array = np.ma.asarray(returned) if np.ma.isMaskedArray(returned) else np.asarray(returned)
@@ -217,16 +215,16 @@ def _as_reals(returned: Any) -> np.ndarray:
 
 
 def detach(returned: Any) -> Any:
-    """What a function gives, of a tensor of torch one without gradient in main memory, which numpy reads."""
+    """Return outputs; a torch tensor without gradient and in main memory, so that numpy can read it."""
     return returned.detach().cpu() if hasattr(returned, "detach") else returned
 
 
-def check_outputs(given: Any, shape: tuple[int, ...] | None, rows: int, name: str, task: str) -> None:
-    """Raise ShapelineError unless a network gave logits (rows, classes), or one number per row of a regression."""
-    shown = f"a {type(given).__name__}" if shape is None else f"shape {shape}"
+def check_outputs(outputs: Any, shape: tuple[int, ...] | None, rows: int, name: str, task: str) -> None:
+    """Raise ShapelineError unless a network's outputs are logits (rows, classes), or a regression's one per row."""
+    shown = f"a {type(outputs).__name__}" if shape is None else f"shape {shape}"
     if task == "regression":
         if shape not in ((rows,), (rows, 1)):
-            raise not_predictions(name, rows, shown)
+            raise reject_predictions(name, rows, shown)
     elif shape is None:  # a list, a dictionary or an object of several outputs
         raise ShapelineError(
             f"model '{name}': gave {shown} for {rows} rows; it must return one array; give a network of one of its "
@@ -240,8 +238,8 @@ def check_outputs(given: Any, shape: tuple[int, ...] | None, rows: int, name: st
         )
 
 
-def not_predictions(name: str, rows: int, given: str) -> ShapelineError:
-    """The error of a regression model that gave something else than a number per row."""
+def reject_predictions(name: str, rows: int, given: str) -> ShapelineError:
+    """Return the error for a regression model that returned something else than one number per row."""
     return ShapelineError(
         f"model '{name}': gave {given} for {rows} rows; a regression model must return one number per row, (rows,), as "
         "lambda rows: model.predict(rows)[:, 0] of several"
@@ -249,13 +247,13 @@ def not_predictions(name: str, rows: int, given: str) -> ShapelineError:
 
 
 def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
-    """Log of a function's probabilities, (n, *input_shape) -> (n, classes) float64; -inf where P = 0, NaN kept."""
+    """Return the log of a function's probabilities, (n, classes) float64; -inf for P = 0, NaN unchanged."""
     with np.errstate(divide="ignore"):
         return np.log(function_probabilities(function, inputs, name))
 
 
 def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
-    """Return a function's probabilities (n, classes) float64, checked for shape, range and sum: ShapelineError."""
+    """Return a function's probabilities (n, classes) float64. Raises ShapelineError for a wrong shape, range or sum."""
     returned = detach(call(function, inputs, name))
     try:
         probabilities = _as_reals(returned)
@@ -282,7 +280,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
             "numbers set value='prediction', and give a torch module itself in place of a function of it"
         )
     sums = probabilities @ np.ones(probabilities.shape[1])  # a third of the time of a sum over few columns
-    wrong = abs(sums - 1) > UNEQUAL  # not of NaN, which makes the row one that failed
+    wrong = abs(sums - 1) > SUM_TOLERANCE  # False for NaN, which makes a failed row
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ShapelineError(
@@ -294,12 +292,12 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
 
 
 def start_card(classifier: Classifier) -> dict[str, Any]:
-    """What every card of a model begins with."""
+    """Return the first entries of every model card."""
     return {"architecture": classifier.architecture, "framework": classifier.framework, "sizes": classifier.sizes}
 
 
 def check_labels(classifier: Classifier, inputs: np.ndarray, labels: np.ndarray) -> None:
-    """ShapelineError unless the labels (n, labels) are 0 or 1 and the model gives a logit for each."""
+    """Raise ShapelineError unless the labels (n, labels) are 0 or 1 and the model has one logit for each."""
     if labels.ndim != 2 or not np.isin(labels, (0, 1)).all():
         raise ShapelineError(f"models: labels of shape {labels.shape}; several labels are (n, labels) of 0 and 1")
     outputs = classifier.log_probs(inputs[:1]).shape[1]
@@ -311,20 +309,20 @@ def check_labels(classifier: Classifier, inputs: np.ndarray, labels: np.ndarray)
 
 
 def r_squared(predictions: np.ndarray, targets: np.ndarray) -> float:
-    """Share of the targets' variance that the predictions (n,) explain; NaN where all targets are equal."""
+    """Return the share of the targets' variance that the predictions (n,) explain; NaN if all targets are equal."""
     total = ((targets - targets.mean()) ** 2).sum()
     return float(1 - ((predictions - targets) ** 2).sum() / total) if total > 0 else math.nan
 
 
 def label_scores(right: np.ndarray, card: dict) -> dict[str, Any]:
-    """How often each label is right, and how often all of a row are; right (n, labels) bool, card: of the dataset."""
+    """Return the accuracy per label and the share of rows with all right, of right (n, labels) bool."""
     names = card.get("classes") or map(str, range(right.shape[1]))
     by_label = dict(zip(names, right.mean(axis=0).tolist(), strict=True))
     return {"accuracy_by_label": by_label, "exact_match": float(right.all(axis=1).mean())}
 
 
 def avoid_triton_crash() -> None:
-    """Load triton, of torch's CUDA builds, before TensorFlow, after which it crashes, or declare it missing."""
+    """Import triton, of torch's CUDA builds, before TensorFlow, or block its import, which would crash afterwards."""
     if "triton" in sys.modules or importlib.util.find_spec("triton") is None:
         return
     if "tensorflow" not in sys.modules:
@@ -335,44 +333,44 @@ def avoid_triton_crash() -> None:
     sys.modules["triton"] = None  # an import of it is then an ImportError, which torch expects
 
 
-def detect(made_by: ModuleType, module: Any, inputs: Any, name: str, batch: int = PROBES) -> str:
+def detect_outputs(framework: ModuleType, module: Any, inputs: Any, name: str, batch: int = PROBES) -> str:
     """Return "logits" or "probabilities" of a network on inputs (n, *input shape).
 
-    Numbers outside 0..1 are logits; within, the last operation decides, else rows far from the inputs. Raises
-    ShapelineError where both fit.
+    Numbers outside [0, 1] are logits; otherwise the last operation decides, or else rows far from the inputs. Raises
+    ShapelineError if both are possible.
     """
     rows = _as_array(inputs)
-    given = _select_probabilities(made_by.outputs(module, rows, batch))
-    if given is None:
+    outputs = _select_probabilities(framework.outputs(module, rows, batch))
+    if outputs is None:
         return "logits"
-    last = made_by.last_operation(module, rows)
-    if (last == "softmax" and _sums_to_one(given)) or last == "sigmoid":
+    last = framework.find_last_operation(module, rows)
+    if (last == "softmax" and _sums_to_one(outputs)) or last == "sigmoid":
         return "probabilities"
-    far = _far_away(made_by, module, rows, given.shape[1], batch)
-    return "logits" if far is None else kind_of_outputs(np.concatenate([given, far]), name, linear=last == "linear")
+    far = _evaluate_far_rows(framework, module, rows, outputs.shape[1], batch)
+    return "logits" if far is None else classify_outputs(np.concatenate([outputs, far]), name, linear=last == "linear")
 
 
-def kind_of_outputs(given: np.ndarray, name: str, linear: bool = False) -> str:
-    """Return what outputs (n, k) near and far are; linear: known to be of such a layer."""
-    if not len(given) or given.min() < 0 or given.max() > 1 + UNEQUAL_OUTPUTS:
+def classify_outputs(outputs: np.ndarray, name: str, linear: bool = False) -> str:
+    """Return "logits" or "probabilities" for outputs (n, k) near and far from inputs; linear: of a linear layer."""
+    if not len(outputs) or outputs.min() < 0 or outputs.max() > 1 + OUTPUT_TOLERANCE:
         return "logits"
-    together = given.shape[1] > 1
-    sums = together and _sums_to_one(given)
-    if np.ptp(given, axis=0).max() > UNEQUAL_OUTPUTS and (sums or not together):
+    several = outputs.shape[1] > 1
+    sums = several and _sums_to_one(outputs)
+    if np.ptp(outputs, axis=0).max() > OUTPUT_TOLERANCE and (sums or not several):
         return "probabilities"
     if linear and not sums:
         return "logits"
-    among = " and sum to 1" if sums else " without summing to 1, as those of several labels do" if together else ""
+    detail = " and sum to 1" if sums else " without summing to 1, as those of several labels do" if several else ""
     raise ShapelineError(
-        f"model '{name}': its outputs lie between 0 and 1{among}, so they may be logits or probabilities; give "
+        f"model '{name}': its outputs lie between 0 and 1{detail}, so they may be logits or probabilities; give "
         'outputs="probabilities" or outputs="logits" (in a configuration, the key outputs of the model)'
     )
 
 
-def are_of_several_labels(made_by: ModuleType, module: Any, inputs: Any) -> bool:
-    """Return whether probabilities of a network are those of labels that go together, which do not sum to 1."""
-    given = made_by.outputs(module, _as_array(inputs))
-    return given is not None and given.shape[1] > 1 and not _sums_to_one(given[np.isfinite(given).all(1)])
+def are_of_several_labels(framework: ModuleType, module: Any, inputs: Any) -> bool:
+    """Return whether a network's probabilities are those of several labels, which do not sum to 1."""
+    outputs = framework.outputs(module, _as_array(inputs))
+    return outputs is not None and outputs.shape[1] > 1 and not _sums_to_one(outputs[np.isfinite(outputs).all(1)])
 
 
 def _as_array(inputs: Any) -> np.ndarray:
@@ -380,31 +378,33 @@ def _as_array(inputs: Any) -> np.ndarray:
     return rows.detach().cpu().numpy() if hasattr(rows, "detach") else np.asarray(rows)
 
 
-def _select_probabilities(given: np.ndarray | None) -> np.ndarray | None:
-    """The finite rows of outputs where all lie in 0..1 (bfloat16 rounds), else None."""
-    if given is None:
+def _select_probabilities(outputs: np.ndarray | None) -> np.ndarray | None:
+    """Return the finite rows of outputs if all are in [0, 1] (up to rounding in bfloat16), else None."""
+    if outputs is None:
         return None
-    given = given[np.isfinite(given).all(1)]
-    return given if len(given) and given.min() >= 0 and given.max() <= 1 + UNEQUAL_OUTPUTS else None
+    outputs = outputs[np.isfinite(outputs).all(1)]
+    return outputs if len(outputs) and outputs.min() >= 0 and outputs.max() <= 1 + OUTPUT_TOLERANCE else None
 
 
-def _sums_to_one(given: np.ndarray) -> bool:
-    return bool((np.abs(given.sum(1) - 1) <= UNEQUAL_OUTPUTS * given.shape[1]).all())
+def _sums_to_one(outputs: np.ndarray) -> bool:
+    return bool((np.abs(outputs.sum(1) - 1) <= OUTPUT_TOLERANCE * outputs.shape[1]).all())
 
 
-def _far_away(made_by: ModuleType, module: Any, rows: np.ndarray, width: int, batch: int) -> np.ndarray | None:
-    """Outputs of rows away from the inputs, or of reordered tokens, where all lie in 0..1, else None."""
+def _evaluate_far_rows(
+    framework: ModuleType, module: Any, rows: np.ndarray, width: int, batch: int
+) -> np.ndarray | None:
+    """Return outputs of rows far from the inputs, or of reordered tokens, if all are in [0, 1], else None."""
     shape, random = (len(PROBE_SCALES), *rows.shape[1:]), np.random.default_rng(0)
     if np.issubdtype(rows.dtype, np.integer):
-        chosen = random.choice(rows.ravel(), shape)
+        far = random.choice(rows.ravel(), shape)
     else:
         scales = np.array(PROBE_SCALES).reshape(-1, *[1] * (rows.ndim - 1))
-        chosen = scales * (rows[:1] + (np.abs(rows).max() or 1) * random.standard_normal(shape) / 10)
+        far = scales * (rows[:1] + (np.abs(rows).max() or 1) * random.standard_normal(shape) / 10)
     try:
-        given = made_by.outputs(module, chosen, batch)
-    except Exception as error:  # a network need not take such rows; what it raises is its own
+        outputs = framework.outputs(module, far, batch)
+    except Exception as error:  # a network may refuse such rows with any exception
         if is_out_of_memory(error):
             raise
-        given = None
-    nothing = given is None or not np.isfinite(given).all(1).any()
-    return np.empty((0, width)) if nothing else _select_probabilities(given)
+        outputs = None
+    is_empty = outputs is None or not np.isfinite(outputs).all(1).any()
+    return np.empty((0, width)) if is_empty else _select_probabilities(outputs)

@@ -86,7 +86,7 @@ def _arrange(inner: keras.Model, order: str) -> keras.Model:
 
 
 def _remove_last_activation(inner: keras.Model) -> str:
-    """Leave out the softmax or sigmoid of the last layer, so that the outputs are exact logits; its name, else ""."""
+    """Remove the softmax or sigmoid of the last layer, so that outputs are exact logits; return its name, else ""."""
     last = inner.layers[-1]
     name = getattr(getattr(last, "activation", None), "__name__", "")
     # What stands behind the layer, such as 1 - p, is no layer itself.

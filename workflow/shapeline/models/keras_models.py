@@ -1,4 +1,4 @@
-"""The architectures in Keras on TensorFlow, twins of torch_models, and what it takes to run them.
+"""The architectures of torch_models in Keras on TensorFlow, their evaluation and their weights.
 
 Inputs and weights have torch's layouts and names, so that files load in both; inside, channels are last.
 """
@@ -61,14 +61,14 @@ class Standardize(layers.Layer):
 
 
 class Rescale(Standardize):
-    """The way back: standardised targets to the target's own units, by the mean and deviation of the training part."""
+    """Transform standardised targets back to the target's units by the mean and deviation of the training part."""
 
     def call(self, rows: tf.Tensor) -> tf.Tensor:
         return rows * self.std + self.mean
 
 
 class Stack(keras.Model):
-    """Layers one after the other, as torch's Sequential; `channels_first` of its inputs, channels last inside."""
+    """Layers one after another, as torch's Sequential; inputs may be `channels_first`, inside channels are last."""
 
     def __init__(self, *parts: layers.Layer, channels_first: bool = False):
         super().__init__()
@@ -86,13 +86,13 @@ class Stack(keras.Model):
 
 
 class WordCNN(keras.Model):
-    """The network of `word_cnn`; besides, it tells what it makes of a few neighbouring words (see torch_models)."""
+    """The network of `word_cnn`, with activations of isolated windows as in torch_models."""
 
     window_size = 3
 
     def __init__(self, vocabulary: int, embedding: int, filters: int, hidden: int, classes: int, dropout: float):
         super().__init__()
-        self.embedding = _embedding(vocabulary, embedding)
+        self.embedding = _build_embedding(vocabulary, embedding)
         self.embedding_dropout = layers.Dropout(dropout)
         self.convolution = layers.Conv1D(filters, self.window_size)
         self.activation = layers.ReLU()
@@ -109,21 +109,21 @@ class WordCNN(keras.Model):
 
     def from_embedding(self, embedded: tf.Tensor, ids: tf.Tensor | None = None, training: bool = False) -> tf.Tensor:
         maps = self.convolution(self.embedding_dropout(embedded, training=training))
-        # The largest first: ReLU keeps the order.
+        # ReLU is monotone, so the maximum may come first.
         return self.from_pooled(self.activation(tf.reduce_max(maps, axis=1)), training=training)
 
     def call(self, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
         return self.from_embedding(self.embed(ids), training=training)
 
     def windows(self, ids: tf.Tensor) -> tf.Tensor:
-        """What the convolution makes of isolated windows, (P, window_size) ids -> (P, filters)."""
+        """Return the activations of isolated windows, (P, window_size) ids -> (P, filters)."""
         kernel = tf.convert_to_tensor(self.convolution.kernel)
         embedded = tf.reshape(self.embed(ids), [-1, kernel.shape[0] * kernel.shape[1]])
         kernel = tf.reshape(kernel, [-1, kernel.shape[2]])
         return self.activation(tf.matmul(embedded, kernel) + self.convolution.bias)
 
     def from_pooled(self, pooled: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Logits from the largest output of each filter, (n, filters) -> (n, classes)."""
+        """Return logits from the maximum of each filter, (n, filters) -> (n, classes)."""
         return self.last(self.hidden_activation(self.hidden_dropout(self.hidden(pooled), training=training)))
 
 
@@ -165,11 +165,11 @@ class CharCNN(keras.Model):
 
 
 class BiLSTM(keras.Model):
-    """The network of `bilstm`. Padding is skipped wherever it stands; of padding alone, one step is read."""
+    """The network of `bilstm`. Padding is skipped at any position; a document of padding only has one step."""
 
     def __init__(self, vocabulary: int, embedding: int, units: int, classes: int, dropout: float):
         super().__init__()
-        self.embedding = _embedding(vocabulary, embedding)
+        self.embedding = _build_embedding(vocabulary, embedding)
         self.lstm = layers.Bidirectional(layers.LSTM(units))
         self.dropout = layers.Dropout(dropout)
         self.last = layers.Dense(classes)
@@ -181,7 +181,7 @@ class BiLSTM(keras.Model):
         return self.embedding(ids)
 
     def from_embedding(self, embedded: tf.Tensor, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
-        # Tokens to the front, in their order: cuDNN needs that, and steps that are padding in all rows are not run.
+        # Move tokens to the front in their order: cuDNN needs that, and steps of padding in all rows are skipped.
         order = tf.argsort(tf.cast(ids == 0, tf.int32), axis=1, stable=True)
         lengths = tf.maximum(tf.reduce_sum(tf.cast(ids != 0, tf.int32), axis=1), 1)
         longest = tf.reduce_max(lengths)
@@ -200,8 +200,8 @@ class _WithoutPadding(keras.constraints.Constraint):
         return keras.ops.concatenate([keras.ops.zeros_like(table[:1]), table[1:]])
 
 
-def _embedding(vocabulary: int, width: int) -> layers.Embedding:
-    """An embedding whose row 0, padding, is zero from the start and after every training step."""
+def _build_embedding(vocabulary: int, width: int) -> layers.Embedding:
+    """Build an embedding whose row 0, padding, is zero from the start and after every training step."""
     without_padding, uniform = _WithoutPadding(), keras.initializers.RandomUniform(-0.05, 0.05)
     return layers.Embedding(
         vocabulary,
@@ -212,7 +212,7 @@ def _embedding(vocabulary: int, width: int) -> layers.Embedding:
 
 
 def mnist_cnn(classes: int = 2, channels: int = 1, side: int = 28) -> keras.Model:
-    """The twin of torch_models.mnist_cnn, (n, channels, side, side) -> (n, classes) logits."""
+    """Build torch_models.mnist_cnn in Keras, (n, channels, side, side) -> (n, classes) logits."""
     stack = Stack(
         *(layers.Conv2D(8, 5), layers.ReLU(), layers.MaxPooling2D(2)),
         *(layers.Conv2D(16, 5), layers.ReLU(), layers.MaxPooling2D(2)),
@@ -223,7 +223,7 @@ def mnist_cnn(classes: int = 2, channels: int = 1, side: int = 28) -> keras.Mode
 
 
 def digits_cnn(classes: int = 2, channels: int = 1, side: int = 8) -> keras.Model:
-    """The twin of torch_models.digits_cnn, (n, channels, side, side) -> (n, classes) logits."""
+    """Build torch_models.digits_cnn in Keras, (n, channels, side, side) -> (n, classes) logits."""
     stack = Stack(
         *(layers.Conv2D(16, 3, padding="same"), layers.ReLU()),
         *(layers.Conv2D(32, 3, padding="same"), layers.ReLU(), layers.MaxPooling2D(2)),
@@ -234,7 +234,7 @@ def digits_cnn(classes: int = 2, channels: int = 1, side: int = 8) -> keras.Mode
 
 
 def mlp(inputs: int = 30, hidden: tuple[int, ...] = (64, 32), classes: int = 2) -> keras.Model:
-    """The twin of torch_models.mlp, (n, inputs) raw columns -> (n, classes) logits, or (n, 1) predictions."""
+    """Build torch_models.mlp in Keras, (n, inputs) raw columns -> (n, classes) logits, or (n, 1) predictions."""
     inner = itertools.chain.from_iterable((layers.Dense(width), layers.ReLU()) for width in hidden)
     last = [layers.Dense(classes), *([Rescale(1)] if classes == 1 else [])]
     stack = Stack(Standardize(inputs), *inner, *last)
@@ -250,7 +250,7 @@ def word_cnn(
     classes: int = 2,
     dropout: float = 0.2,
 ) -> keras.Model:
-    """Build the twin of torch_models.word_cnn, (n, length) ids -> (n, classes) logits."""
+    """Build torch_models.word_cnn in Keras, (n, length) ids -> (n, classes) logits."""
     module = WordCNN(vocabulary, embedding, filters, hidden, classes, dropout)
     return _build_weights(module, np.zeros((1, length), np.int32))
 
@@ -258,7 +258,7 @@ def word_cnn(
 def char_cnn(
     alphabet: int = 69, length: int = 1014, classes: int = 4, hidden: int = 1024, dropout: float = 0.5
 ) -> keras.Model:
-    """The twin of torch_models.char_cnn, (n, length) ids -> (n, classes) logits."""
+    """Build torch_models.char_cnn in Keras, (n, length) ids -> (n, classes) logits."""
     return _build_weights(CharCNN(alphabet, classes, hidden, dropout), np.zeros((1, length), np.int32))
 
 
@@ -270,13 +270,13 @@ def bilstm(
     classes: int = 10,
     dropout: float = 0.5,
 ) -> keras.Model:
-    """The twin of torch_models.bilstm, (n, length) ids -> (n, classes) logits."""
+    """Build torch_models.bilstm in Keras, (n, length) ids -> (n, classes) logits."""
     module = BiLSTM(vocabulary, embedding, units, classes, dropout)
     return _build_weights(module, np.zeros((1, length), np.int32))
 
 
 def _build_weights(module: keras.Model, example: np.ndarray) -> keras.Model:
-    """The module after one input, which creates its weights."""
+    """Return the module after evaluating one input, which creates its weights."""
     module(example)
     return module
 
@@ -292,8 +292,8 @@ def set_seed(seed: int, device: str = "cpu") -> Iterator[None]:
         random.setstate(before)
 
 
-def checked_module(module: Any, source: str) -> keras.Model:
-    """The module itself; ShapelineError when a custom function returned something else, or no weights yet."""
+def check_module(module: Any, source: str) -> keras.Model:
+    """Return the module. Raises ShapelineError if a custom function returned something else, or no weights yet."""
     if not isinstance(module, keras.Model):
         raise ShapelineError(f"models: '{source}' returned a {type(module).__name__}; it must return a Keras model")
     if not module.built:
@@ -301,50 +301,50 @@ def checked_module(module: Any, source: str) -> keras.Model:
     return module
 
 
-def checked_logits(logits: Any, rows: int, name: str, task: str = "classification") -> tf.Tensor:
-    """The logits themselves, of a regression the predictions as (rows, 1); ShapelineError as of `check_outputs`."""
+def check_logits(logits: Any, rows: int, name: str, task: str = "classification") -> tf.Tensor:
+    """Return the logits, or a regression's predictions as (rows, 1). Raises ShapelineError as `check_outputs` does."""
     check_outputs(logits, tuple(logits.shape) if tf.is_tensor(logits) else None, rows, name, task)
     return tf.reshape(logits, (rows, 1)) if task == "regression" else logits
 
 
 def log_probs(module: keras.Model, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
-    """Log-softmax of the module's logits in float64, (n, *input_shape) -> (n, classes); predictions of a regression."""
+    """Return log-probabilities of the module's logits in float64, (n, *input_shape) -> (n, classes), or predictions."""
     parts = []
-    for logits, kept, size in _outputs(module, np.asarray(inputs), batch):
-        logits = tf.cast(checked_logits(logits, size, name, task)[:kept], tf.float64)
+    for logits, count, size in _outputs(module, np.asarray(inputs), batch):
+        logits = tf.cast(check_logits(logits, size, name, task)[:count], tf.float64)
         parts.append(normalise(logits, task).numpy())
     return np.concatenate(parts)
 
 
 def normalise(logits: tf.Tensor, task: str) -> tf.Tensor:
-    """Logits (n, classes) as log-probabilities: log-softmax, or each label's log-sigmoid; predictions as (n, 1)."""
+    """Return log-probabilities of logits (n, classes): log-softmax, or log-sigmoid per label; predictions as (n, 1)."""
     if task == "regression":
         return tf.reshape(logits, [-1, 1])
     return tf.math.log_sigmoid(logits) if task == "multilabel" else tf.nn.log_softmax(logits)
 
 
 class LogProbabilities(keras.Model):
-    """A network of probabilities as one of logits: their logarithms, and of one number those of two classes; of several
-    labels their log-odds."""
+    """A network of probabilities as a network of logits: logarithms (one number gives two classes), or log-odds of
+    several labels."""
 
     def __init__(self, network: keras.Model, task: str = "classification"):
         super().__init__()
         self.network, self.task, self.built = network, task, True
 
     def call(self, rows: tf.Tensor, training: bool = False) -> tf.Tensor:
-        given = self.network(rows, training=training)
-        if not tf.is_tensor(given) or given.shape.rank not in (1, 2):
-            return given  # which is refused
-        given = given[:, None] if given.shape.rank == 1 else given
+        outputs = self.network(rows, training=training)
+        if not tf.is_tensor(outputs) or outputs.shape.rank not in (1, 2):
+            return outputs  # refused by `check_outputs`
+        outputs = outputs[:, None] if outputs.shape.rank == 1 else outputs
         if self.task == "multilabel":
-            return tf.math.log(given) - tf.math.log1p(-given)
-        if given.shape[1] == 1:
-            return tf.concat([tf.math.log1p(-given), tf.math.log(given)], axis=1)
-        return tf.math.log(given)
+            return tf.math.log(outputs) - tf.math.log1p(-outputs)
+        if outputs.shape[1] == 1:
+            return tf.concat([tf.math.log1p(-outputs), tf.math.log(outputs)], axis=1)
+        return tf.math.log(outputs)
 
 
 class Arranged(keras.Model):
-    """A network that takes rows (n, channels, height, width), given them in its order."""
+    """A network of rows (n, channels, height, width), which are permuted to its order of axes."""
 
     def __init__(self, network: keras.Model, order: str):
         super().__init__()
@@ -355,7 +355,7 @@ class Arranged(keras.Model):
         return self.network(rows, training=training)
 
 
-@functools.lru_cache(maxsize=1)  # what is traced and calibrated for a network serves its next explanation
+@functools.lru_cache(maxsize=1)  # the trace and the calibration of a network serve its next explanation
 def rearrange(module: keras.Model, order: str) -> Arranged:
     return Arranged(module, order)
 
@@ -366,57 +366,57 @@ def build_from_probabilities(module: keras.Model, task: str, name: str) -> LogPr
 
 
 def outputs(module: keras.Model, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:
-    """What a network gives of inputs (n, *input_shape), (n, k) float64; None where that is of another shape."""
+    """Return a network's outputs on inputs (n, *input_shape) as (n, k) float64; None if they have another shape."""
     parts = list(_outputs(module, inputs, batch))
     if any(not tf.is_tensor(rows) or rows.shape.rank not in (1, 2) or len(rows) != size for rows, _, size in parts):
         return None
-    return np.concatenate([rows.numpy()[:kept].reshape(kept, -1) for rows, kept, _ in parts]).astype(np.float64)
+    return np.concatenate([rows.numpy()[:count].reshape(count, -1) for rows, count, _ in parts]).astype(np.float64)
 
 
-# The last operation of a network by the name of its node in a graph; those that only move numbers are looked through.
+# Names of graph nodes of the last operation of a network; operations that only move numbers are skipped.
 OPERATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
 LINEAR = ("MatMul", "BatchMatMulV2", "Conv2D", "Conv3D", "Einsum")
 MOVES = ("Identity", "Reshape", "Squeeze", "ExpandDims", "Transpose", "Cast", "StridedSlice")
 
 
-def last_operation(module: keras.Model, inputs: np.ndarray) -> str:
-    """ "softmax", "sigmoid" or "linear", by which the outputs of a network are made; "" where it is another."""
+def find_last_operation(module: keras.Model, inputs: np.ndarray) -> str:
+    """Return the operation of a network's outputs: "softmax", "sigmoid", "linear", or "" for others."""
     dtype = np.int32 if np.issubdtype(inputs.dtype, np.integer) else np.float32
     size = 1 << (len(inputs) - 1).bit_length()
-    given = _step(module, (size, *inputs.shape[1:]), np.dtype(dtype)).get_concrete_function().outputs[0].op
-    while given.type in MOVES:
-        given = given.inputs[0].op
-    added = [each.op.type for each in given.inputs] if given.type in ("AddV2", "BiasAdd") else [given.type]
-    return OPERATIONS.get(given.type, "linear" if set(added) & set(LINEAR) else "")
+    node = _compile(module, (size, *inputs.shape[1:]), np.dtype(dtype)).get_concrete_function().outputs[0].op
+    while node.type in MOVES:
+        node = node.inputs[0].op
+    types = [term.op.type for term in node.inputs] if node.type in ("AddV2", "BiasAdd") else [node.type]
+    return OPERATIONS.get(node.type, "linear" if set(types) & set(LINEAR) else "")
 
 
 def _outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Iterator[tuple[tf.Tensor, int, int]]:
-    """Return outputs in calls of one size, `batch` or a power of two, how many count of each, and the size."""
-    # Integers are tokens and stay so; int32 is what every part of the project gives them as.
+    """Yield outputs of calls of one size, `batch` or a power of two, with the number of valid rows and the size."""
+    # Tokens are int32 in the whole package.
     inputs = inputs.astype(np.int32 if np.issubdtype(inputs.dtype, np.integer) else np.float32, copy=False)
     size = min(batch, 1 << (len(inputs) - 1).bit_length())
-    step = _step(module, (size, *inputs.shape[1:]), inputs.dtype)
+    step = _compile(module, (size, *inputs.shape[1:]), inputs.dtype)
     for start in range(0, len(inputs), size):
         rows = inputs[start : start + size]
         filled = np.concatenate([rows, np.repeat(inputs[:1], size - len(rows), axis=0)])
         yield step(tf.constant(filled)), len(rows), size
 
 
-def _step(module: keras.Model, shape: tuple[int, ...], dtype: np.dtype) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The module in evaluation mode as a compiled function of one shape, kept while the module lives."""
-    kept = _STEPS.setdefault(module, {})
-    if (shape, dtype) not in kept:
-        alive = weakref.ref(module)  # the module itself would never be freed
+def _compile(module: keras.Model, shape: tuple[int, ...], dtype: np.dtype) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return the module in evaluation mode as a compiled function of one shape, cached while the module exists."""
+    functions = _COMPILED.setdefault(module, {})
+    if (shape, dtype) not in functions:
+        reference = weakref.ref(module)  # a strong reference would keep the module in memory
 
         @tf.function(input_signature=[tf.TensorSpec(shape, dtype)])
-        def step(rows):
-            return alive()(rows, training=False)
+        def evaluate(rows):
+            return reference()(rows, training=False)
 
-        kept[shape, dtype] = step
-    return kept[shape, dtype]
+        functions[shape, dtype] = evaluate
+    return functions[shape, dtype]
 
 
-_STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_COMPILED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def state(module: keras.Model) -> dict[str, np.ndarray]:
@@ -432,27 +432,27 @@ def state(module: keras.Model) -> dict[str, np.ndarray]:
 
 
 def set_state(module: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
-    """Put in the weights that `state` gave, of this module or of its twin."""
+    """Set the weights that `state` returned, of this module or of its torch counterpart."""
     if not hasattr(module, "parts"):
         module.set_weights([arrays[name] for name in state(module)])
         return
     for name, (weight, axes) in _weights(module).items():
         array = np.asarray(arrays[name])
-        if ".bias_ih_" in name:  # torch adds a second one
+        if ".bias_ih_" in name:  # torch adds a second bias
             array = array + arrays[name.replace("_ih_", "_hh_")]
         weight.assign(array.transpose(np.argsort(axes)))
 
 
 def _weights(module: keras.Model) -> dict[str, tuple[keras.Variable, tuple[int, ...]]]:
-    """Torch's name -> the weight, and the order in which its axes are torch's."""
-    named = {}
+    """Return each weight by torch's name, with the permutation of its axes to torch's order."""
+    weights = {}
     for path, layer in module.parts().items():
-        for name, weight, axes in _weights_of(layer):
-            named[f"{path}.{name}"] = weight, axes
-    return named
+        for name, weight, axes in _list_layer_weights(layer):
+            weights[f"{path}.{name}"] = weight, axes
+    return weights
 
 
-def _weights_of(layer: layers.Layer) -> list[tuple[str, keras.Variable, tuple[int, ...]]]:
+def _list_layer_weights(layer: layers.Layer) -> list[tuple[str, keras.Variable, tuple[int, ...]]]:
     if isinstance(layer, layers.Bidirectional):
         return [
             (name + end, weight, axes)
@@ -473,8 +473,8 @@ def _weights_of(layer: layers.Layer) -> list[tuple[str, keras.Variable, tuple[in
     return []
 
 
-def trained_layers(module: keras.Model) -> dict[str, list[str]]:
-    """The layers with something to train, from the input on, and the names in `state` of all that they hold."""
+def list_trained_layers(module: keras.Model) -> dict[str, list[str]]:
+    """Return the layers with trainable weights, from the input on, and the names in `state` of all their arrays."""
     if hasattr(module, "parts"):
         weights = {name: (name.rpartition(".")[0], weight) for name, (weight, _) in _weights(module).items()}
     else:
@@ -489,20 +489,20 @@ def trained_layers(module: keras.Model) -> dict[str, list[str]]:
 
 
 def n_parameters(module: keras.Model) -> int:
-    """Number of trainable parameters."""
+    """Return the number of trainable parameters."""
     return sum(int(np.prod(weight.shape)) for weight in module.trainable_weights)
 
 
-def device_of(module: keras.Model) -> str:
-    """Where the first weight is, in torch's words: "cpu", "cuda:0"."""
+def find_device(module: keras.Model) -> str:
+    """Return the device of the first weight by torch's name: "cpu", "cuda:0"."""
     weights = module.weights
     device = tf.DeviceSpec.from_string(weights[0].value.device) if weights else None
     return f"cuda:{device.device_index}" if device and device.device_type == "GPU" else "cpu"
 
 
 def move(module: keras.Model, device: str) -> None:
-    """Raise ShapelineError unless TensorFlow made the weights on this device."""
-    current = device_of(module)
+    """Raise ShapelineError unless the weights are on this device, because TensorFlow cannot move them."""
+    current = find_device(module)
     if current.partition(":")[0] != device.partition(":")[0]:
         remedy = "no GPU is visible to TensorFlow" if current == "cpu" else "set CUDA_VISIBLE_DEVICES= to hide the GPU"
         raise ShapelineError(f"models: asked for device '{device}', but the model is on '{current}'; {remedy}")

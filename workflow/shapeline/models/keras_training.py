@@ -26,7 +26,7 @@ def trainer(
     device: str,
     initialise: bool,
 ) -> Iterator["Trainer"]:
-    """A Trainer on inputs and labels; weights, unless kept, and dropout come from the seed."""
+    """Yield a Trainer on inputs and labels; initial weights, unless kept, and dropout depend on the seed."""
     if initialise:
         initialise_weights(classifier, seed)
     yield Trainer(classifier, *train, settings)
@@ -73,12 +73,12 @@ class Trainer:
         self._step, self._logits = step, logits
 
     def step(self, rows: np.ndarray, learning_rate: float) -> tf.Tensor:
-        """One step on these training rows; returns their mean loss."""
+        """Train one step on these rows; return their mean loss."""
         self.optimizer.learning_rate.assign(learning_rate)
         return self._step(self.inputs[rows], self.labels[rows])
 
     def measure(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-        """Accuracy (of a regression R²) and mean loss over all rows."""
+        """Return accuracy (R² of a regression) and mean loss over all rows."""
         outputs = halve(self.classifier, 256, lambda rows: self._outputs(inputs, rows))
         loss = float(self._loss(tf.cast(outputs, tf.float64), labels))
         if self.variance is not None:
@@ -89,7 +89,7 @@ class Trainer:
         return np.concatenate([self._logits(inputs[i : i + rows]).numpy() for i in range(0, len(inputs), rows)])
 
     def _loss(self, outputs: tf.Tensor, targets: Any) -> tf.Tensor:
-        """Mean cross-entropy; of a regression the mean squared error of standardised targets."""
+        """Return the mean cross-entropy, or the mean squared error of standardised targets of a regression."""
         if self.variance is None:
             return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs))
         predictions = tf.reshape(tf.cast(outputs, tf.float64), [-1])
@@ -111,7 +111,7 @@ class Trainer:
             np.savez(file, told=json.dumps(progress), **arrays)
 
     def read_state(self, path: Path) -> dict[str, Any]:
-        """What `write_state` wrote, and its arrays by group."""
+        """Return the state that `write_state` wrote, with its arrays by group."""
         with np.load(path) as file:
             arrays = dict(file)
         state = json.loads(str(arrays.pop("told")))

@@ -10,7 +10,7 @@ import numpy as np
 
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.models.adapters import ORDERS, find_order
-from shapeline.models.classifier import kind_of_outputs
+from shapeline.models.classifier import classify_outputs
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             f"models: {source} has {classes} classes and the dataset {len(known['classes'])}"
             "; give a model of these classes"
         )
-    kind = known.get("outputs") or kind_of_outputs(outputs, source)
+    kind = known.get("outputs") or classify_outputs(outputs, source)
     last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
     log.info("%s: its outputs are taken for %s", source, kind)
     return Network(content, session, dtype, order, network.output, last)

@@ -26,12 +26,12 @@ class Graph:
     shares: int = 1
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """Raises MemoryError where memory runs out, RuntimeError for what else ONNX Runtime says."""
+        """Evaluate rows. Raises MemoryError if memory runs out, RuntimeError for other errors of ONNX Runtime."""
         shares = min(self.shares, len(rows))
         return np.concatenate([*run_tasks(self.run_once, np.array_split(rows, shares or 1), shares)])
 
     def run_once(self, rows: np.ndarray) -> np.ndarray:
-        """The same in one call."""
+        """Return the same in one call."""
         from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
         [given], [result] = self.session.get_inputs(), self.session.get_outputs()
@@ -62,13 +62,13 @@ def load_graph(content: bytes, threads: int) -> Graph:
 
 
 def check_size(weights: int) -> None:
-    """Raises Refused where there are too many bytes of weights."""
+    """Raise Refused if the weights have too many bytes."""
     if weights > MAX_BYTES:
         raise Refused(f"its weights take {weights >> 20} MiB, and an export holds them three times")
 
 
 def log_probs(graph: Graph, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
-    """As torch_models.log_probs; the network's outputs were looked at where it was trained."""
+    """Return log-probabilities as torch_models.log_probs does; the outputs were checked after training."""
     from scipy.special import log_softmax
 
     inputs = np.asarray(inputs)
@@ -80,11 +80,11 @@ def log_probs(graph: Graph, inputs: Any, batch: int, name: str, task: str = "cla
     return -np.logaddexp(0, -logits) if task == "multilabel" else log_softmax(logits, axis=1)
 
 
-def device_of(graph: Graph) -> str:
+def find_device(graph: Graph) -> str:
     return "cpu"
 
 
 def move(graph: Graph, device: str) -> None:
-    """Nowhere: a job on a GPU has the network itself. Raises ShapelineError."""
+    """Raise ShapelineError, because a job on a GPU evaluates the network itself."""
     if device != "cpu":
         raise ShapelineError(f"models: a graph of ONNX runs on the CPU, not on '{device}'; set device: cpu")

@@ -72,7 +72,7 @@ class Pipeline:
         return self.ask(self.take(rows))
 
     def take(self, rows: np.ndarray) -> Any:
-        """Rows (n, columns) as the estimator was given them when it was fitted."""
+        """Return rows (n, columns) as the estimator was given them when it was fitted."""
         of_array = self.table is not None and self.table.names is None
         if find_columns(self.estimator) is None:
             return self.table.compose(rows) if of_array else np.asarray(rows, np.float64)
@@ -132,7 +132,7 @@ def number_dates(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def numbers_frame(rows: np.ndarray, columns: list[dict]) -> "pd.DataFrame":
-    """Rows (n, columns) of a dataset of numbers as a data frame with their names."""
+    """Return rows (n, columns) of a dataset of numbers as a data frame with their names."""
     import pandas as pd
 
     return pd.DataFrame(np.asarray(rows, np.float64), columns=[column["name"] for column in columns])
@@ -176,7 +176,7 @@ def _named(source: str) -> Iterator[None]:
 
 
 def check_columns(source: str, estimator: Any, names: list[str]) -> None:
-    """ShapelineError where the dataset, of columns of these names, lacks some that the estimator takes."""
+    """Raise ShapelineError if the dataset, of columns of these names, lacks some that the estimator takes."""
     needed = find_fitted_columns(estimator, names)
     if needed is None:
         if (count := find_width(estimator)) not in (None, len(names)):
@@ -198,7 +198,7 @@ def _predict(source: str, estimator: Any, classes: list[str]) -> Callable[[Any],
 
 
 def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
-    """predict_proba with the columns in the order of the dataset's classes."""
+    """Return predict_proba with the columns in the order of the dataset's classes."""
     if find_classes(estimator) is None:
         raise ShapelineError(f"models: {source} is not a classifier; set the dataset's task: regression, or fit one")
     if not hasattr(estimator, "predict_proba"):
@@ -222,11 +222,11 @@ class LightGBM:
         return self.booster_.num_feature()
 
     def predict(self, rows: Any) -> np.ndarray:
-        """Predictions (n,)."""
+        """Return predictions (n,)."""
         return self.booster_.predict(rows)
 
     def predict_proba(self, rows: Any) -> np.ndarray:
-        """Probabilities (n, classes)."""
+        """Return probabilities (n, classes)."""
         predictions = self.booster_.predict(rows)
         return np.column_stack([1 - predictions, predictions]) if predictions.ndim == 1 else predictions
 
@@ -302,13 +302,13 @@ OPENED = {"xgboost": _xgboost, "lightgbm": _lightgbm, "catboost": _catboost}
 
 
 def _failures(package: str) -> tuple[type[Exception], ...]:
-    """What a package raises for a file that it cannot read."""
+    """Return the errors that a package raises for a file that it cannot read."""
     module, name = FAILURES[package]
     return ValueError, TypeError, KeyError, getattr(importlib.import_module(module), name)
 
 
 def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
-    """ShapelineError where columns hold what these trees are not asked of: CatBoost alone codes texts by itself."""
+    """Raise ShapelineError if columns hold what these trees are not asked of: CatBoost alone codes texts by itself."""
     named = find_columns(estimator)
     if named is not None and hasattr(estimator, "get_cat_feature_indices"):
         return
@@ -348,7 +348,7 @@ class Function:
     table: "Table | None" = None
 
     def take(self, rows: np.ndarray) -> Any:
-        """Rows (n, *input shape) as the function is given them."""
+        """Return rows (n, *input shape) as the function is given them."""
         if self.table is not None:
             return self.table.compose(rows)
         return ORDERS[self.order](rows) if self.columns is None else numbers_frame(rows, self.columns)

@@ -82,7 +82,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def find_suffix(source: str | None) -> str | None:
-    """The suffix of a model's source where it is a file of a ready model, "folder" where it is one, else None."""
+    """Return the suffix of a model's file if it is a trained model, "folder" for a folder, else None."""
     if names_folder(source):
         return "folder"
     suffix = Path(source).suffix if source else None
@@ -90,11 +90,11 @@ def find_suffix(source: str | None) -> str | None:
 
 
 def find_kind(source: str | None, framework: str | None) -> str | None:
-    """What a model is that comes ready: the suffix of its file, "folder" or "function"; None of one built here."""
+    """Return the kind of a trained model: its suffix, "folder" or "function"; None for one that is built here."""
     return "function" if framework == "function" and source and names_function(source) else find_suffix(source)
 
 
 def explain_missing(kind: str | None) -> str | None:
-    """What to install where the package that reads a kind of model is not there; None where nothing is missing."""
+    """Return how to install the missing package that reads a kind of model; None if nothing is missing."""
     package = BOOSTED.get(kind)
     return None if package is None or is_installed(package) else f"it cannot be read: {describe_missing(package)}"

@@ -31,7 +31,7 @@ VERIFIED = 32  # rows
 
 @reported_extras("models.save")
 def save(classifier: Classifier, path: str | Path) -> None:
-    """Write weights as safetensors with what it takes to build the model; ShapelineError for a wrapped model."""
+    """Write weights as safetensors with what it takes to build the model. Raises ShapelineError for a wrapped model."""
     is_ready = architectures.find_kind(classifier.architecture, classifier.framework) is not None
     if not is_ready and (classifier.framework not in FRAMEWORKS or not is_named(classifier.architecture)):
         raise ShapelineError(f"models: '{classifier.architecture}' is a wrapped model; only built models can be saved")
@@ -56,7 +56,7 @@ def save(classifier: Classifier, path: str | Path) -> None:
 
 
 def save_graph(classifier: Classifier, path: str | Path, inputs: np.ndarray) -> dict[str, str] | None:
-    """Write the graph of a network that `save` wrote beside it, as `write_graph`; None where it has none."""
+    """Write the graph of a network that `save` wrote beside it, as `write_graph`; None if it has none."""
     Path(path).with_name(FILE).unlink(missing_ok=True)  # of other weights
     if classifier.framework not in EXPORTERS or hasattr(classifier.module, "rows_a_call"):
         return None
@@ -163,7 +163,7 @@ def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def tensors(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of any safetensors file, by name. Raises ShapelineError when it is missing or no such file."""
+    """Return the arrays of any safetensors file, by name. Raises ShapelineError if it is missing or no such file."""
     if not path.is_file():
         raise ShapelineError(f"models: there is no file {path}; place the weights there")
     try:
@@ -181,7 +181,7 @@ def _open_weights(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
 
 
 def digest_of(arrays: Arrays) -> str:
-    """A digest of arrays by name, which tells that a bit of the file has changed; safetensors has none of its own."""
+    """Return a digest of arrays by name, which detects damage to the file, because safetensors has no checksum."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())
@@ -191,7 +191,7 @@ def digest_of(arrays: Arrays) -> str:
 def check_fit(
     arrays: Arrays, wanted: Arrays, source: str, architecture: str, remedy: str = "train the model again"
 ) -> None:
-    """ShapelineError with the first array of a file that the model lacks, misses or has in another shape."""
+    """Raise ShapelineError with the first array that the model lacks, misses or has in another shape."""
     where = f"models: {source} does not fit '{architecture}'"
     for name in sorted(arrays.keys() ^ wanted.keys()):
         reason = "the file lacks" if name in wanted else "the model has no"
@@ -244,7 +244,7 @@ def read_graph(path: str | Path) -> Classifier | None:
 
 
 def _rows(inputs: np.ndarray) -> np.ndarray:
-    """Rows (VERIFIED, *input_shape) between pairs of the first inputs, cell by cell, and some inputs themselves."""
+    """Return rows (VERIFIED, *input_shape) interpolated between pairs of the first inputs, and some inputs."""
     first = np.asarray(inputs[:VERIFIED])
     first = first.astype(np.int32 if np.issubdtype(first.dtype, np.integer) else np.float32)
     first = first[np.arange(VERIFIED) % len(first)]
@@ -263,5 +263,5 @@ def _evaluate(classifier: Classifier, rows: np.ndarray) -> np.ndarray:
 
 
 def _relative_differences(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Differences, relative where what is expected is beyond 1: float32 outputs of 30 differ by 1e-5 from rounding."""
+    """Return differences, relative above 1, because float32 outputs of 30 differ by 1e-5 from rounding."""
     return np.abs(actual - expected) / np.abs(expected).clip(min=1)

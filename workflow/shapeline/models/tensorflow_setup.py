@@ -38,7 +38,7 @@ with _quiet():
 
 
 def threads() -> int:
-    """Threads that an operation may use: those that the job was given, else the processor's."""
+    """Return the number of threads of an operation: the job's, else the processor's."""
     given = tf.config.threading.get_intra_op_parallelism_threads() or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0))
     return given or processors()
 

@@ -52,7 +52,7 @@ class TextNetwork(nn.Module):
         return torch.empty_like(logits).index_copy_(0, order, logits)
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """The embeddings (n, length, e) of the tokens themselves, without those of their places."""
+        """Return the embeddings (n, length, e) of the tokens themselves, without those of their places."""
         if (ids == DELETED).any():
             raise ShapelineError(
                 "gradient methods: under reference 'delete' an absent word has no embedding, so there is no path to "
@@ -61,7 +61,7 @@ class TextNetwork(nn.Module):
         return self.model.get_input_embeddings()(ids.long())
 
     def from_embedding(self, embedded: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        """Logits from what `embed` gave; ids: of the input, whose padding is not attended to."""
+        """Return logits from the result of `embed`; ids: of the input, whose padding is masked."""
         ids = self._trim(ids)
         try:
             return self._logits(inputs_embeds=embedded[:, : ids.shape[1]], **self._attention_inputs(ids))
@@ -71,7 +71,7 @@ class TextNetwork(nn.Module):
             ) from error
 
     def attentions(self, ids: torch.Tensor) -> list[torch.Tensor]:
-        """What the tokens of each layer attend to, (n, heads, t, t); t: of the longest row, padding left out."""
+        """Return the attention weights of each layer, (n, heads, t, t); t: of the longest row, without padding."""
         ids = self._trim(ids.long())
         with self.plainly():
             output = self.model(input_ids=ids, **self._attention_inputs(ids), output_attentions=True)
@@ -85,7 +85,7 @@ class TextNetwork(nn.Module):
         return list(layers)
 
     def plainly(self) -> contextlib.AbstractContextManager:
-        """As `eager_attention` of the model."""
+        """Use the model's `eager_attention` inside the block."""
         return eager_attention(self.model)
 
     def _move_up(self, ids: torch.Tensor) -> torch.Tensor:
@@ -95,12 +95,12 @@ class TextNetwork(nn.Module):
         return ids.masked_fill(absent, self.pad).gather(1, absent.int().argsort(dim=1, stable=True))
 
     def _trim(self, ids: torch.Tensor) -> torch.Tensor:
-        """Without the places that are padding in every row."""
+        """Remove the positions that are padding in every row."""
         places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
         return ids[:, : max(1, int(((ids != self.pad) * places).max()))]
 
     def _attention_inputs(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What a model is given of tokens: which are attended to and, of pairs, which are the second sentence's."""
+        """Return the model's inputs for tokens: the attention mask and, for pairs, the token types."""
         attended = ids != self.pad
         attended[:, 0] |= ~attended.any(1)  # of nothing at all there is no softmax
         beside = {"attention_mask": attended.long()}
@@ -117,7 +117,7 @@ class TextNetwork(nn.Module):
 
 @contextlib.contextmanager
 def eager_attention(model: Any) -> Iterator[None]:
-    """A block in which attention is two products and a softmax between them: the faster ones keep no weights."""
+    """Use attention as two products and a softmax inside the block, because faster ones return no weights."""
     usual = getattr(model.config, "_attn_implementation", None)
     try:
         model.set_attn_implementation("eager")
@@ -131,7 +131,7 @@ def is_of_transformers(model: Any) -> bool:
 
 
 def find_task(model: Any) -> str:
-    """What a model of transformers was made for: "classification", "multilabel" or "regression"."""
+    """Return the task of a model of transformers: "classification", "multilabel" or "regression"."""
     config = getattr(model, "config", None)
     if getattr(config, "num_labels", 2) == 1:
         return "regression"
@@ -140,7 +140,7 @@ def find_task(model: Any) -> str:
 
 
 def limit_positions(model: nn.Module) -> int | None:
-    """How many tokens a model of transformers has positions for; None where their number is not bounded."""
+    """Return how many tokens a model of transformers has positions for; None if their number is not bounded."""
     limit = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     bounds = [limit] if isinstance(limit, int) and limit > 0 else []
     for name, part in model.named_modules():

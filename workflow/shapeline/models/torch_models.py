@@ -1,4 +1,4 @@
-"""The torch architectures, how they run, and their weights; keras_models has the twins.
+"""The torch architectures, their evaluation and their weights; keras_models has the Keras counterparts.
 
 Every activation is a module called once, for hooks. Models of text take ids (n, length), 0 for padding; forward(ids) is
 from_embedding(embed(ids), ids).
@@ -28,8 +28,8 @@ from shapeline.models.classifier import check_outputs
 from shapeline.models.onnx_graph import Refused, check_size
 from shapeline.models.torch_image_models import cifar_cnn, crosses_cnn, resnet18  # noqa: F401 (found here by name)
 
-# Of the inputs of one pass without gradients: what the layers make of them is tens of times that. On a CPU large
-# images take half the time where that is little.
+# Size of the inputs of one pass without gradients; activations take tens of times as much. On a CPU a small size halves
+# the time of large images.
 PASS_BYTES = {"cpu": 1 << 22, "cuda": 1 << 26}
 
 
@@ -53,7 +53,7 @@ class Standardize(nn.Module):
 
 
 class Rescale(Standardize):
-    """The way back: standardised targets to the target's own units, by the mean and deviation of the training part."""
+    """Transform standardised targets back to the target's units by the mean and deviation of the training part."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         return rows * self.std + self.mean
@@ -115,34 +115,34 @@ class WordCNN(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        _small_embedding(self.embedding)
+        _initialise_embedding(self.embedding)
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         return self.embedding(ids)
 
     def from_embedding(self, embedded: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
         maps = self.convolution(self.embedding_dropout(embedded).transpose(1, 2))
-        return self.from_pooled(self.activation(maps.amax(2)))  # the largest first: ReLU keeps the order
+        return self.from_pooled(self.activation(maps.amax(2)))  # ReLU is monotone, so the maximum may come first
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         return self.from_embedding(self.embed(ids))
 
     def windows(self, ids: torch.Tensor) -> torch.Tensor:
-        """What the convolution makes of isolated windows, (P, window_size) ids -> (P, filters)."""
+        """Return the activations of isolated windows, (P, window_size) ids -> (P, filters)."""
         embedded = self.embed(ids).flatten(1)
         kernel = self.convolution.weight.transpose(1, 2).flatten(1)
         return self.activation(nn.functional.linear(embedded, kernel, self.convolution.bias))
 
     def from_pooled(self, pooled: torch.Tensor) -> torch.Tensor:
-        """Logits from the largest output of each filter, (n, filters) -> (n, classes)."""
+        """Return logits from the maximum of each filter, (n, filters) -> (n, classes)."""
         return self.last(self.hidden_activation(self.hidden_dropout(self.hidden(pooled))))
 
 
 class CharCNN(nn.Module):
     """The network of `char_cnn`; its embedding is the one-hot code, and 0 for padding.
 
-    forward(ids) leaves out the padding at the end: AG News fills a quarter of 1,014 characters. A position after the
-    last pool depends on `field` characters, `stride` after those of the position before; all that see only padding
+    forward(ids) skips the padding at the end: documents of AG News fill a quarter of 1,014 characters. A position after
+    the last pool depends on `field` characters, shifted by `stride` per position; positions that depend only on padding
     are equal.
     """
 
@@ -190,17 +190,17 @@ class CharCNN(nn.Module):
         return self.stack[15:](convolved[order.argsort()])
 
     def _convolve(self, ids: torch.Tensor) -> torch.Tensor:
-        """The output of the last pool, (n, 256, positions); one position that sees only padding stands for the rest."""
-        places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
-        length = int((places * (ids != 0).any(0)).amax())
+        """Return the output of the last pool, (n, 256, positions); positions of padding repeat the first of them."""
+        numbers = torch.arange(1, ids.shape[1] + 1, device=ids.device)
+        length = int((numbers * (ids != 0).any(0)).amax())
         computed = min(-(-length // self.stride) + 1, self.positions)
-        shorter = self.embed(ids[:, : self.stride * (computed - 1) + self.field])
-        maps = self.stack[:15](shorter.transpose(1, 2))
+        embedded = self.embed(ids[:, : self.stride * (computed - 1) + self.field])
+        maps = self.stack[:15](embedded.transpose(1, 2))
         return torch.cat([maps, maps[..., -1:].expand(-1, -1, self.positions - computed)], 2)
 
 
 class BiLSTM(nn.Module):
-    """The network of `bilstm`. Padding is skipped wherever it stands; of padding alone, one step is read."""
+    """The network of `bilstm`. Padding is skipped at any position; a document of padding only has one step."""
 
     def __init__(self, vocabulary: int, embedding: int, units: int, classes: int, dropout: float):
         super().__init__()
@@ -213,7 +213,7 @@ class BiLSTM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        _small_embedding(self.embedding)
+        _initialise_embedding(self.embedding)
         with torch.no_grad():
             self.lstm.bias_hh_l0.zero_()
             self.lstm.bias_hh_l0_reverse.zero_()
@@ -222,7 +222,7 @@ class BiLSTM(nn.Module):
         return self.embedding(ids)
 
     def from_embedding(self, embedded: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        # Tokens to the front, in their order; then what is left is padding at the end, which is never computed.
+        # Move tokens to the front in their order, so that padding is at the end, which is never computed.
         order = (ids == 0).to(torch.uint8).argsort(dim=1, stable=True)
         tokens = embedded.gather(1, order[..., None].expand_as(embedded))
         lengths = (ids != 0).sum(1).clamp(min=1).cpu()
@@ -234,8 +234,8 @@ class BiLSTM(nn.Module):
         return self.from_embedding(self.embed(ids), ids)
 
 
-def _small_embedding(layer: nn.Embedding) -> None:
-    """Initialise uniformly in ±0.05, as Keras does: a word network learns less from N(0, 1). Padding stays 0."""
+def _initialise_embedding(layer: nn.Embedding) -> None:
+    """Initialise uniformly in ±0.05 as Keras does (a word network learns less from N(0, 1)); padding stays 0."""
     nn.init.uniform_(layer.weight, -0.05, 0.05)
     with torch.no_grad():
         layer.weight[0] = 0
@@ -283,34 +283,34 @@ def set_seed(seed: int, device: str = "cpu") -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Evaluation and inference mode inside the block; each submodule's own flag is put back afterwards.
+    """Use evaluation and inference mode inside the block, and restore each submodule's training flag.
 
     Convolutions keep full float32 on a GPU: with TF32 the outputs would change by 1e-3 with the batch size.
     """
-    trained = [part for part in module.modules() if part.training]
+    in_training = [part for part in module.modules() if part.training]
     with contextlib.suppress(NotImplementedError):  # an exported program has one mode
         module.eval()
     try:
         with torch.inference_mode(), set_inside(_float32_convolutions()), set_inside(_DETERMINISTIC_CUDNN):
             yield
     finally:
-        for part in trained:
+        for part in in_training:
             part.training = True
 
 
-Attributes = Sequence[tuple[Any, str, Any]]  # whose, name, and what it is set to
+Attributes = Sequence[tuple[Any, str, Any]]  # owner, name and value
 
 
 def _float32_convolutions() -> Attributes:
-    """The switch of TF32; from torch 2.9 on, where a precision was set by operation, those of the operations, because
-    reading the switch then fails in torch and in modules that use it."""
+    """Return the attribute that disables TF32. From torch 2.9 on, if a precision was set by operation, return those of
+    the operations, because torch then refuses to read the general attribute."""
     cudnn = torch.backends.cudnn
     try:
-        switch = cudnn.allow_tf32 is not None
+        readable = cudnn.allow_tf32 is not None
     except RuntimeError:
-        switch = False
+        readable = False
     general = {getattr(owner, "fp32_precision", "none") for owner in (torch.backends, cudnn)}
-    if switch and general == {"none"}:
+    if readable and general == {"none"}:
         return [(cudnn, "allow_tf32", False)]
     return [(operation, "fp32_precision", "ieee") for operation in (cudnn.conv, cudnn.rnn)]
 
@@ -335,8 +335,8 @@ def set_inside(attributes: Attributes) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def repeatable(device: str) -> Iterator[None]:
-    """On a GPU use what gives the same numbers each time, where torch has it."""
+def use_deterministic_algorithms(device: str) -> Iterator[None]:
+    """Use torch's deterministic algorithms on a GPU inside the block, where it has them."""
     if device == "cpu":
         yield
         return
@@ -350,64 +350,64 @@ def repeatable(device: str) -> Iterator[None]:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
-def device_of(module: nn.Module) -> torch.device:
-    """The device of the first parameter or buffer; a module with neither runs on the CPU."""
+def find_device(module: nn.Module) -> torch.device:
+    """Return the device of the first parameter or buffer; a module with neither runs on the CPU."""
     for tensor in (*module.parameters(), *module.buffers()):
         return tensor.device
     return torch.device("cpu")
 
 
-def checked_module(module: Any, source: str) -> nn.Module:
-    """The module itself; ShapelineError when a custom function returned something else."""
+def check_module(module: Any, source: str) -> nn.Module:
+    """Return the module. Raises ShapelineError if a custom function returned something else."""
     if not isinstance(module, nn.Module):
         raise ShapelineError(f"models: '{source}' returned a {type(module).__name__}; it must return a torch module")
     return module
 
 
-def checked_logits(logits: Any, rows: int, name: str, task: str = "classification") -> torch.Tensor:
-    """The logits themselves, of a regression the predictions as (rows, 1); ShapelineError as of `check_outputs`."""
+def check_logits(logits: Any, rows: int, name: str, task: str = "classification") -> torch.Tensor:
+    """Return the logits, or a regression's predictions as (rows, 1). Raises ShapelineError as `check_outputs` does."""
     shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else None
     check_outputs(logits, shape, rows, name, task)
     return logits.reshape(rows, 1) if task == "regression" else logits
 
 
 def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
-    """Log-probabilities of the module's logits in float64, (n, *input_shape) -> (n, classes); see `normalised`."""
-    inputs, device = _convert_rows(inputs), device_of(module)
-    batch = rows_of_a_pass(inputs, device, batch)
+    """Return log-probabilities of the module's logits in float64, (n, *input_shape) -> (n, classes), or predictions."""
+    inputs, device = _convert_rows(inputs), find_device(module)
+    batch = choose_batch_size(inputs, device, batch)
     parts = []
-    with evaluation_mode(module), weights_named(module):
+    with evaluation_mode(module), explain_dtype_errors(module):
         for start in range(0, len(inputs), batch):
-            given = inputs[start : start + batch].to(device)
-            rows = given.clone()  # never the caller's own memory
-            logits = checked_logits(module(rows), len(rows), name, task)
+            original = inputs[start : start + batch].to(device)
+            rows = original.clone()  # never the caller's own memory
+            logits = check_logits(module(rows), len(rows), name, task)
             parts.append(logits.to("cpu", torch.float64, copy=True))  # the next call may write to them
             if start == 0:
-                _check_unchanged(module, given, rows, name)
+                _check_unchanged(module, original, rows, name)
     return normalise(torch.cat(parts), task).numpy()
 
 
 class LogProbabilities(nn.Module):
-    """A network of probabilities as one of logits: their logarithms, of several labels their log-odds."""
+    """A network of probabilities as a network of logits: logarithms, or log-odds of several labels."""
 
     def __init__(self, network: nn.Module, task: str):
         super().__init__()
         self.network, self.task, self.training = network, task, network.training
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        given = self.network(rows)
-        if not isinstance(given, torch.Tensor) or given.ndim not in (1, 2):
-            return given  # which is refused
-        given = given[:, None] if given.ndim == 1 else given
+        outputs = self.network(rows)
+        if not isinstance(outputs, torch.Tensor) or outputs.ndim not in (1, 2):
+            return outputs  # refused by `check_outputs`
+        outputs = outputs[:, None] if outputs.ndim == 1 else outputs
         if self.task == "multilabel":
-            return torch.log(given) - torch.log1p(-given)
-        if given.shape[1] == 1:
-            return torch.cat([torch.log1p(-given), torch.log(given)], dim=1)
-        return torch.log(given)
+            return torch.log(outputs) - torch.log1p(-outputs)
+        if outputs.shape[1] == 1:
+            return torch.cat([torch.log1p(-outputs), torch.log(outputs)], dim=1)
+        return torch.log(outputs)
 
 
 class Arranged(nn.Module):
-    """A network that takes rows (n, channels, height, width), given them in its order."""
+    """A network of rows (n, channels, height, width), which are permuted to its order of axes."""
 
     def __init__(self, network: nn.Module, order: str):
         super().__init__()
@@ -418,7 +418,7 @@ class Arranged(nn.Module):
         return self.network(rows.movedim(1, -1) if self.order == "channels_last" else rows[:, 0])
 
 
-@functools.lru_cache(maxsize=1)  # what is calibrated for a network serves its next explanation
+@functools.lru_cache(maxsize=1)  # the calibration of a network serves its next explanation
 def rearrange(module: nn.Module, order: str) -> Arranged:
     return Arranged(module, order)
 
@@ -429,18 +429,18 @@ def build_from_probabilities(module: nn.Module, task: str, name: str) -> LogProb
 
 
 def outputs(module: nn.Module, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:
-    """What a network gives of inputs (n, *input_shape), (n, k) float64; None where that is of another shape."""
+    """Return a network's outputs on inputs (n, *input_shape) as (n, k) float64; None if they have another shape."""
     parts = []
-    with evaluation_mode(module), weights_named(module):
+    with evaluation_mode(module), explain_dtype_errors(module):
         for rows in _convert_rows(inputs).split(batch):
-            given = module(rows.to(device_of(module), copy=True))
-            if not isinstance(given, torch.Tensor) or given.ndim not in (1, 2) or len(given) != len(rows):
+            output = module(rows.to(find_device(module), copy=True))
+            if not isinstance(output, torch.Tensor) or output.ndim not in (1, 2) or len(output) != len(rows):
                 return None
-            parts.append(given.reshape(len(given), -1).to("cpu", torch.float64, copy=True))
+            parts.append(output.reshape(len(output), -1).to("cpu", torch.float64, copy=True))
     return torch.cat(parts).numpy()
 
 
-# What autograd calls the last operation of a network; those that only move numbers are looked through.
+# Autograd's names of the last operation of a network; operations that only move numbers are skipped.
 OPERATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid", "Hardsigmoid": "sigmoid"}
 OPERATIONS |= dict.fromkeys(("Addmm", "Mm", "Bmm", "Baddbmm", "Convolution"), "linear")
 MOVES = (
@@ -458,17 +458,17 @@ MOVES = (
 )
 
 
-def last_operation(module: nn.Module, inputs: np.ndarray) -> str:
-    """ "softmax", "sigmoid" or "linear", by which the outputs of a network are made; "" where it is another."""
+def find_last_operation(module: nn.Module, inputs: np.ndarray) -> str:
+    """Return the operation of a network's outputs: "softmax", "sigmoid", "linear", or "" for others."""
     leaves = {
         name: weight.detach().requires_grad_(weight.is_floating_point()) for name, weight in module.named_parameters()
     }
-    rows = _convert_rows(inputs).to(device_of(module))
+    rows = _convert_rows(inputs).to(find_device(module))
     try:
         with evaluation_mode(module), torch.inference_mode(False), torch.enable_grad():
             rows = rows.clone().requires_grad_(rows.is_floating_point()).clone()
             node = torch.func.functional_call(module, leaves, (rows,)).grad_fn
-    except Exception:  # noqa: BLE001 (of a module that was compiled, say; other evidence decides then)
+    except Exception:  # noqa: BLE001 (a compiled module, for example; other evidence then decides)
         return ""
     while node is not None:
         operation = re.sub(r"Backward\d*$", "", node.name())
@@ -479,14 +479,14 @@ def last_operation(module: nn.Module, inputs: np.ndarray) -> str:
 
 
 def _convert_rows(inputs: Any) -> torch.Tensor:
-    """Rows as a network is given them; integers are tokens and stay so, as int32."""
+    """Convert rows to inputs of a network: float32, or int32 for tokens."""
     inputs = torch.as_tensor(inputs if torch.is_tensor(inputs) else np.asarray(inputs))
     return inputs.float() if inputs.is_floating_point() else inputs.int()
 
 
 @contextlib.contextmanager
-def weights_named(module: nn.Module) -> Iterator[None]:
-    """A network that fails since its weights are not float32, as rows are, is a ShapelineError that says so."""
+def explain_dtype_errors(module: nn.Module) -> Iterator[None]:
+    """Raise ShapelineError if a network fails because its weights are not float32, as rows are."""
     try:
         yield
     except RuntimeError as error:
@@ -501,56 +501,56 @@ def weights_named(module: nn.Module) -> Iterator[None]:
 
 
 def check_rows(module: nn.Module, rows: np.ndarray, name: str) -> None:
-    """ShapelineError where the module changes the rows that it is given, float32 or int32; asked once a module."""
-    if module not in _LEAVES_ROWS:
-        given = torch.from_numpy(rows).to(device_of(module))
+    """Raise ShapelineError if the module changes its input rows in place; checked once per module."""
+    if module not in _PURE_MODULES:
+        original = torch.from_numpy(rows).to(find_device(module))
         try:
             with evaluation_mode(module):
-                module(changed := given.clone())
+                module(copied := original.clone())
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):  # where memory ran out, the passes that count say so
+            if not is_out_of_memory(error):  # the later passes report that memory ran out
                 raise
         else:
-            _check_unchanged(module, given, changed, name)
+            _check_unchanged(module, original, copied, name)
 
 
-_LEAVES_ROWS: weakref.WeakSet = weakref.WeakSet()
+_PURE_MODULES: weakref.WeakSet = weakref.WeakSet()  # that leave their input rows unchanged
 
 
-def _check_unchanged(module: nn.Module, given: torch.Tensor, rows: torch.Tensor, name: str) -> None:
-    """ShapelineError where the rows are no longer what was given: other calls share their rows' memory."""
-    if not torch.equal(torch.nan_to_num(given), torch.nan_to_num(rows)):
+def _check_unchanged(module: nn.Module, original: torch.Tensor, rows: torch.Tensor, name: str) -> None:
+    """Raise ShapelineError if the rows differ from the original: other calls share the memory of their rows."""
+    if not torch.equal(torch.nan_to_num(original), torch.nan_to_num(rows)):
         raise ShapelineError(
             f"model '{name}': it changes the rows that it is given in place (such as x -= 0.5), which would change "
             "other rows' values too; write x = x - 0.5, or begin its forward with x = x.clone()"
         )
-    _LEAVES_ROWS.add(module)
+    _PURE_MODULES.add(module)
 
 
 def normalise(logits: torch.Tensor, task: str) -> torch.Tensor:
-    """Logits (n, classes) as log-probabilities: log-softmax, or each label's log-sigmoid; predictions as they are."""
+    """Return log-probabilities of logits (n, classes): log-softmax, or log-sigmoid per label; predictions unchanged."""
     if task == "regression":
         return logits
     return nn.functional.logsigmoid(logits) if task == "multilabel" else torch.log_softmax(logits, dim=1)
 
 
-def rows_of_a_pass(inputs: torch.Tensor, device: torch.device, batch: int = 256) -> int:
-    """How many of the inputs (n, *input_shape) go through a model at once: `batch`, or as many as fit into memory."""
+def choose_batch_size(inputs: torch.Tensor, device: torch.device, batch: int = 256) -> int:
+    """Return how many inputs (n, *input_shape) one pass evaluates: `batch`, or fewer if PASS_BYTES limits it."""
     return max(1, min(batch, PASS_BYTES[device.type] // (4 * math.prod(inputs.shape[1:]))))
 
 
 def state(module: nn.Module) -> dict[str, np.ndarray]:
-    """Copies of all weights by name, as `weights.write` takes them."""
+    """Return copies of all weights by name."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in module.state_dict().items()}
 
 
 def set_state(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Put in the weights that `state` gave, of this module or of its twin."""
+    """Set the weights that `state` returned, of this module or of its Keras counterpart."""
     module.load_state_dict({name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()})
 
 
-def trained_layers(module: nn.Module) -> dict[str, list[str]]:
-    """The layers with something to train, from the input on, and the names in `state` of all that they hold."""
+def list_trained_layers(module: nn.Module) -> dict[str, list[str]]:
+    """Return the layers with trainable weights, from the input on, and the names in `state` of all their arrays."""
     trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
     layers: dict[str, list[str]] = {}
     for name in module.state_dict():
@@ -559,7 +559,7 @@ def trained_layers(module: nn.Module) -> dict[str, list[str]]:
 
 
 def n_parameters(module: nn.Module) -> int:
-    """Number of trainable parameters."""
+    """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
@@ -568,8 +568,8 @@ def move(module: nn.Module, device: str) -> None:
     module.to(device)
 
 
-NEEDED = ("onnx", "onnxruntime")
-FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)  # of a trace
+EXPORT_PACKAGES = ("onnx", "onnxruntime")
+TRACE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)
 
 
 def export_graph(module: torch.nn.Module, rows: np.ndarray, free: tuple[int, ...] = (0,)) -> bytes:
@@ -577,7 +577,7 @@ def export_graph(module: torch.nn.Module, rows: np.ndarray, free: tuple[int, ...
 
     Equal modules have equal bytes. The tracing exporter is a hundred times as fast as torch.export. Raises Refused.
     """
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in EXPORT_PACKAGES if importlib.util.find_spec(name) is None]:
         raise Refused(f"{missing[0]} is not installed")
     check_size(sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers())))
     content, named = io.BytesIO(), {"rows": {axis: f"n{axis}" for axis in free}}
@@ -590,12 +590,12 @@ def export_graph(module: torch.nn.Module, rows: np.ndarray, free: tuple[int, ...
 
 @contextlib.contextmanager
 def tracing(what: str) -> Iterator[None]:
-    """Trace a module here; raise Refused where that fails, `what`, or warns of a branch that depends on data."""
+    """Raise Refused if tracing a module inside the block fails, or warns of a branch that depends on data."""
     with warnings.catch_warnings(record=True) as caught, torch.inference_mode(False), torch.no_grad():
-        warnings.simplefilter("always")  # records, and so silences, that torch's ways to trace are deprecated
+        warnings.simplefilter("always")  # recording silences deprecations of torch's tracing
         try:
             yield
-        except FAILURES as error:
+        except TRACE_ERRORS as error:
             raise Refused(f"{what} failed: {first_line(error)}") from error
     for warning in caught:
         if issubclass(warning.category, torch.jit.TracerWarning):

@@ -39,9 +39,9 @@ def trainer(
     device: str,
     initialise: bool,
 ) -> Iterator["Trainer"]:
-    """A Trainer on inputs and labels; weights, unless kept, and dropout come from the seed; evaluation mode after."""
+    """Yield a Trainer on inputs and labels; initial weights, unless kept, and dropout depend on the seed."""
     module = classifier.module
-    with torch_models.set_seed(seed, device), torch_models.repeatable(device):
+    with torch_models.set_seed(seed, device), torch_models.use_deterministic_algorithms(device):
         if initialise:
             initialise_weights(module)
         yield Trainer(classifier, *train, settings)
@@ -52,7 +52,7 @@ class Trainer:
     """Steps on, and measurements of, a classifier's module."""
 
     def __init__(self, classifier: Classifier, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
-        self.classifier, self.device = classifier, torch_models.device_of(classifier.module)
+        self.classifier, self.device = classifier, torch_models.find_device(classifier.module)
         self.module = module = classifier.module
         # Images stay as they are stored until a step takes some: as float32 they are four times as large.
         self.scale = torch.tensor(inputs.scale, device=self.device) if isinstance(inputs, StoredImages) else None
@@ -75,7 +75,7 @@ class Trainer:
             self.optimizer = torch.optim.SGD(trained, momentum=MOMENTUM, **shared)
 
     def step(self, rows: np.ndarray, learning_rate: float) -> torch.Tensor:
-        """One step on these training rows; returns their mean loss."""
+        """Train one step on these rows; return their mean loss."""
         self.module.train()
         self.optimizer.param_groups[0]["lr"] = learning_rate
         rows = torch.from_numpy(rows).to(self.device)
@@ -88,10 +88,10 @@ class Trainer:
         return loss.detach().double()
 
     def measure(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-        """Accuracy (of several labels their mean, of a regression R²) and mean loss over all rows."""
+        """Return accuracy (mean over several labels, R² of a regression) and mean loss over all rows."""
         inputs, labels = self._tensors(inputs, labels)
         with torch_models.evaluation_mode(self.module):
-            together = torch_models.rows_of_a_pass(inputs, self.device)
+            together = torch_models.choose_batch_size(inputs, self.device)
             outputs = halve(self.classifier, together, lambda rows: self._outputs(inputs, rows))
             loss = float(self._loss(outputs, labels))
             if self.variance is not None:
@@ -103,14 +103,14 @@ class Trainer:
         return torch.cat([self.module(self._floats(part)) for part in inputs.split(rows)]).double()
 
     def _augment(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The images, each flipped or not by a coin's toss of its own along every axis of `augment`."""
+        """Return the images, each flipped or not by a coin's toss of its own along every axis of `augment`."""
         for axis in self.flipped_axes:
             flipped = torch.rand((len(inputs), 1, 1, 1), device=self.device) < 0.5
             inputs = torch.where(flipped, inputs.flip(axis), inputs)
         return inputs
 
     def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Mean cross-entropy, of several labels binary; of a regression squared error of standardised targets."""
+        """Return the mean (binary) cross-entropy, or the squared error of standardised targets of a regression."""
         if labels.ndim == 2:
             return nn.functional.binary_cross_entropy_with_logits(outputs, labels.to(outputs.dtype))
         if self.variance is None:
@@ -133,7 +133,7 @@ class Trainer:
             torch.save(own | state, partial)
 
     def read_state(self, path: Path) -> dict[str, Any]:
-        """What `write_state` wrote; nothing but tensors and plain values is unpickled."""
+        """Return the state that `write_state` wrote; only tensors and plain values are unpickled."""
         return torch.load(path, map_location="cpu", weights_only=True)
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ class Trainer:
         return tuple(torch.as_tensor(array).to(self.device) for array in stored)
 
     def _floats(self, rows: torch.Tensor) -> torch.Tensor:
-        """What the module takes of stored rows."""
+        """Convert stored rows to inputs of the module."""
         return rows if self.scale is None else rows.float() / self.scale
 
 
@@ -182,7 +182,7 @@ def convert(path: Path, destination: Path) -> None:
 
 
 def state_dict(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file that torch.save wrote of a state dict, by name; code in the file is never run.
+    """Return the arrays of a file that torch.save wrote of a state dict, by name; code in the file is never run.
 
     Raises ShapelineError when it is missing, damaged, or holds anything but tensors by name.
     """

@@ -1,6 +1,6 @@
-"""Training a classifier: deterministic by seed, the best epoch on the validation split is kept.
+"""Training of a classifier, deterministic by seed; the result is the best epoch on the validation split.
 
-What differs between frameworks, a step and a measurement, is in torch_training and keras_training; the rest is here.
+A step and a measurement differ between frameworks and are in torch_training and keras_training.
 """
 
 import contextlib
@@ -30,22 +30,22 @@ log = logging.getLogger(__name__)
 
 HALVING_EPOCHS = 3
 MOMENTUM = 0.9  # of sgd
-CHECKPOINT_SECONDS = 30  # of training between two states
-PREDICTED = 64  # images in memory at a time
+CHECKPOINT_SECONDS = 30  # of training between two checkpoints
+PREDICTION_BATCH = 64  # images in memory at a time
 # By name, so that a job's tracked files (plan.sources) hold its own framework alone.
 TRAINERS = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train. `schedule` "cosine" lets the learning rate fall to 0 over all steps, "halving" halves it every
-    3 epochs (Zhang et al. 2015), "step" multiplies it by `step` every `step_epochs` (Teneggi et al. 2021), "none"
-    keeps it.
+    """Options of training.
+
+    `schedule` "cosine" reduces the learning rate to 0 over all steps, "halving" halves it every 3 epochs (Zhang et al.
+    2015), "step" multiplies it by `step` every `step_epochs` (Teneggi et al. 2021), "none" keeps it constant.
     `optimizer`: adam, rmsprop, or sgd with momentum 0.9. `weight_decay` adds that multiple of every weight to its
-    gradient. `augment`: the flips of images, each made or not at random for every training row in every epoch.
-    `patience`: training ends after so many epochs that are not better than the best. `precision`: of the layers'
-    products in a step, float32 or bfloat16; weights and measurements are always float32.
-    """
+    gradient. `augment`: random flips of every training image in every epoch. `patience`: training ends after so many
+    epochs without improvement. `precision`: float32 or bfloat16 for the products in a step; weights and measurements
+    are float32."""
 
     epochs: int = 20
     batch: int = 64
@@ -60,8 +60,7 @@ class Settings:
     precision: str = "float32"
 
 
-# What reaches the accuracy each task allows, found by trial on several seeds; of the texts the papers' own, with the
-# epochs that IMDB needs.
+# Chosen for accuracy over several seeds; for texts the settings of the papers, with the epochs that IMDB needs.
 DEFAULTS = {
     "mnist_cnn": Settings(epochs=12, batch=64, learning_rate=4e-3, weight_decay=1e-4),
     "digits_cnn": Settings(epochs=40, batch=32, learning_rate=3e-3, weight_decay=1e-3),
@@ -77,8 +76,8 @@ DEFAULTS = {
 }
 
 
-def settings_for(architecture: str, given: Mapping[str, Any] | None = None) -> Settings:
-    """The architecture's defaults with the given values in their place; ShapelineError for a wrong name or value."""
+def get_settings(architecture: str, given: Mapping[str, Any] | None = None) -> Settings:
+    """Return the architecture's defaults, replaced by given values. Raises ShapelineError for wrong names or values."""
     default = DEFAULTS.get(architecture, Settings())
     known = [entry.name for entry in dataclasses.fields(Settings)]
     for name in given or {}:
@@ -110,7 +109,7 @@ def settings_for(architecture: str, given: Mapping[str, Any] | None = None) -> S
 
 
 def learning_rate(settings: Settings, epoch: int, done: float) -> float:
-    """The learning rate in an epoch (from 1), with `done` the fraction of all steps that were made."""
+    """Return the learning rate in an epoch (from 1); done: the fraction of completed steps."""
     if settings.schedule == "cosine":
         return settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
     if settings.schedule == "halving":
@@ -130,24 +129,24 @@ def fit(
     key: str = "training",
     checkpoint: Path | None = None,
 ) -> dict[str, Any]:
-    """Train in place with cross-entropy, keep the best validation epoch, and return the model card.
+    """Train in place with cross-entropy, restore the best validation epoch, and return the model card.
 
-    With several labels, (n, labels) of 0 and 1, it is the binary cross-entropy of each; accuracy is then the mean over
-    labels, and the card has the accuracy per label and the share of rows with all right. A regression is trained by the
-    mean squared error in units of the training targets' variance; the card tells R² and RMSE in place of accuracies.
-    Of equally accurate epochs the one with the lower validation loss is kept. The same seed, framework, device and
-    thread count give the same weights.
+    For several labels, (n, labels) of 0 and 1, the loss is the binary cross-entropy of each; accuracy is then the mean
+    over labels, and the card has the accuracy per label and the share of rows with all right. A regression minimises
+    the mean squared error in units of the training targets' variance; the card has R² and RMSE instead of accuracies.
+    Among equally accurate epochs the lower validation loss decides. The same seed, framework, device and thread count
+    give the same weights.
 
     dataset: inputs (n, *input_shape), numbers or token ids, labels (n,), split (n,) 0 train, 1 validation, 2 test.
-    settings: what differs from the architecture's own; key: what a message calls them.
+    settings: replace the architecture's; key: their name in messages.
     seed: of the initial weights, the order of the rows, flips and dropout.
-    initialise: whether the weights are sampled anew first.
-    checkpoint: a file to which a training that takes long writes its state after an epoch, and from which
-        it continues. More epochs are the same training unless the schedule depends on their number.
-    Raises ShapelineError for an empty split, labels outside the classes, a loss that is no number, too little memory.
+    initialise: whether to sample initial weights.
+    checkpoint: a file to which a long training writes its state after an epoch, and from which it continues; more
+        epochs are the same training unless the schedule depends on their number.
+    Raises ShapelineError for an empty split, labels outside the classes, a loss that is not finite, too little memory.
     """
-    chosen = settings_for(classifier.architecture, settings)
-    labels, splits = _labels_and_parts(classifier, dataset, chosen)
+    chosen = get_settings(classifier.architecture, settings)
+    labels, splits = _prepare_labels(classifier, dataset, chosen)
     classifier.check_tokens(dataset.inputs)
     start = time.perf_counter()
     classifier.to(device)
@@ -156,13 +155,13 @@ def fit(
     train, validation, test = ((_as_float32(taken(rows)), labels[rows]) for rows in splits)
     batch = f"a batch of {chosen.batch} rows of '{classifier.architecture}'; lower {key}.batch"
     with (
-        _memory(f"training: memory does not hold {batch}, or use a device with more memory"),
+        _explain_memory_error(f"training: memory does not hold {batch}, or use a device with more memory"),
         framework.trainer(classifier, train, chosen, seed, device, initialise) as trainer,
     ):
         states = Checkpoint(checkpoint, checkpoint and _identify_run(classifier, train, chosen, seed, initialise))
-        history, best = _epochs(trainer, len(splits[0]), validation, chosen, seed, states)
+        history, best = _run_epochs(trainer, len(splits[0]), validation, chosen, seed, states)
         score, loss = trainer.measure(*test)
-    name = score_name(labels)
+    name = name_score(labels)
     card = {
         **start_card(classifier),
         "parameters": classifier.n_parameters,
@@ -183,13 +182,13 @@ def fit(
 
 
 def _as_float32(rows: Any) -> Any:
-    """The rows of a table, which are in double precision, as a network takes them; others as they are."""
+    """Return rows in double precision, of a table, in single precision for a network; other rows unchanged."""
     return rows.astype(np.float32) if rows.dtype == np.float64 else rows
 
 
 @contextlib.contextmanager
-def _memory(message: str) -> Iterator[None]:
-    """A ShapelineError with the message in place of an error of memory that ran out."""
+def _explain_memory_error(message: str) -> Iterator[None]:
+    """Raise ShapelineError with the message if memory runs out inside the block."""
     try:
         yield
     except Exception as error:
@@ -198,8 +197,8 @@ def _memory(message: str) -> Iterator[None]:
         raise ShapelineError(message) from error
 
 
-def _labels_and_parts(classifier: Classifier, dataset: Any, settings: Settings) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The labels as training takes them, and the rows of each part; ShapelineError where none can be learned."""
+def _prepare_labels(classifier: Classifier, dataset: Any, settings: Settings) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the labels and the rows of each part. Raises ShapelineError if they do not permit training."""
     if classifier.framework not in TRAINERS:
         raise ShapelineError(
             f"training: '{classifier.architecture}' is a function and cannot be trained"
@@ -227,29 +226,29 @@ def _labels_and_parts(classifier: Classifier, dataset: Any, settings: Settings) 
 
 
 def _describe_computation(framework: Any, device: str) -> dict[str, Any]:
-    """What the card tells of where it was trained; framework: a module of TRAINERS."""
+    """Return the card's entries on device and versions; framework: a module of TRAINERS."""
     versions = {"python": platform.python_version(), **framework.versions(), "numpy": np.__version__}
     return {"device": device, "threads": framework.threads(), "versions": versions}
 
 
 def _measure_task(classifier: Classifier, dataset: Any, train: tuple, test: tuple, loss: float) -> dict[str, float]:
-    """What the card tells beside the score and the loss: a regression's RMSE, or the accuracies of several labels."""
+    """Return the card's further measures: a regression's RMSE, or the accuracies of several labels."""
     if classifier.task == "regression":
         return {"test_rmse": math.sqrt(loss * variance(train[1]))}
     if classifier.task != "multilabel":
         return {}
-    asked = range(0, len(test[1]), PREDICTED)
-    right = np.concatenate([classifier.predict(test[0][i : i + PREDICTED]) for i in asked]) == test[1]
+    starts = range(0, len(test[1]), PREDICTION_BATCH)
+    right = np.concatenate([classifier.predict(test[0][i : i + PREDICTION_BATCH]) for i in starts]) == test[1]
     return {f"test_{name}": share for name, share in label_scores(right, getattr(dataset, "card", {})).items()}
 
 
-def score_name(labels: np.ndarray) -> str:
-    """What a Trainer's `measure` gives beside the loss: "accuracy", or "r2" where the labels are numbers to predict."""
+def name_score(labels: np.ndarray) -> str:
+    """Return the name of the score of a Trainer's `measure`: "accuracy", or "r2" for numbers to predict."""
     return "r2" if labels.dtype.kind == "f" else "accuracy"
 
 
 def variance(targets: np.ndarray) -> float:
-    """Variance of the targets of a regression, 1 where all are equal: the unit of its loss."""
+    """Return the variance of a regression's targets, the unit of its loss; 1 if all are equal."""
     return float(targets.var()) or 1.0
 
 
@@ -263,14 +262,14 @@ class Checkpoint:
     earlier: float = 0.0  # of training before this process
 
     def read(self, trainer: Any, epochs: int) -> dict[str, Any]:
-        """Put the state into the trainer and return its progress; {} where there is none of this run."""
+        """Restore the trainer's state and return its progress; {} if there is none of this run."""
         if not self.path or not self.path.exists():
             return {}
         try:
             saved = trainer.read_state(self.path)
         except OSError:
             raise
-        except Exception:  # noqa: BLE001  reading other bytes raises whatever their first letters lead to
+        except Exception:  # noqa: BLE001 (other bytes may raise any exception)
             log.warning("%s is damaged or of another framework, and is not used", self.path)
             return {}
         if saved["run"] != self.run or len(saved["progress"]["history"]) > epochs:
@@ -294,7 +293,7 @@ class Checkpoint:
 def _identify_run(
     classifier: Classifier, train: tuple[Any, np.ndarray], settings: Settings, seed: int, initialise: bool
 ) -> str:
-    """The digest of all that a state depends on; the number of epochs only where the learning rate depends on it."""
+    """Return a digest of all that a state depends on; of the number of epochs only if the learning rate does."""
     facts = dataclasses.asdict(settings) | {"architecture": classifier.architecture, "sizes": classifier.sizes}
     facts["framework"] = classifier.framework
     if settings.schedule != "cosine":
@@ -307,7 +306,7 @@ def _identify_run(
     return digest.hexdigest()
 
 
-def _epochs(
+def _run_epochs(
     trainer: Any,
     count: int,
     validation: tuple[np.ndarray, np.ndarray],
@@ -315,9 +314,9 @@ def _epochs(
     seed: int,
     checkpoint: Checkpoint,
 ) -> tuple[list[dict[str, float]], int]:
-    """Run all epochs and leave the best one's weights in the module; returns the history and that epoch (from 1)."""
+    """Run all epochs and restore the weights of the best one; return the history and that epoch (from 1)."""
     order = np.random.default_rng(seed)
-    name = score_name(validation[1])
+    name = name_score(validation[1])
     progress: dict[str, Any] = {"history": [], "best_key": (-1.0, -math.inf), "best_epoch": 0, "best_weights": None}
     progress |= checkpoint.read(trainer, settings.epochs)
     history = progress["history"]
@@ -336,7 +335,7 @@ def _epochs(
             "epoch %d of %d: loss %.4f, validation %s %.4f, %.1f s",
             *(epoch, settings.epochs, mean_loss, name, score, seconds),
         )
-        key = (0.0 if name == "r2" else score, -validation_loss)  # of a regression the loss alone decides
+        key = (0.0 if name == "r2" else score, -validation_loss)  # for a regression only the loss decides
         if key > progress["best_key"]:
             progress |= {"best_key": key, "best_epoch": epoch, "best_weights": trainer.weights()}
         checkpoint.write(trainer, progress, last=epoch == settings.epochs)
@@ -345,13 +344,13 @@ def _epochs(
 
 
 def _run_epoch(trainer: Any, order: np.ndarray, settings: Settings, epoch: int) -> float:
-    """One pass over the training rows in this order; returns the mean loss. ShapelineError where it is no number."""
-    # No batch is a single row that is left over: nothing has a deviation then for batch normalisation.
+    """Train on the rows in this order; return the mean loss. Raises ShapelineError if it is not finite."""
+    # A last batch of a single row is merged, because batch normalisation needs a standard deviation.
     ends = np.arange(settings.batch, max(len(order) - 1, 1), settings.batch)
     batches, total = np.split(order, ends), 0.0
     for batch, chosen in enumerate(batches):
         done = (epoch - 1 + batch / len(batches)) / settings.epochs
-        # A sum on the device: to read each loss would wait for it.
+        # The sum stays on the device, because reading each loss would wait for it.
         total += trainer.step(chosen, learning_rate(settings, epoch, done)) * len(chosen)
     mean_loss = float(total) / len(order)
     if not math.isfinite(mean_loss):

@@ -20,7 +20,7 @@ Scored = tuple[np.ndarray, np.ndarray]
 def kernel_shap(
     game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
-    """captum's KernelShap, BATCH perturbations a call (one at a time by default). Scores (n, d), evaluations (n,)."""
+    """Run captum's KernelShap with BATCH perturbations per call. Scores (n, d), evaluations (n,)."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         return _explain(KernelShap, v, seed, n_samples=budget, perturbations_per_eval=BATCH)
@@ -32,7 +32,7 @@ def kernel_shap(
 def shapley_sampling(
     game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
-    """captum's ShapleyValueSampling: as many permutations as the budget pays for."""
+    """Run captum's ShapleyValueSampling with as many permutations as the budget allows."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         permutations = (budget - 2) // (v.d - 1)

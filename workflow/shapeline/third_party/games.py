@@ -24,7 +24,7 @@ class InstanceGame:
         self._evaluate, self._ends = evaluate, {}
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
-        """Values (K,) of coalitions (K, d), present where above one half."""
+        """Return values (K,) of coalitions (K, d), present where above one half."""
         masks = np.asarray(masks) > 0.5
         sizes = masks.sum(1)
         values = np.empty(len(masks))
@@ -88,7 +88,7 @@ def explain_each(
 
 @contextlib.contextmanager
 def seed_numpy(seed: int) -> Iterator[None]:
-    """numpy's global generator, which some libraries sample from, seeded inside the block and put back after it."""
+    """Seed numpy's global generator, which some libraries use, inside the block, and restore it."""
     before = np.random.get_state()
     np.random.seed(seed)
     try:

@@ -18,7 +18,7 @@ ABSENT = "ABSENT"
 def text(
     game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
-    """LimeTextExplainer on places of words (bow=False), fitting the experiment's value; scores (n, d)."""
+    """Run LimeTextExplainer on word positions (bow=False) with the experiment's value; scores (n, d)."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         explainer = lime_text.LimeTextExplainer(
@@ -41,7 +41,7 @@ def text(
 def image(
     game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
-    """LimeImageExplainer on the experiment's features as its segments, all of which score."""
+    """Run LimeImageExplainer with the experiment's features as segments, all of which have scores."""
     segments = game.features.cells[0]
     _, corners = np.unique(segments, return_index=True)
 
@@ -70,7 +70,7 @@ def image(
 
 
 def _scores(weights: list[tuple[int, float]], d: int) -> np.ndarray:
-    """The library's (feature, weight) pairs as scores (d,)."""
+    """Return the library's (feature, weight) pairs as scores (d,)."""
     scores = np.zeros(d)
     for feature, weight in weights:
         scores[feature] = weight

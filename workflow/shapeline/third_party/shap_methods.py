@@ -14,7 +14,7 @@ from shapeline.gradients.methods import check, pool, starts
 from shapeline.gradients.torch_gradients import differentiable, head, log_probs, tensor
 from shapeline.methods.parameters import kernel_minimum, pair_minimum, split_minimum
 from shapeline.models.classifier import Classifier
-from shapeline.models.torch_models import checked_logits
+from shapeline.models.torch_models import check_logits
 from shapeline.seeds import seed_of
 from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, seed_numpy
 
@@ -25,7 +25,7 @@ NODES = 50  # of a tree split at a time: that of the library's examples on image
 def kernel(
     game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
-    """shap.KernelExplainer (Lundberg & Lee 2017); all features score (l1_reg off). Scores (n, d), evaluations (n,)."""
+    """Run shap.KernelExplainer (Lundberg & Lee 2017) without l1_reg. Scores (n, d), evaluations (n,)."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         with seed_numpy(seed):
@@ -39,7 +39,7 @@ def kernel(
 def permutation(
     game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
-    """shap.PermutationExplainer: permutations and their reverses, as many as the budget pays for."""
+    """Run shap.PermutationExplainer with as many permutations and reverses as the budget allows."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         pairs = (budget - 2) // (2 * (v.d - 1))
@@ -61,7 +61,7 @@ def partition(
     budget: int,
     fixed_context: int | None = None,
 ) -> Scored:
-    """shap.PartitionExplainer on a tree that halves the longest side; fixed_context: 0, 1, or both by default."""
+    """Run shap.PartitionExplainer on a tree that halves the longest side; fixed_context: 0, 1, or both by default."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -85,7 +85,7 @@ def partition(
 
 @functools.cache
 def halves(shape: tuple[int, ...]) -> np.ndarray:
-    """A tree over a grid, row major, as linkage (d - 1, 4): children, distance, leaves; the longest side is halved."""
+    """Return a grid's tree, which halves the longest side, as linkage (d - 1, 4): children, distance, leaves."""
     rows: list[tuple[int, int, int, int]] = []
     cells = np.arange(np.prod(shape)).reshape(shape)
 
@@ -123,7 +123,7 @@ class Combined(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         self.rows += len(rows)
-        logits = checked_logits(self.network(rows), len(rows), self.model.architecture, self.model.task).double()
+        logits = check_logits(self.network(rows), len(rows), self.model.architecture, self.model.task).double()
         if len(rows) % 2:  # the library tries the network on the references alone
             return logits[:, :1]
         target = torch.full((len(rows) // 2,), self.target, device=logits.device)
@@ -134,7 +134,7 @@ class Combined(nn.Module):
 def gradient(
     game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, samples: int = 200
 ) -> Scored:
-    """shap.GradientExplainer of log p_target, or of a regression's prediction. Scores (n, d), rows it ran (n,)."""
+    """Run shap.GradientExplainer on log p_target or a regression's prediction. Scores (n, d), evaluated rows (n,)."""
     model = game.model
     check(model, inputs, "torch")
     origins = starts(game, inputs).astype(np.float32)
@@ -153,7 +153,7 @@ def gradient(
 
 
 def deep(game: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
-    """shap.DeepExplainer, averaged over reference rows, by our deep_lift's multipliers; scores (n, d), rows."""
+    """Run shap.DeepExplainer with deep_lift's multipliers, averaged over reference rows; scores (n, d), rows."""
     model = game.model
     check(model, inputs, "torch")
     origins = starts(game, inputs).astype(np.float32)

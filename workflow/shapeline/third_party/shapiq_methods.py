@@ -26,7 +26,7 @@ def approximate(
 ) -> Scored:
     """Return scores (n, d) of the shapiq approximator of this name and evaluations (n,).
 
-    python: another environment's interpreter. Raises ShapelineError where the release lacks it, MethodFailure where
+    python: another environment's interpreter. Raises ShapelineError if the release lacks it, MethodFailure where
     it gives up.
     """
 
@@ -52,7 +52,7 @@ def approximate(
 
 
 def names() -> list[str]:
-    """The approximators of Shapley values that the installed release has."""
+    """Return the approximators of Shapley values that the installed release has."""
     from shapiq import approximator as installed
 
     return shapiq_process.list_approximators(installed)

@@ -100,7 +100,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def find_clone() -> Path | None:
-    """The folder of a workflow at or above this one, if there is one: a clone, or what snakedeploy has laid."""
+    """Return the folder of a workflow at or above this one, if there is one: a clone, or what snakedeploy has laid."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "Snakefile").is_file() and (folder / "workflow").is_dir():
@@ -233,7 +233,7 @@ PARTIAL = re.compile(r"\.(.+)\.\d+\.tmp")  # files.atomic: what a killed job lef
 
 
 def find_stale(config: Config) -> list[str]:
-    """Paths of score shards, metric files, models, reports and stored rows that no job of the configuration makes."""
+    """Return score shards, metric files, models, reports and stored rows that no job of the configuration creates."""
     root = Path(config.results)
     named = {os.path.relpath(path, root) for path in jobs.list_outputs(config)} | {"reports/index.ipynb"}
     named |= {f"models/{model}/card.json" for model in config.models}
@@ -280,7 +280,7 @@ def remove_files(files: Iterable[str], results: str) -> int:
 
 
 def _find_origin(name: str) -> str:
-    """The file that stands for this one among the outputs: the card for a model's, the notebook for a page."""
+    """Return the file that stands for this one among the outputs: the card for a model's, the notebook for a page."""
     if name.startswith("models/"):
         return f"{os.path.dirname(name)}/card.json"
     if beside := re.match(r"(reports/\w+)_files/", name):

@@ -30,7 +30,7 @@ IMPORT = re.compile(
 
 
 def find_root() -> Path:
-    """The folder of the Snakefile, one of PLACES. Raises ShapelineError where it is in none of these."""
+    """Return the folder of the Snakefile, one of PLACES. Raises ShapelineError if it is in none of these."""
     root = next((place for place in PLACES if (place / "Snakefile").is_file()), None)
     if root is None:
         raise ShapelineError(
@@ -48,7 +48,7 @@ def list_sources(*modules: str, without: Iterable[str] = ()) -> list[str]:
 
 @cache
 def _list_sources(modules: tuple[str, ...], without: frozenset[str], folder: str) -> tuple[str, ...]:
-    """The paths relative to a folder; thousands of jobs ask for the same few."""
+    """Return the paths relative to a folder; thousands of jobs ask for the same few."""
     left_out = {find_module_file(module) for module in without}
     seen: set[Path] = set()
     waiting = [find_module_file(module) for module in modules]
@@ -61,7 +61,7 @@ def _list_sources(modules: tuple[str, ...], without: frozenset[str], folder: str
 
 
 def list_user_modules(files: list[str]) -> list[str]:
-    """The user's own among the files behind a result; they stand in a rule's input, however large they are."""
+    """Return the user's own among the files behind a result; they stand in a rule's input, however large they are."""
     package = _find_prefix(os.getcwd())
     return as_inputs(file for file in files if not file.startswith(package))
 
@@ -76,36 +76,36 @@ def add_code_digest(settings: dict, files: list[str], facts: dict | None = None)
 
 @cache
 def _compute_digest(files: tuple[str, ...], folder: str) -> str:
-    """Of the files' names and contents; thousands of jobs ask for the same few."""
+    """Return a digest of files' names and contents, cached because thousands of jobs share the files."""
     return digest({file: file_digest(Path(folder, file), "sha256") for file in files})
 
 
 @cache
 def _find_prefix(folder: str) -> str:
-    """How the paths of the package's files begin, relative to a folder."""
+    """Return how the paths of the package's files begin, relative to a folder."""
     return os.path.relpath(PACKAGE, folder) + os.sep
 
 
 def list_tracked_modules(text: str) -> list[str]:
-    """Modules of the package that a text imports and whose files count, sorted."""
+    """Return the modules of the package that a text imports and whose files count, sorted."""
     files = {module: find_module_file(module) for module in _list_modules(text)}
     return sorted(module for module, file in files.items() if file.is_file() and not _is_untracked(file))
 
 
 def find_module_file(module: str) -> Path:
-    """The file of a module of the package, or where it would be."""
+    """Return the file of a module of the package, or where it would be."""
     path = PACKAGE.joinpath(*module.split(".")[1:])
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 @cache
 def _list_imports(file: Path) -> list[Path]:
-    """Files of the package that a file imports, anywhere in it."""
+    """Return the files of the package that a file imports anywhere."""
     return [find_module_file(module) for module in list_tracked_modules(file.read_text(encoding="utf-8"))]
 
 
 def _list_modules(text: str) -> set[str]:
-    """What a text imports of the package: modules, and names that may be modules."""
+    """Return the modules that a text imports from the package, and names that may be modules."""
     modules: set[str] = set()
     for package, names, plain in IMPORT.findall(text):
         modules |= {package, *(f"{package}.{name}" for name in re.findall(r"\w+", names))} if package else {plain}
@@ -114,7 +114,7 @@ def _list_modules(text: str) -> set[str]:
 
 @cache
 def _is_untracked(file: Path) -> bool:
-    """Whether a file never decides a number: by its path, or as an `__init__` that is empty or lazy."""
+    """Return whether a file never decides a number: by its path, or as an `__init__` that is empty or lazy."""
     path = file.relative_to(PACKAGE)
     if not UNTRACKED.isdisjoint((path.as_posix(), path.parts[0])):
         return True

@@ -22,7 +22,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.threads import processors
 from shapeline.workflow import job_code, jobs, messages, runs
 from shapeline.workflow.dependencies import find_root
-from shapeline.workflow.job_environment import visible_devices
+from shapeline.workflow.job_environment import list_visible_devices
 from shapeline.workflow.messages import format_amount, format_time
 
 OLDEST_PYTHON = (3, 11)
@@ -36,7 +36,7 @@ SEES = {
 
 
 def report(config: Config) -> tuple[str, list[str]]:
-    """The report of a configuration, from the folder of the run, and what keeps the run from working, a line each."""
+    """Return the report of a configuration, and the problems that prevent its run, one line each."""
     lines, problems = [], []
     parts = {
         "Versions": report_versions((find_root() / "requirements.txt").read_text(encoding="utf-8")),
@@ -57,7 +57,7 @@ def report(config: Config) -> tuple[str, list[str]]:
 
 
 def report_versions(requirements: str) -> Iterator[tuple[str, str]]:
-    """Python and the packages against the pins of requirements.txt."""
+    """Compare Python and the packages with the pins of requirements.txt."""
     python = f"Python {platform.python_version()}"
     old = sys.version_info < OLDEST_PYTHON
     yield python, f"{python} is too old; install Python 3.11 or newer" if old else ""
@@ -87,14 +87,14 @@ def report_versions(requirements: str) -> Iterator[tuple[str, str]]:
 
 
 def report_devices(config: Config) -> Iterator[tuple[str, str]]:
-    """Processors, GPUs as a job sees them, and whether the frameworks of the run can use these."""
+    """Report processors, the GPUs of a job, and whether the frameworks of the run can use them."""
     yield f"{processors()} cores, {format_bytes(psutil.virtual_memory().total)} memory", ""
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
         query_result = subprocess.run(query, capture_output=True, text=True)
         for gpu in (query_result.stdout if query_result.returncode == 0 else query_result.stderr).splitlines():
             yield f"nvidia-smi: {gpu}", ""
-    visible = visible_devices()
+    visible = list_visible_devices()
     if config.device == "cpu":
         yield "device: cpu; no job uses a GPU", ""
         return
@@ -111,7 +111,7 @@ def report_devices(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def report_data(config: Config) -> Iterator[tuple[str, str]]:
-    """Every dataset of the run: prepared, read from a path, or which files are there and which are not."""
+    """Report the datasets of the run: prepared, read from a path, or which files exist and which are missing."""
     seen, mirror = set(), config.data.mirror
     if mirror and not sources.is_address(mirror) and not sources.expand(mirror).is_dir():
         instead = "" if config.data.offline else "; files are downloaded from their official addresses"
@@ -176,7 +176,7 @@ def _find_difference(file: RemoteFile, place: Path) -> str:
 
 
 def report_space(config: Config) -> Iterator[tuple[str, str]]:
-    """Free disk against what the run is going to write, for each disk, and memory against the largest dataset."""
+    """Compare free disk with the size of the results, per disk, and memory with the largest dataset."""
     wanted: dict[int, list] = {}
     for folder, needed in _count_missing_bytes(config).items():
         there = _find_existing(Path(folder))
@@ -199,7 +199,7 @@ def report_space(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _count_missing_bytes(config: Config) -> dict[str, float]:
-    """Bytes that are still to come, by folder."""
+    """Return the bytes that are still to come, by folder."""
     names = {dataset for name in config.run for dataset in runs.list_datasets(config, name)}
     lacking = [name for name in names if not os.path.exists(runs.list_prepared_files(name)["arrays"])]
     files = {file[2]: file for name in config.run for file in messages.list_downloads(config, name)}
@@ -214,21 +214,21 @@ def _count_missing_bytes(config: Config) -> dict[str, float]:
 
 
 def _find_existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """Return the folder, or the nearest one above it that exists."""
     while not folder.exists():
         folder = folder.parent
     return folder
 
 
 def _estimate_memory(config: Config, dataset: str) -> float:
-    """Bytes of the inputs as jobs hold them: one a value of images, four of others."""
+    """Return the bytes of the inputs as jobs hold them: one a value of images, four of others."""
     shape = messages.find_input_shape(config, dataset)
     each = 1 if shape and len(shape) == 3 else 4
     return float(each * math.prod(shape or (0,)) * messages.count_rows(config, dataset))
 
 
 def report_work(config: Config) -> Iterator[tuple[str, str]]:
-    """Evaluations and core hours of each experiment, by rates measured in its own score files where there are some."""
+    """Report evaluations and core hours of each experiment, by rates measured in its score files if there are some."""
     for name in config.run:
         rate = measure_rate(config, name)
         cost = messages.estimate_experiment(config, name, rate)

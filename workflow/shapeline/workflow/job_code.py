@@ -22,7 +22,7 @@ from shapeline.workflow.runs import list_entries, split_entry
 
 
 def list_user_code(reference: str | None) -> list[str]:
-    """Return a user's Python file with its imports from the same folder, or the file or folder of a ready model."""
+    """Return a user's Python file with its imports from the same folder, or the file or folder of a trained model."""
     if folders.names_folder(reference):
         return folders.list_files(reference, weights=True)
     if registry.find_suffix(reference):
@@ -30,15 +30,15 @@ def list_user_code(reference: str | None) -> list[str]:
     return source_files(reference) if reference and names_function(reference) else []
 
 
-def cut_by(tokenizer: str | None) -> list[str]:
-    """The user's own files that cut documents, as inputs."""
+def list_tokenizer_files(tokenizer: str | None) -> list[str]:
+    """Return the user's files of a tokenizer, as inputs."""
     return (
         folders.list_files(tokenizer, weights=False) if folders.names_folder(tokenizer) else list_user_code(tokenizer)
     )
 
 
 def list_game_files(config: Config, experiment: str) -> list[str]:
-    """The user's own files behind the values of an experiment's game or prompts, as inputs; none without these."""
+    """Return the user's files behind the values of an experiment's game or prompts, as inputs; none without these."""
     entry = config.experiments[experiment]
     if entry.prompts:
         return [*folders.list_files(entry.prompts["model"], weights=True), str(expand(entry.prompts["path"]))]
@@ -46,25 +46,25 @@ def list_game_files(config: Config, experiment: str) -> list[str]:
 
 
 def find_tokenizer_file(config: Config, experiment: str) -> list[str]:
-    """The user's own file that cuts the documents of the experiment's dataset, as an input."""
+    """Return the user's tokenizer files of the experiment's dataset, as inputs."""
     dataset = find_dataset(config, config.experiments[experiment])
-    return cut_by(config.datasets[dataset].tokenizer) if dataset else []
+    return list_tokenizer_files(config.datasets[dataset].tokenizer) if dataset else []
 
 
 def list_user_files(config: Config, experiment: str) -> list[str]:
-    """The user's own files behind the values of an experiment's model: its own, and what cuts custom texts."""
+    """Return the user's files behind the values of an experiment's model: the model's, and the tokenizer's of texts."""
     entry = config.experiments[experiment]
-    cutting = find_tokenizer_file(config, experiment) if entry.instances.texts else []
-    return as_inputs(dict.fromkeys([*list_user_code(config.models[entry.model].source), *cutting]))
+    tokenizer = find_tokenizer_file(config, experiment) if entry.instances.texts else []
+    return as_inputs(dict.fromkeys([*list_user_code(config.models[entry.model].source), *tokenizer]))
 
 
 def find_reference_file(config: Config, experiment: str) -> list[str]:
-    """The user's own array that fills masked features, as an input."""
+    """Return the user's array of the baseline, as an input."""
     file = references.find_file(canonical(config.experiments[experiment].reference))
     return as_inputs([str(file)]) if file else []
 
 
-# A job imports one framework; its modules are named in tables, where a scan of imports does not see them.
+# A job imports one framework by name from these tables, which a scan of imports does not find.
 MODEL_CODE = {
     "torch": "shapeline.models.torch_models",
     "tensorflow": "shapeline.models.keras_models",
@@ -77,28 +77,28 @@ ENGINE_CODE = {
     "function": ("shapeline.games.numpy_backend",),
 }
 GAME_CODE, PROMPT_CODE = "shapeline.attribution.game_job", "shapeline.generation.prompt_job"
-# Of hierarchical methods, as `hierarchy.methods.ON_DEVICE` has them.
+# For hierarchical methods, as in `hierarchy.methods.ON_DEVICE`.
 DEVICE_CODE = dict.fromkeys(("torch", "function"), "shapeline.hierarchy.torch_evaluator")
-OF_VALUES = ("coalitions", "data", "external")  # families that ask a model for values of coalitions alone
+OF_VALUES = ("coalitions", "data", "external")  # families that evaluate a model only on coalitions
 TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
-# Every job imports what reads each kind of data; an edit of how documents are cut runs no job on images again.
+# Every job imports the readers of all kinds of data; an edit of tokenization must not re-run jobs on images.
 OF_KIND = {
     "image": ("shapeline.datasets.images", "shapeline.datasets.regions"),
     "text": ("shapeline.datasets.text", "shapeline.datasets.tokenizer"),
 }
-# What an entry of a registry tells people, or the configuration, and no job: an edit of these runs nothing again.
+# Fields of registry entries for people or the configuration, not for jobs: an edit of these re-runs nothing.
 NO_JOB_FACTS = frozenset(
     (
         "name description licence citation files data unsupported package needs minimum distinct records words "
         "about lacks paired"
     ).split()
 )
-# What it says that is shown in the report.
+# Fields that only the report shows.
 SHOWN = frozenset("control exact pairs efficient unsigned unit one_sided gradients category statistics".split())
 
 
 def list_facts(entry: object, *left_out: set[str]) -> dict:
-    """What a registry's entry says that may decide a number, as builtin types."""
+    """Return the fields of a registry's entry that may affect numbers, as builtin types."""
     values = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
     return canonical(
         {
@@ -111,23 +111,23 @@ def list_facts(entry: object, *left_out: set[str]) -> dict:
 
 @cache
 def list_script_modules(name: str) -> tuple[str, ...]:
-    """Modules of the package behind the result of a script, as the script imports them."""
+    """Return the modules of the package that a script imports."""
     return tuple(list_tracked_modules((find_root() / "workflow/scripts" / f"{name}.py").read_text(encoding="utf-8")))
 
 
 def choose_environment(config: Config, model: str | None) -> str:
-    """The conda environment of the jobs that ask a model, or labelled points in its place."""
+    """Return the conda environment of the jobs that evaluate a model or labelled points."""
     return f"../../envs/{find_job_framework(config, model)}.yaml"
 
 
 def find_job_framework(config: Config, model: str | None) -> str:
-    """The framework of the jobs that ask a model, or labelled points in its place."""
+    """Return the framework of the jobs that evaluate a model or labelled points."""
     framework = find_framework(config.models[model]) if model else "torch"
     return "torch" if framework == "function" else framework  # which has the packages of pipelines
 
 
 def list_libraries(config: Config, model: str | None) -> str:
-    """What those jobs import, by its name in fork_server/server.py."""
+    """Return the name in fork_server/server.py of the libraries that these jobs import."""
     entry = config.models[model] if model else None
     if entry and registry.find_kind(entry.source, entry.framework) == "folder":
         return "transformers"
@@ -137,7 +137,7 @@ def list_libraries(config: Config, model: str | None) -> str:
 
 
 def needs_values_only(config: Config, experiment: str, entry: str, metrics: Sequence[str] = ()) -> bool:
-    """Whether an entry's job, or that of metrics on it, asks its model for values alone, which a graph can give."""
+    """Return whether an entry's job, or that of metrics on it, only needs values, which an ONNX graph can compute."""
     definition = config.experiments[experiment]
     if definition.model is None or find_framework(config.models[definition.model]) not in EXPORT:
         return False
@@ -148,45 +148,45 @@ def needs_values_only(config: Config, experiment: str, entry: str, metrics: Sequ
 
 
 def list_model_code(config: Config, model: str) -> list[str]:
-    """Modules that a model is built or read by."""
+    """Return the modules that build or read a model."""
     entry = config.models[model]
     reader = registry.READERS.get(registry.find_kind(entry.source, entry.framework))
     return [MODEL_CODE[find_framework(entry)], *([reader] if reader else [])]
 
 
 def list_framework_code(config: Config, experiment: str) -> list[str]:
-    """Modules of the framework of an experiment's model, and of the engine on it; none without a model."""
+    """Return the modules of the framework of an experiment's model and of its engine; none without a model."""
     model = config.experiments[experiment].model
     return [*list_model_code(config, model), *ENGINE_CODE[find_framework(config.models[model])]] if model else []
 
 
 def list_value_code(architecture: str, framework: str) -> list[str]:
-    """The files that decide the value of a coalition for a model, by which cached values are known."""
+    """Return the files that determine the value of a coalition for a model, which address cached values."""
     reader = registry.READERS.get(registry.find_kind(architecture, framework))
-    named = [MODEL_CODE[framework], *ENGINE_CODE[framework], *([reader] if reader else [])]
-    return list_sources("shapeline.attribution.context", *named)
+    modules = [MODEL_CODE[framework], *ENGINE_CODE[framework], *([reader] if reader else [])]
+    return list_sources("shapeline.attribution.context", *modules)
 
 
 def prepare_code(config: Config, dataset: str) -> list[str]:
     entry = config.datasets[dataset]
     code = list_sources(*list_script_modules("prepare_dataset"), without=_list_other_kinds(config, dataset))
     reader = list_sources(SOURCES[entry.source].module) if entry.source in SOURCES else list_user_code(entry.source)
-    return [*dict.fromkeys([*code, *reader]), *cut_by(entry.tokenizer)]
+    return [*dict.fromkeys([*code, *reader]), *list_tokenizer_files(entry.tokenizer)]
 
 
 def prepare_facts(config: Config, dataset: str) -> dict:
-    """What the table of sources says of a dataset, beside what it tells people; none of a user's own function."""
+    """Return the fields of a dataset's source that may affect numbers; none for a user's function."""
     entry = config.datasets[dataset]
     return list_facts(adapt_to_task(SOURCES[entry.source], canonical(entry))) if entry.source in SOURCES else {}
 
 
 def train_code(config: Config, model: str) -> list[str]:
     entry = config.models[model]
-    named = list_model_code(config, model)
+    modules = list_model_code(config, model)
     if not registry.find_kind(entry.source, entry.framework):
-        named.append(TRAINING[find_framework(entry)])
-    named += EXPORT.get(find_framework(entry), ())
-    return [*list_sources(*list_script_modules("train_model"), *named), *list_user_code(entry.source)]
+        modules.append(TRAINING[find_framework(entry)])
+    modules += EXPORT.get(find_framework(entry), ())
+    return [*list_sources(*list_script_modules("train_model"), *modules), *list_user_code(entry.source)]
 
 
 def randomise_code(config: Config, model: str) -> list[str]:
@@ -202,7 +202,7 @@ def select_code(config: Config, experiment: str) -> list[str]:
         *_list_game_code(config, experiment),
         without=_list_unused_readers(config, experiment),
     )
-    # The tokenizer's words stand beside an instance.
+    # The file of instances has the tokenizer's words.
     return [*code, *list_game_files(config, experiment), *find_tokenizer_file(config, experiment)]
 
 
@@ -225,27 +225,27 @@ def attribute_code(config: Config, experiment: str, entry: str) -> list[str]:
 
 
 def attribute_facts(config: Config, experiment: str, entry: str) -> dict:
-    """What the registry says of an entry's method, and the functions that it and its rival are by name."""
+    """Return the registry's fields of an entry's method, and the names of its functions and its rival's."""
     method = METHODS[config.experiments[experiment].methods[split_entry(entry)[0]].method]
     return {**list_facts(method, SHOWN), "functions": _list_functions(config, experiment, entry)}
 
 
 def _list_functions(config: Config, experiment: str, entry: str) -> list[str]:
-    """An entry's functions, "module:function" each; of a rival also the method whose count is its budget."""
+    """Return an entry's functions, "module:function" each, with that of the method whose budget it matches."""
     methods, model = config.experiments[experiment].methods, config.experiments[experiment].model
     settings = methods[split_entry(entry)[0]]
     method = METHODS[settings.method]
-    named = [method.function_for(find_framework(config.models[model]) if model else None), method.measure]
-    named += [method.estimator, method.batch_estimator]
+    functions = [method.function_for(find_framework(config.models[model]) if model else None), method.measure]
+    functions += [method.estimator, method.batch_estimator]
     if isinstance(getattr(settings, "budget", None), StoppingRule):
-        named.append(method.nested_design)
+        functions.append(method.nested_design)
     if getattr(settings, "match_budget_of", None):
-        named.append(METHODS[methods[settings.match_budget_of].method].function)
-    return [function for function in named if function]
+        functions.append(METHODS[methods[settings.match_budget_of].method].function)
+    return [function for function in functions if function]
 
 
 def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
-    """What measures by a metric; what loads data and models only for those that read more than scores."""
+    """Return the code of a metric; modules that load data and models only if it reads more than scores."""
     entry = METRICS[metric]
     unused = () if entry.reads_data else ("shapeline.metrics.loaders",)
     code = list_sources(
@@ -264,7 +264,7 @@ def report_code(config: Config, experiment: str) -> list[str]:
 
 
 def report_facts(config: Config, experiment: str) -> dict:
-    """What the registries say of an experiment's methods, and of metrics, by name."""
+    """Return the registries' fields of an experiment's methods, and of metrics, by name."""
     methods = {config.experiments[experiment].methods[entry].method for entry in list_entries(config, experiment)}
     return {
         "methods": {name: list_facts(METHODS[name]) for name in sorted(methods)},
@@ -273,21 +273,21 @@ def report_facts(config: Config, experiment: str) -> dict:
 
 
 def list_page_code(script: str, notebook: str) -> list[str]:
-    """What renders a page, its style sheet, and what its notebook imports."""
+    """Return the code that renders a page, its style sheet, and the modules that its notebook imports."""
     return list_page_sources(
         *list_script_modules(script), *list_cell_modules(find_root() / "notebooks" / f"{notebook}.ipynb")
     )
 
 
 def list_page_sources(*modules: str) -> list[str]:
-    """The files of a page's modules, the style sheet of all pages, and the scripts and styles beside these modules."""
+    """Return the files of a page's modules, the common style sheet, and the scripts and styles beside these modules."""
     code = list_sources(*modules)
     return [*code, *(file for module, file in _list_assets(os.getcwd()) if module is None or module in code)]
 
 
 @cache
 def _list_assets(folder: str) -> list[tuple[str | None, str]]:
-    """Return scripts and style sheets with the module that adds them to a page, None where every page has them."""
+    """Return scripts and style sheets with the module that adds them to a page; None if every page has them."""
     files = sorted(file for kind in ("css", "js") for file in (PACKAGE / "report").glob(f"*.{kind}"))
     modules = [None if file.stem == "page" else os.path.relpath(file.with_suffix(".py"), folder) for file in files]
     return list(zip(modules, (os.path.relpath(file, folder) for file in files), strict=True))
@@ -295,7 +295,7 @@ def _list_assets(folder: str) -> list[tuple[str | None, str]]:
 
 @cache
 def list_cell_modules(notebook: Path) -> tuple[str, ...]:
-    """Modules of the package that the cells of a notebook import."""
+    """Return the modules of the package that the cells of a notebook import."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     return tuple(
         list_tracked_modules("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"))
@@ -303,7 +303,7 @@ def list_cell_modules(notebook: Path) -> tuple[str, ...]:
 
 
 def _list_game_code(config: Config, experiment: str) -> list[str]:
-    """Modules of jobs on a game, or on prompts; none without these."""
+    """Return the modules of jobs on a game or on prompts; none for other experiments."""
     entry = config.experiments[experiment]
     return [PROMPT_CODE] if entry.prompts else [GAME_CODE] if entry.game else []
 
@@ -313,7 +313,7 @@ def _list_unused_readers(config: Config, experiment: str) -> tuple[str, ...]:
 
 
 def _list_other_kinds(config: Config, dataset: str | None) -> tuple[str, ...]:
-    """Modules that read other kinds of data than the dataset's; none where its kind is not known before it is read."""
+    """Return the modules that read other kinds of data than the dataset's; none if its kind is unknown."""
     source = find_source(config.datasets.get(dataset))
     if source is None:
         return ()

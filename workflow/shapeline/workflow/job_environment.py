@@ -1,4 +1,4 @@
-"""The plumbing of a job: its log, its progress line, its device (the first free GPU or the CPU), and its end."""
+"""The environment of a job: its log, its progress line, its device (the first free GPU or the CPU), and its end."""
 
 import contextlib
 import faulthandler
@@ -27,7 +27,7 @@ from shapeline.fork_server import server as fork_server
 from shapeline.memory import is_out_of_memory, keep_freed_memory
 
 log = logging.getLogger("shapeline")
-CLEAR = "\r\033[K"  # back to the start of the terminal's line, and nothing on it
+CLEAR = "\r\033[K"  # clears the terminal's line
 
 
 def start(snakemake, libraries: str = "") -> str:
@@ -43,10 +43,10 @@ def start(snakemake, libraries: str = "") -> str:
     to_terminal.setLevel(logging.WARNING)
     log.handlers[:] = [to_file, to_terminal]
     warnings.showwarning = lambda message, kind, *_: log.info("%s: %s", kind.__name__, message)
-    logging.raiseExceptions = False  # a log that cannot be written ends no job, and says nothing
+    logging.raiseExceptions = False  # a log that cannot be written must not end the job
     log.setLevel(logging.INFO)
 
-    faulthandler.enable(to_file.stream)  # a library that crashes leaves where it did
+    faulthandler.enable(to_file.stream)  # writes the position of a crash of a library
 
     def report_failure(kind: type[BaseException], error: BaseException, trace) -> None:
         if issubclass(kind, KeyboardInterrupt):
@@ -55,7 +55,7 @@ def start(snakemake, libraries: str = "") -> str:
         to_file.emit(log.makeRecord(log.name, logging.ERROR, "", 0, "failed", (), (kind, error, trace)))
         cause = describe_cause(error)
         in_log = False
-        with contextlib.suppress(OSError):  # of a full disk
+        with contextlib.suppress(OSError):  # such as a full disk
             to_file.stream.write(f"{CAUSE}{cause}\n")
             to_file.stream.flush()
             in_log = True
@@ -67,21 +67,21 @@ def start(snakemake, libraries: str = "") -> str:
             print(f"[{name}] error: {cause}", file=sys.stderr)
 
     sys.excepthook = report_failure
-    files.before_any[:] = [are_inputs_unchanged(snakemake.input)]
+    files.before_any[:] = [watch_inputs(snakemake.input)]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a fork of the server ignores it until here
     _watch_parents()
     keep_freed_memory()
-    # Snakemake sets OMP_NUM_THREADS; TensorFlow asks these instead, and writes to the terminal unless this is set.
+    # Snakemake sets OMP_NUM_THREADS; TensorFlow reads these, and writes to the terminal unless its level is set.
     os.environ |= {f"TF_NUM_{kind}OP_THREADS": str(snakemake.threads) for kind in ("INTRA", "INTER")}
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    asked = snakemake.resources
-    required = asked.get("device") == "cuda"
-    device = acquire_device(int(asked.get("gpu", 0)), required, int(asked.get("jobs_per_gpu", 1)))
-    return usable_device(asked.get("framework", "torch"), required) if device == "cuda" else device
+    resources = snakemake.resources
+    required = resources.get("device") == "cuda"
+    device = acquire_device(int(resources.get("gpu", 0)), required, int(resources.get("jobs_per_gpu", 1)))
+    return check_device(resources.get("framework", "torch"), required) if device == "cuda" else device
 
 
 def describe_cause(error: BaseException) -> str:
-    """Return why a job failed, in a line where the user can act on it."""
+    """Return the reason of a job's failure, in one line if the user can act on it."""
     name = type(error).__name__
     if is_out_of_memory(error):
         lines = [line for line in str(error).splitlines() if "memory" in line or "OOM" in line] or [name]
@@ -97,20 +97,20 @@ def describe_cause(error: BaseException) -> str:
 
 def uses_graph(snakemake) -> bool:
     """Return whether the job needs values only, on the CPU, and runs the ONNX graph without the framework."""
-    asked, instances, weights = snakemake.resources, *map(snakemake.input.get, ("instances", "weights"))
-    if not (asked.get("values_alone") and instances and weights):
+    resources, instances, weights = snakemake.resources, *map(snakemake.input.get, ("instances", "weights"))
+    if not (resources.get("values_alone") and instances and weights):
         return False
     if not Path(weights if isinstance(weights, str) else weights[0]).with_name("model.onnx").is_file():
         return False
-    if asked.get("gpu") and visible_devices():
+    if resources.get("gpu") and list_visible_devices():
         return False
     from shapeline import scores
 
     return (scores.metadata(instances).get("forms") or {}).get("cpu", {}).get("name") == "onnx"
 
 
-def are_inputs_unchanged(paths: Iterable[str]) -> Callable[[], None]:
-    """Return a check that no input file has changed since now: outputs newer than an unread edit would never re-run."""
+def watch_inputs(paths: Iterable[str]) -> Callable[[], None]:
+    """Return a check that no input file has changed since this call: outputs newer than an edit would never re-run."""
 
     def read_stamp(path: str) -> tuple[int, int] | None:
         with contextlib.suppress(OSError):
@@ -129,10 +129,10 @@ def are_inputs_unchanged(paths: Iterable[str]) -> Callable[[], None]:
 
 
 def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
-    """A callback (instances done, evaluations made) that logs the rate and the time left, at most every few seconds."""
+    """Return a callback (instances done, evaluations) that logs the rate and the remaining time every few seconds."""
     began = last = time.monotonic()
 
-    def tell(done: int, evaluations: int) -> None:
+    def log_progress(done: int, evaluations: int) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last < every and done < total:
@@ -141,28 +141,28 @@ def progress(total: int, every: float = 5.0) -> Callable[[int, int], None]:
         left = spent / max(done, 1) * (total - done)
         log.info("%d/%d instances, %s evaluations/s, %.0f s left", done, total, f"{evaluations / spent:,.0f}", left)
 
-    return tell
+    return log_progress
 
 
 def export_package() -> None:
-    """Let the scripts that Snakemake starts import this very package, installed or not."""
+    """Let the scripts that Snakemake starts import this package, installed or not."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
-    """Remove the lock of a killed Snakemake; return whether there was one, and no noted run is alive."""
+    """Remove the lock of a killed Snakemake if no other run exists; return whether there was one."""
     dead, others = [], 0
     owners = folder / "owners"
     owners.mkdir(parents=True, exist_ok=True)
     for note in owners.iterdir():
         if not is_gone(note):
             others += note.name != name_owner()
-        elif _is_here(note):
+        elif _is_local(note):
             dead.append(note)
         else:
             note.unlink(missing_ok=True)
-    dead = [] if others else dead  # whose locks stay as long as another works, and with them who left them
+    dead = [] if others else dead  # their locks and notes stay while another run exists
     locks = list((folder / "locks").glob("*")) if dead else []
     for file in [*locks, *dead]:
         file.unlink(missing_ok=True)
@@ -171,19 +171,19 @@ def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
 
 
 def name_owner() -> str:
-    """A name for this process that no other has had."""
+    """Return a unique name of this process."""
     return f"{socket.gethostname()}@{os.getpid()}@{psutil.Process().create_time():.2f}"
 
 
 def is_gone(note: Path) -> bool:
-    """Whether the process that a note names has ended; of another machine's, whether that is a week old."""
+    """Return whether the process of a note has ended; for another machine, whether the note is a week old."""
     _, pid, born = note.name.rsplit("@", 2)
-    if _is_here(note):
+    if _is_local(note):
         return not _is_alive(int(pid), float(born))
-    return time.time() - note.stat().st_mtime > 7 * 86400  # cannot be asked; few runs last a week
+    return time.time() - note.stat().st_mtime > 7 * 86400  # few runs last a week
 
 
-def _is_here(note: Path) -> bool:
+def _is_local(note: Path) -> bool:
     return note.name.rsplit("@", 2)[0] == socket.gethostname()
 
 
@@ -196,7 +196,7 @@ def _is_alive(pid: int, born: float) -> bool:
 
 
 def _watch_parents() -> None:
-    """End this process when Snakemake is gone: after a SIGKILL its workers would live on."""
+    """End this process when Snakemake ends: after a SIGKILL its workers would otherwise continue."""
     above: list[psutil.Process] = []
     for parent in psutil.Process().parents():
         above.append(parent)
@@ -217,14 +217,14 @@ def _watch_parents() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-CAUSE = "error: "  # how the last lines of a failed job's log begin
+CAUSE = "error: "  # the prefix of the last lines of a failed job's log
 LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
 INSTANCES = re.compile(r"(\d+)/(\d+) instances")
-ERRORS_ARE_REPORTED = "SHAPELINE_ERRORS_ARE_REPORTED"  # set where the logger reads causes from the logs of jobs
+ERRORS_ARE_REPORTED = "SHAPELINE_ERRORS_ARE_REPORTED"  # set if the logger reads causes from the logs of jobs
 
 
 def count_done(path: str) -> float | None:
-    """The share of its instances that the job with this log says are done."""
+    """Return the share of explained instances in the log of a job."""
     try:
         with open(path, "rb") as file:
             file.seek(-min(400, os.stat(path).st_size), os.SEEK_END)
@@ -235,7 +235,7 @@ def count_done(path: str) -> float | None:
 
 
 def find_cause(logs: Iterable[str]) -> str:
-    """What the logs of a failed job end with as its cause, "" where they have none."""
+    """Return the cause at the end of the logs of a failed job; "" if there is none."""
     for path in logs:
         with contextlib.suppress(OSError):
             _, mark, cause = Path(path).read_text(encoding="utf-8", errors="replace").rpartition(f"\n{CAUSE}")
@@ -251,7 +251,7 @@ def read_last_lines(logs: Iterable[str], count: int = 3) -> list[str]:
         with contextlib.suppress(OSError):
             text = Path(path).read_text(encoding="utf-8", errors="replace")
             lines += [LOG_TIME.sub("", line) for line in text.splitlines() if line.strip()]
-    crash = next((place for place, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
+    crash = next((index for index, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
     return lines[-count:] if crash is None else lines[crash : crash + count]
 
 
@@ -259,7 +259,7 @@ LINK = Path(".snakemake/environment")
 
 
 def make_interpreter_path_plain() -> None:
-    """Give the interpreter a path without spaces: Snakemake writes it into commands unquoted (issue 2645)."""
+    """Set an interpreter path without spaces, because Snakemake writes it into commands unquoted (issue 2645)."""
     if _is_plain(sys.executable):
         return
     path = os.path.relpath(sys.executable)
@@ -271,7 +271,7 @@ def make_interpreter_path_plain() -> None:
 
 
 def check_workflow_folder(folder: str) -> None:
-    """Raise a ShapelineError where the path of the Snakefile has braces, which Snakemake cannot escape."""
+    """Raise ShapelineError if the path of the Snakefile has braces, which Snakemake cannot escape."""
     if "{" in folder:
         raise ShapelineError(f"{folder}: Snakemake reads braces in the path of a workflow as wildcards; move it")
 
@@ -281,18 +281,18 @@ def _is_plain(path: str) -> bool:
 
 
 def _link_environment() -> None:
-    """Make or replace LINK at once, as other runs in this folder may be using it."""
+    """Create or replace LINK atomically, because other runs in this folder may use it."""
     LINK.parent.mkdir(exist_ok=True)
     new = LINK.with_name(f"{LINK.name}.{os.getpid()}")
     new.symlink_to(sys.prefix, target_is_directory=True)
     os.replace(new, LINK)
 
 
-_held: list[FileLock] = []  # device locks live as long as the process; the kernel frees them when it dies
+_locks: list[FileLock] = []  # of devices; they last as long as the process, and the kernel releases them
 
 
-def visible_devices() -> list[str]:
-    """Return the GPUs of this job: of CUDA_VISIBLE_DEVICES, else of nvidia-smi; a split GPU counts as its parts."""
+def list_visible_devices() -> list[str]:
+    """Return the GPUs of this job from CUDA_VISIBLE_DEVICES, else nvidia-smi; a split GPU counts as its parts."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         names = (name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(","))
         return [name for name in names if name not in ("", "-1", "NoDevFiles")]
@@ -309,12 +309,12 @@ def visible_devices() -> list[str]:
 
 
 def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> str:
-    """Take one of a GPU's `jobs_per_gpu` slots through a lock on a node-local file, before a framework is imported.
+    """Reserve one of a GPU's `jobs_per_gpu` slots by a lock on a node-local file, before a framework is imported.
 
-    Snakemake counts GPUs but never picks one; Slurm does. Raises ShapelineError where a GPU is required and none is
-    there.
+    Snakemake counts GPUs but does not assign one; Slurm does. Raises ShapelineError if a GPU is required and none is
+    available.
     """
-    devices = visible_devices() if gpus else []
+    devices = list_visible_devices() if gpus else []
     if required and not devices:
         why = "no GPU is visible" if gpus else "--resources gpu=0 leaves this job none"
         raise ShapelineError(f"device: cuda, but {why}; set device: auto to fall back to the CPU")
@@ -334,7 +334,7 @@ def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> 
                 lock.acquire(timeout=0)
             except Timeout:
                 continue
-            _held.append(lock)
+            _locks.append(lock)
             os.environ["CUDA_VISIBLE_DEVICES"] = name
             log.info("running on GPU %s", name)
             return "cuda"
@@ -344,24 +344,24 @@ def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> 
         time.sleep(1)
 
 
-def usable_device(framework: str, required: bool = False) -> str:
-    """Import the framework; return "cuda" where it sees the GPU of this job, else release that and return "cpu"."""
+def check_device(framework: str, required: bool = False) -> str:
+    """Import the framework; return "cuda" if it can use the GPU of this job, else release the GPU and return "cpu"."""
     if framework == "tensorflow":
         from shapeline.models.tensorflow_setup import tf
 
-        sees = bool(tf.config.list_physical_devices("GPU"))
+        available = bool(tf.config.list_physical_devices("GPU"))
     else:
         import torch
 
-        sees = torch.cuda.is_available()
-    if sees:
+        available = torch.cuda.is_available()
+    if available:
         return "cuda"
     name = "tensorflow" if framework == "tensorflow" else "torch"
     problem = f"{name} cannot use the GPU (a build for the CPU, or an unfit driver)"
     if required:
         raise ShapelineError(f"device: cuda, but {problem}; set device: auto to fall back to the CPU")
     log.warning("%s: running on the CPU", problem)
-    while _held:
-        _held.pop().release()
+    while _locks:
+        _locks.pop().release()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     return "cpu"

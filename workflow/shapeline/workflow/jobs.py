@@ -1,4 +1,4 @@
-"""Every job of a configuration: what its rule is given (its settings, with the code behind them) and what it makes."""
+"""The jobs of a configuration: their settings with the digest of their code, and their outputs."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from shapeline.versions import list_versions
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.dependencies import PACKAGE, add_code_digest, list_sources
 
-READERS = ("pandas", "pillow", "scikit-learn")  # of tables, images and the sets that come with a package
+READERS = ("pandas", "pillow", "scikit-learn")  # packages that read tables, images and bundled datasets
 
 
 def prepare_job(config: Config, dataset: str) -> dict:
@@ -65,12 +65,12 @@ def measure_job(config: Config, experiment: str, metric: str) -> dict:
 
 
 def measure_jobs(config: Config, experiment: str, metrics: list[str]) -> dict[str, dict]:
-    """Return what a job that measures by several metrics is given of each."""
+    """Return the settings of each metric of a job that computes several."""
     return {metric: measure_job(config, experiment, metric) for metric in metrics}
 
 
 def _add_versions(config: Config, job: dict, model: str | None, *packages: str | None) -> dict:
-    """The job, and where the configuration says `versions: strict` the installed packages that it may use."""
+    """Return the job, under `versions: strict` with the versions of the packages that it may use."""
     if config.versions != "strict":
         return job
     return job | {"versions": list_versions(find_framework(config.models[model]) if model else None, packages)}
@@ -109,15 +109,15 @@ def index_job(config: Config) -> dict:
 
 
 def list_outputs(config: Config) -> set[str]:
-    """Return the paths of the outputs of all jobs: a file per job, its card or notebook where it makes several."""
+    """Return the paths of the outputs of all jobs: one file per job, a card or notebook if it has several outputs."""
     return {path for path, _ in list_expected_outputs(config)}
 
 
 def compute_digests(config: Config) -> dict[str, str]:
-    """A digest of the settings of all jobs of each experiment under `run`: which configuration made its page."""
+    """Return a digest of the settings of all jobs of each experiment under `run`, which identifies its page."""
 
     def strip_code(job: dict) -> dict:
-        """Return the job without its code, and without that of each metric where it measures by several."""
+        """Return the job without its code and that of each of its metrics."""
         return {
             key: strip_code(setting) if isinstance(setting, dict) else setting
             for key, setting in job.items()
@@ -131,7 +131,7 @@ def compute_digests(config: Config) -> dict[str, str]:
 
 
 def list_expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
-    """What every job makes, the pages without an experiment first, and what the job is given."""
+    """Yield the outputs of all jobs, pages without an experiment first, with the settings of the job."""
     if "theory" in runs.list_pages(config):
         yield f"{config.results}/reports/theory.ipynb", theory_job(config)
     if "accuracy" in runs.list_pages(config):
@@ -142,7 +142,7 @@ def list_expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
 
 
 def _list_experiment_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
-    """The same of one experiment."""
+    """Yield the outputs and settings of the jobs of one experiment."""
     yield from _list_model_jobs(config, experiment)
     for entry in runs.list_all_entries(config, experiment):
         job = attribute_job(config, experiment, entry)
@@ -165,7 +165,7 @@ def _list_experiment_jobs(config: Config, experiment: str) -> Iterator[tuple[str
 
 
 def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
-    """The data, the models and the instances of an experiment."""
+    """Yield the outputs and settings of the jobs on an experiment's data, models and instances."""
     definition = config.experiments[experiment]
     model = definition.model
     for dataset in runs.list_datasets(config, experiment):
@@ -180,9 +180,9 @@ def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dic
 
 
 def fetch_settings(source: str, file: str) -> dict:
-    """What identifies an official file: where it is from and its checksum, not how it came here."""
-    listed = {known.name: known for known in remote_files(source)}
-    return {"checksum": listed[file].checksum, "file": file, "source": source}
+    """Return the identity of an official file: its source and checksum, not its way of download."""
+    files = {remote.name: remote for remote in remote_files(source)}
+    return {"checksum": files[file].checksum, "file": file, "source": source}
 
 
 def prepare_settings(config: Config, dataset: str) -> dict:
@@ -190,14 +190,14 @@ def prepare_settings(config: Config, dataset: str) -> dict:
 
 
 def train_settings(config: Config, model: str, number: int = 0) -> dict:
-    """Settings of a model's training, or of that which other seeds number."""
+    """Return the settings of a model's training with seed `number`."""
     framework = find_framework(config.models[model])
-    named = {"framework": None if framework == "torch" else framework}  # torch written out is no other setting
-    return canonical({**canonical(config.models[model]), **named, "seed": config.seed + number})
+    other = {"framework": None if framework == "torch" else framework}  # an explicit torch is the same setting
+    return canonical({**canonical(config.models[model]), **other, "seed": config.seed + number})
 
 
 def randomise_settings(config: Config, variant: str) -> dict:
-    """How many last layers of a model are drawn anew (all where nothing is stated), and by which seed."""
+    """Return how many last layers of a model are initialised again (None: all), and the seed."""
     return canonical({"layers": None if variant == "full" else int(variant.removeprefix("top")), "seed": config.seed})
 
 
@@ -208,7 +208,7 @@ def select_settings(config: Config, experiment: str) -> dict:
             "instances": definition.instances,
             "target": None if definition.target == "predicted" else definition.target,
             **({"reference": definition.reference} if definition.model else {}),
-            "dataset": definition.dataset,  # without a model, or where the data are not its model's
+            "dataset": definition.dataset,  # without a model, or if its model has other data
             **_select_game(definition),
             "features": definition.features,
             "seed": config.seed,
@@ -217,7 +217,7 @@ def select_settings(config: Config, experiment: str) -> dict:
 
 
 def attribute_settings(config: Config, experiment: str, entry: str) -> dict:
-    """All that decides the scores of one entry, and nothing of the other entries."""
+    """Return all settings that determine the scores of one entry, and none of other entries."""
     definition = config.experiments[experiment]
     entry, randomised = runs.split_entry(entry)
     method = definition.methods[entry]
@@ -243,7 +243,7 @@ def attribute_settings(config: Config, experiment: str, entry: str) -> dict:
         settings["time_limit"] = definition.time_limit
     if METHODS[method.method].sampled:
         settings |= {"repeats": None if definition.repeats == 1 else definition.repeats}
-        if method.match_budget_of and find_feature_shape(config, definition) is None:  # known when the instance is seen
+        if method.match_budget_of and find_feature_shape(config, definition) is None:  # which the instance determines
             settings["method"] = {**canonical(method), "rival": canonical(definition.methods[method.match_budget_of])}
         else:
             settings["budget"] = _read_budget(config, experiment, entry)
@@ -251,14 +251,14 @@ def attribute_settings(config: Config, experiment: str, entry: str) -> dict:
 
 
 def _select_game(definition: Experiment) -> dict:
-    """The game of an experiment and the files that it reads, or the prompts that it explains."""
+    """Return the game of an experiment and the files that it reads, or the prompts that it explains."""
     if definition.prompts:
         return {"prompts": definition.prompts}
     return {"game": definition.game, "game_files": definition.game_files or None} if definition.game else {}
 
 
 def _read_budget(config: Config, experiment: str, entry: str) -> float | dict:
-    """A multiple of d; or what has to hold before an instance is left, with the most that it may take."""
+    """Return the budget as a multiple of d, or the rule of adaptive stopping."""
     budget = config.experiments[experiment].methods[entry].budget
     if isinstance(budget, StoppingRule):
         return budget.model_dump(exclude_none=True)
@@ -271,11 +271,11 @@ def measure_settings(config: Config, experiment: str, metric: str) -> dict:
 
 def report_settings(config: Config, experiment: str) -> dict:
     definition = config.experiments[experiment]
-    described = {}
+    entries = {}
     for entry in runs.list_entries(config, experiment):
         parameters = canonical(definition.methods[entry])
         method = METHODS[parameters.pop("method")]
-        described[entry] = {
+        entries[entry] = {
             "method": definition.methods[entry].method,
             "family": method.family,
             "parameters": parameters,
@@ -300,14 +300,14 @@ def report_settings(config: Config, experiment: str) -> dict:
             "training_seeds": None if definition.training_seeds == 1 else definition.training_seeds,
             "exact": getattr(definition.metrics.error, "reference", None),
             "metrics": runs.list_metrics(config, experiment),
-            "entries": described,
+            "entries": entries,
             "order": runs.list_entries(config, experiment),
         }
     )
 
 
 def format_digests(config: Config, experiment: str, entries: list[str]) -> str:
-    """Return `entry:digest`, with commas between, of the settings of each entry's scores."""
+    """Return `entry:digest` of the settings of each entry's scores, separated by commas."""
     return ",".join(f"{entry}:{digest(attribute_job(config, experiment, entry))}" for entry in dict.fromkeys(entries))
 
 
@@ -318,11 +318,11 @@ def format_measured_digests(config: Config, experiment: str) -> str:
     return ",".join(f"{kind}:{digest(measure_jobs(config, experiment, each))}" for kind, each in names.items())
 
 
-RECORDED_WITHIN = 600.0  # seconds; on a cluster Snakemake sees the end of a job late
+MAX_RECORD_DELAY = 600.0  # seconds; on a cluster Snakemake notices the end of a job late
 
 
 def check_records(config: Config) -> None:
-    """Raise ShapelineError with stale outputs whose records Snakemake lost, and the command that remakes them."""
+    """Raise ShapelineError with stale outputs whose records Snakemake lost, and the command to re-compute them."""
     stale = [
         path
         for path, settings in dict(list_expected_outputs(config)).items()
@@ -338,7 +338,7 @@ def check_records(config: Config) -> None:
 
 
 def find_untrusted(config: Config) -> Iterator[str]:
-    """Yield a line per model in a .skops file that the run would refuse; one that was loaded before is not read."""
+    """Yield one line per .skops file that the run would refuse; files that were loaded before are skipped."""
     for name, model in config.models.items():
         path = expand(model.source) if str(model.source).endswith(".skops") else None
         loaded = runs.name_model_files(config, name)["weights"]
@@ -353,19 +353,19 @@ def find_untrusted(config: Config) -> Iterator[str]:
 
 
 def _is_recorded(path: str, settings: dict) -> bool:
-    """Return whether Snakemake can tell that a file is up to date: its record comes moments after the file."""
-    record = record_of(path)
+    """Return whether Snakemake's record, written soon after the file, permits to decide if the file is up to date."""
+    record = find_record(path)
     try:
         recorded = json.loads(record.read_text(encoding="utf-8")).get("params", [])
-    except (FileNotFoundError, ValueError):  # Snakemake passes over a record that it cannot read
+    except (FileNotFoundError, ValueError):  # Snakemake ignores records that it cannot read
         return False
-    if 0 <= record.stat().st_mtime - os.stat(path).st_mtime < RECORDED_WITHIN:
+    if 0 <= record.stat().st_mtime - os.stat(path).st_mtime < MAX_RECORD_DELAY:
         return True
-    return not any(repr(settings) in kept for kept in recorded)  # of a job with several files they are one of many
+    return not any(repr(settings) in parameter for parameter in recorded)  # one of several parameters of a job
 
 
-def record_of(path: str, kind: str = "metadata") -> Path:
-    """Return the path of Snakemake's record of an output, or of its mark of one that is `incomplete`."""
+def find_record(path: str, kind: str = "metadata") -> Path:
+    """Return the path of Snakemake's record of an output, or of its mark of an `incomplete` one."""
     name = urlsafe_b64encode(path.encode()).decode()
     longest = os.pathconf(".", "PC_NAME_MAX") - 1
     pieces = [name[i : i + longest] for i in range(0, len(name), longest)]
@@ -374,7 +374,7 @@ def record_of(path: str, kind: str = "metadata") -> Path:
 
 def _read_stored_digest(path: str) -> str | None:
     if path.endswith(".parquet"):
-        from shapeline import scores  # pandas: only when a record is missing
+        from shapeline import scores  # imports pandas, so only if a record is missing
 
         return scores.metadata(path).get("settings_digest")
     content = document(path)

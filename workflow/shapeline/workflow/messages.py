@@ -22,7 +22,7 @@ from shapeline.files import document, format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models.registry import ARCHITECTURES, find_kind
-from shapeline.models.training import settings_for
+from shapeline.models.training import get_settings
 from shapeline.versions import find_differences
 from shapeline.workflow import job_code, runs
 
@@ -95,7 +95,7 @@ def count_trainings(experiment: Experiment) -> float:
 
 
 def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, float]:
-    """Evaluations of one instance by an entry, all its budgets together, and rows that the model is run on."""
+    """Return the evaluations of one instance by an entry, for all its budgets, and the rows of the model."""
     experiment = config.experiments[name]
     settings = experiment.methods[entry]
     method = METHODS[settings.method]
@@ -120,7 +120,7 @@ def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, flo
 
 
 def estimate_metrics(config: Config, name: str) -> float:
-    """Rows that an experiment's metrics run the model on, for an instance, entry and repeat, in all training seeds."""
+    """Return the model's rows of an experiment's metrics per instance, entry and repeat, over all training seeds."""
     experiment = config.experiments[name]
     rows = sum(
         getattr(experiment.metrics, metric).rows() * (count_trainings(experiment) if METRICS[metric].paired else 1)
@@ -130,7 +130,7 @@ def estimate_metrics(config: Config, name: str) -> float:
 
 
 def estimate_rate(config: Config, model: str, dataset: str | None = None) -> float:
-    """Evaluations a second of one core, by the table, on a dataset that may not be the model's own."""
+    """Return the evaluations a second of one core, by the table, on a dataset that may not be the model's own."""
     entry = config.models[model]
     if entry.architecture is None:
         return OWN_RATE
@@ -141,11 +141,11 @@ def estimate_rate(config: Config, model: str, dataset: str | None = None) -> flo
 
 
 def estimate_training(config: Config, model: str) -> float:
-    """Seconds of one core that a model's training takes; of one that is ready, the start of a job."""
+    """Return the core seconds of a model's training; for a trained model, of the start of a job."""
     entry = config.models[model]
     if find_kind(entry.source, entry.framework) or entry.training.epochs == 0:
         return JOB_SECONDS[job_code.find_job_framework(config, model)]
-    epochs = settings_for(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
+    epochs = get_settings(entry.architecture or "", entry.training.model_dump(exclude_none=True)).epochs
     rate = estimate_rate(config, model) / getattr(ARCHITECTURES.get(entry.architecture), "windows", 1)
     return (
         0.7 * count_rows(config, entry.dataset) * epochs * BACKWARD / rate + JOB_SECONDS[derived.find_framework(entry)]
@@ -153,7 +153,7 @@ def estimate_training(config: Config, model: str) -> float:
 
 
 def estimate_run(config: Config) -> tuple[float, float]:
-    """Evaluations, and seconds of one core with training and data, of everything under `run:`, from the start."""
+    """Return evaluations, and core seconds with training and data, of all experiments under `run:`."""
     costs = [estimate_experiment(config, name) for name in config.run]
     trained = {  # what counts is the experiment with the most training seeds of a model
         entry.model: entry.training_seeds * estimate_training(config, entry.model)
@@ -166,7 +166,7 @@ def estimate_run(config: Config) -> tuple[float, float]:
 
 
 def list_memory_warnings(config: Config) -> list[str]:
-    """A line for each entry under `run` whose design takes much memory in each of its jobs."""
+    """Return a line for each entry under `run` whose design takes much memory in each of its jobs."""
     return [
         f"{name}: each job of {entry} takes about {format_bytes(needed)} of memory for its design alone; run few jobs "
         "at a time, or choose coarser features, a smaller budget or sample_shapley"
@@ -177,7 +177,7 @@ def list_memory_warnings(config: Config) -> list[str]:
 
 
 def estimate_design_bytes(config: Config, name: str, entry: str) -> float:
-    """Bytes that a job holds at most while it makes and reads a dense design of as many rows as features; else 0."""
+    """Return the peak bytes of a job that builds and reads dense weights of d rows or more; else 0."""
     settings = config.experiments[name].methods[entry]
     if settings.method != "kernel_shap":
         return 0.0
@@ -187,14 +187,14 @@ def estimate_design_bytes(config: Config, name: str, entry: str) -> float:
 
 
 def format_time(seconds: float) -> str:
-    """Time of one core in words."""
+    """Return core time in words."""
     if seconds < 3600:
         return f"{max(seconds / 60, 0.1):.2g} core minutes"
     return f"{seconds / 3600:,.{0 if seconds > 36_000 else 1}f} core hours"
 
 
 def format_amount(number: float) -> str:
-    """A count in words: 1,234, 5.6 million, 7.8 billion."""
+    """Return a count in words: 1,234, 5.6 million, 7.8 billion."""
     for size, word in ((1e9, "billion"), (1e6, "million")):
         if number >= size:
             return f"{number / size:,.1f} {word}"
@@ -202,7 +202,7 @@ def format_amount(number: float) -> str:
 
 
 def count_rows(config: Config, dataset: str) -> int:
-    """Records of a dataset: of its card where it is prepared, else as published; 0 where only its files tell."""
+    """Return records of a dataset: of its card where it is prepared, else as published; 0 where only its files tell."""
     if card := read_card(dataset):
         counts = card.get("rows") or card["counts"]
         return sum(sum(part.values()) if isinstance(part, dict) else part for part in counts.values())
@@ -216,7 +216,7 @@ def count_rows(config: Config, dataset: str) -> int:
 
 
 def find_input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
-    """The shape of one input; None where only the data tell and they are not prepared."""
+    """Return the shape of one input; None if only the data tell and they are not prepared."""
     entry = config.datasets[dataset]
     source = SOURCES.get(entry.source)
     known = checks.input_shape(source, derived.canonical(entry)) if source else None
@@ -226,13 +226,13 @@ def find_input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
 
 
 def read_card(dataset: str) -> dict:
-    """The card of a prepared dataset, {} where there is none."""
+    """Return the card of a prepared dataset, {} where there is none."""
     file = runs.list_prepared_files(dataset)["card"]
     return document(file) if os.path.exists(file) else {}
 
 
 def list_downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile, str]]:
-    """Source, official file and its place, of what an experiment's data and model's weights are read from."""
+    """Yield source, official file and its path for an experiment's data and its model's weights."""
     experiment = config.experiments[name]
     for entry in (config.datasets[dataset] for dataset in runs.list_datasets(config, name)):
         if entry.path is None and entry.source in SOURCES:
@@ -245,7 +245,7 @@ def list_downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile,
 
 
 def estimate_prepared_bytes(config: Config, dataset: str) -> float:
-    """Bytes of a dataset's prepared arrays; 0 where only its files tell."""
+    """Return the bytes of a dataset's prepared arrays; 0 where only its files tell."""
     shape = find_input_shape(config, dataset)
     source = SOURCES.get(config.datasets[dataset].source)
     if shape is None or source is None:
@@ -256,7 +256,7 @@ def estimate_prepared_bytes(config: Config, dataset: str) -> float:
 
 
 def size_results(config: Config, name: str) -> float:
-    """Bytes of an experiment's scores, metrics, cached values and pages."""
+    """Return the bytes of an experiment's scores, metrics, cached values and pages."""
     experiment = config.experiments[name]
     count, shares, total = count_explanations(config, name), count_models(config, name), REPORT_BYTES
     _, d = _count_features(config, name, None)
@@ -295,7 +295,7 @@ def _average_features(config: Config, name: str, settings) -> float:
 
 
 def _estimate_fixed(own, shape: tuple[int, ...] | None, d: float) -> float:
-    """Evaluations of a fixed-cost design; where d differs, of a chain, and in proportion to d of a long one."""
+    """Return the evaluations of a fixed-cost design; if d varies, of a chain, proportional to d for a long one."""
     settings = json.dumps(derived.canonical(own))
     if shape:
         return derived.count_fixed_cost(settings, shape)
@@ -304,7 +304,7 @@ def _estimate_fixed(own, shape: tuple[int, ...] | None, d: float) -> float:
 
 
 def _estimate_points(config: Config, name: str, entry: str) -> float:
-    """Seconds that a method of labelled points takes for an instance."""
+    """Return the seconds per instance of a method of labelled points."""
     if "labelled points" not in METHODS[config.experiments[name].methods[entry].method].needs:
         return 0.0
     dataset = runs.find_dataset(config, name)

@@ -17,7 +17,7 @@ RANDOMISED = "@randomised"  # after an entry: its scores of the randomised model
 
 
 def list_entries(config: Config, experiment: str) -> list[str]:
-    """Entries in an order that does not depend on the order of keys in the file: exact first, controls last."""
+    """Return entries in an order independent of the file: exact first, controls last."""
     methods = config.experiments[experiment].methods
     registry = list(METHODS)
 
@@ -30,7 +30,7 @@ def list_entries(config: Config, experiment: str) -> list[str]:
 
 
 def list_variants(config: Config, experiment: str) -> list[str]:
-    """The randomised models of an experiment, by what stands after the @ of their names: full, or top and a number."""
+    """Return the randomised models of an experiment by the suffix after @ of their names: full, or top and a number."""
     asked = config.experiments[experiment].metrics.randomisation
     return [layers if layers == "full" else f"top{layers}" for layers in asked.layers] if asked else []
 
@@ -54,7 +54,7 @@ def split_training(name: str) -> tuple[str, int]:
 
 
 def list_all_entries(config: Config, experiment: str) -> list[str]:
-    """Every entry, each followed by its scores of the randomised models where there are some."""
+    """Return every entry, each followed by its scores of randomised models if there are some."""
     ends = ["", RANDOMISED] if list_variants(config, experiment) else [""]
     return [f"{entry}{end}" for entry in list_entries(config, experiment) for end in ends]
 
@@ -87,7 +87,7 @@ def list_score_metrics(config: Config, experiment: str) -> list[str]:
 
 
 def shards(config: Config, experiment: str) -> int:
-    """Score files per method entry: from counts only, so that paths are the same on every machine."""
+    """Return the number of score files per entry, from counts only, so that paths are equal on every machine."""
     return count_shards(config, config.experiments[experiment])
 
 
@@ -100,7 +100,7 @@ def count_rounds(config: Config, experiment: str, entry: str) -> int:
 
 
 def list_pages(config: Config) -> list[str]:
-    """The pages of a run that are of no experiment, beside the index: none where all data and games are the user's."""
+    """Return the pages of a run without an experiment, beside the index: none if all data and games are custom."""
     names = {dataset_name(config, config.experiments[experiment]) for experiment in config.run}
     if not any(is_published(config.datasets[name].source) for name in names - {None}):
         return []
@@ -112,7 +112,7 @@ def list_prepared_files(dataset: str) -> dict[str, str]:
 
 
 def list_raw_files(config: Config, dataset: str) -> list[str]:
-    """The files that the dataset is read from: local ones where its `path` names them, else fetched ones."""
+    """Return the files that the dataset is read from: local ones where its `path` names them, else fetched ones."""
     entry = config.datasets[dataset]
     source = SOURCES.get(entry.source)
     if entry.path is None:
@@ -180,7 +180,7 @@ def find_weights_file(config: Config, model: str) -> list[str]:
 
 
 def start_file(config: Config, model: str) -> list[str]:
-    """The same weights as safetensors, which training reads."""
+    """Return the same weights as safetensors, which training reads."""
     return [f"{config.results}/models/{model}/start.safetensors"] if config.models[model].weights else []
 
 
@@ -189,14 +189,14 @@ def find_dataset(config: Config, experiment: str) -> str | None:
 
 
 def list_datasets(config: Config, experiment: str) -> list[str]:
-    """The experiment's dataset and, where it is another, the one that its model is trained on."""
+    """Return the experiment's dataset and, where it is another, the one that its model is trained on."""
     definition = config.experiments[experiment]
     trained_on = [config.models[definition.model].dataset] if definition.model else []
     return list(dict.fromkeys(filter(None, [find_dataset(config, experiment), *trained_on])))
 
 
 def list_training_cards(config: Config, experiment: str) -> list[str]:
-    """The card of the data that the experiment's model is trained on, where these are other data than the explained."""
+    """Return the card of the training data of the experiment's model, if other data are explained."""
     return [list_prepared_files(name)["card"] for name in list_datasets(config, experiment)[1:]]
 
 
@@ -207,7 +207,7 @@ def add_available_experiments(config: Config) -> Config:
 
 
 def list_unavailable(config: Config) -> list[str]:
-    """A line for each experiment of `run_if_available` that is not under `run`, with the file that keeps it out."""
+    """Return a line for each experiment of `run_if_available` that is not under `run`, with its missing file."""
     left = {name: _find_missing(config, name) for name in config.run_if_available if name not in config.run}
     return [f"not in this run: {name}, because {problem}" for name, problem in left.items() if problem]
 

@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from shapeline.datasets import tokenizer
-from shapeline.designs.stopping import count_settled
+from shapeline.designs.stopping import count_ranked
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
 from shapeline.report.colours import BRIGHT, DARK, signs
@@ -272,7 +272,7 @@ def order_note(results: Results) -> HTML | None:
     for entry, frame in results.scores.items():
         rows = experiment.good(frame).reindex(columns=["scores", "standard_error"]).dropna()
         pairs = [(np.asarray(one)[None], np.asarray(spread)[None]) for one, spread in rows.itertuples(index=False)]
-        indices = np.array([count_settled(*pair)[0] for pair in pairs])
+        indices = np.array([count_ranked(*pair)[0] for pair in pairs])
         if len(indices):
             medians.append(f"{entry} {number(np.median(indices))} ({share((indices > 0).mean())} settle the first)")
     if not medians:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from shapeline.designs.stopping import AT_THE_CAP, predicted_error
+from shapeline.designs.stopping import AT_THE_CAP, predict_error
 from shapeline.report import criteria, elements
 from shapeline.report.colours import QUIET
 from shapeline.report.criteria import name_reference
@@ -302,7 +302,7 @@ def _row(results: Results, entry: str, budget: Mapping) -> dict:
     rows = good(results.scores[entry])
     spent, d = rows["evaluations"].to_numpy(), results.d
     known = [row for row in rows["standard_error"] if row is not None]
-    predicted = np.mean([predicted_error(np.asarray(row)[None])[0] for row in known]) if known else np.nan
+    predicted = np.mean([predict_error(np.asarray(row)[None])[0] for row in known]) if known else np.nan
     row = {
         "method": entry,
         "target": words(budget),
