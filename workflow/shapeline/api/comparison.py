@@ -110,7 +110,7 @@ def compare(
     margin: float = MARGIN,
     seed: int = 0,
     random_state: int | None = None,
-    **asked: object,
+    **options: object,
 ) -> Comparison:
     """Explain the same inputs by several methods, measure the methods, and recommend one.
 
@@ -129,7 +129,7 @@ def compare(
         Non-inferiority margin, as a fraction of the range between the best method and random attribution.
     seed, random_state : int
         Seed of all samples, by either name.
-    **asked
+    **options
         Further arguments of `explain`: reference, features, target, background, value, y, feature_names, class_names,
         tokenizer, outputs.
 
@@ -157,14 +157,14 @@ def compare(
     >>> sorted(found.table.index)
     ['occlusion', 'random', 'shapley']
     """
-    wrong = sorted(set(asked) - set(CallOptions.__dataclass_fields__))
+    wrong = sorted(set(options) - set(CallOptions.__dataclass_fields__))
     if wrong:
         own = f"methods={{'mine': {{'method': ..., '{wrong[0]}': ...}}}}"
         raise ShapelineError(
             f"compare: '{wrong[0]}' is not an argument; give a method's parameters with the method, as in {own}"
         )
     check_spending("compare", budget, evaluations)
-    case = build_case(model, inputs, CallOptions(**asked, seed=seed_by(seed, random_state)))
+    case = build_case(model, inputs, CallOptions(**options, seed=seed_by(seed, random_state)))
     if len(case.positions) > len(case.given.inputs):
         raise ShapelineError(
             "compare: target: several classes of one input are not independent; give one class per input"
@@ -214,8 +214,8 @@ def read_entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str,
 def _exact(case: Case, notes: list[str]) -> Explanation | None:
     """Return the exact Shapley values of all inputs; None, with a note, where they cost too much."""
     reference = case.game.reference
-    asked = 1 if reference.own else len(reference.rows)
-    cost = sum(2.0**own.d * len(indices) for own, indices in case.buckets) * asked
+    n_rows = 1 if reference.own else len(reference.rows)
+    cost = sum(2.0**own.d * len(indices) for own, indices in case.buckets) * n_rows
     if cost > MAX_ROWS:
         limit = "reduce instances or background rows" if cost < 10 * MAX_ROWS else f"the limit is {MAX_ROWS:,}"
         notes.append(f"The exact values would cost {cost:,.3g} model rows, so no error is measured; {limit}.")

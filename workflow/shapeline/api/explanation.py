@@ -168,13 +168,13 @@ class Explanation(Record):
                 "explanation: instances have different features; select one instance first, as in e[3]"
             )
         names = self.about.names[0]
-        asked = [columns] if isinstance(columns, str) else columns
-        if not isinstance(asked, slice | int | np.integer):
-            for name in asked:
+        selected = [columns] if isinstance(columns, str) else columns
+        if not isinstance(selected, slice | int | np.integer):
+            for name in selected:
                 if isinstance(name, str) and name not in names:
                     raise ShapelineError(f"explanation: there is no feature '{name}'.{nearest(name, names)}")
-            asked = [names.index(name) if isinstance(name, str) else name for name in asked]
-        kept = np.atleast_1d(np.arange(len(names))[asked])
+            selected = [names.index(name) if isinstance(name, str) else name for name in selected]
+        kept = np.atleast_1d(np.arange(len(names))[selected])
         left = tuple(names[index] for index in kept)
         about, data = self.about, self.about.data
         if isinstance(data, pd.DataFrame) and set(left) <= set(data):

@@ -90,13 +90,13 @@ def name_rows(explanation) -> list[str]:
     names, numbers = [str(one) for one in explanation.about.instances], explanation.input_numbers
     own = explanation.about.inputs if len(explanation.about.inputs) else range(len(names))
     shared = Counter(name for name, _ in {*zip(names, numbers.tolist(), strict=True)})
-    rows, seen = Counter(numbers.tolist()), Counter()
+    rows, counts = Counter(numbers.tolist()), Counter()
     result = []
     for index, name in enumerate(names):
         text = name if shared[name] == 1 else f"{name} (row {own[index]})"
         text += f", {explanation.target_names[index]}" if rows[numbers[index]] > 1 else ""
-        seen[text] += 1
-        result.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
+        counts[text] += 1
+        result.append(text if counts[text] == 1 else f"{text} ({counts[text]})")
     return result
 
 

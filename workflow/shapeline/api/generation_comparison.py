@@ -69,14 +69,14 @@ def compare_generation(
     exact_parts: int = 8,
     margin: float = MARGIN,
     seed: int = 0,
-    **asked: object,
+    **options: object,
 ) -> PromptComparison:
     """Explain the answers to the same prompts by several methods at equal evaluations, and recommend one.
 
     Parameters
     ----------
     model, prompts, tokenizer
-        As in `explain_generation`, and so is what else is asked: context, target, contrast, features, removal, value
+        As in `explain_generation`, like further arguments: context, target, contrast, features, removal, value
         ("sum" or "mean"), ...
     methods : list of str, or mapping
         Names, or a mapping of names to a method or {"method": name, ...parameters}; "random" is always added.
@@ -106,10 +106,10 @@ def compare_generation(
     """
     for name, number, least in (("repeats", repeats, 1), ("exact_parts", exact_parts, 1)):
         whole(WHERE, name, number, least)
-    if asked.get("value", "sum") not in ("sum", "mean"):
-        raise ShapelineError(f"{WHERE}: value is {asked['value']!r}; give 'sum' or 'mean'.")
+    if options.get("value", "sum") not in ("sum", "mean"):
+        raise ShapelineError(f"{WHERE}: value is {options['value']!r}; give 'sum' or 'mean'.")
     first = explain_generation(
-        model, prompts, tokenizer, method=CONTROL, evaluations=evaluations, seed=seed, **_drop_methods(asked)
+        model, prompts, tokenizer, method=CONTROL, evaluations=evaluations, seed=seed, **_drop_methods(options)
     )
     first = [first] if isinstance(first, PromptExplanation) else first
     support = _check_support(support, first)
@@ -119,22 +119,22 @@ def compare_generation(
         _estimate(one, parse({"method": "shapley"}), 2 ** len(one), 0) if len(one) <= least else None for one in first
     ]
     measured = _measure_prompts(result, exact, support, repeats, seed)
-    few = sum(one is None for one in exact)
-    if few:
-        notes.append(f"{few} of {len(first)} prompts have more than {least} parts: no error is measured on them.")
+    n_missing = sum(one is None for one in exact)
+    if n_missing:
+        notes.append(f"{n_missing} of {len(first)} prompts have more than {least} parts: no error is measured on them.")
     agreement = comparison.tabulate_agreement(list(result), functools.partial(_correlation, result, repeats))
     table = _table(result, measured, agreement)
-    by = "rmse" if not few and "rmse" in set(measured["statistic"]) else "deletion_auc"
+    by = "rmse" if not n_missing and "rmse" in set(measured["statistic"]) else "deletion_auc"
     values = pivot_by_method(measured, by)
     advice = recommend(values, table["evaluations"].to_dict(), margin, CONTROL) if set(values) - {CONTROL} else None
     own = {entry: each[::repeats] for entry, each in result.items()}
     return PromptComparison(own, exact, table, agreement, advice, PRINTED[by], values, tuple(notes))
 
 
-def _drop_methods(asked: dict) -> dict:
-    if wrong := sorted({"method", "budget"} & set(asked)):
+def _drop_methods(options: dict) -> dict:
+    if wrong := sorted({"method", "budget"} & set(options)):
         raise ShapelineError(f"{WHERE}: '{wrong[0]}' is not an argument; give methods= and evaluations=.")
-    return asked
+    return options
 
 
 def _check_support(support: Sequence | None, first: list[PromptExplanation]) -> list:

@@ -1,4 +1,4 @@
-"""An Explanation as a score file: its rows, and in the file's metadata what they are of."""
+"""Explanations as score files: rows, and a description in the file's metadata."""
 
 import base64
 import io
@@ -15,16 +15,16 @@ from shapeline.attribution.explanation import Explanation as Record
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 
-AS_THEY_ARE = ("target", "evaluations", "seconds", "value_full", "value_empty", "status", "error", "warning")
-PLAIN = ("kind", "method", "value", "reference", "rows")  # of what explanations are of, as JSON has it
+UNCHANGED_COLUMNS = ("target", "evaluations", "seconds", "value_full", "value_empty", "status", "error", "warning")
+PLAIN = ("kind", "method", "value", "reference", "rows")  # of the description, stored as JSON
 
 
 def build_rows(explanation) -> pd.DataFrame:
-    """Score rows; an instance goes by its position."""
+    """Return score rows; an instance is identified by its position."""
     n, spread = len(explanation), explanation.standard_error
     sizes = [len(names) for names in explanation.about.names]
     fine = np.array(explanation.status, dtype=object) == "ok"
-    columns = {name: getattr(explanation, name) for name in AS_THEY_ARE}
+    columns = {name: getattr(explanation, name) for name in UNCHANGED_COLUMNS}
     return pd.DataFrame(
         {
             "instance": np.arange(n),
@@ -52,13 +52,13 @@ def _is_number(explanation) -> bool:
 
 
 def _lists(scores: np.ndarray, sizes: list[int], there: np.ndarray) -> list[np.ndarray | None]:
-    """The scores of each instance that has some, as long as its features are many."""
+    """Return each instance's scores without padding; None where it has none."""
     flat = scores.reshape(len(scores), -1).astype(np.float32)
     return [row[:size] if is_there else None for row, size, is_there in zip(flat, sizes, there, strict=True)]
 
 
 def write(explanation, path: str | Path) -> None:
-    """Write the rows, and what they are of."""
+    """Write the rows and their description."""
     about, n = explanation.about, len(explanation)
     shared = explanation._shares_names()
     first = about.features[0] if n else None
@@ -93,13 +93,13 @@ def write(explanation, path: str | Path) -> None:
 
 
 def _as_json(label: Any) -> Any:
-    """The label of an instance, as text where JSON has no such."""
+    """Return the label of an instance, as text where JSON cannot store it."""
     label = label.item() if isinstance(label, np.generic) else label
     return label if isinstance(label, str | int | float | list | tuple | None) else str(label)
 
 
 def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
-    """The rows as a record, and what they are of."""
+    """Return the rows as a record, and their description."""
     if not Path(path).exists():
         raise ShapelineError(f"{path}: there is no such file; give a file of save, or a score file or folder of a run")
     rows = scores.final(scores.read(path))
@@ -111,7 +111,7 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
     about, described = metadata.get("about"), metadata.get("features") or {}
     longest = max((len(row) for row in rows["scores"] if row is not None), default=0)
     n, shape = len(rows), described.get("shape") or [longest]
-    if about is None:  # of a run, whose data are elsewhere
+    if about is None:  # a score file of a run, whose data are elsewhere
         names = described.get("names") or [f"feature {index}" for index in range(longest)]
         reference = metadata.get("reference")
         about = {
@@ -145,7 +145,7 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
 
 
 def _stack(column: pd.Series, shape: list[int]) -> np.ndarray:
-    """Lists of a column as (n, *shape), NaN where there is nothing."""
+    """Return the lists of a column as (n, *shape), NaN where missing."""
     stacked = np.full((len(column), int(np.prod(shape))), np.nan)
     for row, given in zip(stacked, column, strict=True):
         if given is not None:
@@ -154,7 +154,7 @@ def _stack(column: pd.Series, shape: list[int]) -> np.ndarray:
 
 
 def _pack(data: Any) -> Any:
-    """A data frame or array as text, lists as they are."""
+    """Return a data frame or array as text, lists unchanged."""
     if data is None or isinstance(data, list):
         return data
     buffer = io.BytesIO()

@@ -177,9 +177,9 @@ def fails(classifier: Classifier, inputs: np.ndarray, where: str, error: Excepti
 
 def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -> None:
     """Refuse a stochastic model: the value of a coalition would change at every call, and the scores would be noise."""
-    apart = np.abs(first - second) > TOLERANCE * (1 + np.abs(first))
-    if apart.any():
-        one, other = (float(np.asarray(answers)[apart][0]) for answers in (first, second))
+    differs = np.abs(first - second) > TOLERANCE * (1 + np.abs(first))
+    if differs.any():
+        one, other = (float(np.asarray(answers)[differs][0]) for answers in (first, second))
         raise ShapelineError(
             f"explain: model '{classifier.architecture}' returns {one:.6g} and then {other:.6g} for one row; make it "
             "deterministic: switch its dropout off, or seed it within each call"

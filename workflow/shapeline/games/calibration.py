@@ -117,10 +117,10 @@ def _try_windows(game: Game, document: np.ndarray) -> execution.ExecutionBackend
     masks[:2] = [[False], [True]]
     values, rates = {}, {}
     for tried in (backend, dataclasses.replace(backend, name="windows")):
-        asked = game.having(features=features, backend=tried)
+        candidate = game.having(features=features, backend=tried)
         for _ in range(3):  # the first is a warm-up; the faster of the others counts
             began = time.perf_counter()
-            values[tried.name] = asked.values(document, masks)
+            values[tried.name] = candidate.values(document, masks)
             rate = len(masks) / (time.perf_counter() - began)
             rates[tried.name] = max(rate, rates.get(tried.name, 0.0))
     differs = difference(values["windows"], values[backend.name])

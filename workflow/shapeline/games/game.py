@@ -104,8 +104,8 @@ def _replace_full_values(
     masked = values[full]
     each = np.broadcast_to(own[:, None], values.shape)[full]
     if is_apart(masked, each).any():  # how far a row alone is from one among others is measured where it matters
-        few = rows[:SINGLE_ROWS]
-        allowed = max(float(np.abs(ask(few[i : i + 1])[0] - own[few[i]]).max()) for i in range(len(few)))
+        sample = rows[:SINGLE_ROWS]
+        allowed = max(float(np.abs(ask(sample[i : i + 1])[0] - own[sample[i]]).max()) for i in range(len(sample)))
         check_full(game.model.architecture, masked, each, np.nonzero(full)[0], is_apart(masked, each, allowed))
     values[full] = each
     return values
@@ -269,10 +269,10 @@ def is_apart(masked: np.ndarray, own: np.ndarray, allowed: float = 0.0) -> np.nd
     return np.abs(masked - own) > np.clip(10 * allowed, least, most)
 
 
-def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarray, apart: np.ndarray) -> None:
+def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarray, differs: np.ndarray) -> None:
     """Raise where the model's outputs of rows put together (masked) are apart from those of the rows themselves."""
-    if apart.any():
-        index = tuple(np.argwhere(apart)[0])
+    if differs.any():
+        index = tuple(np.argwhere(differs)[0])
         raise ShapelineError(
             f"engine: model '{name}', instance {{instance}}: it says {own[index]:.6g} of the input and "
             f"{masked[index]:.6g} of the same cells among masked rows; give a model that answers row by row, from the "

@@ -78,16 +78,16 @@ def values(
     for _ in range(threads):
         buffers.put(np.empty((a * b * M, size), absent.dtype))
     forward = _forward(model, threads)
-    asked = _Request(game, inputs, masks, absent, _columns(game.features), forward, buffers, b, limit)
+    setup = _Request(game, inputs, masks, absent, _columns(game.features), forward, buffers, b, limit)
     for first in range(0, K, chunk):
         last, shared = min(first + chunk, K), None  # frees the previous chunk's masks, which are as large
         # Masks that all instances share are expanded to input cells once, not per instance.
-        shared = _present(masks[None, first:last], asked.columns, absent.dtype) if masks.ndim == 2 else None
+        shared = _present(masks[None, first:last], setup.columns, absent.dtype) if masks.ndim == 2 else None
 
         def run(task: tuple[slice, slice], first: int = first, shared: np.ndarray | None = shared) -> np.ndarray:
             block, part = task
             present = None if shared is None else shared[:, part.start - first : part.stop - first]
-            return _block(asked, block, part, present, (targets[block], None if full is None else full[block]))
+            return _block(setup, block, part, present, (targets[block], None if full is None else full[block]))
 
         parts = [slice(start, min(start + step, last)) for start in range(first, last, step)]
         tasks = [(block, part) for block in blocks for part in parts]
@@ -117,34 +117,34 @@ def _calls(model: Classifier) -> int:
 
 
 def _block(
-    asked: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple
+    setup: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple
 ) -> np.ndarray:
     """Return values of some coalitions on some instances; shared: the bits of coalitions that all instances share."""
-    buffer = asked.buffers.get()
+    buffer = setup.buffers.get()
     try:
-        return _evaluate_tiles(asked, instances, coalitions, shared, of_block, buffer)
+        return _evaluate_tiles(setup, instances, coalitions, shared, of_block, buffer)
     finally:
-        asked.buffers.put(buffer)
+        setup.buffers.put(buffer)
 
 
 def _evaluate_tiles(
-    asked: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple, buffer: np.ndarray
+    setup: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple, buffer: np.ndarray
 ) -> np.ndarray:
-    game, rows, scored, outputs = asked.game, asked.inputs[instances], [], []
-    absent, by_column, score_targets = asked.absent, takes_columns(game), map_targets(values_of, np.stack)
+    game, rows, scored, outputs = setup.game, setup.inputs[instances], [], []
+    absent, by_column, score_targets = setup.absent, takes_columns(game), map_targets(values_of, np.stack)
     if game.reference.own is not None:
         own = as_array(game.reference.own(rows), rows.dtype)
         absent = _bits(own.reshape(-1, *rows.shape[1:])).reshape(len(rows), 1, len(absent), -1)
-    for first in range(coalitions.start, coalitions.stop, asked.step):
-        last = min(first + asked.step, coalitions.stop)
+    for first in range(coalitions.start, coalitions.stop, setup.step):
+        last = min(first + setup.step, coalitions.stop)
         if shared is None:
-            present = _present(asked.masks[instances, first:last], asked.columns, absent.dtype)
+            present = _present(setup.masks[instances, first:last], setup.columns, absent.dtype)
         else:
             present = shared[:, first - coalitions.start : last - coalitions.start]
         if game.reference.given is not None:
-            given = select_rows(game, rows, asked.masks[..., first:last, :], instances.start)
+            given = select_rows(game, rows, setup.masks[..., first:last, :], instances.start)
             absent = _bits(given.reshape(-1, *rows.shape[1:])).reshape(*given.shape[:3], -1)
-        pairs = (len(rows), last - first, len(asked.absent))
+        pairs = (len(rows), last - first, len(setup.absent))
         filled = buffer[: math.prod(pairs)]
         if by_column:
             fill_columns(present, _bits(rows), absent, filled.reshape(-1, pairs[2]))
@@ -152,7 +152,7 @@ def _evaluate_tiles(
         else:
             fill(present[:, :, None], _bits(rows)[:, None, None], absent, filled.reshape(*pairs, -1))
             tile_rows = filled.view(rows.dtype).reshape(-1, *rows.shape[1:])
-        outputs.append(_outputs(game.model, asked.forward, tile_rows, asked.limit).reshape(*pairs, -1))
+        outputs.append(_outputs(game.model, setup.forward, tile_rows, setup.limit).reshape(*pairs, -1))
         # A function may return its internal buffer, which the next call overwrites.
         if (
             game.model.framework == "function"

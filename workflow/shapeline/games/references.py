@@ -78,13 +78,13 @@ class Gaussian:
         given = (np.asarray(inputs, np.float64) - self.mean) / self.scale
         result = np.empty((len(inputs), kept.shape[1], *self.samples.shape))
         step = max(1, MAX_CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.samples.size))
-        apart = given[:, None, None, :] - self.samples  # (n, 1, M, c)
+        shift = given[:, None, None, :] - self.samples  # (n, 1, M, c)
         for start in range(0, kept.shape[1], step):
             part = kept[:, start : start + step]
             both = part[..., :, None] & part[..., None, :]
             matrix = np.where(both, self.correlation, np.eye(len(self.mean)))
             gain = np.linalg.solve(matrix, part[..., :, None] * self.correlation)
-            moved = self.samples + (apart * part[:, :, None, :]) @ gain
+            moved = self.samples + (shift * part[:, :, None, :]) @ gain
             result[:, start : start + step] = self.mean + self.scale * moved
         return result
 

@@ -95,8 +95,8 @@ class GlobalImportance(_Removal):
         groups: Mapping[str, Sequence] | None = None,
     ):
         check_rows("GlobalImportance", X, y, ("X", "y"))
-        few = np.unique(np.linspace(0, len(y) - 1, min(len(y), 64)).astype(int))
-        super().__init__("GlobalImportance", X, select_rows(X, few) if background is None else background, groups)
+        sample = np.unique(np.linspace(0, len(y) - 1, min(len(y), 64)).astype(int))
+        super().__init__("GlobalImportance", X, select_rows(X, sample) if background is None else background, groups)
         self.predict = getattr(model, "predict_proba", getattr(model, "predict", None))
         if self.predict is None:
             raise ShapelineError(

@@ -97,10 +97,10 @@ def _rank_codes(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, n
     keys = codes + rows * size
     if size <= 16 * codes.shape[1] + 1024:
         # A lookup table is many times as fast as sorting, where it is not much larger than the codes.
-        seen = np.zeros(len(codes) * size, bool)
-        seen[keys.ravel()] = True
-        distinct = np.flatnonzero(seen)
-        index = np.empty(len(seen), np.int64)
+        occurs = np.zeros(len(codes) * size, bool)
+        occurs[keys.ravel()] = True
+        distinct = np.flatnonzero(occurs)
+        index = np.empty(len(occurs), np.int64)
         index[distinct] = np.arange(len(distinct))
         ranks = index[keys]
     else:

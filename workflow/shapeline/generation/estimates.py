@@ -133,7 +133,7 @@ def _partition(game: Any, spent: int, evaluations: int | None = None) -> Scores:
 def _score_tokens(name: str) -> Callable[..., Scores]:
     def score(game: Any, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
         source, functions = _find_model(game, name), importlib.import_module("shapeline.generation.token_scores")
-        passes = len(source.answers) * functions.PASSES
+        passes = len(source.answers) * functions.GRADIENT_EVALUATIONS
         if name == "integrated_gradients":
             parameters = {"steps": max(2, evaluations // passes), **parameters}
         weights = np.diag(game.signs) if by_token else game.signs[None]

@@ -1,4 +1,4 @@
-"""Language models of transformers: read from a folder or taken as they are, their limits, and their greedy answers."""
+"""Language models of transformers: loading or wrapping, their limits, and their greedy answers."""
 
 import contextlib
 import inspect
@@ -19,7 +19,7 @@ from shapeline.models.torch_models import evaluation_mode
 
 @dataclass(eq=False)
 class LanguageModel:
-    """A causal or sequence-to-sequence model; most_rows: of a pass; inputs: of its forward pass; cache_size: or ()."""
+    """A causal or sequence-to-sequence model; most_rows: per pass; inputs: of its forward pass; cache_size: or ()."""
 
     model: Any
     inputs: frozenset[str]
@@ -28,7 +28,7 @@ class LanguageModel:
 
     @classmethod
     def of(cls, model: Any) -> "LanguageModel":
-        """A model object; ShapelineError where it generates no text."""
+        """Return a wrapped model. Raises ShapelineError where it generates no text."""
         if not isinstance(model, nn.Module) or not hasattr(model, "generate") or not hasattr(model, "config"):
             raise ShapelineError(
                 f"{WHERE}: the model is a {type(model).__name__}; give a causal or sequence-to-sequence model of "
@@ -38,50 +38,50 @@ class LanguageModel:
 
     @property
     def architecture(self) -> str:
-        """Its name in messages."""
+        """The model's name in messages."""
         return type(self.model).__name__
 
     @property
     def seq2seq(self) -> bool:
-        """Whether an encoder reads the prompt and a decoder makes the answer."""
+        """Whether the model has an encoder for the prompt and a decoder for the answer."""
         return bool(getattr(self.model.config, "is_encoder_decoder", False))
 
     @property
     def has_positions(self) -> bool:
-        """Whether rows may be padded on the left: the model takes the position of each token."""
+        """Whether rows may be padded on the left, since the model accepts token positions."""
         return "position_ids" in self.inputs
 
     @property
     def cache_input(self) -> str | None:
-        """The argument of its forward pass that takes a cache; transformers 5.24 renamed it."""
+        """The name of the forward pass's cache argument; transformers 5.24 renamed it."""
         return next((name for name in ("cache", "past_key_values") if name in self.inputs), None)
 
     @property
     def device(self) -> torch.device:
-        """Where it takes its inputs, also of a model spread over devices."""
+        """The device of the inputs, also for a model on several devices."""
         return self.model.get_input_embeddings().weight.device
 
     @property
     def vocabulary(self) -> int:
-        """Number of tokens that it has a logit for."""
+        """Number of tokens with a logit."""
         return int(self.model.config.get_text_config().vocab_size)
 
     @property
     def embeddings(self) -> int:
-        """Number of tokens that it can read."""
+        """Number of tokens with an embedding."""
         return len(self.model.get_input_embeddings().weight)
 
     @property
     def window(self) -> int | None:
-        """Tokens that it has positions for; None where their number is not bounded."""
+        """Maximum number of positions; None where unbounded."""
         return limit_positions(self.model)
 
     def evaluating(self) -> contextlib.AbstractContextManager[None]:
-        """A block without gradients and dropout; afterwards the model is as it was."""
+        """Return a context without gradients and dropout, which restores the model's mode."""
         return evaluation_mode(self.model)
 
     def check_causal(self) -> None:
-        """Refuse a model in which a token sees later ones: it would read the answer before it predicts it."""
+        """Raise ShapelineError for a model whose tokens attend to later ones, and so to the answer."""
         if self.seq2seq:
             return
         ids = torch.tensor([[0, 0], [0, 1]], device=self.device)
@@ -118,7 +118,7 @@ class LanguageModel:
 
 
 def load(source: str | os.PathLike) -> tuple[LanguageModel, Any]:
-    """Return the model and tokenizer of a folder: nothing is downloaded, and no code of the folder runs."""
+    """Return the model and tokenizer of a folder, without downloads and without running the folder's code."""
     path = os.fspath(source)
     if not os.path.isdir(path):
         raise ShapelineError(

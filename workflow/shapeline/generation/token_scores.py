@@ -12,7 +12,7 @@ from shapeline.generation.prompts import FIXED, WHERE
 from shapeline.gradients.torch_gradients import differentiable, relevance_rules, rollout
 from shapeline.models.text_network import eager_attention
 
-PASSES = 3  # evaluations that a pass forward and back counts as
+GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
 
 
 def gradient_x_input(source: ModelSource, weights: np.ndarray) -> np.ndarray:
@@ -33,8 +33,8 @@ def attn_lrp(source: ModelSource, weights: np.ndarray) -> np.ndarray:
 
 
 def attention_rollout(source: ModelSource, weights: np.ndarray) -> np.ndarray:
-    """Return the attention that flows from the parts to where each token of the answer is predicted (Abnar & Zuidema
-    2020), whatever the signs of the weights; (k, T) -> (k, d)."""
+    """Return the attention flow from the parts to the positions that predict the answer's tokens (Abnar & Zuidema
+    2020), regardless of the weights' signs; (k, T) -> (k, d)."""
     _check(source)
     flows = []
     module = source.language_model.model
@@ -57,7 +57,7 @@ def _integrate_path(
     rules: contextlib.AbstractContextManager | None = None,
     logits: bool = False,
 ) -> np.ndarray:
-    """Return embedding times mean gradient along the path from zero; one step is the prompt itself."""
+    """Return embedding times mean gradient along the path from zero; one step is the prompt."""
     _check(source)
     model, total, first = source.language_model, 0.0, 0
     removable = torch.as_tensor(source.owners[1] != FIXED, device=model.device)
@@ -78,7 +78,7 @@ def _integrate_path(
 
 
 def _slopes(source: ModelSource, answer: Answer, x: torch.Tensor, weights: torch.Tensor, logits: bool) -> torch.Tensor:
-    """Gradients (k, 1, n, e) by the embeddings of k weighted sums of what the answer's tokens get."""
+    """Return gradients (k, 1, n, e) by the embeddings, of k weighted sums of the answer tokens' outputs."""
     given = {"inputs_embeds": x, "attention_mask": np.ones((1, x.shape[1]), np.int64)}
     scores = prefix_cache.compute_last_logits(source.language_model, len(answer.ids), **given)[0].float()
     scores = scores if logits else torch.log_softmax(scores, dim=-1)
@@ -88,12 +88,12 @@ def _slopes(source: ModelSource, answer: Answer, x: torch.Tensor, weights: torch
 
 
 def _sequence(source: ModelSource, answer: Answer) -> list[int]:
-    """Ids of the whole prompt and the answer but its last token."""
+    """Return ids of the prompt and the answer without its last token."""
     return [*source.owners[0], *answer.ids[:-1]]
 
 
 def _pool(source: ModelSource, by_token: np.ndarray) -> np.ndarray:
-    """Return sums (k, d) over the tokens of each part of numbers (k, n), without those behind the prompt."""
+    """Return sums (k, d) over the tokens of each part of numbers (k, n), without those after the prompt."""
     owners = source.owners[1]
     parts = owners[None, :] == np.arange(source.prompt.d)[:, None]
     return by_token[:, : len(owners)] @ parts.T

@@ -182,16 +182,16 @@ def token_maps(
     Of the last called layer whose patch tokens the class depends on; special tokens come first. Raises
     MethodFailure where the last tokens are not on the grid.
     """
-    modules, seen = dict(model.module.named_modules()), []
+    modules, recorded = dict(model.module.named_modules()), []
     patches = grid[0] * grid[1]
     hooks = [
-        modules[layer].register_forward_hook(lambda _, given, out, layer=layer: seen.append((layer, out)))
+        modules[layer].register_forward_hook(lambda _, given, out, layer=layer: recorded.append((layer, out)))
         for layer in layers
     ]
     try:
         with differentiable(model.module):
             of_target = log_probs(model, tokens=False)(x.requires_grad_()).gather(1, target[:, None]).sum()
-            outputs = [out for _, out in seen if isinstance(out, torch.Tensor) and out.requires_grad]
+            outputs = [out for _, out in recorded if isinstance(out, torch.Tensor) and out.requires_grad]
             slopes = torch.autograd.grad(of_target, outputs, allow_unused=True)
     finally:
         for hook in hooks:
@@ -302,13 +302,13 @@ def _fuse_activations(module: torch.nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def _freeze_parameters(module: torch.nn.Module) -> Iterator[None]:
     """Disable the parameters' derivatives, so that only tensors that depend on the input have one."""
-    asked = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     try:
-        for parameter in asked:
+        for parameter in trainable:
             parameter.requires_grad_(False)
         yield
     finally:
-        for parameter in asked:
+        for parameter in trainable:
             parameter.requires_grad_(True)
 
 
@@ -413,9 +413,9 @@ def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.T
         return torch.ones_like(x), (x - x0)[:, 0]
     if task == "multilabel":  # of one logit, the slope between its two values
         chosen = nn.functional.one_hot(target, x.shape[1])
-        apart = x - x0
+        delta = x - x0
         gained = nn.functional.logsigmoid(x) - nn.functional.logsigmoid(x0)
-        slope = torch.where(apart.abs() < EQUAL, torch.sigmoid(-x), gained / torch.where(apart.abs() < EQUAL, 1, apart))
+        slope = torch.where(delta.abs() < EQUAL, torch.sigmoid(-x), gained / torch.where(delta.abs() < EQUAL, 1, delta))
         return chosen * slope, (chosen * gained).sum(1)
     mean = torch.zeros_like(x)
     for position, weight in zip(*nodes(50), strict=True):
@@ -449,10 +449,10 @@ def _straighten(module: nn.Module) -> Iterator[None]:
 
 def _line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     """The output, with the slope between input and reference; its own derivative where the two are equal."""
-    apart = torch.sub(*given.detach().chunk(2))
-    slope = torch.sub(*output.detach().chunk(2)) / torch.where(apart.abs() < EQUAL, 1, apart)
+    delta = torch.sub(*given.detach().chunk(2))
+    slope = torch.sub(*output.detach().chunk(2)) / torch.where(delta.abs() < EQUAL, 1, delta)
     line = output.detach() + slope.repeat(2, *[1] * (given.ndim - 1)) * (given - given.detach())
-    return torch.where((apart.abs() < EQUAL).repeat(2, *[1] * (given.ndim - 1)), output, line)
+    return torch.where((delta.abs() < EQUAL).repeat(2, *[1] * (given.ndim - 1)), output, line)
 
 
 def _pooled_line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
@@ -464,10 +464,10 @@ def _pooled_line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> 
     of_input, of_reference = indices.chunk(2)
     y, y0 = output.detach().flatten(2).chunk(2)
     largest = torch.maximum(y, y0)
-    apart = torch.sub(*cells.detach().chunk(2))
+    delta = torch.sub(*cells.detach().chunk(2))
     line = output.detach().flatten(2)
     for index, change in ((of_input, largest - y0), (of_reference, y - largest)):
-        distance = apart.gather(2, index)
+        distance = delta.gather(2, index)
         slope = torch.where(change == 0, 0, change / torch.where(distance == 0, 1, distance)).repeat(2, 1, 1)
         moved = (cells - cells.detach()).gather(2, index.repeat(2, 1, 1))
         line = line + slope * moved

@@ -1,4 +1,4 @@
-"""h-Shap and Partition for the registry, on the device where the features are single cells, else by masks."""
+"""h-Shap and Partition for the registry, on the device where features are single cells, else by masks."""
 
 import dataclasses
 import importlib
@@ -12,18 +12,18 @@ from shapeline.games.game import Game
 from shapeline.hierarchy import exploration, forests
 from shapeline.hierarchy.exploration import NO_RELEVANT_NODE, Evaluate, HShap
 
-# Of the range of v. A float32 model gives one image values that differ by 1e-7 with its place in a batch, so that
-# exploration.TOLERANCE, for exact games, would let the batch decide which empty quadrants are explored.
+# Of the range of v. A float32 model's values differ by 1e-7 with the position in a batch, so that with
+# exploration.TOLERANCE, for exact games, the explored empty quadrants would depend on the batch.
 TOLERANCE = 1e-6
-# Frameworks whose models answer coalitions on the device: the module by name, so that a job imports one framework.
+# Frameworks that evaluate coalitions on the device: modules by name, so that a job imports only one framework.
 ON_DEVICE = dict.fromkeys(("torch", "function"), "shapeline.hierarchy.torch_evaluator")
-BLOCK_BYTES = 1 << 26  # of inputs and masks that the engine is given at a time
+BLOCK_BYTES = 1 << 26  # of inputs and masks per call of the engine
 
 Scored = tuple[np.ndarray, np.ndarray, dict[str, Sequence]]
 
 
 class Growth(NamedTuple):
-    """How the trees grow, as the last parameters of `explore` and `explore_forest`."""
+    """The last parameters of `explore` and `explore_forest`, which control the growth of trees."""
 
     threshold: float = 0.0
     mode: str = "absolute"
@@ -41,23 +41,23 @@ def h_shap(
     leaf_score: str = "uniform",
     shifts: Sequence[Sequence[int]] | None = None,
 ) -> Scored:
-    """Hierarchical Shapley values (Teneggi et al. 2021): scores (n, d) that sum to 1 or are all 0; see exploration.
+    """Return hierarchical Shapley values (Teneggi et al. 2021): scores (n, d) that sum to 1 or are 0; see exploration.
 
     game: features on a grid or in a row are split into quadrants or halves; superpixels into halves of a tree over
-    them (§6.1), where min_size and shifts mean nothing.
+    them (§6.1), where min_size and shifts have no effect.
     inputs, targets: (n, *input shape) and (n,) of the game.
-    min_size: cells that each half of a side keeps.
+    min_size: least cells of each half of a side.
     threshold, mode: which nodes are relevant; see `explore`.
-    leaf_score: what a relevant leaf is worth; see `explore`.
+    leaf_score: the score of a relevant leaf; see `explore`.
     shifts: cycle spinning, cells along each axis.
 
-    Said: visited_nodes, leaves; flag "no relevant node".
+    Details: visited_nodes, leaves; warning "no relevant node".
     """
     growth = Growth(threshold, mode, leaf_score)
     if game.features.kind == "superpixel":
         return _score_superpixels(game, inputs, targets, growth)
     sides = game.features.shape
-    if min_size > max(sides):  # of a document; other features are checked with the configuration
+    if min_size > max(sides):  # for a document; other features are checked with the configuration
         raise MethodFailure(
             "too short", f"h_shap: min_size is {min_size} and there are {max(sides)} features; give a smaller min_size"
         )
@@ -75,7 +75,7 @@ def trees(
     growth: Growth,
     shifts: Sequence[Sequence[int]] | None = None,
 ) -> list[HShap]:
-    """h-Shap on the features' grid, the trees of all inputs (n, *input shape) side by side: an HShap each."""
+    """Return an HShap per input (n, *input shape) on the features' grid, with all trees processed together."""
     shape = game.features.shape
     moves = exploration.check_shifts(shifts, len(shape))
     owners = np.repeat(np.arange(len(inputs)), len(moves))
@@ -87,7 +87,7 @@ def trees(
 def _score_superpixels(game: Game, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
     n, segments = len(inputs), game.features.cells[0]
     forest = forests.forest([forests.superpixel_tree(segments)] * n)
-    indices = np.argsort(forest.labels[0])  # of each superpixel, among the leaves
+    indices = np.argsort(forest.labels[0])  # of each superpixel among the leaves
     explored = forests.explore_forest(evaluate_by_masks(game, inputs, targets, places=indices), forest, *growth)
     maps = (explored.maps(i, indices[segments])[0] for i in range(n))
     sums = [np.bincount(segments.ravel(), weights=each.ravel(), minlength=game.features.d) for each in maps]
@@ -103,7 +103,7 @@ def _format_result(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndar
 def partition(game: Game, inputs: np.ndarray, targets: np.ndarray, evaluations: int = 500) -> Scored:
     """Return Owen values (n, d) over halves of the features' grid, efficient on any budget, as shap's."""
     backend = game.backend
-    if backend is not None:  # a round asks ten coalitions an instance, and TensorFlow fills a larger batch up
+    if backend is not None:  # a round evaluates ten coalitions per instance, and TensorFlow pads larger batches
         backend = dataclasses.replace(backend, batch=min(backend.batch, 1 << (16 * len(inputs) - 1).bit_length()))
     evaluate = evaluator(game.having(backend=backend), inputs, targets)
     values = forests.partition(evaluate, len(inputs), game.features.shape, evaluations)
@@ -117,9 +117,9 @@ def evaluator(
     owners: np.ndarray | None = None,
     shifts: np.ndarray | None = None,
 ) -> Evaluate:
-    """Return what `explore` evaluates on targets[j] of inputs[owners[j]], moved by shifts[j]."""
+    """Return the evaluator for `explore` of targets[j] of inputs[owners[j]], shifted by shifts[j]."""
     framework = game.model.framework
-    # A function is evaluated the faster with torch, and without it as any other model.
+    # A function is evaluated faster with torch; without torch, as any other model.
     available = framework in ON_DEVICE and is_installed("torch")
     if game.features.kind in ("pixel", "column") and available:
         device = importlib.import_module(ON_DEVICE[framework])
@@ -136,14 +136,14 @@ def evaluate_by_masks(
     shifts: np.ndarray | None = None,
     places: np.ndarray | None = None,
 ) -> Evaluate:
-    """An evaluator of the game's values, for any framework, features and value; places (d,): columns of a forest."""
+    """Return an evaluator of the game's values, for any framework, features and value; places (d,): forest columns."""
     shape = game.features.shape
     height, width = (1, *shape) if len(shape) == 1 else shape
     owners = np.arange(len(inputs)) if owners is None else owners
     shifts = np.zeros((len(owners), 2), np.int64) if shifts is None else shifts
     block = max(1, BLOCK_BYTES // (inputs[0].nbytes + game.features.d))
     if game.backend is not None and game.backend.name == "windows":
-        # Its table pays for many coalitions of an instance, here is one.
+        # Tables are worthwhile for many coalitions per instance; here is one.
         game = game.having(backend=dataclasses.replace(game.backend, name="plain"))
 
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:

@@ -74,12 +74,12 @@ def find_trunk(model: Classifier, shape: Sequence[int]) -> Trunk | None:
             stride[axis] *= step
         if isinstance(layer, nn.Conv2d):
             cells = math.prod(
-                max(0, side - seen) // step + 1 for side, seen, step in zip(shape[1:], window, stride, strict=True)
+                max(0, side - extent) // step + 1 for side, extent, step in zip(shape[1:], window, stride, strict=True)
             )
             work += cells * layer.weight.numel()
-    if not end or any(side < seen for side, seen in zip(shape[1:], window, strict=True)):
+    if not end or any(side < extent for side, extent in zip(shape[1:], window, strict=True)):
         return None
-    size = tuple((side - seen) // step + 1 for side, seen, step in zip(shape[1:], window, stride, strict=True))
+    size = tuple((side - extent) // step + 1 for side, extent, step in zip(shape[1:], window, stride, strict=True))
     trunk = Trunk(module[:end], module[end:], tuple(window), tuple(stride), size, work)
     trunk.layers.training = trunk.head.training = False  # only of these containers; the layers belong to the model
     _TRUNKS[module] = tuple(shape), trunk

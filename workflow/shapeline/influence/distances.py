@@ -338,10 +338,10 @@ class Neighbours:
         """Smallest squared distance so far and its |x|^2 + |y|^2, a point each."""
         index = xp.argmin(part, 1)
         rows = xp.arange(len(part), device=index.device)
-        here = part[rows, index], norms[rows, index]
+        current = part[rows, index], norms[rows, index]
         if closest is None:
-            return here
-        return xp.minimum(here[0], closest[0]), xp.where(here[0] < closest[0], here[1], closest[1])
+            return current
+        return xp.minimum(current[0], closest[0]), xp.where(current[0] < closest[0], current[1], closest[1])
 
     def _exact(self, chunk: slice, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         parts = [np.einsum("ij,ij->i", *[self.differences(chunk, *pair)] * 2) for pair in self._split(rows, columns)]

@@ -87,8 +87,8 @@ def data_lime(
     lost = []
     for chunk in data.chunks():
         squared = data.space.host(data.compute_squared(chunk).squared)
-        apart = squared / rho**2 if mu is None else (_cosine_distance(data.points[chunk], data.X) / mu) ** 2
-        weights = np.exp(-apart / 2)
+        scaled = squared / rho**2 if mu is None else (_cosine_distance(data.points[chunk], data.X) / mu) ** 2
+        weights = np.exp(-scaled / 2)
         for row, index in enumerate(range(chunk.start, chunk.stop)):
             kept = _select_rows(weights[row], squared[row], ridge, tolerance)
             if not (weights[row, kept] * squared[row, kept]).any():
@@ -119,15 +119,15 @@ def _check(where: str, classifier: str, regression: bool, mu: float | None, cate
 
 def _step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray) -> np.ndarray:
     """Return the direction (n,) with the least weight on the wrong side, kept on the way (Gallant 1990: pocket)."""
-    apart = data.differences(slice(index, index + 1), np.zeros(len(kept), int), kept).astype(np.float64)
-    length = np.linalg.norm(apart, axis=1)
-    apart, weights, target = apart[length > 0], weights[length > 0], target[length > 0]
-    pull = apart * (weights * target / length[length > 0])[:, None]
+    differences = data.differences(slice(index, index + 1), np.zeros(len(kept), int), kept).astype(np.float64)
+    length = np.linalg.norm(differences, axis=1)
+    differences, weights, target = differences[length > 0], weights[length > 0], target[length > 0]
+    pull = differences * (weights * target / length[length > 0])[:, None]
     best, least = line, np.inf
     for start in (line, pull.sum(axis=0)):
         phi = start / (np.linalg.norm(start) or 1.0)
         for step in range(MAX_STEPS):
-            wrong = (apart @ phi >= 0) != (target > 0)
+            wrong = (differences @ phi >= 0) != (target > 0)
             lost = weights[wrong].sum()
             if lost < least:
                 best, least = phi, lost

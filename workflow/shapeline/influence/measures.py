@@ -149,8 +149,8 @@ def set_influence(sets, values, coalitions) -> np.ndarray:
     step = max(1, (1 << 22) // len(sets))
     for a in range(0, len(rows), step):
         S = coalitions[a : a + step]
-        apart = S.sum(axis=1)[:, None] + sets.sum(axis=1) - 2 * S @ sets.T  # integers, exact
-        weights = (values - values[rows[a : a + step], None]) / np.maximum(apart, 1)
+        distances = S.sum(axis=1)[:, None] + sets.sum(axis=1) - 2 * S @ sets.T  # integers, exact
+        weights = (values - values[rows[a : a + step], None]) / np.maximum(distances, 1)
         influence[a : a + step] = weights @ sets - S * weights.sum(axis=1, keepdims=True)
     return influence
 
@@ -453,8 +453,8 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
             count = min(step, permutations - a)
             place = random.permuted(np.tile(np.arange(n), (count, 1)), axis=1)  # each feature's position
             y = X[random.integers(len(X), size=count)]
-            asked = np.where(place[:, None, :] < np.arange(n + 1)[:, None], x, y[:, None, :])
-            values = _query(predict, asked.reshape(-1, n)).reshape(count, n + 1)
+            mixed = np.where(place[:, None, :] < np.arange(n + 1)[:, None], x, y[:, None, :])
+            values = _query(predict, mixed.reshape(-1, n)).reshape(count, n + 1)
             scores[row] += np.take_along_axis(np.diff(values, axis=1), place, axis=1).sum(axis=0)
     return scores / permutations
 

@@ -42,8 +42,8 @@ def measure(
         order = np.argsort(positive, kind="stable")
         step = max(1, CHUNK_BYTES // ((_count_needed(positive, counts) + 1) * features.d))
         for some in (order[start : start + step] for start in range(0, len(order), step)):
-            asked = game.having(features=features)
-            curves = _curves(part.iloc[some], positive[some], asked, inputs[positions[some]], seed, counts)
+            part_game = game.having(features=features)
+            curves = _curves(part.iloc[some], positive[some], part_game, inputs[positions[some]], seed, counts)
             keys = part.iloc[some][["instance", "repeat"]]
             for name, curve in curves.items():
                 each = keys.loc[keys.index.repeat(len(counts))]
@@ -104,7 +104,7 @@ def measure_erasure(
     frames, done = [], 0
     for features, positions in buckets:
         part = rows.iloc[positions].reset_index(drop=True)
-        asked = game.having(features=features, value="probability")
+        part_game = game.having(features=features, value="probability")
         counts = np.maximum(1, np.round(np.asarray(fractions or FRACTIONS) * features.d)).astype(int)
         ranks = scores.rank_features(scores.matrix(part), part["instance"].to_numpy(), seed)
         keys, lost = part[["instance", "repeat"]], np.zeros((len(part), 2))
@@ -113,7 +113,7 @@ def measure_erasure(
             top = ranks[chosen, None, :] < counts[:, None]
             masks = np.concatenate([np.ones((len(top), 1, features.d), bool), ~top, top], 1)
             with locate(part["instance"].to_numpy()[chosen]):
-                values = asked.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
+                values = part_game.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
             lost[chosen] = (values[:, :1] - values[:, 1:]).reshape(len(top), 2, -1).mean(2)
             if progress:
                 progress(done + min(start + CHUNK, len(part)), (done + len(part)) * masks.shape[1])

@@ -36,14 +36,14 @@ def measure(
     frames, done = [], 0
     for features, positions in buckets:
         part = rows.iloc[positions].reset_index(drop=True)
-        asked = game.having(features=features)
+        part_game = game.having(features=features)
         removed = sample_sets(features.d, samples, seed)
         lost = np.zeros((len(part), samples))
         for start in range(0, len(part), CHUNK):
             chosen = slice(start, start + CHUNK)
             masks = np.concatenate([np.ones((1, features.d), bool), ~removed])
             with locate(part["instance"].to_numpy()[chosen]):
-                values = asked.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
+                values = part_game.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
             lost[chosen] = values[:, :1] - values[:, 1:]
             if progress:
                 progress(done + min(start + CHUNK, len(part)), (done + len(part)) * len(masks))

@@ -61,9 +61,9 @@ def check_ends(paths: Iterable[str | Path]) -> None:
         there = rows[rows[column].notna()]
         keys = [*KEYS, *(["features"] if column == "value_empty" else [])]
         first = there.groupby(keys, sort=False, dropna=False)[[column, "file"]].transform("first")
-        apart = (there[column] - first[column]).abs() > there["tolerance"] * (1 + first[column].abs())
-        if apart.any():
-            mine, known = there[apart].iloc[0], first[apart].iloc[0]
+        differs = (there[column] - first[column]).abs() > there["tolerance"] * (1 + first[column].abs())
+        if differs.any():
+            mine, known = there[differs].iloc[0], first[differs].iloc[0]
             raise ShapelineError(
                 f"{known['file']} and {mine['file']} are of other models: {column} of instance {mine['instance']} is "
                 f"{known[column]:.6g} and {mine[column]:.6g} (other weights, code, packages or devices); make both "

@@ -270,11 +270,11 @@ CLAIMS = (
         Claim(
             CHEN,
             "5.1",
-            f"On IMDB L-Shapley has the best deletion AUC, before LIME, KernelSHAP and C-Shapley ({said})",
+            f"On IMDB L-Shapley has the best deletion AUC, before LIME, KernelSHAP and C-Shapley ({kind})",
             ("imdb",),
             beats("l_shapley", "lime", "kernel_shap", entry),
         )
-        for entry, said in FITS.items()
+        for entry, kind in FITS.items()
     ),
     Claim(
         CHEN,
@@ -287,21 +287,21 @@ CLAIMS = (
         Claim(
             CHEN,
             "5.1",
-            f"On AG News C-Shapley ({said}) is before LIME, KernelSHAP and SampleShapley",
+            f"On AG News C-Shapley ({kind}) is before LIME, KernelSHAP and SampleShapley",
             ("agnews", "agnews_words"),
             beats(entry, "lime", "kernel_shap", "sample_shapley"),
         )
-        for entry, said in FITS.items()
+        for entry, kind in FITS.items()
     ),
     *(
         Claim(
             CHEN,
             "5.1",
-            f"On Yahoo Answers C-Shapley ({said}) is before LIME, which is the next",
+            f"On Yahoo Answers C-Shapley ({kind}) is before LIME, which is the next",
             ("yahoo",),
             beats(entry, "lime"),
         )
-        for entry, said in FITS.items()
+        for entry, kind in FITS.items()
     ),
     Claim(
         CHEN,
@@ -330,9 +330,9 @@ CLAIMS = (
     Claim(CHEN, "5.2, A", "The CNN on MNIST classifies 99.7 % of 3s and 8s", ("mnist38",), has_accuracy(0.997)),
     Claim(CHEN, "5.2, A", "The CNN on CIFAR classifies 96.1 % of deer and horses", ("cifar10dh",), has_accuracy(0.961)),
     *(
-        Claim(CHEN, "5.2", f"On {data} C-Shapley ({said}) is before {called}", experiments, beats(entry, rival))
+        Claim(CHEN, "5.2", f"On {data} C-Shapley ({kind}) is before {called}", experiments, beats(entry, rival))
         for experiments, data in ((("mnist38", "mnist_small"), "MNIST"), (("cifar10dh",), "CIFAR"))
-        for entry, said in FITS.items()
+        for entry, kind in FITS.items()
         for rival, called in PICTURE_RIVALS.items()
     ),
     Claim(
@@ -364,8 +364,8 @@ CLAIMS = (
         are_similar("mim", "parzen", 0.94),
     ),
     *(
-        Claim(SLIWINSKI, "8.2", said, ("ssl", "compas"), has_mostly_sign("mim", feature, sign))
-        for feature, sign, said in (
+        Claim(SLIWINSKI, "8.2", kind, ("ssl", "compas"), has_mostly_sign("mim", feature, sign))
+        for feature, sign, kind in (
             ("age", -1, "In most cases a greater age decreases the score"),
             ("last contact", 1, "Often, here at least every other time, a later contact increases the score"),
         )
@@ -436,12 +436,12 @@ CLAIMS = (
         Claim(
             TENEGGI,
             "5.2",
-            f"The number of crosses is irrelevant: h-Shap ({said}) has the same F1 for one and for six, to within 0.05",
+            f"The number of crosses is irrelevant: h-Shap ({kind}) has the same F1 for one and for six, to within 0.05",
             ("crosses_1", "crosses_6"),
             has_equal_mean(entry, 0.05, "localization", "f1"),
             every=True,
         )
-        for entry, said in (("h_shap", "τ = 0"), ("h_shap_relative", "70 %"))
+        for entry, kind in (("h_shap", "τ = 0"), ("h_shap_relative", "70 %"))
     ),
     *(
         Claim(
@@ -457,12 +457,12 @@ CLAIMS = (
         Claim(
             TENEGGI,
             "5.2",
-            f"{shown}: h-Shap takes {told} time than the library's own {called}",
+            f"{shown}: h-Shap takes {factor} time than the library's own {called}",
             (experiment,),
             faster("h_shap", entry, least),
         )
         for experiment, shown in LIBRARY.items()
-        for (entry, called), (told, least) in zip(
+        for (entry, called), (factor, least) in zip(
             PEERS.items(), (("ten times less", 10), ("less", 1), ("less", 1)), strict=True
         )
     ),

@@ -418,7 +418,7 @@ def uniqueness_section(checks: Checks) -> HTML:
             f"{number(result.others, 2)} at least, whatever of MIM is added. MIM with four α breaks none "
             f"(largest residue {number(result.mim, 2)}). Lemma 4.1 stands for monotonicity: a new point y "
             "moves the influence along y − x alone. This is a search among these terms, no proof, and continuity is "
-            "not asked: it is there that 1/r and 1/r² fail, on the pages of influence."
+            "not tested: 1/r and 1/r² violate it (see the influence pages)."
         ),
     )
 

@@ -351,6 +351,6 @@ def name_verdict(advice: Recommendation) -> str:
         return "too few instances"
     if advice.outcome != "undecided":
         return f"★ {advice.entry}"
-    few = len(advice.rivals) <= 2
-    rivals = list(advice.rivals) if few else [f"{len(advice.rivals)} others"]
+    is_short = len(advice.rivals) <= 2
+    rivals = list(advice.rivals) if is_short else [f"{len(advice.rivals)} others"]
     return f"☆ undecided: {' or '.join([advice.entry, *rivals])}"

@@ -72,8 +72,8 @@ def difference(
     if not {first, second} <= set(values) or values.empty:
         return None
     [pair] = paired.pairs(values).to_dict("records")
-    apart = {"mean": pair["difference"], "low": pair["low"], "high": pair["high"]}
-    return apart if pair["better"] == first else _reverse_difference(apart)
+    bounds = {"mean": pair["difference"], "low": pair["low"], "high": pair["high"]}
+    return bounds if pair["better"] == first else _reverse_difference(bounds)
 
 
 def _reverse_difference(difference: Mapping) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Numbers and settings as text for reading."""
+"""Formatting of numbers and settings as text."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ import pandas as pd
 
 
 def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
-    """Return a number in significant digits, thousands apart, a true minus, a dash for nothing; whole: counts."""
+    """Return a number with significant digits, separated thousands, a minus sign, a dash for None; whole: counts."""
     if value is None or not np.isfinite(value):
         return "–"
     if value == 0 or (whole and float(value).is_integer()):
@@ -21,7 +21,7 @@ def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
 
 
 def interval(row: Mapping) -> str:
-    """Return 'mean (low to high)' of a row in the decimals of the largest; the mean alone without an interval."""
+    """Return 'mean (low to high)' of a row with the decimals of the largest; only the mean without an interval."""
     values = [row[key] for key in ("mean", "low", "high")]
     largest = max((abs(value) for value in values if np.isfinite(value)), default=0.0)
     mean, low, high = (align_columns(value, largest) for value in values)
@@ -29,7 +29,7 @@ def interval(row: Mapping) -> str:
 
 
 def two_digits(value: float) -> str:
-    """A number with two decimals, as correlations are read."""
+    """Return a number with two decimals, as for correlations."""
     if not np.isfinite(value):
         return "–"
     text = f"{value:.2f}"
@@ -37,13 +37,13 @@ def two_digits(value: float) -> str:
 
 
 def two_digit_interval(row: Mapping) -> str:
-    """Return 'mean (low to high)' with two decimals; the mean alone without an interval."""
+    """Return 'mean (low to high)' with two decimals; only the mean without an interval."""
     mean, low, high = (two_digits(row[key]) for key in ("mean", "low", "high"))
     return f"{mean} ({low} to {high})" if np.isfinite([row["low"], row["high"]]).all() else mean
 
 
 def align_columns(value: float, largest: float) -> str:
-    """A number with as many decimals as three digits of the largest of its kind take, so that they stand in line."""
+    """Return a number with the decimals of the largest at three digits, so that a column is aligned."""
     if not np.isfinite(value) or largest < 1e-3:
         return number(value, whole=False)
     text = f"{value:,.{max(0, 2 - math.floor(math.log10(largest)))}f}"
@@ -51,24 +51,24 @@ def align_columns(value: float, largest: float) -> str:
 
 
 def format_evaluations(value: float | None) -> str:
-    """Evaluations, which are whole numbers or a mean of these: 177.5, for 177.500 looks like thousands."""
+    """Return evaluations, integers or a mean: 177.5, since 177.500 looks like thousands."""
     return number(value) if value is None or not np.isfinite(value) else f"{value:,.1f}".removesuffix(".0")
 
 
 def format_count(value: float | None, noun: str) -> str:
-    """'1 evaluation', '2 evaluations'."""
+    """Return '1 evaluation', '2 evaluations'."""
     return f"{format_evaluations(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def explain_unit(unit: str) -> str:
-    """Return what a score in a unit means, in a sentence; "" where the unit says it."""
+    """Return the meaning of a score's unit in a sentence; "" where it is self-explanatory."""
     if unit != "nats":
         return ""
     return "Nats are natural logarithms: a score of +0.69 doubles the probability (or odds), −0.69 halves it."
 
 
 def share(value: float) -> str:
-    """A fraction as a percentage: 0 % and 100 % only when nothing or everything is meant."""
+    """Return a fraction as a percentage: 0 % and 100 % only for exactly 0 and 1."""
     if not np.isfinite(value):
         return "–"
     if 0 < value < 0.001:
@@ -79,14 +79,14 @@ def share(value: float) -> str:
 
 
 def format_lists(values: Mapping | pd.Series | None, first: bool = True) -> str:
-    """'name: item, name: item', or 'item name, item name' where the names do not come first."""
+    """Return 'name: item, name: item', or 'item name, item name' with first=False."""
     items = {} if values is None else dict(values)
     parts = ((name, number(item) if isinstance(item, int | np.integer) else item) for name, item in items.items())
     return ", ".join(f"{name}: {item}" if first else f"{item} {name}" for name, item in parts)
 
 
 def plain(value: object) -> str:
-    """Settings as words: 'name value, name value'."""
+    """Return settings as text: 'name value, name value'."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {plain(item)}" for name, item in value.items() if item not in (None, "", [], {}))
     if isinstance(value, list | tuple):
@@ -95,7 +95,7 @@ def plain(value: object) -> str:
 
 
 def merge_values(mappings: Iterable[Mapping | None]) -> str:
-    """What several say of the same names, in one line: 'name value, name value or another'."""
+    """Return the values of several mappings by name, in one line: 'name value, name value or another'."""
     values: dict[str, set[str]] = {}
     for each in mappings:
         for name, value in (each or {}).items():
@@ -104,7 +104,7 @@ def merge_values(mappings: Iterable[Mapping | None]) -> str:
 
 
 def probability(p: float) -> str:
-    """A p-value for reading."""
+    """Return a p-value as text."""
     if not np.isfinite(p):
         return "–"
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
@@ -115,12 +115,12 @@ def equals(p: float) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Labels in a sentence."""
+    """Return names as a list in a sentence."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def ends(low: float, high: float) -> str:
-    """An interval for reading; a dash where there is none."""
+    """Return an interval as text; a dash where there is none."""
     return f"{number(low, whole=False)} to {number(high, whole=False)}" if np.isfinite(high) else "–"
 
 

@@ -192,9 +192,9 @@ def _rmse(game: Game, estimator: Estimator, budget: int, seeds: Sequence[int]) -
         # Every instance has equally many coalitions; some designs merge duplicates.
         most = max(len(one.masks) for one in made)
         masks = np.array([np.pad(one.masks, ((0, most - len(one.masks)), (0, 0))) for one in made])
-        asked = time.process_time()
+        started = time.process_time()
         values = game.value(masks)
-        asking += time.process_time() - asked
+        asking += time.process_time() - started
         if estimator.learns:
             scores = read_stack(masks, values)[0]
         else:

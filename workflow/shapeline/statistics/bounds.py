@@ -55,9 +55,9 @@ def units(values: np.ndarray, block: np.ndarray | None = None) -> np.ndarray:
     member = (np.arange(index.max() + 1)[:, None] == index).astype(float)
     count = member @ np.isfinite(values)
     mean = _mean(values, 0)
-    apart = member @ np.nan_to_num(values - mean)
+    deviations = member @ np.nan_to_num(values - mean)
     scale = (count > 0).sum(0) / np.maximum(count.sum(0), 1)
-    return np.where(count > 0, mean + scale * apart, np.nan)
+    return np.where(count > 0, mean + scale * deviations, np.nan)
 
 
 def intervals(
@@ -86,8 +86,8 @@ def moments(rows: np.ndarray) -> Moments:
     there = np.isfinite(rows)
     count = there.sum(0)
     mean = _mean(rows, 0)
-    apart = np.where(there, rows - mean, 0.0)
-    square, cube = (apart**2).sum(0), (apart**3).sum(0)
+    deviations = np.where(there, rows - mean, 0.0)
+    square, cube = (deviations**2).sum(0), (deviations**3).sum(0)
     error = _ratio(square, count * (count - 1)) ** 0.5
     # A constant column has nonzero deviations from rounding.
     flat = square <= count * (1e-12 * np.abs(mean)) ** 2

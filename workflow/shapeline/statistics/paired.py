@@ -352,8 +352,8 @@ def _friedman(table: np.ndarray) -> float:
 
     n, k = table.shape
     spread = (table**2).sum() - n * k * (k + 1) ** 2 / 4
-    apart = ((table.sum(0) - n * (k + 1) / 2) ** 2).sum()
-    return float(chdtrc(k - 1, (k - 1) * apart / spread)) if spread > 0 else math.nan
+    between = ((table.sum(0) - n * (k + 1) / 2) ** 2).sum()
+    return float(chdtrc(k - 1, (k - 1) * between / spread)) if spread > 0 else math.nan
 
 
 @functools.cache

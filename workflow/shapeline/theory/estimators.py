@@ -102,8 +102,8 @@ def _epsilons(joint, with_class, without, graph: networkx.Graph, node: int, orde
     d = graph.number_of_nodes()
     U, V = np.meshgrid(np.arange(2**d), np.arange(2**d), indexing="ij")
     bit = 1 << node
-    apart = (U & V == 0) & (U & bit == 0) & (V & bit == 0) & (V > 0)
-    U, V = U[apart], V[apart]
+    disjoint = (U & V == 0) & (U & bit == 0) & (V & bit == 0) & (V > 0)
+    U, V = U[disjoint], V[disjoint]
 
     def information(log_p: np.ndarray, weight: np.ndarray) -> np.ndarray:
         ratio = log_p[U | V | bit] + log_p[U] - log_p[U | bit] - log_p[U | V]

@@ -339,8 +339,8 @@ def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, se
             f"border-{'bottom' if level > 0 else 'top'}:{1 + 2 * strength:.1f}px solid {FOR if level > 0 else AGAINST}"
         )
         look = f"background:{tint(level)};color:{EXACT};{line}" if level else ""
-        apart = "<br>" if index == second else ""
-        spans.append(f'{apart}<span style="{look}" title="{value}">{html.escape(name)}</span>')
+        separator = "<br>" if index == second else ""
+        spans.append(f'{separator}<span style="{look}" title="{value}">{html.escape(name)}</span>')
     return " ".join(spans)
 
 

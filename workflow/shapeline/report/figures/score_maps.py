@@ -164,12 +164,12 @@ def _paint_tile(shown: Tile, place: tuple[float, float, float, float], high: flo
     norm = Normalize(colours.pop("vmin", None), colours.pop("vmax", None))
     # Colours outside [0, 1] by rounding are refused.
     pixels = shown.pixels if shown.pixels.ndim == 2 else np.clip(shown.pixels, 0, 1)
-    seen = ScalarMappable(norm, **colours).to_rgba(pixels, bytes=True)
+    painted = ScalarMappable(norm, **colours).to_rgba(pixels, bytes=True)
     left, top, right, bottom = (round(inches * DOTS_PER_INCH) for inches in place)
     right, bottom = max(right, left + 1), max(bottom, top + 1)
-    rows = np.arange(bottom - top)[::-1] * len(seen) // (bottom - top)
-    columns = np.arange(right - left) * seen.shape[1] // (right - left)
-    return left, round(high * DOTS_PER_INCH) - bottom, seen[rows[:, None], columns]
+    rows = np.arange(bottom - top)[::-1] * len(painted) // (bottom - top)
+    columns = np.arange(right - left) * painted.shape[1] // (right - left)
+    return left, round(high * DOTS_PER_INCH) - bottom, painted[rows[:, None], columns]
 
 
 def choose_tone(card: Mapping) -> str:

@@ -160,8 +160,8 @@ def masking_section(results: Results) -> HTML:
     frame, drawn = results.metrics.get("log_odds"), assign_styles(results)
     if frame is None or frame.empty:
         return join_parts(heading("Deletion and insertion"), missing("log_odds"))
-    few = sum(entry in set(frame["method"]) for entry in results.entries) <= MAX_BANDS
-    bands = "bands are 95 % intervals" if few else "the panels below have the intervals"
+    has_bands = sum(entry in set(frame["method"]) for entry in results.entries) <= MAX_BANDS
+    bands = "bands are 95 % intervals" if has_bands else "the panels below have the intervals"
     return join_parts(
         heading("Deletion and insertion"),
         note(

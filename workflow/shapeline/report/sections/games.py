@@ -221,8 +221,8 @@ def _errors(results: Results, entry: str, budget: float, rows: pd.DataFrame) -> 
     truth = experiment.select_scores(results.scores[results.exact], rows["instance"]) if results.exact else [None]
     if any(row is None for row in truth):
         return {**result, "actual": np.nan}
-    apart = [np.sqrt(np.mean((np.asarray(mine) - true) ** 2)) for mine, true in zip(rows["scores"], truth, strict=True)]
-    return {**result, "actual": float(np.mean(apart))}
+    rmses = [np.sqrt(np.mean((np.asarray(row) - true) ** 2)) for row, true in zip(rows["scores"], truth, strict=True)]
+    return {**result, "actual": float(np.mean(rmses))}
 
 
 def interactions_section(results: Results) -> HTML:
