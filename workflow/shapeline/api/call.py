@@ -333,8 +333,8 @@ def _report_progress(progress: object, label: str) -> Iterator[Callable[[int, in
         return
     with tqdm(total=0, desc=label, unit=" evaluations", delay=0 if progress else MIN_SECONDS, leave=False) as shown:
 
-        def tell(done: int, left: int) -> None:
-            shown.total = done + left
+        def tell(done: int, remaining: int) -> None:
+            shown.total = done + remaining
             shown.update(done - shown.n)
 
         yield tell

@@ -113,11 +113,11 @@ class Explanation(Record):
         evaluations = float((counts.max() if shared else counts.sum()).mean()) if len(self) else 0.0
         return {"evaluations": evaluations, "rows": self.about.rows, "seconds": float(np.sum(self.seconds))}
 
-    def of(self, place: int) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:
+    def of(self, index: int) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:
         """Return feature names, scores (d,) and half-widths (d,) of 95 % intervals, or None, of one instance."""
-        names = self.about.names[place]
-        half = None if self.standard_error is None else LEVEL * self.standard_error[place].ravel()[: len(names)]
-        return names, self.scores[place].ravel()[: len(names)], half
+        names = self.about.names[index]
+        half = None if self.standard_error is None else LEVEL * self.standard_error[index].ravel()[: len(names)]
+        return names, self.scores[index].ravel()[: len(names)], half
 
     @property
     def half_widths(self) -> np.ndarray | None:
@@ -175,14 +175,14 @@ class Explanation(Record):
                     raise ShapelineError(f"explanation: there is no feature '{name}'.{nearest(name, names)}")
             selected = [names.index(name) if isinstance(name, str) else name for name in selected]
         kept = np.atleast_1d(np.arange(len(names))[selected])
-        left = tuple(names[index] for index in kept)
+        remaining = tuple(names[index] for index in kept)
         about, data = self.about, self.about.data
-        if isinstance(data, pd.DataFrame) and set(left) <= set(data):
-            data = data[list(left)]
+        if isinstance(data, pd.DataFrame) and set(remaining) <= set(data):
+            data = data[list(remaining)]
         elif isinstance(data, np.ndarray) and data.shape[1:] == (len(names),):
             data = data[:, kept]
-        features = [one and _select_features(one, kept, left) for one in about.features]
-        about = dataclasses.replace(about, names=[left] * len(self), features=features, data=data)
+        features = [one and _select_features(one, kept, remaining) for one in about.features]
+        about = dataclasses.replace(about, names=[remaining] * len(self), features=features, data=data)
         flat = _flatten(self.scores)[:, kept]
         spread = None if self.standard_error is None else _flatten(self.standard_error)[:, kept]
         pairs, of_pairs = (

@@ -138,13 +138,13 @@ def list_warnings(explanation) -> list[str]:
     return [f"{count} of {_count_rows(explanation)}: {flag}" for flag, count in counts.items()]
 
 
-def label_features(explanation, place: int) -> list[str]:
+def label_features(explanation, index: int) -> list[str]:
     """Return the feature names of an instance, with their values where features are columns."""
-    values, names = explanation._values(), explanation.about.names[place]
+    values, names = explanation._values(), explanation.about.names[index]
     if values is None:
         return list(map(shorten_name, names))
     return [
-        f"{shorten_name(name)} = {format_value(value)}" for name, value in zip(names, values.iloc[place], strict=True)
+        f"{shorten_name(name)} = {format_value(value)}" for name, value in zip(names, values.iloc[index], strict=True)
     ]
 
 
@@ -164,21 +164,21 @@ def round_noise(scores: np.ndarray) -> np.ndarray:
     return np.where(sizes < 1e-12 * sizes.max(initial=0), 0.0, scores)
 
 
-def format_title(explanation, place: int) -> str:
+def format_title(explanation, index: int) -> str:
     """Return the name of an instance, its target, the value of the full input and the base value."""
-    full, empty = explanation.value_full[place], explanation.value_empty[place]
-    target = explanation.target_names[place]
+    full, empty = explanation.value_full[index], explanation.value_empty[index]
+    target = explanation.target_names[index]
     if explanation.about.value == GAME:
         return f"{target} {full:.4g}, base value {empty:.4g} (no players)"
     named = target if target.startswith("class ") else f"class {target}"
     of = "" if explanation.about.value == "prediction" else f" of {named}"
     value = VALUES.get(explanation.about.value, "").partition(" (")[0] if of else ""
-    return f"instance {name_rows(explanation)[place]}: {value or 'prediction'} {full:.4g}{of}, base value {empty:.4g}"
+    return f"instance {name_rows(explanation)[index]}: {value or 'prediction'} {full:.4g}{of}, base value {empty:.4g}"
 
 
-def find_second(explanation, place: int) -> int | None:
+def find_second(explanation, index: int) -> int | None:
     """Return the first word after special tokens between words, as in a pair of sentences."""
-    features = explanation.about.features[place] if explanation.about.features else None
+    features = explanation.about.features[index] if explanation.about.features else None
     if features is None:
         return None
     of_words = np.flatnonzero(features.cells >= 0)
@@ -199,13 +199,13 @@ def _format_one(explanation) -> list[str]:
     return lines + _note_more(len(names) - len(order), "smaller feature")
 
 
-def _short(explanation, place: int) -> str:
-    names, scores, _ = explanation.of(place)
+def _short(explanation, index: int) -> str:
+    names, scores, _ = explanation.of(index)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MAX_TOP]
     top = ", ".join(
         f"{shorten_name(names[one])} {score:+.2g}" for one, score in zip(order, round_noise(scores)[order], strict=True)
     )
-    return f"  {format_title(explanation, place)}; {top}"
+    return f"  {format_title(explanation, index)}; {top}"
 
 
 def _note_more(count: int, noun: str) -> list[str]:

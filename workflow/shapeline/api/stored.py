@@ -51,10 +51,10 @@ def _is_number(explanation) -> bool:
     return isinstance(explanation.about.method.get("budget"), int | float)
 
 
-def _lists(scores: np.ndarray, sizes: list[int], there: np.ndarray) -> list[np.ndarray | None]:
+def _lists(scores: np.ndarray, sizes: list[int], available: np.ndarray) -> list[np.ndarray | None]:
     """Return each instance's scores without padding; None where it has none."""
     flat = scores.reshape(len(scores), -1).astype(np.float32)
-    return [row[:size] if is_there else None for row, size, is_there in zip(flat, sizes, there, strict=True)]
+    return [row[:size] if is_there else None for row, size, is_there in zip(flat, sizes, available, strict=True)]
 
 
 def write(explanation, path: str | Path) -> None:
@@ -168,13 +168,13 @@ def _pack(data: Any) -> Any:
 
 def _storable(data: pd.DataFrame) -> pd.DataFrame:
     """Return a data frame that Parquet can store: unsupported columns and index become texts."""
-    kept = data.copy(deep=False)
-    if not _is_storable(kept.iloc[:, :0]):
-        kept.index = kept.index.map(str)
-    for index in range(kept.shape[1]):
-        if not _is_storable(kept.iloc[:, [index]]):
-            kept.isetitem(index, kept.iloc[:, index].map(str).astype(object))
-    return kept
+    storable = data.copy(deep=False)
+    if not _is_storable(storable.iloc[:, :0]):
+        storable.index = storable.index.map(str)
+    for index in range(storable.shape[1]):
+        if not _is_storable(storable.iloc[:, [index]]):
+            storable.isetitem(index, storable.iloc[:, index].map(str).astype(object))
+    return storable
 
 
 def _is_storable(data: pd.DataFrame) -> bool:

@@ -269,7 +269,7 @@ def is_apart(masked: np.ndarray, own: np.ndarray, allowed: float = 0.0) -> np.nd
     return np.abs(masked - own) > np.clip(10 * allowed, least, most)
 
 
-def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarray, differs: np.ndarray) -> None:
+def check_full(name: str, masked: np.ndarray, own: np.ndarray, indices: np.ndarray, differs: np.ndarray) -> None:
     """Raise where the model's outputs of rows put together (masked) are apart from those of the rows themselves."""
     if differs.any():
         index = tuple(np.argwhere(differs)[0])
@@ -277,7 +277,7 @@ def check_full(name: str, masked: np.ndarray, own: np.ndarray, places: np.ndarra
             f"engine: model '{name}', instance {{instance}}: it says {own[index]:.6g} of the input and "
             f"{masked[index]:.6g} of the same cells among masked rows; give a model that answers row by row, from the "
             "cells alone",
-            int(places[index[0]]),
+            int(indices[index[0]]),
         )
 
 

@@ -318,13 +318,13 @@ def _blur(inputs: np.ndarray, sigma: float) -> np.ndarray:
 
 def _typical_values(rows: np.ndarray, card: dict) -> np.ndarray:
     """Return the mean of each column (n, columns) or, for codes, the most frequent; missing cells do not count."""
-    there = ~np.isnan(rows)
-    count = there.sum(axis=0)
-    usual = np.where(there, rows, 0).sum(axis=0, dtype=np.float64) / count.clip(1)
+    present = ~np.isnan(rows)
+    count = present.sum(axis=0)
+    usual = np.where(present, rows, 0).sum(axis=0, dtype=np.float64) / count.clip(1)
     usual[count == 0] = np.nan  # without any training value it stays missing
     for column in card.get("categorical") or ():
         if count[column]:
-            usual[column] = np.bincount(rows[there[:, column], column].astype(np.int64)).argmax()
+            usual[column] = np.bincount(rows[present[:, column], column].astype(np.int64)).argmax()
     return usual.astype(rows.dtype)
 
 

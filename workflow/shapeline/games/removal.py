@@ -32,14 +32,14 @@ class _Removal:
 
     def mask(self, mask: np.ndarray) -> Any:
         """Return each row filled from each row of the background, (n_rows x n_background, n_columns), in its type."""
-        there = np.ones(self.rows.shape[1], bool)
+        is_kept = np.ones(self.rows.shape[1], bool)
         for index, columns in enumerate(self.columns):
-            there[columns] = mask[index]
+            is_kept[columns] = mask[index]
         if not hasattr(self.kept, "iloc"):
-            return np.where(there, self.kept, self.filled)
+            return np.where(is_kept, self.kept, self.filled)
         kept, filled = self.kept.reset_index(drop=True), self.filled.reset_index(drop=True)
-        order = np.argsort(~there, kind="stable")  # of the columns in the parts, by position, since names may repeat
-        parts = [kept.iloc[:, order[: there.sum()]], filled.iloc[:, order[there.sum() :]]]
+        order = np.argsort(~is_kept, kind="stable")  # of the columns in the parts, by position, since names may repeat
+        parts = [kept.iloc[:, order[: is_kept.sum()]], filled.iloc[:, order[is_kept.sum() :]]]
         return pd.concat(parts, axis=1).iloc[:, np.argsort(order)]
 
     def average(self, outputs: np.ndarray) -> np.ndarray:

@@ -208,10 +208,10 @@ def _step(
     module, backend: str, shape: tuple[int, ...], dtype: np.dtype, size: int, direct: bool
 ) -> Callable[..., tf.Tensor]:
     """Return the compiled function that fills `size` rows and runs the model; direct: masks are of cells."""
-    kept = _STEPS.setdefault(module, {})
+    steps = _STEPS.setdefault(module, {})
     key = (backend, shape, np.dtype(dtype), size, direct)
-    if key in kept:
-        return kept[key]
+    if key in steps:
+        return steps[key]
     alive = weakref.ref(module)  # a strong reference would never be freed
 
     def forward(rows):
@@ -247,8 +247,8 @@ def _step(
         filled = tf.where(present, tf.gather(rows, instance), tf.gather(absent, background))
         return forward(tf.reshape(filled, (size, *shape)))
 
-    kept[key] = step.get_concrete_function()
-    return kept[key]
+    steps[key] = step.get_concrete_function()
+    return steps[key]
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:

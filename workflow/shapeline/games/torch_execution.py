@@ -58,19 +58,19 @@ def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> C
     module = model.module
     if backend.name == "plain":
         return lambda rows: check_logits(call(module, rows, name), len(rows), name, model.task)
-    kept = _PREPARED.setdefault(module, {})
+    prepared = _PREPARED.setdefault(module, {})
     key = (backend.name, rows.shape[1:])
     state = tuple(
         (tensor.data_ptr(), 0 if tensor.is_inference() else getattr(tensor, "_version", object()))
         for tensor in (*module.parameters(), *module.buffers())
     )
-    if key not in kept or kept[key][0] != state:
+    if key not in prepared or prepared[key][0] != state:
         try:
             with evaluation_mode(module):
-                kept[key] = state, backends[backend.name](module, torch.from_numpy(rows).to(find_device(module)))
+                prepared[key] = state, backends[backend.name](module, torch.from_numpy(rows).to(find_device(module)))
         except (BackendRefused, Refused) as refusal:
             raise BackendRefused(f"engine: '{name}' cannot take the backend '{backend.name}': {refusal}") from refusal
-    return kept[key][1]
+    return prepared[key][1]
 
 
 _PREPARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -161,12 +161,12 @@ def leave_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.T
                 f"reference 'delete': a feature cuts through the patches of '{name}', of {module.patch} x "
                 f"{module.patch} pixels; set features: {{kind: patch, size: {module.patch}}}",
             )
-        kept = gone.to(torch.uint8).argsort(dim=1, stable=True)  # those that are there first, in their order
+        prepared = gone.to(torch.uint8).argsort(dim=1, stable=True)  # those that are there first, in their order
         counts = (~gone).sum(1)
         images, parts, indices = rows.nan_to_num(0.0), [], []
         for count in counts.unique().tolist():
             own = (counts == count).nonzero()[:, 0]
-            parts.append(module(images[own], kept[own, :count]))
+            parts.append(module(images[own], prepared[own, :count]))
             indices.append(own)
         logits = check_logits(torch.cat(parts), len(rows), name, model.task)
         return torch.empty_like(logits).index_copy_(0, torch.cat(indices), logits)

@@ -123,13 +123,13 @@ def take_maxima(table: np.ndarray, ids: np.ndarray, threads: int) -> np.ndarray:
         for first in range(start, stop, step):
             part = ids[:, first : min(first + step, stop)]
             # mode "clip" writes directly to `out`, "raise" does not.
-            taken = np.take(table, part.ravel(), axis=0, out=gathered[: part.size], mode="clip").reshape(m, -1, width)
+            found = np.take(table, part.ravel(), axis=0, out=gathered[: part.size], mode="clip").reshape(m, -1, width)
             # By halves and in place, so that it is elementwise and in the cache.
-            while len(taken) > 1:
-                half = len(taken) // 2
-                np.maximum(taken[:half], taken[-half:], out=taken[:half])
-                taken = taken[: len(taken) - half]
-            result[first : first + part.shape[1]] = taken[0]
+            while len(found) > 1:
+                half = len(found) // 2
+                np.maximum(found[:half], found[-half:], out=found[:half])
+                found = found[: len(found) - half]
+            result[first : first + part.shape[1]] = found[0]
 
     parts = min(threads, 1 + 4 * m * rows * width // MIN_THREAD_BYTES)
     if parts == 1:

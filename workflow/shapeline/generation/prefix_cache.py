@@ -53,23 +53,23 @@ def score_in_batches(language_model: LanguageModel, rows: Sequence[Row]) -> list
 
 
 def cut_batches(
-    language_model: LanguageModel, rows: Sequence[Row], places: Sequence[int], most: int | None = None
+    language_model: LanguageModel, rows: Sequence[Row], indices: Sequence[int], most: int | None = None
 ) -> Iterator[list[int]]:
     """Yield indices of the rows of each pass, the longest first; without padding where the model has no positions."""
-    order = sorted(places, key=lambda place: -rows[place].length)
+    order = sorted(indices, key=lambda index: -rows[index].length)
     batch: list[int] = []
-    for place in order:
+    for index in order:
         if batch and (
             len(batch) >= limit_rows(language_model, rows[batch[0]], most)
             or (
                 not language_model.has_positions
                 and not language_model.seq2seq
-                and rows[place].length != rows[batch[0]].length
+                and rows[index].length != rows[batch[0]].length
             )
         ):
             yield batch
             batch = []
-        batch.append(place)
+        batch.append(index)
     if batch:
         yield batch
 
@@ -167,12 +167,12 @@ class Node:
 def build_trie(rows: Sequence[Row]) -> list[Node]:
     """Return the nodes of the rows' compressed trie, parents before children."""
     sequences = [[*row.ids, *row.answer[:-1]] for row in rows]
-    order = sorted(range(len(rows)), key=lambda place: sequences[place])
+    order = sorted(range(len(rows)), key=lambda index: sequences[index])
     root = Node((), 0, None)
     nodes, stack, before = [], [root], None
-    for place in order:
-        tokens = sequences[place]
-        most = len(rows[place].ids) - 1
+    for index in order:
+        tokens = sequences[index]
+        most = len(rows[index].ids) - 1
         shared = 0 if before is None else min(common_prefix(sequences[before], tokens), most, len(rows[before].ids) - 1)
         last = None
         while stack[-1].end > shared:
@@ -182,10 +182,10 @@ def build_trie(rows: Sequence[Row]) -> list[Node]:
             last.parent = branch
             nodes.append(branch)
             stack.append(branch)
-        leaf = Node(tokens, len(tokens), stack[-1], place)
+        leaf = Node(tokens, len(tokens), stack[-1], index)
         nodes.append(leaf)
         stack.append(leaf)
-        before = place
+        before = index
     return _finish(nodes, root)
 
 
@@ -234,17 +234,17 @@ def count_tokens(groups: Iterator[list[int]], lengths) -> int:
 def count_tokens_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) -> int:
     """Return the tokens of the passes over the rows' tries."""
     step = limit_trie_rows(language_model, rows)
-    order = sorted(range(len(rows)), key=lambda place: list(rows[place].ids))
+    order = sorted(range(len(rows)), key=lambda index: list(rows[index].ids))
     total = 0
     for first in range(0, len(rows), step):
-        part = [rows[place] for place in order[first : first + step]]
+        part = [rows[index] for index in order[first : first + step]]
         total += count_tokens(passes(language_model, build_trie(part), part), lambda node: node.length)
     return total
 
 
 def count_plain_tokens(language_model: LanguageModel, rows: Sequence[Row]) -> int:
     """Return the tokens of plain passes."""
-    return count_tokens(cut_batches(language_model, rows, range(len(rows))), lambda place: rows[place].length)
+    return count_tokens(cut_batches(language_model, rows, range(len(rows))), lambda index: rows[index].length)
 
 
 def cache_size(language_model: LanguageModel) -> tuple[int, int, int] | None:
@@ -296,24 +296,24 @@ def score_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) -> list
     if cache_size(language_model) is None:
         return None
     result: list[np.ndarray | None] = [None] * len(rows)
-    order = sorted(range(len(rows)), key=lambda place: list(rows[place].ids))
+    order = sorted(range(len(rows)), key=lambda index: list(rows[index].ids))
 
     def run(most: int) -> None:
         step = min(most, limit_trie_rows(language_model, rows))
-        waiting = [place for place in order if result[place] is None]
+        waiting = [index for index in order if result[index] is None]
         for first in range(0, len(waiting), step):
             part = waiting[first : first + step]
-            for place, values in zip(
-                part, _evaluate_trie(language_model, [rows[place] for place in part]), strict=True
+            for index, values in zip(
+                part, _evaluate_trie(language_model, [rows[index] for index in part]), strict=True
             ):
-                result[place] = values
+                result[index] = values
 
     try:
         with language_model.evaluating():
             halve(language_model, len(rows), run, "prompt")
     except (TypeError, AttributeError, IndexError, ValueError, RuntimeError):  # an unsupported kind of cache
         return None
-    shortest = min(range(len(rows)), key=lambda place: rows[place].length)
+    shortest = min(range(len(rows)), key=lambda index: rows[index].length)
     plain = score_in_batches(language_model, [rows[shortest]])[0]
     close = TOLERANCES.get(language_model.model.get_input_embeddings().weight.dtype, LOW_PRECISION_TOLERANCE)
     return result if np.allclose(result[shortest], plain, rtol=0, atol=close) else None

@@ -100,9 +100,9 @@ def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.D
     reader, rows = Reader(PromptSettings(**settings["prompts"]), device), []
     for number, prompt in enumerate(reader.rows):
         played, answer = reader.play(prompt)
-        kept = CoalitionCache(reader, played, answer, store)
+        cache = CoalitionCache(reader, played, answer, store)
         empty, full = played.totals(np.repeat([[False], [True]], played.d, axis=1))
-        kept.write()
+        cache.write()
         question = prompt.question if isinstance(prompt.question, str) else prompt.question[-1]["content"]
         columns = {"question": question, "parts": [*played.prompt.parts], "answer": answer.text}
         columns |= {"answer_ids": None if prompt.answer else [*answer.ids], "tokens": played.signed_tokens}
@@ -170,13 +170,13 @@ class PromptJob:
         reader = Reader(self.prompts, self.device)
         share = select_shard(scores.read_table(self.files.instances), index, count)
         tell, frames = progress(len(share)), []
-        for place, row in enumerate(share.to_dict("records"), 1):
+        for position, row in enumerate(share.to_dict("records"), 1):
             own = row["answer_ids"]
             played, answer = reader.play(reader.rows[row["row"]], None if own is None else [*map(int, own)])
-            kept = CoalitionCache(reader, played, answer, self.store)
+            cache = CoalitionCache(reader, played, answer, self.store)
             frames += [self._row(played, row, repeat, budget, on_error) for repeat, budget in self._repeats()]
-            kept.write()
-            tell(place, sum(frame["evaluations"] for frame in frames))
+            cache.write()
+            tell(position, sum(frame["evaluations"] for frame in frames))
         every = [{name: frame.get(name) for name in scores.SCHEMA.names} for frame in frames]
         rows = pd.DataFrame(every, columns=scores.SCHEMA.names, dtype=object)
         rows = rows.sort_values(["instance", "repeat", "budget"], ignore_index=True)

@@ -48,11 +48,11 @@ def _points(model: Classifier, rows: np.ndarray, tokens: bool) -> np.ndarray:
 
 def _step(model: Classifier, inputs: np.ndarray, tokens: bool) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
     """Return the traced step from points, targets and ids to (∂ log p_target / ∂points, log p_target in float64)."""
-    kept = _STEPS.setdefault(model.module, {})
+    steps = _STEPS.setdefault(model.module, {})
     shape = _points(model, inputs[:1], tokens).shape[1:]
     task = model.task
-    if (tokens, shape, task) in kept:
-        return kept[tokens, shape, task]
+    if (tokens, shape, task) in steps:
+        return steps[tokens, shape, task]
     alive = weakref.ref(model.module)
     of_tokens = [tf.TensorSpec([None, *inputs.shape[1:]], tf.int32)] if tokens else []
 
@@ -65,7 +65,7 @@ def _step(model: Classifier, inputs: np.ndarray, tokens: bool) -> Callable[..., 
             log_probs = tf.gather(normalise(logits, task), target, batch_dims=1)
         return tape.gradient(log_probs, points), log_probs
 
-    kept[tokens, shape, task] = step
+    steps[tokens, shape, task] = step
     return step
 
 
@@ -107,10 +107,10 @@ def grad_cam(
 
 def _cam_step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[int, ...]) -> Callable:
     """Return the traced step from images and targets to the layer's weighted maps (n, height, width), or None."""
-    kept = _CAM_STEPS.setdefault(model.module, {})
+    steps = _CAM_STEPS.setdefault(model.module, {})
     task = model.task
-    if (name, shape, task) in kept:
-        return kept[name, shape, task]
+    if (name, shape, task) in steps:
+        return steps[name, shape, task]
     alive, alive_layer = weakref.ref(model.module), weakref.ref(layer)
     axes = (2, 3) if getattr(layer, "data_format", None) == "channels_first" else (1, 2)
 
@@ -127,7 +127,7 @@ def _cam_step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tu
         weights = tf.reduce_mean(gradient, axes, keepdims=True)
         return tf.reduce_sum(weights * outputs[0], 6 - sum(axes))  # over the remaining axis: 3 or 1
 
-    kept[name, shape, task] = step
+    steps[name, shape, task] = step
     return step
 
 

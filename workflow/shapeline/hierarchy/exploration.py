@@ -72,8 +72,8 @@ class Exploration:
         """Return the slice of one instance's leaves."""
         return slice(*np.searchsorted(self.instances, [instance, instance + 1]))
 
-    def maps(self, instance: int, places: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return saliency and raw map of one instance; places: the index of each input cell in the explored shape."""
+    def maps(self, instance: int, indices: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return saliency and raw map of one instance; indices: the index of each input cell in the explored shape."""
         leaves = self.leaves_of(instance)
         top, bottom, left, right = self.leaves[leaves].T
         number = np.arange(1, len(top) + 1)
@@ -82,8 +82,8 @@ class Exploration:
         for rows, columns, sign in ((top, left, 1), (top, right, -1), (bottom, left, -1), (bottom, right, 1)):
             np.add.at(corners, (rows, columns), sign * number)
         leaf = corners.cumsum(axis=0).cumsum(axis=1)[:-1, :-1]
-        if places is not None:
-            leaf = leaf[0][places]
+        if indices is not None:
+            leaf = leaf[0][indices]
         raw = np.append(0.0, self.products[leaves])[leaf]
         weight = raw if self.leaf_score == "product" else (leaf > 0).astype(np.float64)
         total = weight.sum()

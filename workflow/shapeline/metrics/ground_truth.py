@@ -56,7 +56,7 @@ def quantities(maps: np.ndarray, truth: np.ndarray, seeds: list[int]) -> dict[st
     ordered, hit = np.take_along_axis(maps, order, 1), np.take_along_axis(truth, order, 1)
     # Thresholds separate only different scores, so only the ends of runs of equal scores are needed.
     end = np.concatenate([ordered[:, 1:] < ordered[:, :-1], np.ones((len(maps), 1), bool)], axis=1)
-    hits, taken = hit.cumsum(axis=1), np.arange(1, n_pixels + 1)
+    hits, counts = hit.cumsum(axis=1), np.arange(1, n_pixels + 1)
     before = np.maximum.accumulate(np.where(end, hits, 0), axis=1)
     gained = np.diff(before, axis=1, prepend=0)  # true pixels in the run that ends here
     marked = maps > MARKED
@@ -65,9 +65,9 @@ def quantities(maps: np.ndarray, truth: np.ndarray, seeds: list[int]) -> dict[st
     with np.errstate(invalid="ignore", divide="ignore"):  # without true pixels, all are NaN
         result = {
             "f1": 2 * both / (marked.sum(axis=1) + total),
-            "f1_best": np.where(end, 2 * hits / (taken + total[:, None]), 0).max(axis=1),
+            "f1_best": np.where(end, 2 * hits / (counts + total[:, None]), 0).max(axis=1),
             "f1_equal_area": equal / total,
-            "auprc": (gained * hits / taken).sum(axis=1) / total,
+            "auprc": (gained * hits / counts).sum(axis=1) / total,
             "iou": both / (marked.sum(axis=1) + total - both),
             "iou_equal_area": equal / (2 * total - equal),
             "pointing": _measure_first_run(end, hits),
@@ -121,10 +121,10 @@ def leaf_ceilings(truth: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndar
     total = true.sum(axis=1)
     order = np.argsort(-true / area, axis=1, kind="stable")
     hits = np.take_along_axis(true, order, 1).cumsum(axis=1)
-    taken = area[order].cumsum(axis=1)
+    counts = area[order].cumsum(axis=1)
     with np.errstate(invalid="ignore"):
         touching = 2 * total / (np.where(true > 0, area, 0).sum(axis=1) + total)
-        best = (2 * hits / (taken + total[:, None])).max(axis=1)
+        best = (2 * hits / (counts + total[:, None])).max(axis=1)
     return touching, np.where(total > 0, best, np.nan)
 
 

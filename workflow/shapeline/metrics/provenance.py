@@ -58,12 +58,12 @@ def check_ends(paths: Iterable[str | Path]) -> None:
         return
     rows = pd.concat(result, ignore_index=True)
     for column in ENDS:
-        there = rows[rows[column].notna()]
+        available = rows[rows[column].notna()]
         keys = [*KEYS, *(["features"] if column == "value_empty" else [])]
-        first = there.groupby(keys, sort=False, dropna=False)[[column, "file"]].transform("first")
-        differs = (there[column] - first[column]).abs() > there["tolerance"] * (1 + first[column].abs())
+        first = available.groupby(keys, sort=False, dropna=False)[[column, "file"]].transform("first")
+        differs = (available[column] - first[column]).abs() > available["tolerance"] * (1 + first[column].abs())
         if differs.any():
-            mine, known = there[differs].iloc[0], first[differs].iloc[0]
+            mine, known = available[differs].iloc[0], first[differs].iloc[0]
             raise ShapelineError(
                 f"{known['file']} and {mine['file']} are of other models: {column} of instance {mine['instance']} is "
                 f"{known[column]:.6g} and {mine[column]:.6g} (other weights, code, packages or devices); make both "

@@ -286,18 +286,18 @@ def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
         visited = read_details(results.scores[entry], "visited_nodes").reindex(results.instances["instance"]).to_numpy()
         rho, leaves = leaf_shares(truth, size)
         ideal = or_visits(truth, size)
-        kept = having & np.isfinite(visited)
+        valid = having & np.isfinite(visited)
         n = 4 ** max(1, round(math.log(leaves, 4)))
-        expected = np.mean([visited_nodes.expected_visited_nodes(n, 4, density) for density in rho[kept]])
-        panels.append((entry, n, rho[kept], visited[kept], ideal[kept]))
+        expected = np.mean([visited_nodes.expected_visited_nodes(n, 4, density) for density in rho[valid]])
+        panels.append((entry, n, rho[valid], visited[valid], ideal[valid]))
         rows.append(
             {
                 "method": entry,
                 "leaves": number(leaves),
                 "theorem 3.2 at each ρ": number(float(expected), whole=False),
-                "an OR over the true pixels": number(float(ideal[kept].mean()), whole=False),
-                "the trained model": number(float(visited[kept].mean()), whole=False),
-                "model / OR": two_digits(float(visited[kept].mean() / ideal[kept].mean())),
+                "an OR over the true pixels": number(float(ideal[valid].mean()), whole=False),
+                "the trained model": number(float(visited[valid].mean()), whole=False),
+                "model / OR": two_digits(float(visited[valid].mean() / ideal[valid].mean())),
             }
         )
     return join_parts(

@@ -219,20 +219,20 @@ def evidence(results: Results) -> list[Evidence]:
         entries = [entry for entry in results.entries if criterion.metric != "error" or entry != results.exact]
         also, spent, truth = _add_reference_points(criterion, measured, results)
         values = paired.pivot_by_method(pd.concat([measured, *also]), criterion.statistic)
-        kept = [entry for entry in values if entry in entries]
-        if len(kept) < 2 or len(values) < MIN_INSTANCES:
+        shared = [entry for entry in values if entry in entries]
+        if len(shared) < 2 or len(values) < MIN_INSTANCES:
             continue
-        random = [entry for entry in kept if results.entries[entry]["method"] == "random"]
+        random = [entry for entry in shared if results.entries[entry]["method"] == "random"]
         answers.append(
             Evidence(
                 criterion,
-                values[kept],
+                values[shared],
                 spent,
                 experiment.mean_seconds(results),
                 criterion.unit.format(value=results.value_unit),
-                values[[name for name in values if name not in kept]],
+                values[[name for name in values if name not in shared]],
                 truth if truth in values else None,
-                tuple(entry for entry in entries if entry not in kept),
+                tuple(entry for entry in entries if entry not in shared),
                 random[0] if random else None,
                 results.settings.get("margin") or MARGIN,
                 _count_available(results, measured["instance"].nunique() - len(values)),
@@ -311,9 +311,9 @@ def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, 
     for statistic in measured["statistic"].unique():
         if statistic.startswith(start):
             values = paired.pivot_by_method(measured, statistic)
-            kept = [entry for entry in answer.values if entry in values]
-            if len(kept) > 1 and len(values) >= MIN_INSTANCES:
-                result[statistic.removeprefix(start)] = replace(answer, values=values[kept])
+            shared = [entry for entry in answer.values if entry in values]
+            if len(shared) > 1 and len(values) >= MIN_INSTANCES:
+                result[statistic.removeprefix(start)] = replace(answer, values=values[shared])
     return result
 
 

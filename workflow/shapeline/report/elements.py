@@ -143,8 +143,8 @@ def palette(name: str = "colorblind") -> list[str]:
     colours = np.array([to_rgb(colour) for colour in PALETTES[name]])
     luminance = colours @ [0.2126, 0.7152, 0.0722]
     saturation = rgb_to_hsv(colours)[:, 1]
-    kept = colours[(luminance < 0.72) & (saturation > 0.15)]
-    return [matplotlib.colors.to_hex(colour) for colour in kept]
+    suitable = colours[(luminance < 0.72) & (saturation > 0.15)]
+    return [matplotlib.colors.to_hex(colour) for colour in suitable]
 
 
 def assign_styles(results) -> dict[str, Style]:
@@ -285,10 +285,10 @@ def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> str:
     text = re.sub(r"\n\s*", "\n", re.sub(unused, "", buffer.getvalue(), flags=re.S)).strip()
     box, body = re.search(r'<svg [^>]*(viewBox="[^"]*")[^>]*>(.*)', text, re.S).groups()
     salt = f"f{zlib.crc32(body.encode()):08x}"
-    kept = "" if numbers is None else html.escape(numbers.to_csv(index=False, float_format="%.6g"), quote=False)
+    suitable = "" if numbers is None else html.escape(numbers.to_csv(index=False, float_format="%.6g"), quote=False)
     return (
         f'{box} xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" stroke-linejoin="round">'
-        f"<metadata>{kept}</metadata>{re.sub('<[^>]*>', lambda tag: _shorten(tag[0], salt), body)}"
+        f"<metadata>{suitable}</metadata>{re.sub('<[^>]*>', lambda tag: _shorten(tag[0], salt), body)}"
     )
 
 

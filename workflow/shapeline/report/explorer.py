@@ -207,9 +207,9 @@ def _sum_blocks(data: ExplorerData) -> ExplorerData:
     return replace(data, names=(), cells=block_of[data.cells], entries=entries, note=note)
 
 
-def _instance(data: ExplorerData, place: int, whole: bool, chosen: Sequence[int]) -> dict:
+def _instance(data: ExplorerData, index: int, whole: bool, chosen: Sequence[int]) -> dict:
     """Return the facts of an instance, with its image and its own features, or with its largest scores only."""
-    one = data.instances[place]
+    one = data.instances[index]
     facts = {
         "id": str(one.id),
         "prediction": one.prediction,
@@ -227,25 +227,25 @@ def _instance(data: ExplorerData, place: int, whole: bool, chosen: Sequence[int]
         if one.cells is not None:
             facts |= {"cells": _run_lengths(one.cells), "size": list(np.shape(one.cells))}
         return facts
-    method = next((number for number in chosen if data.entries[number].scores[place] is not None), chosen[0])
-    return facts | {"summary": _summary(data.entries[method], method, place, one.names)}
+    method = next((number for number in chosen if data.entries[number].scores[index] is not None), chosen[0])
+    return facts | {"summary": _summary(data.entries[method], method, index, one.names)}
 
 
-def _summary(entry: Entry, method: int, place: int, names: Sequence[str] | None) -> dict:
+def _summary(entry: Entry, method: int, index: int, names: Sequence[str] | None) -> dict:
     """Return the largest scores of an instance by one method."""
-    scores = entry.scores[place]
+    scores = entry.scores[index]
     if scores is None:
         return {"method": method, "features": [], "scores": None, "half": None}
     flat = np.ravel(scores)
     top = np.argsort(-np.abs(np.nan_to_num(flat)), kind="stable")[:MAX_SUMMARY]
-    half = None if entry.half is None or entry.half[place] is None else np.ravel(entry.half[place])[top]
+    half = None if entry.half is None or entry.half[index] is None else np.ravel(entry.half[index])[top]
     result = {"method": method, "features": top.tolist(), "scores": _numbers(flat[top]), "half": _numbers(half)}
     return result if names is None else result | {"names": [str(names[one]) for one in top]}
 
 
-def _explanation(entry: Entry, place: int) -> list | None:
-    scores = entry.scores[place]
-    return None if scores is None else [_numbers(scores), _numbers(None if entry.half is None else entry.half[place])]
+def _explanation(entry: Entry, index: int) -> list | None:
+    scores = entry.scores[index]
+    return None if scores is None else [_numbers(scores), _numbers(None if entry.half is None else entry.half[index])]
 
 
 def _numbers(values: np.ndarray | None) -> list | dict | None:

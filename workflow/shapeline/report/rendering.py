@@ -162,7 +162,7 @@ def _body(node) -> str:
                 pages.append("".join(output.data["text/html"]))
                 output.data["text/html"] = f"<i>{MARKER}{len(pages)};</i>"
     body = _exporter().from_notebook_node(shown)[0]
-    return re.sub(rf"<i>{MARKER}(\d+);</i>", lambda place: pages[int(place[1]) - 1], body)
+    return re.sub(rf"<i>{MARKER}(\d+);</i>", lambda index: pages[int(index[1]) - 1], body)
 
 
 @functools.cache

@@ -75,18 +75,18 @@ def intervals(
     tail = (1 - level) / 2
     quantile = largest(rows[np.isfinite(rows).all(1)], tail, both=True) if together else student(tail, each.units)
     low, high = each.ends(quantile)
-    there = np.isfinite(array).any(1).sum(0) if array.ndim == 3 else np.isfinite(array).sum(0)
-    kept = each.units >= MIN_UNITS
-    low, high = (np.where(kept, end, np.nan) for end in (low, high))
-    return pd.DataFrame({"mean": each.mean, "low": low, "high": high, "n": there, "units": each.units}, index=names)
+    present = np.isfinite(array).any(1).sum(0) if array.ndim == 3 else np.isfinite(array).sum(0)
+    sufficient = each.units >= MIN_UNITS
+    low, high = (np.where(sufficient, end, np.nan) for end in (low, high))
+    return pd.DataFrame({"mean": each.mean, "low": low, "high": high, "n": present, "units": each.units}, index=names)
 
 
 def moments(rows: np.ndarray) -> Moments:
     """Return moments over the first axis of independent rows, NaN where missing."""
-    there = np.isfinite(rows)
-    count = there.sum(0)
+    present = np.isfinite(rows)
+    count = present.sum(0)
     mean = _mean(rows, 0)
-    deviations = np.where(there, rows - mean, 0.0)
+    deviations = np.where(present, rows - mean, 0.0)
     square, cube = (deviations**2).sum(0), (deviations**3).sum(0)
     error = _ratio(square, count * (count - 1)) ** 0.5
     # A constant column has nonzero deviations from rounding.
@@ -140,8 +140,8 @@ def _spread(count: int) -> np.ndarray:
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:
-    there = np.isfinite(values)
-    return _ratio(np.where(there, values, 0.0).sum(axis), there.sum(axis))
+    present = np.isfinite(values)
+    return _ratio(np.where(present, values, 0.0).sum(axis), present.sum(axis))
 
 
 def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -242,10 +242,10 @@ def verdict(low: float, high: float, claimed: str = "above", bar: float = 0.0) -
 
 def compare_with_others(values: pd.DataFrame, first: str, better: str = "lower", block=None) -> Claim:
     """Return whether a method is better than each other of a table (instances, methods), by simultaneous intervals."""
-    kept = values.dropna()
-    block = None if block is None else pd.Series(block, values.index)[kept.index].to_numpy()
+    complete = values.dropna()
+    block = None if block is None else pd.Series(block, values.index)[complete.index].to_numpy()
     sign = 1 if better == "higher" else -1
-    leads = kept.drop(columns=first).rsub(kept[first], axis=0).mul(sign)
+    leads = complete.drop(columns=first).rsub(complete[first], axis=0).mul(sign)
     table = intervals(leads, block, together=True)
     count = int(table["units"].min()) if len(table) else 0
     suffices = is_enough(count, block is not None)

@@ -327,8 +327,8 @@ def _ratios(both: list[pd.DataFrame], costs: list[np.ndarray], weights: np.ndarr
     """Return error, evaluations of each, and their ratio (r, 4), of means by weights (r, instances)."""
     means = [weights @ frame.to_numpy(float) for frame in both]
     error = np.maximum(*(mean.min(axis=1) for mean in means))
-    taken = [interpolate_evaluations(mean, cost, error) for mean, cost in zip(means, costs, strict=True)]
-    return np.column_stack([error, *taken, taken[1] / taken[0]])
+    evaluations = [interpolate_evaluations(mean, cost, error) for mean, cost in zip(means, costs, strict=True)]
+    return np.column_stack([error, *evaluations, evaluations[1] / evaluations[0]])
 
 
 def ranks(values: pd.DataFrame, better: str = "lower") -> pd.DataFrame:

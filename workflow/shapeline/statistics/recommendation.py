@@ -178,8 +178,8 @@ def _complete(
 ) -> tuple[pd.DataFrame, np.ndarray | None, tuple[str, ...]]:
     """Return the instances that all methods have, their blocks, and the methods left out with fewer than half."""
     values = values.replace([np.inf, -np.inf], np.nan)
-    there = values.notna().sum()
-    absent = there[(there < there.max() / 2) | (there == 0)].index if len(there) else []
+    counts = values.notna().sum()
+    absent = counts[(counts < counts.max() / 2) | (counts == 0)].index if len(counts) else []
     table = values.drop(columns=absent)
     whole = table.notna().all(axis=1).to_numpy()
     return table[whole], None if block is None else np.asarray(block)[whole], tuple(map(str, absent))
@@ -191,10 +191,10 @@ def _screen(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
     kept = list(range(rows.shape[1]))
     while True:
         low = beyond.ends(_screen_quantile(len(kept), len(rows)))[0]
-        left = [index for index in kept if index == 0 or not low[index] > 0]
-        if left == kept:
+        remaining = [index for index in kept if index == 0 or not low[index] > 0]
+        if remaining == kept:
             return kept
-        kept = left
+        kept = remaining
 
 
 def bound_behind_best(

@@ -140,17 +140,17 @@ def cost_plane(
     rows = rows.loc[[entry for entry in styles if entry in rows.index and entry in answer.values]]
     spent_on = [answer.evaluations, pd.Series(dtype=float) if seconds is None else seconds[seconds > 0]]
     panels = [rows[np.isfinite(cost.reindex(rows.index).to_numpy(float))] for cost in spent_on]
-    there = [index for index, drawn in enumerate(panels) if len(drawn)]
-    if not there:
+    shown = [index for index, drawn in enumerate(panels) if len(drawn)]
+    if not shown:
         return None
-    drawing = Figure(figsize=(WIDTH, 4.2 * len(there)))
+    drawing = Figure(figsize=(WIDTH, 4.2 * len(shown)))
     sign = 1 if answer.criterion.better == "higher" else -1
     what = answer.criterion.title.split(": ")[-1]
-    every = drawing.subplots(len(there), squeeze=False)[:, 0]
+    every = drawing.subplots(len(shown), squeeze=False)[:, 0]
     # Fixed margins, since a constrained layout takes longer than the rest of the section.
     high = drawing.get_figheight()
     drawing.subplots_adjust(1.05 / WIDTH, 0.6 / high, 1 - 0.1 / WIDTH, 1 - 0.1 / high, hspace=0.18)
-    for axes, index in zip(every, there, strict=True):
+    for axes, index in zip(every, shown, strict=True):
         drawn, spent = panels[index], spent_on[index].reindex(panels[index].index).to_numpy(float)
         if index == 0:
             lines.evaluations_axis(axes, spent.max())
@@ -168,7 +168,7 @@ def cost_plane(
             lines.draw_point(axes, across, row, styles[entry])
         lines.hide_small_ticks(axes)
         axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.criterion.better} is better")
-    for axes, index in zip(every, there, strict=True):  # after drawing, since names are placed in the final layout
+    for axes, index in zip(every, shown, strict=True):  # after drawing, since names are placed in the final layout
         lines.name_points(axes, spent_on[index].reindex(panels[index].index).to_numpy(float), panels[index], styles)
     return drawing
 

@@ -167,22 +167,22 @@ def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, 
     """Draw a heat matrix: own parts (d,) on the diagonal, pairs above; at most `most` features, the largest."""
     d = len(names)
     whole = square(pairs, d) + np.diag(own)
-    kept = np.sort(np.argsort(-np.abs(whole).sum(axis=1), kind="stable")[:most])
-    shown = np.where(np.tri(len(kept), k=-1, dtype=bool), np.nan, whole[np.ix_(kept, kept)])
+    drawn_words = np.sort(np.argsort(-np.abs(whole).sum(axis=1), kind="stable")[:most])
+    shown = np.where(np.tri(len(drawn_words), k=-1, dtype=bool), np.nan, whole[np.ix_(drawn_words, drawn_words)])
     limit = max(float(np.nanmax(np.abs(shown))), 1e-300)
-    side = min(max(0.45 * len(kept), 2.4), 7.6)
+    side = min(max(0.45 * len(drawn_words), 2.4), 7.6)
     drawing = Figure(figsize=(min(side + 3.2, WIDTH), side + 0.9), layout="constrained")
     axes = drawing.subplots()
     axes.imshow(shown / limit, cmap=SIGNS, vmin=-1.15, vmax=1.15, interpolation="nearest")
-    if len(kept) <= MAX_WRITTEN:
+    if len(drawn_words) <= MAX_WRITTEN:
         _write(axes, shown, limit)
-    short = [names[index] if len(names[index]) < 28 else names[index][:26] + "…" for index in kept]
-    axes.set_xticks(range(len(kept)), short, rotation=55, ha="left", rotation_mode="anchor")
-    axes.set_yticks(range(len(kept)), short)
+    short = [names[index] if len(names[index]) < 28 else names[index][:26] + "…" for index in drawn_words]
+    axes.set_xticks(range(len(drawn_words)), short, rotation=55, ha="left", rotation_mode="anchor")
+    axes.set_yticks(range(len(drawn_words)), short)
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
     axes.grid(False)
-    rest = f"; {d - len(kept)} smaller features not shown" if d > len(kept) else ""
+    rest = f"; {d - len(drawn_words)} smaller features not shown" if d > len(drawn_words) else ""
     axes.set_xlabel(f"main effects on the diagonal, pairs above it ({unit}){rest}", fontsize=8.5, loc="left")
     return drawing
 
@@ -205,18 +205,18 @@ def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, u
     """Draw words coloured by their own part, with arcs for the largest pairs: above for the class, below against."""
     d = len(words)
     drawn = largest(pairs, d)
-    kept = _fitting(words, drawn)
-    left, indices = 0.0, {}
-    for feature in kept:
+    drawn_words = _fitting(words, drawn)
+    start, indices = 0.0, {}
+    for feature in drawn_words:
         wide = LETTER_INCHES * (len(words[feature]) + 1.5)
-        indices[feature], left = left + wide / 2, left + wide
+        indices[feature], start = start + wide / 2, start + wide
     kept_pairs = [one for one in drawn if one[0] in indices and one[1] in indices]
     reach = max((abs(indices[j] - indices[i]) for i, j, *_ in kept_pairs), default=1.0)
     top = 0.35 + 0.5 * min(reach, 4.5)
-    wide, high = max(left, 4.0) + 0.3, 2 * top + 0.4
+    wide, high = max(start, 4.0) + 0.3, 2 * top + 0.4
     drawing = Figure(figsize=(wide, high))
-    axes = drawing.add_axes((0.15 / wide, 0.02, left / wide, 2 * top / high))
-    axes.set(xlim=(0, left), ylim=(-top, top))
+    axes = drawing.add_axes((0.15 / wide, 0.02, start / wide, 2 * top / high))
+    axes.set(xlim=(0, start), ylim=(-top, top))
     axes.set_axis_off()
     for first, second, score, share in kept_pairs:
         _arc(axes, indices[first], indices[second], score, share, (top - 0.2) / reach)
@@ -226,7 +226,7 @@ def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, u
         box = {"facecolor": tint(level) if level else PAPER, "edgecolor": "none", "boxstyle": "square,pad=0.12"}
         axes.text(index, 0, words[feature], ha="center", va="center", fontsize=9, color=INK, bbox=box)
     biggest = number(float(np.abs(pairs).max(initial=0.0)))
-    rest = f"; {d - len(kept)} words without a large pair are left out" if len(kept) < d else ""
+    rest = f"; {d - len(drawn_words)} words without a large pair are left out" if len(drawn_words) < d else ""
     ends = f"words ± {number(limit)}, arcs ± {biggest} {unit}{rest}"
     axes.set_title(f"{title}: {ends}", fontsize=8.5, fontweight="normal")
     return drawing
@@ -236,13 +236,13 @@ def _fitting(words: Sequence[str], drawn: Sequence[tuple[int, int, float, float]
     """Return all words where they fit in a row, else words of the largest pairs that fit."""
     if LETTER_INCHES * sum(len(word) + 1.5 for word in words) <= WIDTH - 0.3:
         return list(range(len(words)))
-    kept: set[int] = set()
+    drawn_words: set[int] = set()
     for first, second, *_ in reversed(drawn):
-        more = kept | {first, second}
+        more = drawn_words | {first, second}
         if LETTER_INCHES * sum(len(words[feature]) + 1.5 for feature in more) > WIDTH - 0.3:
             break
-        kept = more
-    return sorted(kept)
+        drawn_words = more
+    return sorted(drawn_words)
 
 
 def _arc(axes: Axes, start: float, end: float, score: float, share: float, steep: float) -> None:

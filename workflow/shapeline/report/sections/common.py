@@ -76,9 +76,9 @@ def health(results: Results) -> HTML:
         return full_health(results)
     shown = tables.health(results)
     columns = ("method", "rows", "failures", "warnings", "packages", "zero scores", "ties at top-20 %")
-    kept = [name for name in columns if name in shown]
+    shown_columns = [name for name in columns if name in shown]
     return join_parts(
-        table(shown[kept], text=["failures", "warnings", "packages"]),
+        table(shown[shown_columns], text=["failures", "warnings", "packages"]),
         note(
             f"Ties at top-{share(TOP)}: share of instances whose top features are not unique, because influences are "
             "equal. ⚠ marks a failure."

@@ -104,8 +104,8 @@ def _excluding(scores: np.ndarray, spread: np.ndarray) -> str:
     return f" The 95 % intervals of {count} of {len(scores)} players exclude 0."
 
 
-def _format_signed(score: float, spread: np.ndarray | None, place: int) -> str:
-    within = "" if spread is None or not spread[place] else f" ± {number(LEVEL * spread[place], 2)}"
+def _format_signed(score: float, spread: np.ndarray | None, index: int) -> str:
+    within = "" if spread is None or not spread[index] else f" ± {number(LEVEL * spread[index], 2)}"
     return f"{'+' if score > 0 else ''}{number(score, whole=False)}{within}"
 
 

@@ -197,9 +197,9 @@ def _groups(instances: pd.DataFrame) -> np.ndarray:
     return explained if explained.dtype.kind in "iu" else np.zeros(len(explained), int)
 
 
-def mean_map(results: Results, images: np.ndarray, values: list, places: np.ndarray) -> np.ndarray | None:
+def mean_map(results: Results, images: np.ndarray, values: list, indices: np.ndarray) -> np.ndarray | None:
     """Return mean scores per pixel over some instances, 0 where no feature includes it; None without scores."""
-    fine = [index for index in places if values[index] is not None]
+    fine = [index for index in indices if values[index] is not None]
     if not fine:
         return None
     if results.features is not None:  # the map of the mean scores equals the mean map and costs one

@@ -189,9 +189,9 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
     removed = experiment.select_scores(frame, results.instances["instance"])
     rows = []
     for entry, parts in found.items():
-        there = [index for index in parts if removed[index] is not None]
-        if there:
-            split = [split_occlusion(removed[index], *parts[index]) for index in there]
+        available = [index for index in parts if removed[index] is not None]
+        if available:
+            split = [split_occlusion(removed[index], *parts[index]) for index in available]
             rows.append({"method": entry, **_sizes(pd.concat(split), results.value_unit)})
     if not rows:
         yield note("Occlusion failed on all instances.")
@@ -231,9 +231,9 @@ def _sizes(split: pd.DataFrame, unit: str) -> dict[str, str]:
     }
 
 
-def _describe_instance(results: Results, entry: str, place: int, split: pd.DataFrame, pairs: np.ndarray) -> HTML:
+def _describe_instance(results: Results, entry: str, index: int, split: pd.DataFrame, pairs: np.ndarray) -> HTML:
     """Return the features of an instance with the largest disagreement, and their strongest interactions."""
-    row = results.instances.iloc[[place]]
+    row = results.instances.iloc[[index]]
     if _is_text(results):
         names = texts.build_documents(results, row)[0].words
     else:

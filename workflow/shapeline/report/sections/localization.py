@@ -113,8 +113,8 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
 
 def _best(rows: pd.DataFrame, entries: Sequence[str]) -> str | None:
     """Return the entry with the highest mean among those given; None where none has a mean."""
-    there = rows[rows.index.isin(entries)]
-    return None if there.empty else there["mean"].idxmax()
+    present = rows[rows.index.isin(entries)]
+    return None if present.empty else present["mean"].idxmax()
 
 
 def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
@@ -148,7 +148,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
         return missing("localization")
     counted = int(frame.loc[frame["statistic"] == "f1", "n"].max())
     n_images = experiment.ids(results.instances).nunique()
-    left = n_images - counted
+    n_left = n_images - counted
     controls = " Controls are hollow; the dotted line is the best of them." * any(
         style.control for style in drawn.values()
     )
@@ -166,7 +166,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
         ceiling_table(frame, results),
         note(
             f"Computed on {number(counted)} of {number(n_images)} images"
-            + (f"; the other {number(left)} have no true pixel of the explained class." if left else ".")
+            + (f"; the other {number(n_left)} have no true pixel of the explained class." if n_left else ".")
         ),
         fold(
             FOLD,

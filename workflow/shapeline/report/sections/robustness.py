@@ -90,8 +90,8 @@ def recommend_by_seed(answer: criteria.Evidence, results: Results, values: pd.Da
 
     def recommend_in(training: int) -> Recommendation:
         own = values.xs(training, axis=1, level=1)
-        kept = [entry for entry in own if entry in affordable]
-        return recommend(own[kept], answer.evaluations, answer.margin, answer.random, answer.criterion.better)
+        fitting = [entry for entry in own if entry in affordable]
+        return recommend(own[fitting], answer.evaluations, answer.margin, answer.random, answer.criterion.better)
 
     return {number(training): recommend_in(training) for training in sorted(values.columns.unique(1))}
 
@@ -106,18 +106,18 @@ def _compare_seeds(answer: criteria.Evidence, results: Results, values: pd.DataF
 
 def changes(answer: criteria.Evidence, results: Results) -> list[str]:
     """Return the baselines and training seeds with a method significantly better than the recommended one."""
-    taken, found = _recommendation(answer, results).entry, []
+    entry, found = _recommendation(answer, results).entry, []
     for name, other in criteria.compare_references(answer, results).items():
-        found += _change(_recommendation(other, results), taken, f"with the baseline {name}")
+        found += _change(_recommendation(other, results), entry, f"with the baseline {name}")
     means = criteria.training_means(answer, results)
     if len(means) > 1 and means.shape[1] > 1:
         seeds = recommend_by_seed(answer, results, criteria.training_values(answer, results)[list(means)])
-        found += [one for seed, other in seeds.items() for one in _change(other, taken, f"for training seed {seed}")]
+        found += [one for seed, other in seeds.items() for one in _change(other, entry, f"for training seed {seed}")]
     return found
 
 
-def _change(advice: Recommendation | None, taken: str | None, where: str) -> list[str]:
-    if advice is None or advice.bounds["status"].get(taken) not in ("worse", "plainly worse"):
+def _change(advice: Recommendation | None, entry: str | None, where: str) -> list[str]:
+    if advice is None or advice.bounds["status"].get(entry) not in ("worse", "plainly worse"):
         return []
     return [f"{advice.bounds.index[0]} is better {where}"]
 
@@ -131,24 +131,24 @@ def _confirm(
     answer: criteria.Evidence, results: Results, each: Mapping[str, Recommendation], what: str, scope: str
 ) -> HTML | None:
     """Return the recommended method against the best mean of each variation; None where one lacks the method."""
-    taken, limited = _recommendation(answer, results).entry, results.settings.get("budget") is not None
+    entry, limited = _recommendation(answer, results).entry, results.settings.get("budget") is not None
     rows, unit = [], f" ({answer.unit})" if answer.unit else ""
     best = "best mean within the budget" if limited and answer.within(results) else "best mean"
     for name, advice in each.items():
-        if taken not in advice.bounds.index:
+        if entry not in advice.bounds.index:
             return None
-        row = advice.bounds.loc[taken]
+        row = advice.bounds.loc[entry]
         rows.append(
             {
                 what: name,
                 best: advice.bounds.index[0],
-                f"difference of {taken}{unit}": number(row["behind"], whole=False),
+                f"difference of {entry}{unit}": number(row["behind"], whole=False),
                 "simultaneous 95 % CI": ends(row["low"], row["high"]),
                 f"margin{unit}": number(advice.margin, whole=False),
                 "non-inferior": describe_status(row["status"]),
             }
         )
-    return table(pd.DataFrame(rows), f"Is {taken} non-inferior {scope}?", text=[best])
+    return table(pd.DataFrame(rows), f"Is {entry} non-inferior {scope}?", text=[best])
 
 
 def compare_baselines(answer: criteria.Evidence, results: Results) -> HTML | None:
@@ -170,28 +170,28 @@ def compare_baselines(answer: criteria.Evidence, results: Results) -> HTML | Non
 
 def reference_change(answer: criteria.Evidence, results: Results) -> str | None:
     """Return in a sentence whether the recommendation changes with the baseline; None where there is no other."""
-    taken = _recommendation(answer, results).entry
+    entry = _recommendation(answer, results).entry
     others = {
         name: _recommendation(other, results) for name, other in criteria.compare_references(answer, results).items()
     }
-    status = {name: advice.bounds["status"].get(taken) for name, advice in others.items()}
+    status = {name: advice.bounds["status"].get(entry) for name, advice in others.items()}
     if not others or None in status.values():
         return None
     own = criteria.name_reference(results)
     worse = [name for name in status if status[name] in ("worse", "plainly worse")]
     if worse:
-        ahead = join_names([_format_difference(others[name], taken, answer.unit, name) for name in worse])
-        return f"⚠ The recommendation changes with the baseline: {taken} is significantly worse than {ahead}."
+        ahead = join_names([_format_difference(others[name], entry, answer.unit, name) for name in worse])
+        return f"⚠ The recommendation changes with the baseline: {entry} is significantly worse than {ahead}."
     if unsure := [name for name in status if status[name] == "undecided"]:
-        return f"Sensitivity to the baseline: with {join_names(unsure)} in place of {own}, {taken} is undecided."
+        return f"Sensitivity to the baseline: with {join_names(unsure)} in place of {own}, {entry} is undecided."
     return (
-        f"Sensitivity to the baseline: with {join_names(list(status))} in place of {own}, {taken} is non-inferior too."
+        f"Sensitivity to the baseline: with {join_names(list(status))} in place of {own}, {entry} is non-inferior too."
     )
 
 
-def _format_difference(advice: Recommendation, taken: str, unit: str, name: str) -> str:
+def _format_difference(advice: Recommendation, entry: str, unit: str, name: str) -> str:
     """Return the best mean with another baseline, and the difference of a method from it."""
-    row = advice.bounds.loc[taken]
+    row = advice.bounds.loc[entry]
     return f"{advice.bounds.index[0]} by {ends(row['low'], row['high'])} {unit} (with {name})".replace("  ", " ")
 
 
