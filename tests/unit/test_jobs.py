@@ -1,6 +1,7 @@
 """Devices are taken through locks, stale locks of a killed run go, files appear whole or not at all."""
 
 import contextlib
+import importlib
 import os
 import platform
 import re
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -263,6 +265,21 @@ def test_a_log_that_cannot_be_written_leaves_the_cause_on_the_terminal(tmp_path)
         )
         assert ended.returncode == 1 and ended.stderr == told
     assert job_environment.find_cause([tmp_path / "log"]) == "results/x: no space left"
+
+
+def test_byte_code_that_a_full_disk_cut_short_is_named(tmp_path, monkeypatch):
+    """Python writes as much of it as there is room for, and reads it ever after."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "cut_short.py").write_text("x = 1\n" * 100)
+    importlib.import_module("cut_short")
+    cached = Path(sys.modules.pop("cut_short").__cached__)
+    cached.write_bytes(cached.read_bytes()[:40])
+    with pytest.raises(EOFError) as failure:
+        importlib.import_module("cut_short")
+    cause = job_environment.describe_cause(failure.value)
+    assert cause == f"{cached} is damaged (byte code that a full disk cut short); remove it and run again"
+    assert job_environment.describe_cause(EOFError("no more")) == "EOFError: no more"
 
 
 def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -92,7 +93,15 @@ def describe_cause(error: BaseException) -> str:
             return describe_missing(package)
     if isinstance(error, ShapelineError | OSError):
         return str(error) or name
+    if isinstance(error, EOFError) and (path := _find_byte_code(error)):
+        return f"{path} is damaged (byte code that a full disk cut short); remove it and run again"
     return f"{name}: {error}"
+
+
+def _find_byte_code(error: BaseException) -> str | None:
+    """Return the file of byte code that an import failed to read, which Python names nowhere."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((frame.f_locals["bytecode_path"] for frame in frames if "bytecode_path" in frame.f_locals), None)
 
 
 def uses_graph(snakemake) -> bool:
