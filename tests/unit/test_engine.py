@@ -620,7 +620,7 @@ def test_a_precision_that_changes_too_much_is_refused(monkeypatch):
 
 
 def test_calibration_never_takes_what_was_not_asked():
-    assert not torch_execution.ASKED.keys() & torch_execution.BACKENDS.keys()
+    assert not torch_execution.REQUESTED.keys() & torch_execution.BACKENDS.keys()
     assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_execution.BACKENDS
 
 

@@ -179,7 +179,7 @@ class PromptExplanation:
 
 
 def _short(text: str, most: int = WIDE) -> str:
-    """A text on one line, cut to its beginning."""
+    """Return the beginning of a text, on one line."""
     return textwrap.shorten(" ".join(text.split()) or repr(text), most, placeholder=" ...")
 
 

@@ -120,9 +120,9 @@ def query_outputs(
     except ModelFailure as error:
         row = _find_failing_row(ask, inputs)
         where = f"{what} of shape {inputs.shape}" if row is None else _name_row(inputs, row, what, background)
-        raise fails(classifier, inputs, where, error.__cause__) from error
+        raise build_failure(classifier, inputs, where, error.__cause__) from error
     except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise fails(classifier, inputs, f"{what} of shape {inputs.shape}", error) from error
+        raise build_failure(classifier, inputs, f"{what} of shape {inputs.shape}", error) from error
     # log P is -inf where P is 0
     odd = ~np.isfinite(predictions) if classifier.task == "regression" else np.isnan(predictions)
     if odd.any():
@@ -144,7 +144,7 @@ def build_function(classifier: Classifier) -> Callable[[np.ndarray], np.ndarray]
 
 
 def _find_failing_row(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> int | None:
-    """The first of a few rows that the model fails on, where it does not on all of them."""
+    """Return the first of a few rows on which the model fails, None where it fails on all."""
     failed = []
     for row in range(min(len(inputs), MAX_ROWS)):
         try:
@@ -155,7 +155,7 @@ def _find_failing_row(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> i
 
 
 def _name_row(inputs: np.ndarray, row: int, what: str, background: np.ndarray | None) -> str:
-    """A row by its number in the argument, which is in the background where the inputs are rows sampled from it."""
+    """Return a row's name: its number in the argument, or in the background where inputs are sampled from it."""
     if background is not None:
         same = (background == inputs[row]) | ((background != background) & (inputs[row] != inputs[row]))
         indices = np.flatnonzero(same.reshape(len(background), -1).all(axis=1))
@@ -163,8 +163,8 @@ def _name_row(inputs: np.ndarray, row: int, what: str, background: np.ndarray | 
     return f"row {row} (from 0) of the {what}"
 
 
-def fails(classifier: Classifier, inputs: np.ndarray, where: str, error: Exception) -> ShapelineError:
-    """The error of a model that fails on rows."""
+def build_failure(classifier: Classifier, inputs: np.ndarray, where: str, error: Exception) -> ShapelineError:
+    """Return the error for a model that fails on rows."""
     reason = first_line(error).rstrip(".")
     if isinstance(error, KeyError):
         reason = f"there is no {reason}"
@@ -176,7 +176,7 @@ def fails(classifier: Classifier, inputs: np.ndarray, where: str, error: Excepti
 
 
 def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -> None:
-    """Refuse a stochastic model: the value of a coalition would change at every call, and the scores would be noise."""
+    """Raise ShapelineError for a stochastic model, whose coalition values differ between calls."""
     differs = np.abs(first - second) > TOLERANCE * (1 + np.abs(first))
     if differs.any():
         one, other = (float(np.asarray(answers)[differs][0]) for answers in (first, second))
@@ -193,7 +193,7 @@ def _true(y: Sequence | None) -> Sequence:
 
 
 def _broadcast_classes(given: object, classes: Classes, shape: tuple[int, int], what: str) -> np.ndarray:
-    """One class for all, or one an input, as numbers; what: the argument."""
+    """Return one class for all, or one per input, as numbers; what: the argument."""
     n, count = shape
     values = np.asarray(given) if isinstance(given, str) or not hasattr(given, "__len__") else _as_objects(given)
     if values.shape not in ((), (n,)):
@@ -206,6 +206,6 @@ def _broadcast_classes(given: object, classes: Classes, shape: tuple[int, int], 
 
 
 def _as_objects(given: Any) -> np.ndarray:
-    """A list or array as objects, so that its numbers do not become texts among names."""
+    """Return a list or array as objects, so that numbers do not become texts among names."""
     values = np.asarray(given, dtype=object)
     return values.reshape(len(values)) if values.ndim == 2 and values.shape[1] == 1 else values

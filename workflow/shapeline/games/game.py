@@ -264,7 +264,7 @@ def check_targets(model, inputs, targets) -> np.ndarray:
 
 
 def is_apart(masked: np.ndarray, own: np.ndarray, allowed: float = 0.0) -> np.ndarray:
-    """Where values of the full coalition are not the model's own answers, beyond how far a batch changes these."""
+    """Return where values of the full coalition differ from the model's outputs by more than batches change these."""
     least, most = (tolerance * float(np.abs(own).max(initial=0)) for tolerance in FULL_TOLERANCES)
     return np.abs(masked - own) > np.clip(10 * allowed, least, most)
 

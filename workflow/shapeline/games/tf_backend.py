@@ -142,7 +142,7 @@ class _Runner:
     limit: int
 
     def outputs(self, block: tuple[tf.Tensor, ...], numbers: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Logits (rows, classes) of a block; halves the limit when memory runs out.
+        """Return logits (rows, classes) of a block; halve the limit when memory runs out.
 
         block: instances (a, cells), reference rows (r, cells), masks (k, d or d + 1) and `_columns`; numbers: for
         every row its instance, its mask and its reference row.

@@ -48,7 +48,7 @@ def export_any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
 
 def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the model on a backend: from rows to logits (log-probabilities for a function), cached with it."""
-    backends = BACKENDS | ASKED
+    backends = BACKENDS | REQUESTED
     if backend.name not in backends:
         raise ShapelineError(f"engine: unknown backend '{backend.name}'.{nearest(backend.name, backends)}")
     name = model.architecture
@@ -130,8 +130,8 @@ def _compile_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[
 BACKENDS = {"plain": None, "onnx": export, "frozen": _freeze, "channels_last": _convert_channels_last}
 # Candidates in the order of trials. On the CPU, torch runs a trace more slowly than ONNX Runtime.
 TRIED = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "frozen", "channels_last")}
-# Never tried unless an experiment asks for them: they are slow to make, or change numbers; the last is that of crops.
-ASKED = {
+# Used only on request: they are slow to build, or change numbers; the last is for crops.
+REQUESTED = {
     "bfloat16": _bfloat16,
     "compiled": _compile,
     "compiled_bfloat16": _compile_bfloat16,
@@ -140,8 +140,8 @@ ASKED = {
 
 
 def leave_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function from rows (n, channels, height, width), NaN where a patch is absent, to logits. The module
-    declares `patch` and takes `forward(images, kept)`; ShapelineError for another."""
+    """Return a function from rows (n, channels, height, width), NaN where a patch is masked, to logits. The module
+    has `patch` and `forward(images, kept)`. Raises ShapelineError for another."""
     module, name = model.module, model.architecture
     if not getattr(module, "patch", None) or "kept" not in inspect.signature(module.forward).parameters:
         raise ShapelineError(
@@ -161,7 +161,7 @@ def leave_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.T
                 f"reference 'delete': a feature cuts through the patches of '{name}', of {module.patch} x "
                 f"{module.patch} pixels; set features: {{kind: patch, size: {module.patch}}}",
             )
-        prepared = gone.to(torch.uint8).argsort(dim=1, stable=True)  # those that are there first, in their order
+        prepared = gone.to(torch.uint8).argsort(dim=1, stable=True)  # kept patches first, in order
         counts = (~gone).sum(1)
         images, parts, indices = rows.nan_to_num(0.0), [], []
         for count in counts.unique().tolist():
@@ -175,7 +175,7 @@ def leave_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.T
 
 
 def filler(absent: torch.Tensor, rows: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """Return a function that writes `rows` where present, else `absent`, to its second argument, by bits of int32:
+    """Return a function that writes `rows` where kept, else `absent`, to its second argument, by bits of int32:
     exact, and 15 times as fast as torch.where on the CPU."""
     absent = absent.view(torch.int32)
     difference = rows.view(torch.int32) ^ absent
@@ -194,7 +194,7 @@ def score_on_device(
     framework: str,
     task: str = "classification",
 ) -> torch.Tensor:
-    """Model outputs (a, b, M, classes) of a tile to values (a, b); `full` (a, classes): those on the input."""
+    """Convert model outputs (a, b, M, classes) of a tile to values (a, b); `full` (a, classes): on the full input."""
     outputs = outputs.double()
     if task == "multilabel":
         # The sigmoid of a label's logit is the softmax of the two logits 0 and it.
@@ -230,7 +230,7 @@ def score_on_device(
 
 @dataclass
 class Runner:
-    """A model in its backend, with what it takes to bring rows to it. `limit` is how many rows a call may hold."""
+    """A model in its backend, with the data for composing its rows; limit: rows per call."""
 
     model: Classifier
     forward: Callable[[torch.Tensor], torch.Tensor]
@@ -244,38 +244,38 @@ class Runner:
         return math.prod(self.shape)
 
     def flat(self, array: np.ndarray) -> torch.Tensor:
-        """(n, *input_shape) to (n, cells), in the order in which the backend keeps an input's cells in memory."""
+        """Reshape (n, *input_shape) to (n, cells), in the backend's memory order of an input's cells."""
         rows = torch.from_numpy(array)
         if self.channels_last:
             rows = rows.permute(0, 2, 3, 1)
         return rows.reshape(len(rows), -1)
 
     def cells(self, features: Features) -> torch.Tensor | None:
-        """Feature of each cell in memory order, d where it is never removed; None where cells are the features."""
+        """Return the feature of each cell in memory order, d where never masked; None where cells are features."""
         cells = self.flat(features.cells[None].astype(np.int64))[0]
         if features.d == len(cells) and torch.equal(cells, torch.arange(features.d)):
             return None
         return torch.where(cells < 0, features.d, cells).to(self.device)
 
     def expand(self, masks: np.ndarray, cells: torch.Tensor | None) -> torch.Tensor:
-        """Masks (a, b, d) bool to the bits of cells, (a, b, cells) int32: 0 absent, -1 (all bits set) present."""
+        """Convert masks (a, b, d) bool to bits of cells, (a, b, cells) int32: 0 masked, -1 (all bits set) kept."""
         present = torch.from_numpy(masks).to(self.device).to(torch.int32).neg_()
         if cells is not None:
             always = present.new_full((*masks.shape[:2], 1), -1)
             present = torch.cat([present, always], dim=2).view(-1, masks.shape[2] + 1)
-            # As floats: torch selects integers one by one, floats (the same bits) seven times as fast.
+            # As floats, since torch selects floats seven times as fast as integers of the same bits.
             present = present.view(torch.float32).index_select(1, cells).view(torch.int32).view(*masks.shape[:2], -1)
         return present
 
     def inputs(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows (n, cells) in memory order as the model takes them, (n, *input_shape), without a copy."""
+        """Return rows (n, cells) in memory order in the model's shape, (n, *input_shape), without a copy."""
         if not self.channels_last:
             return rows.view(-1, *self.shape)
         channels, height, width = self.shape
         return rows.view(-1, height, width, channels).permute(0, 3, 1, 2)
 
     def outputs(self, rows: torch.Tensor) -> torch.Tensor:
-        """Logits (log-probabilities of a function) of rows (n, cells); halves the limit when memory runs out."""
+        """Return logits (log-probabilities of a function) of rows (n, cells); halve the limit when memory runs out."""
 
         def run(limit: int) -> torch.Tensor:
             if len(rows) <= limit:
@@ -287,11 +287,11 @@ class Runner:
         return outputs
 
     def _own(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return outputs in memory of their own: the next call may write to what a model gave."""
+        """Return a copy of outputs, since the next call may overwrite the model's buffer."""
         return self.forward(self.inputs(rows)).clone()
 
     def log_probs(self, inputs: np.ndarray) -> torch.Tensor:
-        """Log-probabilities (n, classes) float64 of whole inputs; predictions (n, 1) of a regression."""
+        """Return log-probabilities (n, classes) float64 of unmasked inputs; predictions (n, 1) of a regression."""
         parts = [
             self.outputs(self.flat(inputs[i : i + self.limit].copy()).to(self.device)).double()
             for i in range(0, len(inputs), self.limit)
@@ -302,7 +302,7 @@ class Runner:
         return outputs if self.model.framework == "function" else normalise(outputs, self.model.task)
 
     def compare_outputs(self, inputs: np.ndarray) -> torch.Tensor:
-        """Return what two backends are compared by: log_probs and, of several labels, those of their absence too."""
+        """Return the outputs for comparing backends: log_probs and, for several labels, those of their absence."""
         log_probs = self.log_probs(inputs)
         if self.model.task != "multilabel":
             return log_probs
@@ -310,7 +310,7 @@ class Runner:
 
 
 def build_runner(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Runner:
-    """The runner of a model in a backend; rows: as execution.select_traced_rows."""
+    """Return the runner of a model in a backend; rows: of execution.select_traced_rows."""
     device = torch.device(model.device)
     shape = rows.shape[1:]
     limit = rows_a_call(backend.batch, math.prod(shape), model.most_rows, device.type)

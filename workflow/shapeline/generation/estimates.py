@@ -417,6 +417,6 @@ def measure(
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks, the mean of them for values that are equal up to rounding."""
+    """Return ranks, with mean ranks for values that are equal up to rounding."""
     size = np.abs(values).max()
     return pd.Series(np.round(values / (size or 1.0), 9)).rank().to_numpy()

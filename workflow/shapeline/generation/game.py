@@ -65,13 +65,13 @@ class Encoder:
         return ids, owners
 
     def _texts_before(self, prompt: Prompt) -> list[str]:
-        """What the chat template writes before each message."""
+        """Return the text of the chat template before each message."""
         marks = [f"\ue000{index}\ue001" for index in range(len(prompt.contents))]
         messages = [{"role": role, "content": mark} for role, mark in zip(prompt.roles, marks, strict=False)]
         return re.split("\ue000\\d+\ue001", self._apply_template(messages))[:-1] if messages else [""]
 
     def check_texts(self, texts: Sequence[str]) -> None:
-        """Refuse a text that holds a special token, which would be read as one, or that is no Unicode."""
+        """Raise ShapelineError for a text with a special token, which would be tokenized as one, or invalid Unicode."""
         added = getattr(self.tokenizer, "added_tokens_decoder", {})
         special = {str(token) for token in added.values() if getattr(token, "special", False)}
         special |= set(getattr(self.tokenizer, "all_special_tokens", ()))
@@ -84,7 +84,7 @@ class Encoder:
                 )
 
     def check_vocabulary(self, rendered: Rendered, embeddings: int) -> None:
-        """Refuse a tokenizer whose ids the model has no embeddings for."""
+        """Raise ShapelineError for a tokenizer with ids beyond the model's embeddings."""
         largest = max(self.encode([rendered])[0])
         if largest >= embeddings:
             raise ShapelineError(
@@ -93,7 +93,7 @@ class Encoder:
             )
 
     def encode_answer(self, text: str, prompt: Rendered) -> Answer:
-        """Return a given answer as tokens, cut as they continue the whole prompt."""
+        """Return a given answer as tokens, as they continue the full prompt."""
         if not isinstance(text, str) or not text:
             raise ShapelineError(f"{WHERE}: the answer is {text!r:.60}; give a text that is not empty.")
         self.check_texts([text])
@@ -101,7 +101,7 @@ class Encoder:
             return self.answer_of(list(self.tokenizer(text_target=text, verbose=False)["input_ids"]), text)
         before = self.texts([prompt])[0]
         ids, both = self.encode([before])[0], self.encode([before + text])[0]
-        if both[: len(ids)] != ids or len(both) == len(ids):  # a piece spans the border
+        if both[: len(ids)] != ids or len(both) == len(ids):  # a token spans the border
             both = ids + list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         return self.answer_of(both[len(ids) :], text)
 
@@ -131,7 +131,7 @@ class Encoder:
             ) from error
 
     def _complete(self, ids: list[int], text: str) -> list[int]:
-        """Ids that an answer can follow: of a decoder without a final token, and never none at all."""
+        """Return ids that an answer can follow: for a decoder without a final token, and at least one."""
         ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id} - {None}
         if not self.seq2seq and not self.chat and ids and ids[-1] in ends:
             if not text.endswith(self.tokenizer.decode(ids[-1:])):
@@ -146,7 +146,7 @@ class Encoder:
 
 
 def _pieces(tokenizer: Any, ids: tuple[int, ...]) -> tuple[str, ...]:
-    """What each token adds to the text."""
+    """Return the text that each token adds."""
     texts = [tokenizer.decode(ids[: index + 1]) for index in range(len(ids))]
     pieces = [
         text[len(before) :] if text.startswith(before) else ""

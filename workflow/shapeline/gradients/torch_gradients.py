@@ -356,7 +356,7 @@ def select_read_row(layers: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @halving
 def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int, dict]:
-    """DeepLIFT's contributions to log p_target, averaged over the reference's rows (shap's DeepExplainer).
+    """Return DeepLIFT's contributions to log p_target, averaged over the reference's rows (shap's DeepExplainer).
 
     Returns scores (n, d), evaluations and {"completeness_gap": (n,)}. Flagged is a large gap, and a network with an
     operation without a rule: there what the logits gained is missed by more than 1 %. Multipliers of logits are the
@@ -407,7 +407,7 @@ def measure_rule_gap(moved: torch.Tensor, multipliers: torch.Tensor, logits: tor
 
 
 def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Multipliers (m, classes) of the logits (2m, classes) of inputs and references, and what F gained (m,)."""
+    """Return multipliers (m, classes) of logits (2m, classes) of inputs and references, and the gain of F (m,)."""
     x, x0 = logits.chunk(2)
     if task == "regression":
         return torch.ones_like(x), (x - x0)[:, 0]
@@ -448,7 +448,7 @@ def _straighten(module: nn.Module) -> Iterator[None]:
 
 
 def _line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """The output, with the slope between input and reference; its own derivative where the two are equal."""
+    """Return the output with the slope between input and reference, or its derivative where these are equal."""
     delta = torch.sub(*given.detach().chunk(2))
     slope = torch.sub(*output.detach().chunk(2)) / torch.where(delta.abs() < EQUAL, 1, delta)
     line = output.detach() + slope.repeat(2, *[1] * (given.ndim - 1)) * (given - given.detach())

@@ -335,7 +335,7 @@ class Neighbours:
 
     @staticmethod
     def _nearest(xp, part, norms, closest):
-        """Smallest squared distance so far and its |x|^2 + |y|^2, a point each."""
+        """Return the smallest squared distance so far and its |x|^2 + |y|^2, per point."""
         index = xp.argmin(part, 1)
         rows = xp.arange(len(part), device=index.device)
         current = part[rows, index], norms[rows, index]

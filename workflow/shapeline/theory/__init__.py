@@ -1,4 +1,4 @@
-"""The statements of the papers, computed two ways: by their formula, and by what does not use it."""
+"""The statements of the papers, each computed in two independent ways."""
 
 from shapeline.lazy import names_from
 

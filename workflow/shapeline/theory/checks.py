@@ -27,7 +27,7 @@ Term = Callable[[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray], np.ndar
 
 
 def linear_share(graph: networkx.Graph, order: int, weights: str = "paper") -> np.ndarray:
-    """What C-Shapley gives each feature of a linear model, as a share of the feature's own term, (d,); 1 is right."""
+    """Return C-Shapley's score of each feature of a linear model, as a share of its term, (d,); 1 is right."""
     design = c_shapley(graph, order, weights)
     return np.asarray(design.readout.multiply(design.masks.T).sum(axis=1)).ravel()
 
@@ -44,7 +44,7 @@ class Efficiency:
 
 
 def efficiency(side: int = 9, games: int = 200, seed: int = 0) -> list[Efficiency]:
-    """Which estimators add up to v(N) - v(empty), on games on a chain: any, additive over components, and linear."""
+    """Check which estimators sum to v(N) - v(empty), on games on a chain: any, additive over components, linear."""
     d, chain, budget = side, graphs.chain(side), 4 * side
     built = {
         "shapley": shapley(d),
@@ -135,7 +135,7 @@ class MyersonGap:
 
 
 def myerson_gaps(games: int = 50, seed: int = 0) -> list[MyersonGap]:
-    """C-Shapley of order d against the Myerson value on small graphs (Chen et al. 2018, §4.2 and eq. 6)."""
+    """Compare C-Shapley of order d with the Myerson value on small graphs (Chen et al. 2018, §4.2 and eq. 6)."""
     named = {
         "chain of 9": graphs.chain(9),
         "cycle of 9": networkx.cycle_graph(9),
