@@ -93,15 +93,10 @@ def describe_cause(error: BaseException) -> str:
             return describe_missing(package)
     if isinstance(error, ShapelineError | OSError):
         return str(error) or name
-    if isinstance(error, EOFError) and (path := _find_byte_code(error)):
-        return f"{path} is damaged (byte code that a full disk cut short); remove it and run again"
+    for frame, _ in traceback.walk_tb(error.__traceback__) if isinstance(error, EOFError) else ():
+        if path := frame.f_locals.get("bytecode_path"):  # of an import, which Python names nowhere
+            return f"{path} is damaged (byte code that a full disk cut short); remove it and run again"
     return f"{name}: {error}"
-
-
-def _find_byte_code(error: BaseException) -> str | None:
-    """Return the file of byte code that an import failed to read, which Python names nowhere."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return next((frame.f_locals["bytecode_path"] for frame in frames if "bytecode_path" in frame.f_locals), None)
 
 
 def uses_graph(snakemake) -> bool:
@@ -167,7 +162,7 @@ def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
     for note in owners.iterdir():
         if not is_gone(note):
             others += note.name != name_owner()
-        elif _is_local(note):
+        elif note.name.rsplit("@", 2)[0] == socket.gethostname():
             dead.append(note)
         else:
             note.unlink(missing_ok=True)
@@ -186,14 +181,10 @@ def name_owner() -> str:
 
 def is_gone(note: Path) -> bool:
     """Return whether the process of a note has ended; for another machine, whether the note is a week old."""
-    _, pid, born = note.name.rsplit("@", 2)
-    if _is_local(note):
+    host, pid, born = note.name.rsplit("@", 2)
+    if host == socket.gethostname():
         return not _is_alive(int(pid), float(born))
     return time.time() - note.stat().st_mtime > 7 * 86400  # few runs last a week
-
-
-def _is_local(note: Path) -> bool:
-    return note.name.rsplit("@", 2)[0] == socket.gethostname()
 
 
 def _is_alive(pid: int, born: float) -> bool:
