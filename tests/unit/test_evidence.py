@@ -534,7 +534,7 @@ def retrained(one: Evidence, moves: list[float], noise: float = 0.1, repeats: in
 
 def test_trainings_have_means_a_figure_and_an_agreement(one):
     results = retrained(one, [0.0, 0.1, -0.1])
-    means = criteria.training_means(one, results)
+    means = criteria.average_per_seed(one, results)
     assert means.shape == (3, 4) and list(means.index) == [0, 1, 2]
     assert means.loc[1, "dear"] - means.loc[0, "dear"] == pytest.approx(0.2, abs=0.05)
     drawing = dots.training_plot(one, means, styles(one))
@@ -549,7 +549,7 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
         and "Left out" not in page
     )
     results = retrained(one, [0.0, 5.0], 0.0)
-    ranked = paired.kendall_w(criteria.training_means(one, results).to_numpy())
+    ranked = paired.kendall_w(criteria.average_per_seed(one, results).to_numpy())
     other = robustness.compare_training_seeds(one, results, styles(one)).data
     assert 0.1 < ranked < 0.9 and f"Kendall&#x27;s W {ranked:.2f} (1: identical rankings)" in other
     assert "the best differs: cheap and dear" in other and "is best in all" not in other
@@ -561,7 +561,7 @@ def test_other_trainings_may_have_fewer_instances(one):
     measured = results.by_training_seed["log_odds"]
     few = sorted(measured["instance"].unique())[: len(one.values) // 4]
     results.by_training_seed["log_odds"] = measured[(measured["training"] == 0) | measured["instance"].isin(few)]
-    means = criteria.training_means(one, results)
+    means = criteria.average_per_seed(one, results)
     expected = measured[measured["instance"].isin(few)].groupby(["training", "method"])["value"].mean().unstack()
     pd.testing.assert_frame_equal(means, expected[list(means)], check_names=False)
     page = robustness.compare_training_seeds(one, results, styles(one)).data

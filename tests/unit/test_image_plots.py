@@ -65,7 +65,7 @@ def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed
     side = len(shown.tiles[0][2]) // 8  # of a pixel of the image, whose middle is looked at
     tiles = [pixels[::-1][side // 2 :: side, side // 2 :: side, :3] / 255 for _, _, pixels in shown.tiles]
     first = tiles[0]
-    image = results.dataset.inputs[experiment.positions(results.dataset, results.instances.head(1))][0]
+    image = results.dataset.inputs[experiment.find_positions(results.dataset, results.instances.head(1))][0]
     np.testing.assert_allclose(first, images.colour_image(image, "gray_r"), atol=1 / 255)
     few, more = ((tiles[place] != first).any(-1) for place in (1, 4))
     assert few.any() and few.sum() <= 2 * 4 and more.sum() <= 3 * 4  # two and three patches of four pixels, of sixteen
@@ -91,7 +91,7 @@ def test_mean_maps_are_the_means_of_the_maps(results):
     for group, (picture, maps, count) in means.items():
         rows = results.instances[results.instances["prediction"] == group]
         assert count == len(rows)
-        shown = results.dataset.inputs[experiment.positions(results.dataset, rows)]
+        shown = results.dataset.inputs[experiment.find_positions(results.dataset, rows)]
         np.testing.assert_allclose(picture, shown.mean(0))
         for entry, found in maps.items():
             scores = [

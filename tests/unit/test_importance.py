@@ -43,7 +43,7 @@ def test_the_largest_mean_magnitudes_are_named_with_their_intervals(results):
     mean, error = scores[:, best].mean(), stats.sem(scores[:, best])
     half = stats.t.ppf(0.975, len(scores) - 1) * error
     said = importance.top_features(results, "exact")
-    name = experiment.feature_names(results)[best]
+    name = experiment.name_features(results)[best]
     told = formatting.interval({"mean": mean, "low": max(mean - half, 0), "high": mean + half})
     assert said.startswith(f"Most important features by exact, mean |score| in nats (95 % CI): {name} {told};")
     names, ordered = importance.sort_by_size(results, "exact")

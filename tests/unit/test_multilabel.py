@@ -594,15 +594,15 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
     picked = experiment.choose_instances(results.instances, 4)
     assert picked["target"].tolist() == [0, 1, 0, 1] and picked["image"].nunique() == 2
     assert picked["label"].sum() == results.instances.groupby("image")["label"].sum().nlargest(2).sum()
-    places = experiment.positions(results.dataset, picked)
+    places = experiment.find_positions(results.dataset, picked)
     np.testing.assert_array_equal(results.dataset.ids[places], picked["image"])
     swapped = results.instances.assign(target=1 - results.instances["target"])
     with pytest.raises(ShapelineError, match="not those of the prepared dataset"):
-        experiment.positions(results.dataset, swapped)
+        experiment.find_positions(results.dataset, swapped)
     truth = figures_localization.read_truth(results)
     np.testing.assert_array_equal(truth.any(axis=(1, 2)), results.instances["label"] == 1)
     wrong = results.instances.to_dict("records")[3]
-    name = experiment.instance_name(results, wrong)
+    name = experiment.name_instance(results, wrong)
     there = "there" if wrong["label"] else "not there"
     assert name.startswith(f"square: {there}\nP = ") and "(wrong)" in name and f"instance {wrong['image']}" in name
     sentences = " ".join(findings.headlines(results))

@@ -393,12 +393,12 @@ def test_instances_shown_take_turns_between_classes():
 
 def test_instances_go_by_their_number_in_the_source(results):
     picked = results.instances.iloc[[3, 0]]
-    places = experiment.positions(results.dataset, picked)
+    places = experiment.find_positions(results.dataset, picked)
     assert (results.dataset.ids[places] == picked["instance"]).all()
     with pytest.raises(ShapelineError, match="not those of the prepared dataset"):
-        experiment.positions(results.dataset, picked.assign(instance=10**9))
+        experiment.find_positions(results.dataset, picked.assign(instance=10**9))
     with pytest.raises(ShapelineError, match="not those of the prepared dataset"):
-        experiment.positions(results.dataset, picked.assign(label=1 - picked["label"]))
+        experiment.find_positions(results.dataset, picked.assign(label=1 - picked["label"]))
 
 
 def test_scores_shown_are_those_of_the_first_repeat_at_the_largest_budget():
@@ -486,7 +486,7 @@ def test_errors_leave_out_the_exact_values(results):
 
 def test_names_in_the_cost_figure_cover_neither_each_other_nor_the_frame(results):
     frame, styles = results.metrics["error"], elements.assign_styles(results)
-    figure = drawn(error_by_cost(frame, styles, experiment.evaluations(results), "exact", "nats", 64))
+    figure = drawn(error_by_cost(frame, styles, experiment.average_evaluations(results), "exact", "nats", 64))
     texts = [text for text in figure.axes[0].texts if text.get_text() in METHODS]
     assert len(texts) == len(METHODS) - 1
     boxes = [text.get_window_extent() for text in texts]
@@ -645,7 +645,7 @@ def test_the_unit_of_a_score_is_that_of_what_its_method_explains(table_results, 
 def test_a_table_experiment_shows_named_features(table_results):
     page = images.explanations(table_results).data
     assert page.count("<figure>") == 3 and "true malignant, predicted malignant" in page
-    assert "concavity" in experiment.feature_names(table_results)
+    assert "concavity" in experiment.name_features(table_results)
 
 
 # --- sections -----------------------------------------------------------------------------------------------------

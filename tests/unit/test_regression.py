@@ -330,7 +330,7 @@ def test_instances_hold_numbers(prepared):
     np.testing.assert_array_equal(experiment.choose_instances(found, 3)["instance"], found["instance"][:3])
     results = SimpleNamespace(dataset_card=data.card, model_card={"architecture": "mlp"})
     row = {"instance": 5, "prediction": 152.1234, "label": 151.0}
-    assert experiment.instance_name(results, row) == "predicted 152.1\ntrue 151.0\ninstance 5"
+    assert experiment.name_instance(results, row) == "predicted 152.1\ntrue 151.0\ninstance 5"
     broken = context.ExplanationContext(
         adapters.wrap(lambda rows: rows[:, 0] * np.nan, "regression"), data, None, subject.reference
     )

@@ -388,8 +388,11 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
     assert row["saved"] == share(1 - spent.mean() / spent.max())
     page = robustness.stopping_section(results).data
     assert "Adaptive stopping" in page and "predicted RMSE ≤ 0.02" in page
-    assert experiment.evaluations(results)["close"] == pytest.approx(spent.mean())
-    assert robustness.words({"error": "5%", "top": 3}) == "predicted RMSE ≤ 5% of |v(N) − v(∅)| and top 3 stable"
+    assert experiment.average_evaluations(results)["close"] == pytest.approx(spent.mean())
+    assert (
+        robustness.describe_stopping_rule({"error": "5%", "top": 3})
+        == "predicted RMSE ≤ 5% of |v(N) − v(∅)| and top 3 stable"
+    )
     results.entries = {"fixed": {"method": "gp_shapley"}}
     assert robustness.stopping_section(results).data == ""
 

@@ -131,7 +131,7 @@ def test_a_page_says_which_class_is_explained():
     instances = pd.DataFrame({"instance": [4], "label": [0], "prediction": [0], "probability": [0.9], "target": [1]})
     results = SimpleNamespace(settings=settings, dataset_card=CARD, model_card={"a": 1}, instances=instances)
     assert experiment.describe_explained_class(results) == "class yes"
-    assert "explained yes" in experiment.instance_name(results, instances.to_dict("records")[0])
+    assert "explained yes" in experiment.name_instance(results, instances.to_dict("records")[0])
     results.settings = {"target": "true"}
     assert experiment.describe_explained_class(results) == "the true class"
     results.settings = {}

@@ -231,8 +231,8 @@ def test_documents_of_an_experiment_have_their_own_scores(tmp_path):
     every = results.scores["exact"]
     own_cost = every.assign(evaluations=np.where(every["instance"] == every["instance"].iloc[1], 512, 16))
     results = dataclasses.replace(results, scores={"exact": own_cost})
-    assert experiment.evaluations(results)["exact"] == 16
-    assert experiment.evaluations(results, every["instance"].iloc[1])["exact"] == 512  # a text has d of its own
+    assert experiment.average_evaluations(results)["exact"] == 16
+    assert experiment.average_evaluations(results, every["instance"].iloc[1])["exact"] == 512  # a text has d of its own
     page = texts.document_page([dataclasses.replace(own, scores={})]).data
     assert f"<p>predicted {own.prediction} (P" in page
 

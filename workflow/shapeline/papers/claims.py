@@ -11,7 +11,7 @@ from shapeline.report import experiment
 from shapeline.report.elements import HTML, join_parts, note, part
 from shapeline.report.elements import table as format_table
 from shapeline.report.experiment import Results
-from shapeline.report.findings import equal_error
+from shapeline.report.findings import find_equal_error
 from shapeline.report.formatting import interval, number, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import FAILS, HOLDS, UNDECIDED, compare_with_others, intervals, is_enough, verdict
@@ -120,7 +120,7 @@ def needs_fewer(first: str, second: str, least: float = 1.0) -> Callable[[Result
             return Finding("metric error was not measured", UNTESTABLE)
         if missing := [entry for entry in (first, second) if entry not in results.scores]:
             return Finding(f"{', '.join(missing)} did not run", UNTESTABLE)
-        pair = equal_error(results, first, second)
+        pair = find_equal_error(results, first, second)
         if pair is None:
             return Finding("no error that both cross between two intermediate budgets", UNTESTABLE)
         if not np.isfinite(pair.low):
@@ -142,7 +142,7 @@ def faster(first: str, second: str, least: float = 1.0) -> Callable[[Results], F
             return Finding(f"no scores of {first} and {second}", UNTESTABLE)
         if results.settings.get("timing") != "per_instance":
             return Finding("instances were timed in batches; set timing: per_instance", UNTESTABLE)
-        left, right = (experiment.good(frame).groupby("instance")["seconds"].mean() for frame in frames)
+        left, right = (experiment.drop_failures(frame).groupby("instance")["seconds"].mean() for frame in frames)
         logs = np.log(right / left).dropna().to_numpy()
         if not is_enough(len(logs)):
             return Finding(f"too few scores of {first} and {second}", UNTESTABLE)
@@ -181,7 +181,7 @@ def has_mostly_sign(entry: str, feature: str, sign: int, least: float = 0.5) -> 
     def check(results: Results) -> Finding:
         if entry not in results.scores:
             return Finding(f"no scores of {entry}", UNTESTABLE)
-        names = experiment.feature_names(results)
+        names = experiment.name_features(results)
         if feature not in names:
             return Finding(f"no feature is called {feature}", UNTESTABLE)
         rows = experiment.select_scores(results.scores[entry], results.instances["instance"])
@@ -201,7 +201,7 @@ def check_cost_bound(entry: str, bound: Callable[[int], float], formula: str) ->
     def check(results: Results) -> Finding:
         if entry not in results.scores:
             return Finding(f"no scores of {entry}", UNTESTABLE)
-        frame = experiment.good(results.scores[entry])
+        frame = experiment.drop_failures(results.scores[entry])
         if frame.empty:
             return Finding(f"every explanation of {entry} failed", UNTESTABLE)
         d = frame["scores"].map(len).to_numpy()
@@ -218,7 +218,7 @@ def takes_at_most(entry: str, most: float) -> Callable[[Results], Finding]:
     def check(results: Results) -> Finding:
         if entry not in results.scores:
             return Finding(f"no scores of {entry}", UNTESTABLE)
-        seconds = experiment.good(results.scores[entry]).groupby("instance")["seconds"].mean()
+        seconds = experiment.drop_failures(results.scores[entry]).groupby("instance")["seconds"].mean()
         if not np.isfinite(seconds.mean()):
             return Finding(f"every explanation of {entry} failed", UNTESTABLE)
         separate = results.settings.get("timing") == "per_instance" and len(seconds) > 1

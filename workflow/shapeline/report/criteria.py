@@ -228,7 +228,7 @@ def evidence(results: Results) -> list[Evidence]:
                 criterion,
                 values[shared],
                 spent,
-                experiment.mean_seconds(results),
+                experiment.average_seconds(results),
                 criterion.unit.format(value=results.value_unit),
                 values[[name for name in values if name not in shared]],
                 truth if truth in values else None,
@@ -245,7 +245,7 @@ def evidence(results: Results) -> list[Evidence]:
 
 def _count_available(results: Results, lost: int) -> int | None:
     """Return the number of test instances, minus explained ones without values of all methods; None if unknown."""
-    whole = experiment.part_sizes(results.dataset_card).get("test")
+    whole = experiment.count_rows(results.dataset_card).get("test")
     return None if whole is None else whole - lost
 
 
@@ -253,7 +253,7 @@ def _add_reference_points(
     criterion: Criterion, measured: pd.DataFrame, results: Results
 ) -> tuple[list[pd.DataFrame], pd.Series, str | None]:
     """Return measurements and evaluations of the further candidates, and the name of the truth."""
-    spent = experiment.evaluations(results)
+    spent = experiment.average_evaluations(results)
     taking = experiment.list_gradient_methods(results)
     spent[taking] *= GRADIENT_EVALUATIONS
     if criterion.metric != "error":
@@ -317,7 +317,7 @@ def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, 
     return result
 
 
-def training_means(answer: Evidence, results: Results) -> pd.DataFrame:
+def average_per_seed(answer: Evidence, results: Results) -> pd.DataFrame:
     """Return means (training seeds, methods) over the instances that all methods have in all training seeds."""
     wide = training_values(answer, results)
     return wide.mean().unstack(0).dropna(axis=1).sort_index() if len(wide) else pd.DataFrame()

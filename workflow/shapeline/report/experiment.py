@@ -106,11 +106,11 @@ class Results:
 
     def read_inputs(self, rows: pd.DataFrame) -> np.ndarray:
         """Return the inputs of instances."""
-        return self.dataset.inputs[positions(self.dataset, rows)]
+        return self.dataset.inputs[find_positions(self.dataset, rows)]
 
     def name_instances(self, rows: pd.DataFrame) -> list[str]:
         """Return the class, prediction, probability and number of instances."""
-        return [instance_name(self, row) for row in rows.to_dict("records")]
+        return [name_instance(self, row) for row in rows.to_dict("records")]
 
     def select_scores(self, instances: Sequence[int], column: str = "scores") -> dict[str, list[np.ndarray | None]]:
         """Return `select_scores` of each entry."""
@@ -256,7 +256,7 @@ def _present(path: str | Path, experiment: str) -> Path:
     return Path(path)
 
 
-def good(frame: pd.DataFrame) -> pd.DataFrame:
+def drop_failures(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a score file that did not fail."""
     fine = frame["status"] == "ok"
     return frame if fine.all() else frame[fine]
@@ -264,7 +264,7 @@ def good(frame: pd.DataFrame) -> pd.DataFrame:
 
 def count_warnings_and_failures(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Return the counts of warnings and of failures, by text, in a score file."""
-    return good(frame)["warning"].value_counts(), frame.loc[frame["status"] != "ok", "status"].value_counts()
+    return drop_failures(frame)["warning"].value_counts(), frame.loc[frame["status"] != "ok", "status"].value_counts()
 
 
 def scalars(frame: pd.DataFrame | None, statistic: str) -> pd.DataFrame:
@@ -303,10 +303,10 @@ def count_evaluations(results: Results, frame: pd.DataFrame) -> int:
     return count_coalitions(frame)
 
 
-def evaluations(results: Results, instance: int | None = None) -> pd.Series:
+def average_evaluations(results: Results, instance: int | None = None) -> pd.Series:
     """Return evaluations per instance and repeat, by method: median of the rows that did not fail, mean with adaptive
     stopping; NaN where external scores do not state it. instance: restrict to this one."""
-    rows = {entry: good(frame) for entry, frame in results.scores.items()}
+    rows = {entry: drop_failures(frame) for entry, frame in results.scores.items()}
     if instance is not None:
         rows = {entry: frame[frame["instance"] == instance] for entry, frame in rows.items()}
     rows = {entry: frame.loc[frame["warning"] != external.UNKNOWN, "evaluations"] for entry, frame in rows.items()}
@@ -345,7 +345,7 @@ def list_gradient_methods(results: Results) -> list[str]:
     return [entry for entry, method in methods.items() if method.gradients]
 
 
-def part_sizes(card: Mapping) -> dict[str, int]:
+def count_rows(card: Mapping) -> dict[str, int]:
     """Return the number of rows per part of a dataset."""
     return card.get("rows") or {part: sum(of.values()) for part, of in (card.get("counts") or {}).items()}
 
@@ -370,14 +370,16 @@ def warn_near_chance(results: Results) -> str | None:
     return "It is right on {:.1f} % of the test part, and the commonest class alone is {:.1f} %.".format(*shares)
 
 
-def mean_seconds(results: Results) -> pd.Series:
+def average_seconds(results: Results) -> pd.Series:
     """Return mean seconds per instance by method, of rows that did not fail; NaN where external scores have none."""
-    return pd.Series({entry: good(frame)["seconds"].mean() for entry, frame in results.scores.items()}, dtype=float)
+    seconds = {entry: drop_failures(frame)["seconds"].mean() for entry, frame in results.scores.items()}
+    return pd.Series(seconds, dtype=float)
 
 
 def evaluations_at_budgets(results: Results) -> pd.Series:
     """Return median evaluations at each intermediate budget, by method and budget (a multiple of d)."""
-    parts = [good(rows).assign(method=entry) for entry, rows in results.intermediate_budgets.items() if len(rows)]
+    budgets = results.intermediate_budgets.items()
+    parts = [drop_failures(rows).assign(method=entry) for entry, rows in budgets if len(rows)]
     if not parts:
         return pd.Series(dtype=float)
     return pd.concat(parts).groupby(["method", "budget"])["evaluations"].median()
@@ -400,7 +402,7 @@ def choose_instances(instances: pd.DataFrame, count: int) -> pd.DataFrame:
     return instances.assign(turn=turn).sort_values(["turn", "label"], kind="stable").head(count).drop(columns="turn")
 
 
-def positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
+def find_positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
     """Return the indices of instances in the dataset's arrays; an instance's id is its position in the source."""
     indices = pd.Index(dataset.ids).get_indexer(ids(instances))
     labels = dataset.labels[indices, instances["target"]] if "image" in instances else dataset.labels[indices]
@@ -411,14 +413,14 @@ def positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
 
 def select_scores(frame: pd.DataFrame, instances: Sequence[int], column: str = "scores") -> list[np.ndarray | None]:
     """Return the first repeat's scores (or `column`) at the largest budget per instance, None where it failed."""
-    rows = good(frame).sort_values(["repeat", "budget"], ascending=[False, True])
+    rows = drop_failures(frame).sort_values(["repeat", "budget"], ascending=[False, True])
     rows = rows.drop_duplicates("instance", keep="last")
     by_instance = dict(zip(rows["instance"], rows[column], strict=True)) if column in rows else {}
     by_instance = {key: row for key, row in by_instance.items() if row is not None}
     return [np.asarray(by_instance[key], np.float64) if key in by_instance else None for key in instances]
 
 
-def instance_name(results: Results, row: Mapping) -> str:
+def name_instance(results: Results, row: Mapping) -> str:
     """Return class, prediction, probability and number of an instance, a line each."""
     if not results.model_card:
         classes, label = results.dataset_card.get("classes"), row["label"]
@@ -447,6 +449,6 @@ def find_other_class(results: Results, row: Mapping) -> str | None:
     return None if target == row["prediction"] else str(results.dataset_card["classes"][target])
 
 
-def feature_names(results: Results) -> list[str]:
+def name_features(results: Results) -> list[str]:
     """Return the names of the d features; numbered names where they have none."""
     return list(results.features.names) or [f"feature {index}" for index in range(results.d)]

@@ -55,7 +55,7 @@ def _find_entry(results: experiment.Results, metric: str, statistic: str, entry:
 def _error(results: experiment.Results, entry: str) -> dict:
     return {
         **_find_entry(results, "error", "rmse", entry),
-        "evaluations": float(experiment.evaluations(results)[entry]),
+        "evaluations": float(experiment.average_evaluations(results)[entry]),
     }
 
 
@@ -151,7 +151,7 @@ def _area_sentence(facts: dict) -> str:
 def _error_sentences(results: experiment.Results, facts: dict) -> list[str]:
     if not facts["error"]:
         return []
-    error, spent = facts["error"], experiment.evaluations(results)
+    error, spent = facts["error"], experiment.average_evaluations(results)
     against = f" against {number(spent[results.exact])} for {results.exact}" if results.exact in spent.index else ""
     return [
         f"{error['method']} is the sampled method closest to {results.truth}: RMSE {interval(error)} "
@@ -159,12 +159,12 @@ def _error_sentences(results: experiment.Results, facts: dict) -> list[str]:
     ]
 
 
-def equal_error(results: experiment.Results, first: str, second: str) -> EqualError | None:
+def find_equal_error(results: experiment.Results, first: str, second: str) -> EqualError | None:
     """Return evaluations of two methods at the smallest error that both curves reach; None where one does not."""
     measured = results.measured.get("error")
     if measured is None:
         return None
-    last, earlier = experiment.evaluations(results), experiment.evaluations_at_budgets(results)
+    last, earlier = experiment.average_evaluations(results), experiment.evaluations_at_budgets(results)
     curves, costs = [], []
     for entry in (first, second):
         rows = measured[(measured["statistic"] == "rmse_by_budget") & (measured["method"] == entry)]
@@ -184,7 +184,7 @@ def tabulate_equal_error(results: experiment.Results) -> pd.DataFrame:
     best, *others = ends.sort_values("mean", kind="stable")["method"]
     rows = []
     for entry in others:
-        result = equal_error(results, best, entry)
+        result = find_equal_error(results, best, entry)
         if result is None:
             row = dict.fromkeys(("error", best, "evaluations", "ratio"), "–")
         else:

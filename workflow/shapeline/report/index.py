@@ -13,7 +13,7 @@ from shapeline.files import document
 from shapeline.papers import claims
 from shapeline.papers.claims import STAND_INS, UNTESTABLE
 from shapeline.report import criteria, elements, experiment, findings, formatting, rendering
-from shapeline.report.criteria import Evidence, name_verdict, training_means
+from shapeline.report.criteria import Evidence, average_per_seed, name_verdict
 from shapeline.report.elements import HTML, Style, figure, fold, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results, warn_near_chance
 from shapeline.report.figures import lines
@@ -187,7 +187,7 @@ def _pair(result: Results) -> str:
 
 def _means(answer: Evidence, result: Results, entries: list[str]) -> pd.DataFrame:
     """Return means (training seeds, methods); the first row uses all instances; complete seeds only."""
-    others = training_means(answer, result)
+    others = average_per_seed(answer, result)
     others = others.loc[others.index > 0, entries] if set(entries) <= set(others) else pd.DataFrame(columns=entries)
     return pd.concat([answer.values[entries].mean().to_frame().T, others.astype(float)], ignore_index=True)
 
@@ -236,7 +236,7 @@ COLUMNS = {
 
 
 def build_row(result: Results) -> dict:
-    card, rows = result.dataset_card, experiment.part_sizes(result.dataset_card)
+    card, rows = result.dataset_card, experiment.count_rows(result.dataset_card)
     trained_on = experiment.find_other_dataset(result)
     remarks = [f"the model was trained and tested on {trained_on}"] if trained_on else []
     return {

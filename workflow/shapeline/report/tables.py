@@ -43,7 +43,7 @@ def _packages(results: experiment.Results) -> dict[str, str]:
 
 
 def _health(results: experiment.Results, entry: str, frame: pd.DataFrame) -> dict:
-    fine = experiment.good(frame)
+    fine = experiment.drop_failures(frame)
     values = [np.asarray(row, dtype=float)[None] for row in fine["scores"]]  # rows may differ in length
     values = [np.concatenate(values)] if len({row.shape for row in values}) == 1 else values
     flagged, failed = experiment.count_warnings_and_failures(frame)
@@ -145,7 +145,7 @@ def _shares(row: Mapping) -> str:
 
 def cost(results: experiment.Results) -> pd.DataFrame:
     """Return a row per method: evaluations per instance, as a multiple of d, against the budget; seconds and share."""
-    each, budget, d = experiment.evaluations(results), results.settings.get("budget"), results.d
+    each, budget, d = experiment.average_evaluations(results), results.settings.get("budget"), results.d
     varied = experiment.find_stopping_rules(results)
     alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance
     timed = 1000 * experiment.scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
@@ -153,7 +153,7 @@ def cost(results: experiment.Results) -> pd.DataFrame:
     rows = []
     for entry, frame in results.scores.items():
         above = budget is not None and each[entry] > budget * d + 2
-        mean = 1000 * experiment.good(frame)["seconds"].mean()
+        mean = 1000 * experiment.drop_failures(frame)["seconds"].mean()
         rows.append(
             {
                 "method": entry,
@@ -236,7 +236,7 @@ def model_facts(card: Mapping) -> pd.DataFrame:
 def dataset_facts(card: Mapping) -> pd.DataFrame:
     """Return the dataset card as facts."""
     counts = {
-        f"rows, {part}": number(experiment.part_sizes(card)[part])
+        f"rows, {part}": number(experiment.count_rows(card)[part])
         + (f" ({format_lists(classes)})" if card.get("classes") else "")
         for part, classes in (card.get("counts") or {}).items()
     }

@@ -241,7 +241,7 @@ def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, st
         below = "" if row else drawn.below
         return drawn._replace(below=below, boxes=boxes(None if region is None else region[part]))
 
-    title = experiment.instance_name(results, picked.to_dict("records")[0])
+    title = experiment.name_instance(results, picked.to_dict("records")[0])
     return score_maps.image_grid([title, "enlarged"], list(names), tile)
 
 
@@ -283,7 +283,7 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
         ("nodes visited", lambda entry: read_details(results.scores[entry], "visited_nodes"), FIRST, "o"),
         (
             "evaluations",
-            lambda entry: experiment.good(results.scores[entry]).set_index("instance")["evaluations"],
+            lambda entry: experiment.drop_failures(results.scores[entry]).set_index("instance")["evaluations"],
             SECOND,
             "s",
         ),
@@ -342,7 +342,7 @@ def select_method(results: Results, method: str) -> list[str]:
 
 def read_details(frame: pd.DataFrame, name: str) -> pd.Series:
     """Return a value of the scores' details by instance (mean over repeats), where present."""
-    fine = experiment.good(frame)
+    fine = experiment.drop_failures(frame)
     numbers = [json.loads(details).get(name) if isinstance(details, str) else None for details in fine["details"]]
     values = pd.Series(numbers, fine["instance"].to_numpy(), dtype=float).dropna()
     return values.groupby(level=0).mean()

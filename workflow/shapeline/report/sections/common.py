@@ -254,10 +254,10 @@ def error_section(results: Results) -> HTML:
             f"Distance to the scores of {exact}: mean over instances, 95 % intervals. Dotted line: the best control.",
         ),
         figure(
-            error_by_cost(frame, drawn, experiment.evaluations(results), exact, unit, spent),
+            error_by_cost(frame, drawn, experiment.average_evaluations(results), exact, unit, spent),
             "RMSE against evaluations per instance",
             "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals.",
-            numbers=tabulate_costs(scalars(frame, "rmse"), evaluations=experiment.evaluations(results)),
+            numbers=tabulate_costs(scalars(frame, "rmse"), evaluations=experiment.average_evaluations(results)),
         ),
         _note_other_units(results, frame),
         convergence_section(results, frame),

@@ -11,7 +11,7 @@ from shapeline.papers import claims
 from shapeline.report import elements
 from shapeline.report.criteria import ANY_COST, GRADIENT_EVALUATIONS, LEGEND, Evidence, name_budgets, name_verdict
 from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, part, table
-from shapeline.report.experiment import Results, count_warnings_and_failures, mean_seconds, scalars, warn_near_chance
+from shapeline.report.experiment import Results, average_seconds, count_warnings_and_failures, scalars, warn_near_chance
 from shapeline.report.figures.dots import average_ranks, cost_plane, rank_diagram
 from shapeline.report.figures.lines import tabulate_costs
 from shapeline.report.formatting import (
@@ -265,7 +265,7 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
 
 def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
     """Return two figures for a criterion: means against costs, and average ranks."""
-    criterion, styles, seconds = answer.criterion, elements.assign_styles(results), mean_seconds(results)
+    criterion, styles, seconds = answer.criterion, elements.assign_styles(results), average_seconds(results)
     means = scalars(results.metrics.get(criterion.metric), criterion.statistic)
     prefix = f"{results.experiment}, {criterion.short}:"
     return join_parts(

@@ -14,7 +14,7 @@ from shapeline.designs.interactions import pairs_of
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
 from shapeline.report.elements import FOLD, HTML, assign_styles, figure, fold, heading, join_parts, note, table
-from shapeline.report.experiment import Results, good, scalars
+from shapeline.report.experiment import Results, drop_failures, scalars
 from shapeline.report.explorer import ExplorerData, Instance, count_shown, explorer_html
 from shapeline.report.figures import explanations, games
 from shapeline.report.figures.games import cut
@@ -44,7 +44,7 @@ def name_output(row: pd.Series | dict) -> str:
 def best_method(results: Results) -> tuple[str, float, str] | None:
     """Return the method to read, its error, and the kind of error; None where no method has any."""
     actual = scalars(results.metrics.get("error"), "rmse")["mean"] if results.exact else pd.Series(dtype=float)
-    if results.exact and len(good(results.scores[results.exact])):
+    if results.exact and len(drop_failures(results.scores[results.exact])):
         return results.exact, 0.0, "exact"
     errors = {entry: estimate_error(frame) for entry, frame in results.scores.items() if _has_values(results, entry)}
     known = {entry: error for entry, error in errors.items() if np.isfinite(error)} if actual.empty else dict(actual)
@@ -56,7 +56,7 @@ def best_method(results: Results) -> tuple[str, float, str] | None:
 
 def estimate_error(frame: pd.DataFrame) -> float:
     """Return the mean predicted RMSE of the rows that did not fail; NaN where it is not known."""
-    known = [row for row in good(frame)["standard_error"] if row is not None]
+    known = [row for row in drop_failures(frame)["standard_error"] if row is not None]
     return float(np.mean([np.sqrt(np.mean(np.square(row, dtype=float))) for row in known])) if known else np.nan
 
 
@@ -79,7 +79,7 @@ def header(results: Results) -> HTML:
 
 
 def _answer(results: Results, entry: str, error: float, kind: str) -> tuple[str, str]:
-    spent = format_count(float(good(results.scores[entry])["evaluations"].mean()), "evaluation")
+    spent = format_count(float(drop_failures(results.scores[entry])["evaluations"].mean()), "evaluation")
     if kind == "exact":
         return f"Exact Shapley values by {entry}", f"({spent})."
     reason = f"its {kind} is the smallest, {number(error)}, with {spent} per output."
@@ -214,7 +214,7 @@ def _split_budgets(results: Results, entry: str, frame: pd.DataFrame) -> Iterato
 
 
 def _errors(results: Results, entry: str, budget: float, rows: pd.DataFrame) -> dict | None:
-    rows = good(rows)
+    rows = drop_failures(rows)
     if rows.empty:
         return None
     result = {"method": entry, "evaluations": rows["evaluations"].mean(), "predicted": estimate_error(rows)}
@@ -277,7 +277,7 @@ def cost_section(results: Results) -> HTML:
     players = results.instances.drop_duplicates("row")["players"].map(len).sum()
     rows = []
     for entry, frame in results.scores.items():
-        spent = experiment.count_evaluations(results, good(frame))
+        spent = experiment.count_evaluations(results, drop_failures(frame))
         whole = frame["seconds"].sum()
         rows.append(
             {
@@ -384,7 +384,7 @@ def _reason(frame: pd.DataFrame, instance: int) -> str:
 
 def _tokens(row: dict, frame: pd.DataFrame) -> Iterator[HTML]:
     """Yield the heat map of parts by answer tokens, where the scores of tokens are stored."""
-    rows = good(frame)
+    rows = drop_failures(frame)
     rows = rows[(rows["instance"] == row["instance"]) & (rows["repeat"] == 0)]
     details = [json.loads(details or "{}") for details in rows["details"]]
     tokens = next((one["tokens"] for one in reversed(details) if "tokens" in one), None)

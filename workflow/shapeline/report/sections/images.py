@@ -114,7 +114,7 @@ def mask_image(
 ) -> np.ndarray:
     """Return the image (height, width, 3) with its top features red where it was bright and blue where it was dark.
 
-    image (channels, height, width); scores (d,), of which the largest `share` is masked; cells: features of
+    image (channels, height, width); scores (d,), of which the largest share `part` is masked; cells: features of
     pixels.
     """
     top = np.argsort(-scores, kind="stable")[: max(1, round(part * len(scores)))]
@@ -270,7 +270,7 @@ def order_note(results: Results) -> HTML | None:
     """Return how certain the order of the largest scores is, by method; None where no method has intervals."""
     medians = []
     for entry, frame in results.scores.items():
-        rows = experiment.good(frame).reindex(columns=["scores", "standard_error"]).dropna()
+        rows = experiment.drop_failures(frame).reindex(columns=["scores", "standard_error"]).dropna()
         pairs = [(np.asarray(one)[None], np.asarray(spread)[None]) for one, spread in rows.itertuples(index=False)]
         indices = np.array([count_ranked(*pair)[0] for pair in pairs])
         if len(indices):
@@ -285,7 +285,7 @@ def order_note(results: Results) -> HTML | None:
 
 def list_named_values(results: Results, row: np.ndarray) -> list[str]:
     """Return a row's features with their values, as age = 39; only the name for a large group of columns."""
-    names, features = experiment.feature_names(results), results.features_of(row)
+    names, features = experiment.name_features(results), results.features_of(row)
     values = feature_values(row, features, results.dataset_card)
     several = np.bincount(features.cells[features.cells >= 0], minlength=features.d) > 1
     return [
@@ -320,7 +320,7 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
         kind=kind,
         instances=_instances(results, rows, shown),
         entries=entries,
-        names=() if shared is None else experiment.feature_names(results),
+        names=() if shared is None else experiment.name_features(results),
         cells=shared.cells[0] if kind == "image" and shared is not None else None,
         explained="a larger prediction" if regression else experiment.describe_explained_class(results),
         unit=results.value_unit,
@@ -339,7 +339,7 @@ def _choose_default(results: Results) -> list[str]:
 
 def list_entries(results: Results, instances: pd.Series) -> list[Entry]:
     """Return the methods with their scores of instances."""
-    evaluations, seconds = experiment.evaluations(results), experiment.mean_seconds(results)
+    evaluations, seconds = experiment.average_evaluations(results), experiment.average_seconds(results)
     entries = []
     for entry, frame in results.scores.items():
         errors = experiment.select_scores(frame, instances, "standard_error")
@@ -418,7 +418,7 @@ def _facts(results: Results, row: Mapping) -> dict:
 def _values(results: Results, instances: pd.Series) -> list[tuple[float | None, float | None]]:
     """Return the base value and the value of the input of each instance, by the first method that has them."""
     known = [
-        experiment.good(frame).drop_duplicates("instance").set_index("instance")[["value_empty", "value_full"]]
+        experiment.drop_failures(frame).drop_duplicates("instance").set_index("instance")[["value_empty", "value_full"]]
         for frame in results.scores.values()
         if {"value_empty", "value_full"} <= set(frame)
     ]

@@ -135,7 +135,7 @@ def _names(results: Results) -> list[str]:
     shape = results.features.shape
     if results.dataset_card["kind"] == "image" and len(shape) == 2:
         return [f"row {index // shape[1] + 1}, column {index % shape[1] + 1}" for index in range(results.d)]
-    return experiment.feature_names(results)
+    return experiment.name_features(results)
 
 
 def _show_columns(results: Results, entry: str) -> Iterator[HTML | None]:

@@ -63,7 +63,7 @@ def _shares(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, 
         "v(N) − v(∅), mean": number(sums.sum(axis=1).mean(), whole=False),
         "strongest pair on average": _strongest(results, parts),
         "pairs different from 0": _format_share(results, entry, parts),
-        "evaluations": number(experiment.evaluations(results)[entry]),
+        "evaluations": number(experiment.average_evaluations(results)[entry]),
     }
 
 
@@ -96,7 +96,7 @@ def _names(results: Results) -> list[str]:
     features = results.features
     if features.kind in IMAGE_KINDS and len(features.shape) == 2 and not features.names:
         return [f"row {row + 1}, column {column + 1}" for row, column in np.ndindex(*features.shape)]
-    return experiment.feature_names(results)
+    return experiment.name_features(results)
 
 
 # ------------------------------------------------------------------------------------------------ a few instances
@@ -115,12 +115,12 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
     spread = experiment.select_scores(results.scores[entry], picked["instance"], "interactions_standard_error")
     surely = [figures.keep_significant(*one) for one in zip(pairs, spread, strict=True)]
     muted = "" if all(one is None for one in spread) else " Pairs whose 95 % interval includes 0 are drawn as 0."
-    titles = [experiment.instance_name(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
+    titles = [experiment.name_instance(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
     meaning = signs(experiment.describe_explained_class(results))
     if results.dataset_card["kind"] == "image":
         images = results.read_inputs(picked)
         cells = [results.features_of(image).cells[0] for image in images]
-        names = [_join_lines(experiment.instance_name(results, row)) for row in picked.to_dict("records")]
+        names = [_join_lines(experiment.name_instance(results, row)) for row in picked.to_dict("records")]
         drawing = figures.network(images, names, cells, own, surely, choose_tone(results.dataset_card))
         features = [[f"feature {index}" for index in range(len(row))] for row in own]
         features = features if results.features is None else [_names(results)] * len(own)
@@ -251,5 +251,5 @@ def _describe_instance(results: Results, entry: str, index: int, split: pd.DataF
         }
         for one in order
     )
-    title = experiment.instance_name(results, row.to_dict("records")[0]).replace("\n", ", ")
+    title = experiment.name_instance(results, row.to_dict("records")[0]).replace("\n", ", ")
     return table(shown, f"{title}, by {entry}: largest differences", text=["strongest pair with"])

@@ -48,8 +48,8 @@ def is_quadrant_h_shap(results: Results, entry: str) -> bool:
 def seconds_per_image(results: Results) -> pd.DataFrame:
     """Return the seconds per instance by method: mean, low and high; the bounds are NaN unless timed individually."""
     frames = [
-        experiment.good(frame)[["repeat", "seconds"]].assign(
-            method=entry, instance=experiment.ids(experiment.good(frame))
+        experiment.drop_failures(frame)[["repeat", "seconds"]].assign(
+            method=entry, instance=experiment.ids(experiment.drop_failures(frame))
         )
         for entry, frame in results.scores.items()
     ]

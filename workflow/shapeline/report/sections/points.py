@@ -59,7 +59,7 @@ def cosine_pairs(vectors: Mapping[str, Sequence[np.ndarray | None]]) -> dict[tup
 
 def sparse_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Return instance and reason (warning, or all influences 0) of the rows with an empty neighbourhood."""
-    fine = experiment.good(frame)
+    fine = experiment.drop_failures(frame)
     empty = np.array([not np.any(scores) for scores in fine["scores"]], bool)
     why = fine["warning"].astype(object).where(fine["warning"].notna(), np.where(empty, "every influence is 0", None))
     rows = pd.DataFrame({"instance": fine["instance"], "why": why})
@@ -69,7 +69,7 @@ def sparse_rows(frame: pd.DataFrame) -> pd.DataFrame:
 def header(results: Results, cards: HTML | None = None) -> HTML:
     """Return the top of the page: recommendations (cards) where a metric ranks the measures, findings, key figures."""
     headline, card = findings.headline(results), results.model_card
-    sizes = experiment.part_sizes(results.dataset_card)
+    sizes = experiment.count_rows(results.dataset_card)
     rows = sizes.get("train", 0) if card else sum(sizes.values())
     key = {
         "instances explained": number(headline["instances"]),
@@ -88,7 +88,7 @@ def header(results: Results, cards: HTML | None = None) -> HTML:
 def _costs(results: Results) -> list[tuple[str, str]]:
     """Return the cost per instance of each measure, where no metric ranks them."""
     free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].needs_model]
-    each = 1000 * experiment.mean_seconds(results).reindex(free)
+    each = 1000 * experiment.average_seconds(results).reindex(free)
     times = ", ".join(f"{entry} {number(time, 2, whole=False)} ms" for entry, time in each.items() if np.isfinite(time))
     reason = (
         "Without a model no metric ranks the measures; compare their axioms and their agreement below. Cost per "
@@ -303,7 +303,7 @@ def image_rows(results: Results, picked: pd.DataFrame) -> HTML:
             )
             for entry in entries
         ]
-        rows.append(image_row(image, experiment.instance_name(results, point), maps))
+        rows.append(image_row(image, experiment.name_instance(results, point), maps))
     return join_parts(*rows, note(READING))
 
 
@@ -365,11 +365,11 @@ def record_tables(results: Results, picked: pd.DataFrame) -> HTML:
     parts = []
     for index, (row, point) in enumerate(zip(inputs, picked.to_dict("records"), strict=True)):
         features = results.features_of(row)
-        title = ", ".join(experiment.instance_name(results, point).split("\n"))
+        title = ", ".join(experiment.name_instance(results, point).split("\n"))
         parts += [
             heading(title),
             record_table(
-                experiment.feature_names(results),
+                experiment.name_features(results),
                 feature_values(row, features, results.dataset_card),
                 {entry: scores[entry][index] for entry in entries},
             ),
@@ -487,7 +487,7 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
     if results.dataset_card["kind"] != "image" or not methods or results.dataset_card.get("task") == "regression":
         return HTML("")
     picked = experiment.choose_instances(results.instances, count)
-    indices = experiment.positions(results.dataset, picked)
+    indices = experiment.find_positions(results.dataset, picked)
     images, point_labels = results.dataset.inputs[indices], results.dataset.labels[indices]
     data = results.dataset.part("train") if results.model_card else results.dataset
     rows = np.unique(np.linspace(0, len(data.inputs) - 1, MAX_SWEEP_ROWS).astype(int))  # spread evenly over the file

@@ -26,7 +26,7 @@ from shapeline.report.elements import (
     styled,
     table,
 )
-from shapeline.report.experiment import Results, find_stopping_rules, good, scalars
+from shapeline.report.experiment import Results, drop_failures, find_stopping_rules, scalars
 from shapeline.report.figures.dots import training_plot
 from shapeline.report.figures.lines import draw_completion
 from shapeline.report.formatting import (
@@ -56,7 +56,7 @@ def compare_training_seeds(answer: criteria.Evidence, results: Results, styles: 
     seeds = results.settings.get("training_seeds") or 1
     if seeds < 2:
         return None
-    means, values = criteria.training_means(answer, results), criteria.training_values(answer, results)
+    means, values = criteria.average_per_seed(answer, results), criteria.training_values(answer, results)
     if len(means) < 2 or means.shape[1] < 2:
         return note(
             f"The {number(seeds)} training seeds cannot be compared: fewer than two seeds or methods were measured "
@@ -109,7 +109,7 @@ def changes(answer: criteria.Evidence, results: Results) -> list[str]:
     entry, found = _recommendation(answer, results).entry, []
     for name, other in criteria.compare_references(answer, results).items():
         found += _change(_recommendation(other, results), entry, f"with the baseline {name}")
-    means = criteria.training_means(answer, results)
+    means = criteria.average_per_seed(answer, results)
     if len(means) > 1 and means.shape[1] > 1:
         seeds = recommend_by_seed(answer, results, criteria.training_values(answer, results)[list(means)])
         found += [one for seed, other in seeds.items() for one in _change(other, entry, f"for training seed {seed}")]
@@ -254,7 +254,7 @@ def _describe_precision(shown: pd.DataFrame) -> str:
 def stopping_section(results: Results) -> HTML:
     """Return evaluations, error and the fixed budget that does the same; empty where no method stops by its error."""
     entries = find_stopping_rules(results)
-    spent = {entry: good(results.scores[entry])["evaluations"].to_numpy() for entry in entries}
+    spent = {entry: drop_failures(results.scores[entry])["evaluations"].to_numpy() for entry in entries}
     spent = {entry: row for entry, row in spent.items() if len(row)}
     if not spent:
         return HTML("")
@@ -273,7 +273,7 @@ def stopping_section(results: Results) -> HTML:
     )
 
 
-def words(budget: Mapping) -> str:
+def describe_stopping_rule(budget: Mapping) -> str:
     """Return the stopping rule in words."""
     error, top = budget.get("error"), budget.get("top")
     parts = []
@@ -299,13 +299,13 @@ def _words(results: Results) -> str:
 
 
 def _row(results: Results, entry: str, budget: Mapping) -> dict:
-    rows = good(results.scores[entry])
+    rows = drop_failures(results.scores[entry])
     spent, d = rows["evaluations"].to_numpy(), results.d
     known = [row for row in rows["standard_error"] if row is not None]
     predicted = np.mean([predict_error(np.asarray(row)[None])[0] for row in known]) if known else np.nan
     row = {
         "method": entry,
-        "target": words(budget),
+        "target": describe_stopping_rule(budget),
         "evaluations, mean": number(spent.mean(), 4),
         "median": number(np.median(spent), 4),
         "maximum": number(spent.max()),

@@ -270,7 +270,7 @@ def explanations(results: Results) -> HTML:
         tables = [
             sentence_table(
                 *(document.words, _order_exact_first(results, document.scores)),
-                *(experiment.evaluations(results, row["instance"]), results.value_unit),
+                *(experiment.average_evaluations(results, row["instance"]), results.value_unit),
                 row["text"].replace(PAIR, " / "),
                 units=document.units,
             )
