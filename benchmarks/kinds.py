@@ -1,11 +1,12 @@
 """gp_shapley on games of many kinds: its error beside rivals, and whether its intervals hold.
 
-    python -m benchmarks.kinds FOLDER [--samples N] [--budgets 4 8 16 32] [--rivals [ENVIRONMENT]]
+    python -m benchmarks.kinds FOLDER [--samples N] [--budgets 4 8 16 32] [--further] [--rivals [ENVIRONMENT]]
 
 FOLDER: complete games as .npz files of shapiq, one folder per kind. If it does not exist, games of eight kinds are made
-from the data sets of scikit-learn (some minutes). A line per kind and budget: RMSE of gp_shapley over that of
-each rival, geometric mean over games; coverage of nominal 95 % intervals; predicted over actual RMSE, over all games of
-a kind in units of each one's range. With --rivals the newest shapiq is a rival, too (see `benchmarks.rivals`).
+from the data sets of scikit-learn (some minutes), or those of `benchmarks.further_kinds`. A line per kind and budget:
+RMSE of gp_shapley over that of each rival, geometric mean over games; coverage of nominal 95 % intervals; predicted
+over actual RMSE, over all games of a kind in units of each one's range. With --rivals the newest shapiq is a rival, too
+(see `benchmarks.rivals`).
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks import rivals
+from benchmarks import further_kinds, rivals
 from benchmarks.published import ESTIMATORS, read_table
 from shapeline import designs
 from shapeline.designs.gaussian_process import draw_pairs, read_out
@@ -141,6 +142,14 @@ def write_games(folder: Path, seeds: int = 2) -> None:
         print(f"{kind}: {seeds * (number + 1)} games of {folder / kind}", file=sys.stderr)
 
 
+def write_further(folder: Path) -> None:
+    """Evaluate all coalitions of the games of further kinds, and store them."""
+    for seed in range(further_kinds.SEEDS):
+        for kind, game in (further_kinds.make_formulas(seed) | further_kinds.make_models(seed)).items():
+            (folder / kind).mkdir(parents=True, exist_ok=True)
+            StoredGame.of(game).write(folder / kind / f"{seed}.npz")
+
+
 def measure(
     table: np.ndarray, budgets: Sequence[int], draws: int, environment: Path | None
 ) -> Iterator[dict[str, float]]:
@@ -191,10 +200,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--samples", metavar="N", dest="draws", type=int, default=4, help="samples per game")
     parser.add_argument("--budgets", type=int, nargs="+", default=[4, 8, 16, 32], help="multiples of d")
+    parser.add_argument("--further", action="store_true", help="make games of eleven further kinds")
     rivals.add_option(parser)
     given = parser.parse_args()
     if not given.folder.exists():
-        write_games(given.folder)
+        (write_further if given.further else write_games)(given.folder)
     environment = rivals.prepare(given.rivals)
     rows = []
     for path in sorted(given.folder.rglob("*.npz")):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import kinds, published, rivals
+from benchmarks import further_kinds, kinds, published, rivals
 from shapeline.games import StoredGame
 from tests.unit.value_tables import masks_of
 
@@ -99,3 +99,18 @@ def test_games_of_a_kind_are_complete_and_read_again(tmp_path, monkeypatch):
     assert [path.parent.name for path in paths] == ["unanimity"] * 2
     table, game = published.read_table(paths[0]), StoredGame.read(paths[0])
     assert len(table) == 2**12 and table[0b101] == game(np.isin(np.arange(12), [0, 2])[None])[0]
+
+
+def test_games_of_further_kinds_are_their_formulas():
+    made = further_kinds.make_formulas(0)
+    d = made["bump"].n_players
+    weights = np.random.default_rng([99, 0])
+    assert d == weights.integers(10, 13)
+    second = weights.normal(size=(6, d))[1]
+    one = np.arange(d) < 3
+    total = second[:3].sum()
+    assert made["bump"](one[None])[0] == pytest.approx(3 * np.exp(-(total**2) / 2) + total)
+    assert made["kernel_ridge"](np.zeros((1, d), bool))[0] == 0
+    assert all(np.ptp(game(np.eye(d, dtype=bool) | one)) > 0 for game in made.values())
+    [value] = further_kinds.make_models(0)["knn_diabetes"](np.ones((1, 10), bool))
+    assert 25 < value < 346  # a mean of targets
