@@ -142,7 +142,7 @@ def _rank_group(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     """Return the ranks of the shared methods; None where there are too few, or one dataset and model."""
     [_, first] = members[0]
     entries = _list_shared_entries(members)
-    pairs = [_pair(result) for result, _ in members]
+    pairs = [f"{result.dataset_card.get('name')}, {result.model_card.get('name')}" for result, _ in members]
     if len(entries) < MIN_METHODS or len(set(pairs)) < 2:
         return None
     means_of_members = [_means(answer, result, entries) for result, answer in members]
@@ -179,10 +179,6 @@ def _list_shared_entries(members: Sequence[tuple[Results, Evidence]]) -> list[st
         for entry in answer.values
         if all(entry in other.values and identify(of, entry) == identify(first, entry) for of, other in members)
     ]
-
-
-def _pair(result: Results) -> str:
-    return f"{result.dataset_card.get('name')}, {result.model_card.get('name')}"
 
 
 def _means(answer: Evidence, result: Results, entries: list[str]) -> pd.DataFrame:

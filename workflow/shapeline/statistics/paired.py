@@ -109,7 +109,7 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
     sign = 1 if better == "higher" else -1
     interval = moments(units(differences, block))
     low, high = interval.ends(student((1 - LEVEL) / 2, interval.units))
-    compared = differences if block is None else _block_means(differences, block)
+    compared = differences if block is None else pd.DataFrame(differences).groupby(np.asarray(block)).mean().to_numpy()
     p, effect = _test_signed_ranks(sign * compared)
     size = len(differences) / max(len(compared), 1)  # instances per unit
     table = pd.DataFrame(
@@ -174,10 +174,6 @@ def _test_signed_ranks(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p[indices], signed = signed_rank_test(rows)
         effect[indices] = signed.sum(1) / np.abs(signed).sum(1)
     return p, effect
-
-
-def _block_means(differences: np.ndarray, block: np.ndarray) -> np.ndarray:
-    return pd.DataFrame(differences).groupby(np.asarray(block)).mean().to_numpy()
 
 
 def order(values: pd.DataFrame, better: str = "lower") -> list[str]:

@@ -269,8 +269,13 @@ def explanations(results: Results) -> HTML:
     if len(own):
         tables = [
             sentence_table(
+<<<<<<< HEAD
                 *(document.words, _order_exact_first(results, document.scores)),
                 *(experiment.average_evaluations(results, row["instance"]), results.value_unit),
+=======
+                *(document.words, dict(sorted(document.scores.items(), key=lambda item: item[0] != results.exact))),
+                *(experiment.evaluations(results, row["instance"]), results.value_unit),
+>>>>>>> c9dad6a4 (Inline three helpers that one place calls)
                 row["text"].replace(PAIR, " / "),
                 units=document.units,
             )
@@ -301,10 +306,6 @@ def _choose_methods(results: Results) -> list[str] | None:
     ranked = areas["mean"].sort_values().index
     control = [entry for entry in ranked if results.entries[entry].get("is_control")][:1]
     return [entry for entry in ranked if entry not in control][: MAX_METHODS - 1] + control
-
-
-def _order_exact_first(results: Results, scores: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarray | None]:
-    return dict(sorted(scores.items(), key=lambda item: item[0] != results.exact))
 
 
 def choose_documents(instances: pd.DataFrame, count: int = 6, wrong: int = 2) -> pd.DataFrame:
