@@ -68,7 +68,9 @@ def main() -> None:
         ),
         "batched": lambda: explained(model, inputs, reference, targets, backend, arguments),
         "Partition": lambda: [
-            methods.partition(asked(model, inputs, reference, backend), inputs[i : i + 1], targets[:1], EVALUATIONS)
+            methods.score_partition(
+                asked(model, inputs, reference, backend), inputs[i : i + 1], targets[:1], EVALUATIONS
+            )
             for i in range(len(inputs))
         ],
     }

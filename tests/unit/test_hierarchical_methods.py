@@ -16,7 +16,7 @@ from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
-from shapeline.hierarchy import exploration, forests, methods
+from shapeline.hierarchy import exploration, methods
 from shapeline.methods import registry
 from shapeline.models import adapters, architectures
 from shapeline.workflow.job_code import attribute_code
@@ -200,10 +200,12 @@ def test_a_table_of_windows_is_not_made_for_single_coalitions(monkeypatch):
     )
     features = Features("word", (12,), np.arange(12, dtype=np.int32))
     game, targets = Game(model, Reference(np.zeros((1, 12), np.int32)), features), np.array([0, 1])
-    expected = methods.partition(game, inputs, targets, evaluations=20)[0]
+    expected = methods.score_partition(game, inputs, targets, evaluations=20)[0]
     right, forms = Game.values, set()
     monkeypatch.setattr(Game, "values", lambda *given: forms.add(given[0].backend.name) or right(*given))
-    found = methods.partition(game.having(backend=ExecutionBackend("windows", 64)), inputs, targets, evaluations=20)[0]
+    found = methods.score_partition(
+        game.having(backend=ExecutionBackend("windows", 64)), inputs, targets, evaluations=20
+    )[0]
     assert forms == {"plain"}
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -294,7 +296,7 @@ def test_partition_is_that_of_the_library(sides, channels):
     for budget in (16, 32, 64) if channels > 1 else (16, 32, 64, 500):
         library = explainer(picture[None], max_evals=budget, fixed_context=0, batch_size=10, silent=True)
         expected = np.asarray(library.values).reshape(*sides, channels).sum(axis=2)
-        found = forests.partition(evaluate, 1, sides, budget)
+        found = methods.partition(evaluate, 1, sides, budget)
         np.testing.assert_allclose(found.scores[0], expected, atol=1e-6)
         assert np.ptp(expected) > 1e-2
 
@@ -516,5 +518,5 @@ def test_partition_splits_what_speaks_against_as_soon_as_what_speaks_for():
         )
         return columns @ weights[0]
 
-    found = forests.partition(evaluate, 1, (16,), 2 + 2 * 4, nodes_a_round=1)
+    found = methods.partition(evaluate, 1, (16,), 2 + 2 * 4, nodes_a_round=1)
     assert found.scores[0, 0, 2] == pytest.approx(-3) and found.scores[0, 0, 13] == pytest.approx(1 / 8)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shapeline.errors import ShapelineError
-from shapeline.hierarchy import exploration, forests
+from shapeline.hierarchy import exploration, methods
 from shapeline.hierarchy.exploration import h_shap
 from shapeline.theory import visited_nodes
 from tests.unit import questions
@@ -348,7 +348,7 @@ def test_a_tree_of_quadrants_is_h_shap():
     tree = [block for half in tree for block in half]
     for threshold, mode in ((0.0, "absolute"), (60, "relative")):
         expected = h_shap(game, shape, 1, threshold, mode)
-        found = forests.h_shap_tree(game, labels, tree, threshold, mode)
+        found = methods.h_shap_tree(game, labels, tree, threshold, mode)
         np.testing.assert_allclose(found.saliency, expected.saliency, atol=1e-14)
         np.testing.assert_allclose(found.raw, expected.raw, atol=1e-14)
         assert found.evaluations == expected.evaluations and found.visited_nodes == expected.visited_nodes
@@ -358,18 +358,18 @@ def test_a_tree_of_quadrants_is_h_shap():
 def test_superpixels_with_their_own_names_and_tree():
     labels = np.array([[7, 7, 2, 2], [7, 5, 5, 2], [9, 9, 5, 2], [9, 9, 4, 4]])
     important = labels == 5
-    for tree in ([[7, 2], [5, 9, 4]], [7, [2, [5, [9, 4]]]], forests.superpixel_tree(labels)):
-        found = forests.h_shap_tree(any_of(important), labels, tree)
+    for tree in ([[7, 2], [5, 9, 4]], [7, [2, [5, [9, 4]]]], methods.superpixel_tree(labels)):
+        found = methods.h_shap_tree(any_of(important), labels, tree)
         np.testing.assert_allclose(found.saliency, important / 3)
         assert found.leaves.tolist() == [5]
-    assert sorted(forests.forest([forests.superpixel_tree(labels)]).labels[0]) == [2, 4, 5, 7, 9]
-    assert forests.h_shap_tree(any_of(labels == 0), labels, [[7, 2], [5, 9, 4]]).warning == "no relevant node"
+    assert sorted(methods.forest([methods.superpixel_tree(labels)]).labels[0]) == [2, 4, 5, 7, 9]
+    assert methods.h_shap_tree(any_of(labels == 0), labels, [[7, 2], [5, 9, 4]]).warning == "no relevant node"
 
 
 def test_an_uneven_tree_finds_both_leaves():
     labels = np.repeat(np.arange(6), 2).reshape(3, 4)
     important = np.isin(labels, [0, 4])
-    found = forests.h_shap_tree(any_of(important), labels, [0, [1, 2, 3], [4, 5]])
+    found = methods.h_shap_tree(any_of(important), labels, [0, [1, 2, 3], [4, 5]])
     np.testing.assert_allclose(found.saliency, important / 4)
     assert found.evaluations == 2 + 6 + 2 and found.visited_nodes == 4
 
@@ -386,7 +386,7 @@ def test_an_uneven_tree_finds_both_leaves():
 )
 def test_trees_refused(tree, words):
     with pytest.raises(ShapelineError, match=words):
-        forests.h_shap_tree(any_of(np.ones((1, 3), bool)), np.array([[0, 1, 2]]), tree)
+        methods.h_shap_tree(any_of(np.ones((1, 3), bool)), np.array([[0, 1, 2]]), tree)
 
 
 # --- mistakes ---
@@ -432,7 +432,7 @@ from shapeline.games.execution import ExecutionBackend  # noqa: E402
 from shapeline.games.features import Features  # noqa: E402
 from shapeline.games.game import Game  # noqa: E402
 from shapeline.games.references import Reference  # noqa: E402
-from shapeline.hierarchy import methods, torch_evaluator  # noqa: E402
+from shapeline.hierarchy import torch_evaluator  # noqa: E402
 from shapeline.models import adapters  # noqa: E402
 
 SIDES = (11, 14)
@@ -647,10 +647,10 @@ def test_a_forest_on_a_model():
     for i, segments in enumerate(labels):
         cells = np.broadcast_to(segments, (2, *SIDES)).astype(np.int32)
         game = Game(model, reference, Features("superpixel", (segments.max() + 1,), cells), "probability")
-        trees = forests.forest([forests.superpixel_tree(segments)])
+        trees = methods.forest([methods.superpixel_tree(segments)])
         order = np.argsort(trees.labels[0])
         evaluate = methods.evaluate_by_masks(game, inputs[i : i + 1], targets[i : i + 1], places=order)
-        together = forests.explore_forest(evaluate, trees)
+        together = methods.explore_forest(evaluate, trees)
 
         def game(masks, i=i):
             flat = masks.reshape(len(masks), -1)
@@ -658,7 +658,7 @@ def test_a_forest_on_a_model():
                 model, inputs[i : i + 1], reference, flat, PIXELS, "probability", targets[i : i + 1]
             )[0]
 
-        alone = forests.h_shap_tree(game, segments, forests.superpixel_tree(segments))
+        alone = methods.h_shap_tree(game, segments, methods.superpixel_tree(segments))
         np.testing.assert_allclose(together.maps(0, trees.places(0, segments))[0], alone.saliency, atol=1e-12)
         assert alone.saliency.any()
 

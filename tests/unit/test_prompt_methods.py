@@ -8,7 +8,7 @@ import shapeline
 from shapeline.errors import ShapelineError
 from shapeline.generation import estimates
 from shapeline.generation.prompts import build_prompt
-from shapeline.hierarchy.forests import h_shap_tree
+from shapeline.hierarchy.methods import h_shap_tree
 from tests.fixtures import language_model
 
 pytest.importorskip("transformers", reason="language models need the extra shapeline[text]")

@@ -18,7 +18,7 @@ from shapeline.designs.design import Design, whole
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.generation.game import PromptGame
 from shapeline.generation.prompts import WHERE, Prompt, split_text
-from shapeline.hierarchy import exploration, forests
+from shapeline.hierarchy import exploration, methods
 from shapeline.methods.external import random
 from shapeline.methods.settings import MethodSettings
 from shapeline.metrics.error import correlation, match_scale
@@ -71,7 +71,7 @@ def cut(nodes: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def partition(values: Values, prompt: Prompt, evaluations: int) -> tuple[np.ndarray, int]:
     """Return Owen values (d,) on the text's tree, refined as by shap's PartitionExplainer, and evaluations."""
     levels = border_levels(prompt)
-    result = forests.partition(
+    result = methods.partition(
         _evaluator(values, prompt.d), 1, (prompt.d,), evaluations, cut=lambda nodes: cut(nodes, levels)
     )
     return result.scores[0, 0], int(result.evaluations[0])

@@ -308,7 +308,7 @@ METHODS = Registry(
             "hierarchical", "shapeline.hierarchy.methods:h_shap", HShap, one_sided=True, unit="none", of_prompts=True
         ),
         "partition": Method(
-            "hierarchical", "shapeline.hierarchy.methods:partition", Partition, efficient=True, of_prompts=True
+            "hierarchical", "shapeline.hierarchy.methods:score_partition", Partition, efficient=True, of_prompts=True
         ),
         "saliency": _define_gradient("{framework}_gradients:saliency", unsigned=True, gradients=1, unit="slope"),
         "gradient_x_input": _define_gradient(
