@@ -1,12 +1,8 @@
-<<<<<<< HEAD
-"""h-Shap and Partition for the registry, on the device where features are single cells, else by masks."""
-=======
 """Hierarchical methods: h-Shap and Owen values on trees defined by the user, and both for the registry.
 
 Trees: superpixels, groups, any partition. The methods of the registry run on the device where the features are single
 cells, else by masks.
 """
->>>>>>> db2443f7 (Merge hierarchical methods with their trees)
 
 import dataclasses
 import importlib
@@ -34,14 +30,9 @@ from shapeline.hierarchy.exploration import (
     inside,
 )
 
-<<<<<<< HEAD
+MAX_CHILDREN = 10  # of a node, which costs 2^children evaluations
 # Of the range of v. A float32 model's values differ by 1e-7 with the position in a batch, so that with
 # exploration.TOLERANCE, for exact games, the explored empty quadrants would depend on the batch.
-=======
-MAX_CHILDREN = 10  # of a node, which costs 2^children evaluations
-# Of the range of v. A float32 model gives one image values that differ by 1e-7 with its place in a batch, so that
-# exploration.TOLERANCE, for exact games, would let the batch decide which empty quadrants are explored.
->>>>>>> db2443f7 (Merge hierarchical methods with their trees)
 TOLERANCE = 1e-6
 # Frameworks that evaluate coalitions on the device: modules by name, so that a job imports only one framework.
 ON_DEVICE = dict.fromkeys(("torch", "function"), "shapeline.hierarchy.torch_evaluator")
@@ -320,15 +311,9 @@ def trees(
 
 def _score_superpixels(game: Game, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
     n, segments = len(inputs), game.features.cells[0]
-<<<<<<< HEAD
-    forest = forests.forest([forests.superpixel_tree(segments)] * n)
-    indices = np.argsort(forest.labels[0])  # of each superpixel among the leaves
-    explored = forests.explore_forest(evaluate_by_masks(game, inputs, targets, places=indices), forest, *growth)
-=======
     grown = forest([superpixel_tree(segments)] * n)
     indices = np.argsort(grown.labels[0])  # of each superpixel, among the leaves
     explored = explore_forest(evaluate_by_masks(game, inputs, targets, places=indices), grown, *growth)
->>>>>>> db2443f7 (Merge hierarchical methods with their trees)
     maps = (explored.maps(i, indices[segments])[0] for i in range(n))
     sums = [np.bincount(segments.ravel(), weights=each.ravel(), minlength=game.features.d) for each in maps]
     leaves = np.bincount(explored.instances, minlength=n)
