@@ -269,13 +269,8 @@ def explanations(results: Results) -> HTML:
     if len(own):
         tables = [
             sentence_table(
-<<<<<<< HEAD
-                *(document.words, _order_exact_first(results, document.scores)),
-                *(experiment.average_evaluations(results, row["instance"]), results.value_unit),
-=======
                 *(document.words, dict(sorted(document.scores.items(), key=lambda item: item[0] != results.exact))),
-                *(experiment.evaluations(results, row["instance"]), results.value_unit),
->>>>>>> c9dad6a4 (Inline three helpers that one place calls)
+                *(experiment.average_evaluations(results, row["instance"]), results.value_unit),
                 row["text"].replace(PAIR, " / "),
                 units=document.units,
             )
