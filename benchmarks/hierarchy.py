@@ -157,7 +157,7 @@ def asked(model, inputs, reference, backend) -> Game:
 
 def explained(model, inputs, reference, targets, backend, arguments) -> list[HShap]:
     growth = methods.Growth(arguments.threshold, tolerance=arguments.tolerance)
-    return methods.trees(asked(model, inputs, reference, backend), inputs, targets, MIN_SIZE, growth)
+    return methods.explain_grid(asked(model, inputs, reference, backend), inputs, targets, MIN_SIZE, growth)
 
 
 def partition_of_shap(module: Timed, inputs: np.ndarray, absent: np.ndarray) -> Callable[[], list]:

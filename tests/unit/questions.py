@@ -96,4 +96,4 @@ def trees(
     targets = np.asarray(targets)
     inputs = np.repeat(inputs, targets[:1].size, axis=0)
     game = Game(model, reference, of_cells(inputs), value, backend)
-    return methods.trees(game, inputs, targets.ravel(), min_size, Growth(**growth), shifts)
+    return methods.explain_grid(game, inputs, targets.ravel(), min_size, Growth(**growth), shifts)

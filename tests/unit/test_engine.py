@@ -213,7 +213,7 @@ def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     "n, K, pairs", [(1, 3136, 256), (50, 3136, 256), (9, 300, 256), (100, 16, 256), (3, 5, 1), (2, 1, 7)]
 )
 def test_tiles_fit_and_waste_little(n, K, pairs):
-    a, b = execution.tile(n, K, pairs)
+    a, b = execution.choose_tile(n, K, pairs)
     assert 1 <= a <= n and 1 <= b <= K and a * b <= pairs
     assert a * b >= min(n * K, pairs) * 0.7
 
@@ -480,7 +480,7 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
             return 1 / rates[batch]
 
         monkeypatch.setattr(torch_backend, "_step", lambda runner, batch, *_: lambda: measured(None, batch))
-        monkeypatch.setattr(calibration, "fastest", measured)
+        monkeypatch.setattr(calibration, "time_fastest", measured)
         return calibration.calibrate(model, inputs, reference).batch, tried
 
     quick = {1: 20, 2: 700, 4: 90, 8: 540, 16: 300, 32: 400, 64: 1600, 128: 700, 256: 600}
@@ -502,7 +502,7 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, la
         return right(runner, masks, cells)
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(calibration, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
+    monkeypatch.setattr(calibration, "time_fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
     monkeypatch.setattr(torch_execution.Runner, "expand", expand)
     calibration.calibrate(model, np.ones((2, *shape), np.float32), Reference(np.zeros((1, *shape), np.float32)))
     assert max(tried) == largest
@@ -517,7 +517,7 @@ def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monk
     monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setitem(execution.TRIED_BYTES, "cpu", 256 * 4 * 64)
-    monkeypatch.setattr(calibration, "fastest", lambda step, batch, least: 1e-6 / batch)
+    monkeypatch.setattr(calibration, "time_fastest", lambda step, batch, least: 1e-6 / batch)
     monkeypatch.setattr(numpy_backend, "_step", lambda model, batch, *of: tried.add(batch) or right(model, batch, *of))
     calibration.calibrate(cnn(), images(4), Reference(images(1)))
     assert execution.limit_trial_rows(64, "cpu") == threads * 256 and max(tried) == 256

@@ -204,7 +204,7 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"banzhaf": 0.1 * noise, "lime": 0.5 * noise, "random": 3 * noise}
     results = of_errors(errors, {"exact": 1024, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
-    [one] = criteria.evidence(results)
+    [one] = criteria.collect_evidence(results)
     assert set(one.values) == set(errors) and list(one.also) == ["exact"] and one.truth == "exact"
     assert [advice.entry for _, advice in one.choices] == ["random", "lime", "exact"]
     assert one.last.entry == "lime" and one.limit == "below the 1,024 evaluations of exact"
@@ -213,7 +213,7 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     table = evidence.overview([SimpleNamespace(**vars(results))], {"e": [one]}).data
     assert "lime, 40 evaluations" in table
     cheap = of_errors(errors, {"exact": 30, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
-    [one] = criteria.evidence(cheap)
+    [one] = criteria.collect_evidence(cheap)
     assert one.within(cheap).entry == "exact" == one.last.entry and one.limit == criteria.ANY_COST
     [(short, more)] = evidence.answers([one], cheap)
     assert "Recommended: exact" in short and "30 evaluations" in short and "Below" not in more
@@ -234,7 +234,7 @@ def test_a_truth_that_is_quicker_than_what_is_advised_is_named():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"banzhaf": 0.1 * noise, "lime": 0.5 * noise, "random": 3 * noise}
     results = of_errors(errors, {"exact": 1024, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
-    [one] = criteria.evidence(results)
+    [one] = criteria.collect_evidence(results)
     assert "take less time" not in evidence.answers([one], results)[0][1]  # all take as long
     quick = dataclasses.replace(one, seconds=one.seconds.where(one.seconds.index != "exact", 0.01))
     [(short, more)] = evidence.answers([quick], results)
@@ -246,7 +246,7 @@ def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"gp": 0.3 * noise, "lime": 0.5 * noise, "random": 3 * noise}
     results = of_errors(errors, {"exact": 1024, "gp": 80, "lime": 40, "random": 0}, budget=8)
-    [one] = criteria.evidence(results)
+    [one] = criteria.collect_evidence(results)
     quick = dataclasses.replace(one, seconds=pd.Series({"exact": 0.002, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert quick.recommend_by_time.entry == "exact" and quick.recommend_by_time.outcome == "best"
     assert evidence.advices(quick, results)[evidence.BY_TIME][0] == "Recommended: exact (2 ms per instance)"
@@ -286,7 +286,7 @@ def test_smaller_budgets_can_be_taken_too():
     noise = np.abs(np.random.default_rng(11).normal(1, 0.1, 40))
     errors = {"sampled": 0.1 * noise, "free": 3 * noise, ("sampled", 2.0): noise, ("sampled", 8.0): 0.1 * noise}
     results = of_errors(errors, {"exact": 1024, "sampled": 80, "free": 0}, 8, {"sampled": {2.0: 19}})
-    [one] = criteria.evidence(results)
+    [one] = criteria.collect_evidence(results)
     assert set(one.values) == {"sampled", "free"} and set(one.also) == {"exact", "sampled at 2 d"}
     taken = {most: advice.entry for most, advice in one.choices}
     assert taken == {
@@ -316,7 +316,7 @@ def test_smaller_budgets_can_be_taken_too():
     many = {("sampled", float(at)): noise[:7] for at in range(1, 9)} | {
         key: errors[key][:7] for key in ("sampled", "free")
     }
-    [one] = criteria.evidence(of_errors(many, {"sampled": 80, "free": 0}, 8))
+    [one] = criteria.collect_evidence(of_errors(many, {"sampled": 80, "free": 0}, 8))
     assert one.last.entry == "sampled" and one.last.bounds["status"]["free"] in ("worse", "plainly worse")
 
 
@@ -324,18 +324,18 @@ def test_a_label_measured_on_too_few_instances_is_told():
     noise = np.abs(np.random.default_rng(12).normal(1, 0.1, 20))
     errors = {"most": noise, "other": 2 * noise, "failing": np.where(np.arange(20) < 9, noise, math.nan)}
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
-    [one] = criteria.evidence(results)
+    [one] = criteria.collect_evidence(results)
     assert one.absent == ("failing",) and set(one.values) == {"most", "other"} and len(one.values) == 20
     assert "failing is not compared: measured on fewer than half" in evidence.exclusions(one, results).data
     errors["failing"][:10] = 1.0
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
-    [one] = criteria.evidence(results)
+    [one] = criteria.collect_evidence(results)
     assert one.absent == () and len(one.values) == 10
     assert "The comparison uses the 10 of 20 instances" in evidence.exclusions(one, results).data
     results = of_errors({entry: errors[entry] for entry in ("most", "other")}, {"most": 3, "other": 2}, 8)
-    [one] = criteria.evidence(results)
+    [one] = criteria.collect_evidence(results)
     assert evidence.exclusions(one, results) is None
-    [one] = criteria.evidence(of_errors(errors, {"most": 3, "other": 2, "failing": 1, "failed": 0}, 8))
+    [one] = criteria.collect_evidence(of_errors(errors, {"most": 3, "other": 2, "failing": 1, "failed": 0}, 8))
     assert one.absent == ("failed",)  # nothing was measured of it
 
 
@@ -345,7 +345,7 @@ def test_a_gradient_is_weighed_as_three_evaluations_by_the_advice_alone():
     errors = {"saliency": noise, "two": 1.001 * noise, "random": 9 * noise}
     results = of_errors(errors, {"exact": 1024, "saliency": 1, "two": 2, "random": 0}, budget=4)
     results.entries["saliency"] = {"method": "saliency"}
-    [one] = criteria.evidence(results)
+    [one] = criteria.collect_evidence(results)
     assert one.evaluations["saliency"] == 3 and one.gradients == {"saliency"}
     assert criteria.experiment.evaluations(results)["saliency"] == 1
     assert one.within(results).entry == "two" and [cost for cost, _ in one.choices][:2] == [0, 2]
@@ -361,7 +361,7 @@ def test_masking_and_insertion_are_questions_of_their_own(one):
         for entry, cost in one.evaluations.items()
     }
     results.measured, results.value_unit = {"log_odds": both}, "nats"
-    masking, insertion = criteria.evidence(results)
+    masking, insertion = criteria.collect_evidence(results)
     assert (masking.criterion.better, insertion.criterion.better) == ("lower", "higher")
     assert masking.last.entry == insertion.last.entry == "cheap"
 

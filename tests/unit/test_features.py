@@ -94,7 +94,7 @@ def test_expand_keeps_what_no_feature_owns():
     ],
 )
 def test_shape_of_agrees_with_build(settings, card):
-    shape = features.shape_of(settings, tuple(card["input_shape"]), card.get("groups"))
+    shape = features.find_shape(settings, tuple(card["input_shape"]), card.get("groups"))
     assert shape == features.build(settings, card).shape
 
 
@@ -123,7 +123,7 @@ def test_shape_of_agrees_with_build(settings, card):
 def test_wrong_features(settings, card, words):
     assert words in failure(features.build, settings, card)
     # The configuration finds the same mistake before any data is there.
-    assert words in failure(features.shape_of, settings, tuple(card["input_shape"]), card.get("groups"))
+    assert words in failure(features.find_shape, settings, tuple(card["input_shape"]), card.get("groups"))
 
 
 def test_groups_of_a_dataset_without_its_own():
@@ -133,8 +133,8 @@ def test_groups_of_a_dataset_without_its_own():
 
 
 def test_the_kind_of_data_narrows_what_fits():
-    assert features.shape_of("column", (4,), None, "table") == (4,)
-    assert "kind text. Allowed: word, character_run." in failure(features.shape_of, "column", (4,), None, "text")
+    assert features.find_shape("column", (4,), None, "table") == (4,)
+    assert "kind text. Allowed: word, character_run." in failure(features.find_shape, "column", (4,), None, "text")
     assert "kind table. Allowed: column, group." in failure(
         features.build_for, "word", {**TABLE, "kind": "table"}, [0] * 4
     )
@@ -165,7 +165,7 @@ def test_which_kinds_vary():
 
 @pytest.mark.parametrize(("kind", "shape"), [("superpixel", (3, 9, 9)), ("word", (12,)), ("character_run", (12,))])
 def test_the_shape_of_what_varies_is_unknown(kind, shape):
-    assert features.shape_of(kind, shape) is None
+    assert features.find_shape(kind, shape) is None
     assert "build_for" in failure(features.build, kind, {"input_shape": shape})
 
 
@@ -316,7 +316,7 @@ def test_superpixels_of_a_flat_image_and_of_small_ones():
 )
 def test_wrong_features_of_an_instance(settings, card, x, words):
     assert words in failure(features.build_for, settings, card, np.zeros(card["input_shape"]))
-    assert words in failure(features.shape_of, settings, tuple(card["input_shape"]), None, card.get("kind"))
+    assert words in failure(features.find_shape, settings, tuple(card["input_shape"]), None, card.get("kind"))
 
 
 def test_wrong_instances():
@@ -342,11 +342,11 @@ def test_an_instance_of_a_fixed_kind():
 def test_documents_of_one_length_are_a_bucket():
     lengths = [3, 1, 12, 3, 0, 1, 3]
     inputs = np.stack([np.arange(12) < length for length in lengths]).astype(np.int32) * 5
-    found = features.buckets("word", TEXT, inputs)
+    found = features.group_inputs("word", TEXT, inputs)
     assert [built.d for built, _ in found] == [0, 1, 3, 12]
     assert [positions.tolist() for _, positions in found] == [[4], [1, 5], [0, 3, 6], [2]]
     inputs[3] = inputs[3, ::-1]  # padded in front: another map at the same length
-    found = features.buckets("word", TEXT, inputs)
+    found = features.group_inputs("word", TEXT, inputs)
     assert [positions.tolist() for _, positions in found] == [[4], [1, 5], [0, 6], [3], [2]]
     for built, positions in found:
         for position in positions:
@@ -354,13 +354,13 @@ def test_documents_of_one_length_are_a_bucket():
 
 
 def test_fixed_features_are_one_bucket():
-    ((built, positions),) = features.buckets("pixel", IMAGE, np.zeros((4, 3, 5, 7)))
+    ((built, positions),) = features.group_inputs("pixel", IMAGE, np.zeros((4, 3, 5, 7)))
     assert built.shape == (5, 7) and positions.tolist() == [0, 1, 2, 3]
 
 
 def test_superpixels_are_a_bucket_each(flower):
     inputs = np.stack([flower, flower[:, ::-1], flower])
-    found = features.buckets({"kind": "superpixel", "segments": 30}, {"input_shape": flower.shape}, inputs)
+    found = features.group_inputs({"kind": "superpixel", "segments": 30}, {"input_shape": flower.shape}, inputs)
     assert sorted(positions.tolist() for _, positions in found) == [[0, 2], [1]]
     assert [built.d for built, _ in found] == sorted(built.d for built, _ in found)
 

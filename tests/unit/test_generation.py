@@ -377,8 +377,8 @@ def test_a_cache_of_another_kind_is_not_shared(cut):
     for network in (falcon, window.eval()):
         shared, plain = (explain(network, cut, reuse=reuse).scores for reuse in (True, False))
         np.testing.assert_allclose(shared, plain, atol=1e-4)
-    assert prefix_cache.cache_size(LanguageModel.of(falcon)) == (2, 1, 8)
-    assert prefix_cache.cache_size(LanguageModel.of(window)) is None
+    assert prefix_cache.find_cache_size(LanguageModel.of(falcon)) == (2, 1, 8)
+    assert prefix_cache.find_cache_size(LanguageModel.of(window)) is None
 
 
 def test_what_is_shown(model, cut):

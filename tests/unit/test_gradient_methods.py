@@ -190,7 +190,7 @@ def test_deep_lift_of_what_is_no_module_shows_in_the_gap():
 
 def test_a_gap_is_large_against_what_was_gained():
     scores = np.array([[1.0, 1], [1, 1], [3, -3], [3, -3], [0, 0]])
-    said = methods.completeness(scores, np.array([2.2, 2.3, 0.05, 0.07, 0]))
+    said = methods.measure_completeness(scores, np.array([2.2, 2.3, 0.05, 0.07, 0]))
     np.testing.assert_allclose(said["completeness_gap"], [0.2, 0.3, 0.05, 0.07, 0])
     assert said["warning"] == [None, methods.LARGE_GAP, None, methods.LARGE_GAP, None]
 

@@ -287,7 +287,7 @@ def test_partition_is_that_of_the_library(sides, channels):
     )
 
     def evaluate(instances, rectangles):
-        rows, columns = exploration.inside(
+        rows, columns = exploration.encode(
             rectangles, np.zeros((len(instances), 2), int), np.arange(sides[0]), np.arange(sides[1])
         )
         masks = (rows[:, :, None] & columns[:, None, :]) != 0
@@ -514,7 +514,7 @@ def test_partition_splits_what_speaks_against_as_soon_as_what_speaks_for():
 
     def evaluate(instances, rectangles):
         columns = (
-            exploration.inside(rectangles, np.zeros((len(instances), 2), int), np.arange(1), np.arange(16))[1] != 0
+            exploration.encode(rectangles, np.zeros((len(instances), 2), int), np.arange(1), np.arange(16))[1] != 0
         )
         return columns @ weights[0]
 

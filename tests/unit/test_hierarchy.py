@@ -243,7 +243,7 @@ def test_batched_is_one_at_a_time():
     games = [random_game((9, 12), seed) for seed in range(5)] + [any_of(some_cells((9, 12), 0))]
 
     def evaluate(instances, rectangles):
-        rows, columns = exploration.inside(rectangles, np.zeros((len(instances), 2), int), np.arange(9), np.arange(12))
+        rows, columns = exploration.encode(rectangles, np.zeros((len(instances), 2), int), np.arange(9), np.arange(12))
         masks = (rows[:, :, None] & columns[:, None]) != 0
         return np.array([games[i](mask[None])[0] for i, mask in zip(instances, masks, strict=True)])
 

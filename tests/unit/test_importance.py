@@ -72,7 +72,7 @@ def test_the_method_is_that_of_the_first_recommendation_else_no_control(results)
     measured = pd.DataFrame(rows, columns=["method", "instance", "value"])
     measured = measured.assign(statistic="deletion_auc", repeat=0, x=np.nan, training=0)
     other = dataclasses.replace(results, measured={"log_odds": measured})
-    answered = criteria.evidence(other)
+    answered = criteria.collect_evidence(other)
     assert importance.choose_method(other, answered) == "occlusion"
     cards = evidence.cards(answered, other).data
     assert "Finds what the model relies on" in cards and '<p class="method">★ occlusion</p>' in cards

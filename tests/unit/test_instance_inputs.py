@@ -53,7 +53,7 @@ def test_tokens(dtype, batch, kind):
     inputs[:2, 7:] = 0
     model = adapters.wrap(Bag())
     reference = references.build({"kind": "pad", "id": 5}, dataset(inputs, **TEXT), 0)
-    for built, positions in features.buckets(kind, TEXT, inputs):
+    for built, positions in features.group_inputs(kind, TEXT, inputs):
         masks = rng.random((20, built.d)) < 0.5
         targets = np.array([1, 2, 0, 1])[positions]
         form = ExecutionBackend("frozen", batch)
@@ -115,7 +115,7 @@ def test_rows_of_each_label_over_superpixels_and_words():
     ):
         model = model or architectures.build("digits_cnn", side=16)
         data = dataset(inputs, **card)
-        buckets = features.buckets(kind, card, inputs)
+        buckets = features.group_inputs(kind, card, inputs)
         subject = ExplanationContext(model, data, None, references.build("zero", data, 0), kind)
         share = pd.DataFrame({"instance": np.arange(6) + 10, "row": np.arange(6), "prediction": 1})
         for method in ({"method": "kernel_shap"}, {"method": "l_shapley"}, {"method": "lime", "n_features": 2}):

@@ -70,13 +70,13 @@ def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch
     )
     given = drawn(20, (1, 8, 8), 0), Reference(drawn(1, (1, 8, 8), 0))
     slow, fast = ExecutionBackend("plain", 16, 1.0), ExecutionBackend("compiled", 16, 1e12)
-    form = calibration.or_graph(slow, network, graph, *given)
+    form = calibration.prefer_graph(slow, network, graph, *given)
     assert form.name == "onnx" and form.batch >= 16 and form.rate > 1 and 0 < form.difference < 1e-5
-    assert calibration.or_graph(fast, network, graph, *given) == fast
+    assert calibration.prefer_graph(fast, network, graph, *given) == fast
     with monkeypatch.context() as patch:
         biased = wrong.module
         patch.setattr(wrong, "module", lambda rows: biased(rows) + np.array([0.001, 0], np.float32))
-        assert calibration.or_graph(slow, network, wrong, *given) == slow
+        assert calibration.prefer_graph(slow, network, wrong, *given) == slow
     assert "backend onnx left out: log-probabilities differ" in caplog.text
 
     # A job that has TensorFlow runs the network itself, whatever is written.

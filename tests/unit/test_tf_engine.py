@@ -245,7 +245,7 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(images, monkeypatch
     tried = set()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setitem(execution.TRIED_BYTES, "cpu", 100 * IMAGES[0].nbytes)
-    monkeypatch.setattr(calibration, "fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
+    monkeypatch.setattr(calibration, "time_fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
     monkeypatch.setattr(tf_backend, "_timer", lambda model, form, *_: lambda: 1e-6 / form.batch)
     assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).batch == max(tried) == 64
 

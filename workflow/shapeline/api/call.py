@@ -260,7 +260,7 @@ def _parse_methods(
     given = None
     if METHODS[settings["method"]].sampled:
         given = spend if evaluations is None else evaluations / features.d
-        given = choice.stopping_rule(given) or given
+        given = choice.parse_stopping_rule(given) or given
     parsed = parse(settings, [given])
     parsed.size(features, parsed.spend(features, parsed.budgets[-1]), seed)  # before any evaluation
     return parsed

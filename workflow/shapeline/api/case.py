@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 
 from shapeline.api import inputs as givens
-from shapeline.api.choice import stopping_rule
+from shapeline.api.choice import parse_stopping_rule
 from shapeline.api.explanation import Explanation, Metadata
-from shapeline.api.formatting import bar
+from shapeline.api.formatting import show_progress
 from shapeline.api.inputs import Inputs
 from shapeline.api.targets import choose_targets, name_classes, query_outputs
-from shapeline.api.texts import ABSENT, read_text_model, removal
+from shapeline.api.texts import ABSENT, describe_removal, read_text_model
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
 from shapeline.datasets.table import as_type
@@ -85,12 +85,12 @@ class Case:
         method = settings["method"]
         self._check_data(method)
         budget = budget if METHODS[method].sampled else None
-        until = stopping_rule(budget)
+        until = parse_stopping_rule(budget)
         if not METHODS[method].sampled:
             evaluations = None
         options = Options(seed_of(self.seed, method, 0), on_error="fail")
         parts, inputs = [], self.inputs
-        with bar(method, len(inputs)) as start_progress:
+        with show_progress(method, len(inputs)) as start_progress:
             for features, indices in self.buckets:
                 group_options = dataclasses.replace(
                     options,
@@ -244,7 +244,7 @@ def _buckets(kind: str | dict, given: Inputs) -> list[tuple[Features, np.ndarray
     if not isinstance(settings, dict):
         raise ShapelineError(f"explain: features is a {type(kind).__name__}; give a kind, or groups as name -> columns")
     settings = settings if "kind" in settings else {"kind": "group", "groups": settings}
-    return feature_kinds.buckets(settings, given.card, given.inputs, given.owners)
+    return feature_kinds.group_inputs(settings, given.card, given.inputs, given.owners)
 
 
 def list_names(features: Features) -> tuple[str, ...]:
@@ -309,7 +309,7 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
         return Reference(baseline), f"the word {reference!r}" if reference else "masked words are deleted"
     source, rows = "the inputs", given.inputs
     if given.owners is not None:
-        settings, described = removal(reference, given.card)
+        settings, described = describe_removal(reference, given.card)
         return references.build(settings, SimpleNamespace(inputs=rows, card=given.card), seed), described
     if given.background is not None:
         source, rows = "the background", given.background

@@ -39,7 +39,7 @@ def settle_spending(
     return check_entry(method, parameters, spend, where), spend, evaluations
 
 
-def stopping_rule(budget: float | dict | None) -> dict | None:
+def parse_stopping_rule(budget: float | dict | None) -> dict | None:
     """Return the stopping rule of a budget, with defaults; None for a number."""
     return StoppingRule.model_validate(budget).model_dump() if isinstance(budget, dict) else None
 

@@ -213,7 +213,7 @@ def _note_more(count: int, noun: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def bar(label: str, count: int) -> Iterator[Callable[[int], Callable[[int, int], None] | None]]:
+def show_progress(label: str, count: int) -> Iterator[Callable[[int], Callable[[int, int], None] | None]]:
     """Yield a function from a group's size to its progress callback, with a bar over `count` explanations."""
     if not is_watched():
         yield lambda size: None

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import drawing
-from shapeline.api.choice import AUTO, check_entry, check_spending, choose_method, stopping_rule
+from shapeline.api.choice import AUTO, check_entry, check_spending, choose_method, parse_stopping_rule
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.design import whole
 from shapeline.errors import ShapelineError, nearest, reported_extras
@@ -371,7 +371,7 @@ def _explain(
     built = build_prompt(prompt, context, call.features, call.template, call.chat)
     if not built.d:
         raise ShapelineError(f"{WHERE}: the prompt has no parts by features={call.features!r}; give a context.")
-    rule = stopping_rule(call.budget)
+    rule = parse_stopping_rule(call.budget)
     spent = call.evaluations if call.budget is None or rule else evaluations_of(call.budget, built.d)
     method = parse_method(call.method, call.parameters, spent, built.d, rule)
     made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
@@ -409,7 +409,7 @@ def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str
             raise ShapelineError(
                 f"{WHERE}: a function of generated texts has no target; leave target and contrast out."
             )
-        source = game.text_source(call.model, encoder, built, call.value, call.removal, call.max_tokens)
+        source = game.build_text_source(call.model, encoder, built, call.value, call.removal, call.max_tokens)
         return PromptGame(built, ("value",), np.ones(1), source), answers[0].text
     answers += [] if contrast is None else [encoder.encode_answer(contrast, built.render(np.ones(built.d, bool)))]
     return game.build_game(call.model, encoder, built, answers, call.removal, call.reuse), answers[0].text
@@ -419,7 +419,7 @@ def _game_of_function(call: _Call, built: Prompt, target: str | None, contrast: 
     if contrast is not None:
         raise ShapelineError(f"{WHERE}: a function has one answer; let it return the difference in place of contrast=.")
     encoder = Encoder(call.tokenizer, call.chat) if call.tokenizer is not None and call.chat else None
-    source: Callable = game.function_source(call.model, encoder, built, call.removal)
+    source: Callable = game.build_function_source(call.model, encoder, built, call.removal)
     everything = np.ones((1, built.d), bool)
     first = source(everything)
     tokens = (

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline import seeds
-from shapeline.api.texts import Cutter, encode_words, is_row, list_texts, pieces
+from shapeline.api.texts import Cutter, encode_words, is_row, list_texts, tokenize
 from shapeline.datasets import table
 from shapeline.datasets.table import Table, report_lost_digits
 from shapeline.errors import ShapelineError, nearest
@@ -149,7 +149,7 @@ def read(
             )
         if features is not None:
             raise ShapelineError("explain: features: of texts with a tokenizer they are its words; leave them out")
-        ids, owners, words, card = pieces(inputs, cutter)
+        ids, owners, words, card = tokenize(inputs, cutter)
         return Inputs("text", ids, words, range(len(ids)), card, owners=owners)
     if cutter is not None:
         raise ShapelineError("explain: tokenizer: is of texts; give as inputs a text or a list of texts")

@@ -170,7 +170,7 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
     return network, cutter, inputs if pairs is None else pairs
 
 
-def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, list[list[str]], dict]:
+def tokenize(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, list[list[str]], dict]:
     """Return ids and words of the tokens (n, most tokens), the words of each text, and the card."""
     whole = max(1, *(len(text) for text in texts)) * 8 + 8  # an upper bound of tokens
     made = tokenizer.tokenize(texts, cutter.tokenizer, cutter.most or whole)
@@ -198,7 +198,7 @@ def pieces(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, li
     return ids, owners, made.words, card
 
 
-def removal(reference: Any, card: dict) -> tuple[str | dict, str]:
+def describe_removal(reference: Any, card: dict) -> tuple[str | dict, str]:
     """Return the replacement of a masked word, as settings and in words: delete, mask, pad, or a token."""
     named, vocabulary = "delete" if reference is None else reference, card["vocabulary"]
     if isinstance(named, str) and named in DESCRIPTIONS:

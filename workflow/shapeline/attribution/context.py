@@ -109,7 +109,7 @@ class ExplanationContext:
         owners = (
             None if self.dataset.owners is None else self._read(selected, self.dataset.owners, tokenizer.find_owners)
         )
-        return feature_kinds.buckets(self.feature_settings, self.dataset.card, inputs, owners)
+        return feature_kinds.group_inputs(self.feature_settings, self.dataset.card, inputs, owners)
 
     def change_features(self, settings: dict) -> "ExplanationContext":
         """Return the same with other features."""
@@ -213,7 +213,7 @@ def calibrate(context: ExplanationContext, weights: str | None = None) -> Execut
     ):
         return backend
     graph = storage.read_graph(weights)
-    return calibration.or_graph(backend, context.model, graph, *given) if graph else backend
+    return calibration.prefer_graph(backend, context.model, graph, *given) if graph else backend
 
 
 def _training_inputs(context: ExplanationContext) -> np.ndarray:

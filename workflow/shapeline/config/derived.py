@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from shapeline.config.types import INSTANCES_PER_SHARD, Config, Dataset, Experiment, Model
 from shapeline.datasets import checks, registry
 from shapeline.datasets.registry import SOURCES, Source
-from shapeline.games.features import shape_of
+from shapeline.games.features import find_shape
 from shapeline.methods.parameters import CShapleyRegression
 from shapeline.models.registry import ARCHITECTURES, FRAMEWORKS, find_suffix
 
@@ -92,7 +92,7 @@ def find_feature_shape(config: Config, experiment: Experiment, settings: Any = N
     if source is None:  # also where a name leads nowhere, which is stated elsewhere
         return None
     chosen, input_shape = canonical(find_features(experiment, settings)), checks.input_shape(source, canonical(dataset))
-    return shape_of(chosen, input_shape, source.groups, source.kind) if input_shape else None
+    return find_shape(chosen, input_shape, source.groups, source.kind) if input_shape else None
 
 
 def find_budget(config: Config, name: str, entry: str) -> float:

@@ -49,7 +49,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
     return backend
 
 
-def or_graph(
+def prefer_graph(
     backend: execution.ExecutionBackend, model: Classifier, graph: Classifier, inputs: np.ndarray, reference: Reference
 ) -> execution.ExecutionBackend:
     """Return the given backend, or "onnx" where the network's graph gives the same values and is about as fast."""
@@ -58,7 +58,7 @@ def or_graph(
     rows = execution.mask_rows(inputs, reference, count=64)
     try:
         outputs = [_evaluate(each, rows) for each in (graph, model)]
-        differs = difference(*outputs)
+        differs = measure_difference(*outputs)
         if not differs <= execution.TOLERANCE:
             raise execution.BackendRefused(f"log-probabilities differ by {differs:.1e}")
         by_graph = execution.import_backend(graph).calibrate(graph, inputs, reference, differs)
@@ -123,7 +123,7 @@ def _try_windows(game: Game, document: np.ndarray) -> execution.ExecutionBackend
             values[tried.name] = candidate.values(document, masks)
             rate = len(masks) / (time.perf_counter() - began)
             rates[tried.name] = max(rate, rates.get(tried.name, 0.0))
-    differs = difference(values["windows"], values[backend.name])
+    differs = measure_difference(values["windows"], values[backend.name])
     if not differs <= execution.TOLERANCE or rates["windows"] < rates[backend.name]:
         log.info("backend windows left out: differs by %.1e, %.0f rows/s", differs, rates["windows"])
         return backend
@@ -169,7 +169,7 @@ NEAR_RATIO = 1.02  # within this ratio of the fastest, the smaller batch is bett
 class Candidate:
     """A backend: its largest difference to the plain model, maximum rows per call, and a timed step."""
 
-    difference: float
+    measure_difference: float
     most_rows: Callable[[], int]
     step: Callable[[int], Callable[[], float]]
 
@@ -245,7 +245,7 @@ def _try_batches(name: str, candidate: Candidate, plan: Search, tried: _Trials, 
         if batch > plan.sure and time.perf_counter() > end:
             break
         step = candidate.step(batch)
-        seconds = fastest(step, batch, plan.measured)
+        seconds = time_fastest(step, batch, plan.measured)
         tried.seconds[name, batch], tried.steps[name, batch] = seconds, step
         worse = 0 if seconds < MIN_IMPROVEMENT * best else worse + 1
         best, batch = min(best, seconds), plan.stride * batch
@@ -269,7 +269,7 @@ def _choose(names: Sequence[str], tried: _Trials, plan: Search) -> ExecutionBack
     return ExecutionBackend(name, batch, 1 / tried.seconds[name, batch], tried.differences[name])
 
 
-def fastest(step: Callable[[], float], batch: int, least: float) -> float:
+def time_fastest(step: Callable[[], float], batch: int, least: float) -> float:
     """Return seconds per row: the best of repetitions after a warm-up; least: in seconds."""
     started, best = time.perf_counter(), math.inf
     for _ in range(20):
@@ -279,7 +279,7 @@ def fastest(step: Callable[[], float], batch: int, least: float) -> float:
     return best
 
 
-def difference(actual: np.ndarray, expected: np.ndarray) -> float:
+def measure_difference(actual: np.ndarray, expected: np.ndarray) -> float:
     """Return the largest difference of log-probabilities, relative below -1, as rounding grows with float32 logits."""
     with np.errstate(invalid="ignore"):  # of two logarithms of 0
         return float((np.abs(actual - expected) / np.abs(expected).clip(min=1)).max())

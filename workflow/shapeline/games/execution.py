@@ -46,7 +46,7 @@ TRIED_BYTES = {"cpu": 1 << 24, "cuda": BUFFER_BYTES["cuda"], "function": 1 << 24
 KEPT_OUTPUTS = 1 << 18  # model outputs kept until they are scored together
 
 
-def rows_a_call(batch: int, cells: int, most: int | None, device: str) -> int:
+def limit_rows(batch: int, cells: int, most: int | None, device: str) -> int:
     """Return the rows per call for a number of cells; most: limit after memory ran out; device: its type."""
     limit = min(batch, LARGEST_BATCH[device], BUFFER_BYTES[device] // (4 * cells))
     return max(1, min(limit, most or limit))
@@ -58,7 +58,7 @@ def limit_trial_rows(cells: int, device: str) -> int:
     return max(1, min(LARGEST_BATCH[device], limit_bytes // (4 * cells)))
 
 
-def tile(n: int, K: int, pairs: int) -> tuple[int, int]:
+def choose_tile(n: int, K: int, pairs: int) -> tuple[int, int]:
     """Return instances and coalitions of a tile: about `pairs` of them, with equal parts of K."""
     shares = (math.ceil(K / splits) for splits in range(math.ceil(K / pairs), math.ceil(K / pairs) + 4))
     tiles = [(min(n, pairs // b), b) for b in shares]

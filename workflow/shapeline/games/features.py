@@ -132,7 +132,7 @@ def build(settings: dict | str, card: dict) -> Features:
     settings = _parse(settings)
     kind, input_shape = settings["kind"], tuple(card["input_shape"])
     names = tuple(card.get("feature_names") or ())
-    shape = shape_of(settings, input_shape, card.get("groups"), card.get("kind"))
+    shape = find_shape(settings, input_shape, card.get("groups"), card.get("kind"))
     if shape is None:
         raise ShapelineError(f"features kind '{kind}': it depends on the instance; give the instance to build_for().")
     if kind in IMAGE_KINDS:
@@ -161,7 +161,7 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
         raise ShapelineError(f"features: an instance of shape {x.shape}; the card says {tuple(card['input_shape'])}.")
     if not varies(settings):
         return build(settings, card)
-    shape_of(settings, x.shape, None, card.get("kind"))
+    find_shape(settings, x.shape, None, card.get("kind"))
     if kind == "superpixel":
         segments = cut_segments(x, settings)
         return Features(kind, (int(segments.max()) + 1,), np.broadcast_to(segments, x.shape).astype(np.int32))
@@ -190,7 +190,7 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
     return Features(kind, (int(cells.max(initial=-1)) + 1,), cells)
 
 
-def buckets(
+def group_inputs(
     settings: dict | str, card: dict, inputs: np.ndarray, owners: np.ndarray | None = None
 ) -> list[tuple[Features, np.ndarray]]:
     """Return inputs grouped by equal features: (features, ascending positions), in order of d."""
@@ -238,7 +238,7 @@ def graph(features: Features) -> "networkx.Graph":
     return joined
 
 
-def shape_of(
+def find_shape(
     settings: dict | str,
     input_shape: tuple[int, ...],
     groups: dict[str, tuple[str, ...]] | None = None,

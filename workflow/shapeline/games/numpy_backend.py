@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.errors import MethodFailure
-from shapeline.games import calibration
-from shapeline.games.execution import KEPT_OUTPUTS, MASK_BYTES, ExecutionBackend, limit_trial_rows, rows_a_call, tile
+from shapeline.games import calibration, execution
+from shapeline.games.execution import KEPT_OUTPUTS, MASK_BYTES, ExecutionBackend, limit_rows, limit_trial_rows
 from shapeline.games.features import Features
 from shapeline.games.game import (
     PREDICTION,
@@ -59,7 +59,7 @@ def values(
     model, size = game.model, math.prod(inputs.shape[1:])
     absent = _bits(share_reference(game.reference, inputs).rows)
     n, K, M = len(inputs), masks.shape[-2], len(absent)
-    limit, full = rows_a_call(game.backend.batch, size, model.most_rows, _device(model)), None
+    limit, full = limit_rows(game.backend.batch, size, model.most_rows, _device(model)), None
     expected = game.value == "expected_log_probability"
     if targets is None or expected:
         full = model.log_probs(inputs, limit)
@@ -67,7 +67,7 @@ def values(
     targets = full.argmax(1) if targets is None else targets
     result = np.empty((n, K, *targets.shape[1:]))
     full = np.exp(full) if expected else None
-    a, b = tile(n, K, max(1, limit // M))
+    a, b = execution.choose_tile(n, K, max(1, limit // M))
     chunk = b * max(1, MASK_BYTES["cpu"] // (4 * size * b))
     threads = _threads(game)
     blocks = [slice(start, min(start + a, n)) for start in range(0, n, a)]
@@ -170,7 +170,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference, diffe
     most, step_of_batch = try_candidate(model, inputs, reference)
     step = step_of_batch(1)
     step()  # starts the threads
-    single = calibration.fastest(step, 1, TIMING_SECONDS)
+    single = calibration.time_fastest(step, 1, TIMING_SECONDS)
     # Large models start with small batches, so that no single call takes long.
     smallest = 1 << int(np.clip(math.log2(min(calibration.MAX_CALL_SECONDS / single, most())), 0, math.log2(FEW_ROWS)))
     candidate = calibration.Candidate(difference, most, step_of_batch)
@@ -194,7 +194,7 @@ def try_candidate(
     cells = math.prod(inputs.shape[1:])
     largest = max(1, limit_trial_rows(cells, _device(model)) // _calls(model))
     return (
-        lambda: rows_a_call(largest, cells, model.most_rows, _device(model)),
+        lambda: limit_rows(largest, cells, model.most_rows, _device(model)),
         lambda batch: _step(model, batch, inputs, reference),
     )
 

@@ -255,7 +255,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
     """Return the fastest backend and batch, for inputs and reference rows in the model's format."""
     began, ends = time.perf_counter(), (inputs[:1], reference.rows[:1])
     largest = limit_trial_rows(math.prod(inputs.shape[1:]), model.device.split(":")[0])
-    single = calibration.fastest(_step_of(model, ExecutionBackend("plain", 1), *ends), 1, TIMING_SECONDS)
+    single = calibration.time_fastest(_step_of(model, ExecutionBackend("plain", 1), *ends), 1, TIMING_SECONDS)
     # Large models start with small batches, so that no single call takes long.
     smallest = 1 << int(np.clip(math.log2(min(0.05 / single, largest)), 0, 4))
     rows = mask_rows(inputs, reference, GAP * smallest)
@@ -289,7 +289,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
 def _difference(model: Classifier, name: str, inputs: np.ndarray, rows: np.ndarray, expected: np.ndarray) -> float:
     """Return a backend's largest difference to the expected log-probabilities, in the two smallest batches tried."""
     actual = [_runner(model, ExecutionBackend(name, len(rows) // split), inputs).log_probs(rows) for split in (1, GAP)]
-    return calibration.difference(np.array(actual), expected)
+    return calibration.measure_difference(np.array(actual), expected)
 
 
 def _step_of(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:

@@ -49,7 +49,7 @@ def _evaluate_module(
         full = full.exp() if value == "expected_log_probability" else None
         absent = runner.flat(reference.rows).to(runner.device)
         cells = runner.cells(game.features)
-        a, b = execution.tile(n, K, max(1, runner.limit // M))
+        a, b = execution.choose_tile(n, K, max(1, runner.limit // M))
         buffer = torch.empty((a * b * M, runner.size), dtype=absent.dtype, device=runner.device)
         chunk = b * max(1, execution.MASK_BYTES[runner.device.type] // (4 * runner.size * b))
         for first in range(0, K, chunk):
@@ -121,7 +121,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
         plain = build_runner(model, execution.ExecutionBackend("plain", largest), traced)
         step = _step(plain, 1, inputs, reference, *_generate_masks(plain, 1, inputs.dtype))
         step()  # starts the threads
-        single = calibration.fastest(step, 1, TIMING_SECONDS)
+        single = calibration.time_fastest(step, 1, TIMING_SECONDS)
         rows = execution.mask_rows(inputs, reference, count=int(np.clip(MAX_CALL_SECONDS / single, 4, 64)))
         expected = plain.compare_outputs(rows)
         made_up = functools.cache(lambda batch: _generate_masks(plain, batch, inputs.dtype))
@@ -172,7 +172,7 @@ def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> flo
     half = len(rows) // 2 + 1
     actual = torch.cat([runner.compare_outputs(rows), runner.compare_outputs(rows[:half])])
     expected = torch.cat([expected, expected[:half]])
-    return calibration.difference(*(log_probs.detach().cpu().numpy() for log_probs in (actual, expected)))
+    return calibration.measure_difference(*(log_probs.detach().cpu().numpy() for log_probs in (actual, expected)))
 
 
 def _generate_masks(runner: Runner, batch: int, dtype: np.dtype) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from shapeline.errors import MethodFailure, ShapelineError, first_line, nearest
-from shapeline.games.execution import BackendRefused, ExecutionBackend, rows_a_call
+from shapeline.games.execution import BackendRefused, ExecutionBackend, limit_rows
 from shapeline.games.features import Features
 from shapeline.games.game import PREDICTION
 from shapeline.memory import halve
@@ -313,7 +313,7 @@ def build_runner(model: Classifier, backend: ExecutionBackend, rows: np.ndarray)
     """Return the runner of a model in a backend; rows: of execution.select_traced_rows."""
     device = torch.device(model.device)
     shape = rows.shape[1:]
-    limit = rows_a_call(backend.batch, math.prod(shape), model.most_rows, device.type)
+    limit = limit_rows(backend.batch, math.prod(shape), model.most_rows, device.type)
     if rows.ndim == 4 and np.isnan(rows[1]).all():
         forward = leave_out(model, backend)
     else:

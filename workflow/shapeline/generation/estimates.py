@@ -98,7 +98,7 @@ def h_shap(values: Values, prompt: Prompt, threshold: float, mode: str, leaf_sco
 def _evaluator(values: Values, d: int) -> exploration.Evaluate:
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         still, columns = np.zeros((len(instances), 2), np.int64), np.arange(d)
-        masks = exploration.inside(rectangles, still, columns[:1], columns)[1] != 0
+        masks = exploration.encode(rectangles, still, columns[:1], columns)[1] != 0
         return values(masks)
 
     return evaluate

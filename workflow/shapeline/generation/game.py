@@ -284,7 +284,7 @@ def _check_lengths(encoded: list[list[int]], answers: Sequence[Answer], language
         )
 
 
-def function_source(
+def build_function_source(
     function: Callable, encoder: Encoder | None, prompt: Prompt, removal: Removal
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Return the evaluation of coalitions by a function from prompts to log-probabilities (n,) or (n, T)."""
@@ -315,7 +315,7 @@ def check_values(returned: Any, count: int) -> np.ndarray:
     return values
 
 
-def text_source(
+def build_text_source(
     language_model: Any, encoder: Encoder, prompt: Prompt, function: Callable, removal: Removal, most: int
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Return the evaluation of coalitions by a user's function of the generated texts, to numbers (n,)."""

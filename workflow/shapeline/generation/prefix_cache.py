@@ -209,7 +209,7 @@ def _finish(nodes: list[Node], root: Node) -> list[Node]:
     return sorted(nodes, key=lambda node: node.depth)
 
 
-def passes(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequence[Row]) -> Iterator[list[Node]]:
+def cut_passes(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequence[Row]) -> Iterator[list[Node]]:
     """Yield the nodes of each pass: of one depth, leaves or branches, the longest first and at most twice any other."""
     most_tokens = MAX_TOKENS.get(language_model.device.type, MAX_TOKENS["cuda"])
     keys = sorted(nodes, key=lambda node: (node.depth, node.row is not None, -node.length))
@@ -238,7 +238,7 @@ def count_tokens_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) 
     total = 0
     for first in range(0, len(rows), step):
         part = [rows[index] for index in order[first : first + step]]
-        total += count_tokens(passes(language_model, build_trie(part), part), lambda node: node.length)
+        total += count_tokens(cut_passes(language_model, build_trie(part), part), lambda node: node.length)
     return total
 
 
@@ -247,7 +247,7 @@ def count_plain_tokens(language_model: LanguageModel, rows: Sequence[Row]) -> in
     return count_tokens(cut_batches(language_model, rows, range(len(rows))), lambda index: rows[index].length)
 
 
-def cache_size(language_model: LanguageModel) -> tuple[int, int, int] | None:
+def find_cache_size(language_model: LanguageModel) -> tuple[int, int, int] | None:
     """Return layers, heads and head size of a cache with equal layers that attend to every token; else None."""
     if language_model.cache_size == ():
         with language_model.evaluating():
@@ -279,21 +279,21 @@ def _probe(language_model: LanguageModel) -> tuple[int, int, int] | None:
 
 def limit_trie_rows(language_model: LanguageModel, rows: Sequence[Row]) -> int:
     """Return the number of rows that may share a trie, so that their caches fit into memory."""
-    layers, heads, size = cache_size(language_model)
+    layers, heads, size = find_cache_size(language_model)
     token = 2 * layers * heads * size * language_model.model.get_input_embeddings().weight.element_size()
     return int(np.clip(MAX_CACHE_BYTES // (token * max(row.length for row in rows)), 1, len(rows)))
 
 
 def saves_tokens(language_model: LanguageModel, rows: Sequence[Row]) -> bool:
     """Return whether reuse saves enough tokens, by counting them."""
-    if len(rows) < 3 or any(row.removed is not None for row in rows) or cache_size(language_model) is None:
+    if len(rows) < 3 or any(row.removed is not None for row in rows) or find_cache_size(language_model) is None:
         return False
     return count_plain_tokens(language_model, rows) > MIN_GAIN * count_tokens_with_reuse(language_model, rows)
 
 
 def score_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray] | None:
     """Return scores as `score_in_batches`, with caches of shared prefixes; None where the cache cannot be shared."""
-    if cache_size(language_model) is None:
+    if find_cache_size(language_model) is None:
         return None
     result: list[np.ndarray | None] = [None] * len(rows)
     order = sorted(range(len(rows)), key=lambda index: list(rows[index].ids))
@@ -321,7 +321,7 @@ def score_with_reuse(language_model: LanguageModel, rows: Sequence[Row]) -> list
 
 def _evaluate_trie(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
     result: list[np.ndarray | None] = [None] * len(rows)
-    for nodes in passes(language_model, build_trie(rows), rows):
+    for nodes in cut_passes(language_model, build_trie(rows), rows):
         logits = _evaluate(language_model, nodes, rows)
         if nodes[0].row is not None:
             own = [rows[node.row] for node in nodes]
@@ -367,7 +367,7 @@ def _prefix_caches(language_model: LanguageModel, nodes: Sequence[Node], past: i
 
     if not past:
         return DynamicCache()
-    layers, heads, size = cache_size(language_model)
+    layers, heads, size = find_cache_size(language_model)
     weight = next(node.parent.cache for node in nodes if node.parent)
     joined = weight.new_zeros((layers, 2, len(nodes), heads, past, size))
     for number, node in enumerate(nodes):

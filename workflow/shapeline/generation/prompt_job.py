@@ -117,7 +117,7 @@ class CoalitionCache:
 
     def __init__(self, reader: Reader, played: PromptGame, answer: Answer, store: str):
         self.played, self.address = played, _address(reader, played, answer)
-        self.key = value_key(reader.settings)
+        self.key = build_value_key(reader.settings)
         self.table = Table(Path(store, "values", self.key) if store else None, STORED, growing=True)
         result = self.table.read({self.address})
         for row in result.itertuples():
@@ -138,7 +138,7 @@ class CoalitionCache:
         self.stored |= set(new)
 
 
-def value_key(settings: PromptSettings) -> str:
+def build_value_key(settings: PromptSettings) -> str:
     """Return the key of the table of values, from the model's files and the removal of parts."""
     files = folders.list_files(settings.model, weights=True)
     return digest_of([sorted(map(digest_file, files)), settings.removal, list_versions("torch", ["transformers"])])
@@ -181,7 +181,7 @@ class PromptJob:
         rows = pd.DataFrame(every, columns=scores.SCHEMA.names, dtype=object)
         rows = rows.sort_values(["instance", "repeat", "budget"], ignore_index=True)
         context = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
-        return Result(rows, context, [value_key(reader.settings)])
+        return Result(rows, context, [build_value_key(reader.settings)])
 
     def _repeats(self) -> list[tuple[int, Budget]]:
         return [(repeat, budget) for repeat in range(self.settings.repeats) for budget in self.settings.method.budgets]

@@ -35,7 +35,7 @@ def choose_batch_size(shape: tuple[int, ...], model: Classifier) -> int:
     return max(1, min(MAX_ROWS, MAX_NUMBERS // math.prod(shape), model.most_rows or MAX_ROWS))
 
 
-def halving(method: Callable) -> Callable:
+def halve_on_memory_error(method: Callable) -> Callable:
     """Decorate a gradient method to restart with half the rows per pass when memory runs out."""
 
     @functools.wraps(method)
@@ -73,7 +73,7 @@ def pool(values: np.ndarray, features: Features, mean: bool = False) -> np.ndarr
     return sums / np.diff(bounds) if mean else sums
 
 
-def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
+def pool_absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
     """Return scores (n, d) of unsigned cell values (n, *input_shape): maximum over channels, mean over cells."""
     if features.cells.ndim == 3:  # channels, height, width: the channels of a cell belong to one feature
         features = Features(features.kind, features.shape, features.cells[0])
@@ -81,7 +81,7 @@ def absolute(gradient: np.ndarray, features: Features) -> np.ndarray:
     return pool(gradient, features, mean=True)
 
 
-def completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray | list[str | None]]:
+def measure_completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np.ndarray | list[str | None]]:
     """Return the completeness gaps (n,) of scores (n, d), flagged above 0.1 of the gain + 0.01 of the |scores|."""
     gaps = np.abs(scores.sum(1) - gained)
     large = gaps > MAX_GAP * np.abs(gained) + 0.01 * np.abs(scores).sum(1)
@@ -135,7 +135,7 @@ def _format_list(convolutions: list[str]) -> str:
     return ", ".join(convolutions) or "none"
 
 
-def starts(game: Game, inputs: np.ndarray) -> np.ndarray:
+def build_starts(game: Game, inputs: np.ndarray) -> np.ndarray:
     """Return the starts (n, M, *input_shape) of paths to inputs: the reference's rows, except cells never masked."""
     rows, cells = game.reference.of(inputs).astype(inputs.dtype), game.features.cells
     if cells.min() >= 0:  # shared rows are not copied per input
@@ -154,7 +154,7 @@ def _stretch(before: int, after: int) -> np.ndarray:
     return np.maximum(0, 1 - np.abs(places[:, None] - np.arange(before)))
 
 
-def nodes(steps: int) -> tuple[np.ndarray, np.ndarray]:
+def compute_nodes(steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Return positions and weights (steps,) of the Gauss-Legendre rule on 0..1."""
     positions, weights = np.polynomial.legendre.leggauss(steps)
     return (1 + positions) / 2, weights / 2
@@ -181,7 +181,7 @@ OpenSlope = Callable[[Classifier, np.ndarray, np.ndarray], AbstractContextManage
 def bind(open_slope: OpenSlope) -> tuple[Callable, ...]:
     """Return the methods of a framework, in the order of this module."""
     methods = saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expected_gradients, smooth_grad
-    return tuple(halving(functools.partial(method, open_slope)) for method in methods)
+    return tuple(halve_on_memory_error(functools.partial(method, open_slope)) for method in methods)
 
 
 def saliency(open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
@@ -193,7 +193,7 @@ def saliency(open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.
     with open_slope(game.model, inputs, targets) as slope:
         size = functools.partial(np.linalg.norm, axis=-1) if slope.tokens else np.abs
         of_cells = [size(gradient).astype(np.float64) for gradient, _ in _gradients(slope, inputs)]
-    return absolute(np.concatenate(of_cells), game.features), 1
+    return pool_absolute(np.concatenate(of_cells), game.features), 1
 
 
 def gradient_x_input(
@@ -210,7 +210,7 @@ def gradient_x_difference(
 ) -> tuple[np.ndarray, int]:
     """Return (x - x0) · ∂ log p_target / ∂x, signed, x0 the mean reference row (Shrikumar et al. 2017, §2.3.1)."""
     with open_slope(game.model, inputs, targets) as slope:
-        moved = _gradients(slope, inputs, starts(game, inputs))
+        moved = _gradients(slope, inputs, build_starts(game, inputs))
         of_cells = [slope.sum_embeddings(gradient * difference) for gradient, difference in moved]
     return pool(np.concatenate(of_cells), game.features), 1
 
@@ -223,8 +223,8 @@ def integrated_gradients(
     Gauss-Legendre. Returns scores (n, d), evaluations and "completeness_gap" (n,): |sum of scores - (F(x) - mean
     F(x0))|.
     """
-    origins = starts(game, inputs)
-    (n, M), (position, weight) = origins.shape[:2], nodes(steps)
+    origins = build_starts(game, inputs)
+    (n, M), (position, weight) = origins.shape[:2], compute_nodes(steps)
     # Both ends are nodes with weight 0, since the completeness gap needs their values.
     position, weight = np.append(position, [0, 1]).astype(np.float32), np.append(weight, [0, 0]).astype(np.float32)
     of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
@@ -244,7 +244,7 @@ def integrated_gradients(
             np.add.at(of_cells, instance, slope.sum_embeddings(total * (x - x0)) / M)
             np.add.at(gained, instance, (at_nodes[-1] - at_nodes[-2]) / M)
     scores = pool(of_cells, game.features)
-    return scores, (steps + 2) * M, completeness(scores, gained)
+    return scores, (steps + 2) * M, measure_completeness(scores, gained)
 
 
 def expected_gradients(
@@ -261,7 +261,7 @@ def expected_gradients(
     x0: a reference row per sample, by (seed, instance). Returns scores (n, d), evaluations and "completeness_gap"
     (n,).
     """
-    origins = starts(game, inputs)
+    origins = build_starts(game, inputs)
     n, M = origins.shape[:2]
     generators = _generators(seed, instances)
     drawn = np.stack([generator.integers(M, size=samples) for generator in generators])
@@ -279,7 +279,7 @@ def expected_gradients(
         of_rows = _values(slope, lambda part: origins[owner[part], row[part]], owner)
     scores = pool(of_cells, game.features) / samples
     gained = of_inputs - np.bincount(owner, of_rows * counts / samples, n)
-    return scores, samples + 1 + np.bincount(owner, minlength=n), completeness(scores, gained)
+    return scores, samples + 1 + np.bincount(owner, minlength=n), measure_completeness(scores, gained)
 
 
 def smooth_grad(
@@ -310,7 +310,7 @@ def smooth_grad(
             total[each] += np.add.reduceat(gradients, first, axis=0, dtype=np.float64)
     mean = total / samples
     size = np.linalg.norm(mean, axis=-1) if slope.tokens else np.abs(mean)
-    return absolute(size, game.features), samples
+    return pool_absolute(size, game.features), samples
 
 
 def _gradients(

@@ -14,7 +14,7 @@ from shapeline.gradients.methods import (
     check_layer,
     choose_batch_size,
     describe_missing_map,
-    halving,
+    halve_on_memory_error,
     score_maps,
 )
 from shapeline.models.classifier import Classifier
@@ -77,7 +77,7 @@ saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expecte
 )
 
 
-@halving
+@halve_on_memory_error
 def grad_cam(
     game: Game, inputs: np.ndarray, targets: np.ndarray, layer: str | None = None, signed: bool = False
 ) -> tuple[np.ndarray, int]:

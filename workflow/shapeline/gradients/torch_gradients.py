@@ -19,16 +19,16 @@ from shapeline.games.game import Game
 from shapeline.gradients.methods import (
     Slope,
     bind,
+    build_starts,
     check,
     check_layer,
     choose_batch_size,
-    completeness,
+    compute_nodes,
     describe_missing_map,
-    halving,
-    nodes,
+    halve_on_memory_error,
+    measure_completeness,
     pool,
     score_maps,
-    starts,
 )
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import check_logits, evaluation_mode, find_device, normalise, set_inside
@@ -113,7 +113,7 @@ saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expecte
 UNUSED = ("did not obtain any outputs", "not have been used in the graph")
 
 
-@halving
+@halve_on_memory_error
 def grad_cam(
     game: Game, inputs: np.ndarray, targets: np.ndarray, layer: str | None = None, signed: bool = False
 ) -> tuple[np.ndarray, int]:
@@ -219,7 +219,7 @@ SCALES = {"rsqrt", "reciprocal"}  # the multipliers of normalisations
 FUSED = {"scaled_dot_product_attention", "multi_head_attention_forward"}
 
 
-@halving
+@halve_on_memory_error
 def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the signed relevance of each feature for the target's logit (Achtibat et al. 2024, section 3.3; `Rules`).
 
@@ -312,7 +312,7 @@ def _freeze_parameters(module: torch.nn.Module) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-@halving
+@halve_on_memory_error
 def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
     """Return each feature's attention flow into the token that is read, for any class; scores (n, d) ≥ 0."""
     model = game.model
@@ -354,7 +354,7 @@ def select_read_row(layers: Sequence[torch.Tensor]) -> torch.Tensor:
     return whole[torch.arange(len(whole), device=whole.device), index]
 
 
-@halving
+@halve_on_memory_error
 def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int, dict]:
     """Return DeepLIFT's contributions to log p_target, averaged over the reference's rows (shap's DeepExplainer).
 
@@ -371,7 +371,7 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
                 f"deep_lift: module '{name}' of '{model.architecture}' is a {type(part).__name__}, which has no rule; "
                 "use expected_gradients or integrated_gradients"
             )
-    origins = starts(game, inputs)
+    origins = build_starts(game, inputs)
     n, M = origins.shape[:2]
     of_cells, gained, beyond = np.zeros(inputs.shape), np.zeros(n), np.zeros(n)
     with differentiable(model.module), _straighten(model.module):
@@ -392,7 +392,7 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
             np.add.at(gained, instance, difference.cpu().numpy() / M)
             np.add.at(beyond, instance, measure_rule_gap(moved, multipliers, logits.detach()).cpu().numpy())
     scores = pool(of_cells, game.features)
-    details = completeness(scores, gained)
+    details = measure_completeness(scores, gained)
     details["warning"] = [NO_RULE if far else flag for far, flag in zip(beyond > 0, details["warning"], strict=True)]
     return scores, 2 * M, details
 
@@ -418,7 +418,7 @@ def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.T
         slope = torch.where(delta.abs() < EQUAL, torch.sigmoid(-x), gained / torch.where(delta.abs() < EQUAL, 1, delta))
         return chosen * slope, (chosen * gained).sum(1)
     mean = torch.zeros_like(x)
-    for position, weight in zip(*nodes(50), strict=True):
+    for position, weight in zip(*compute_nodes(50), strict=True):
         mean += weight * torch.softmax(x0 + position * (x - x0), dim=1)
     multipliers = nn.functional.one_hot(target, x.shape[1]) - mean
     gained = (torch.log_softmax(x, dim=1) - torch.log_softmax(x0, dim=1)).gather(1, target[:, None])[:, 0]

@@ -6,7 +6,7 @@ __getattr__, __dir__ = names_from(
     __name__,
     {
         "exploration": "MODES LEAF_SCORES TOLERANCE NO_RELEVANT_NODE MAX_MASK_BYTES Evaluate Split HShap "
-        "Exploration explore h_shap gather check_shifts halve explore_trees Tally inside image_sides call_game",
+        "Exploration explore h_shap gather check_shifts halve explore_trees Tally encode image_sides call_game",
         "methods": "MAX_CHILDREN Forest forest superpixel_tree explore_forest h_shap_tree Owen partition",
     },
 )

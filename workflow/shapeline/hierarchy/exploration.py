@@ -191,7 +191,7 @@ def h_shap(
         for start in range(0, len(instances), block):
             part = slice(start, start + block)
             moved = moves[instances[part]]
-            in_rows, in_columns = inside(rectangles[part], moved, rows, columns)
+            in_rows, in_columns = encode(rectangles[part], moved, rows, columns)
             masks = (in_rows[:, :, None] & in_columns[:, None, :]) != 0
             values[part] = call_game(game, masks.reshape(-1, *shape))
         return values
@@ -399,7 +399,7 @@ def _percentiles(values: np.ndarray, groups: np.ndarray, n: int, percent: float)
     return result
 
 
-def inside(
+def encode(
     rectangles: np.ndarray, shifts: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return bit codes of which rectangles (P, parts, 4), moved up and left by shifts, contain each row and column."""

@@ -24,10 +24,10 @@ from shapeline.hierarchy.exploration import (
     HShap,
     Tally,
     call_game,
+    encode,
     explore_trees,
     halve,
     image_sides,
-    inside,
 )
 
 MAX_CHILDREN = 10  # of a node, which costs 2^children evaluations
@@ -160,7 +160,7 @@ def h_shap_tree(
 
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         still = np.zeros((len(instances), 2), np.int64)
-        present = inside(rectangles, still, columns[:1], columns)[1] != 0
+        present = encode(rectangles, still, columns[:1], columns)[1] != 0
         block = max(1, MAX_MASK_BYTES // labels.size)
         parts = [call_game(game, present[i : i + block][:, indices]) for i in range(0, len(present), block)]
         return np.concatenate(parts)
@@ -286,13 +286,13 @@ def h_shap(
         raise MethodFailure(
             "too short", f"h_shap: min_size is {min_size} and there are {max(sides)} features; give a smaller min_size"
         )
-    maps = trees(game, inputs, targets, min_size, growth, shifts)
+    maps = explain_grid(game, inputs, targets, min_size, growth, shifts)
     scores = np.stack([tree.saliency.ravel() for tree in maps])
     numbers = np.array([(tree.evaluations, tree.visited_nodes, len(tree.leaves)) for tree in maps])
     return _format_result(scores, *numbers.T)
 
 
-def trees(
+def explain_grid(
     game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
@@ -376,7 +376,7 @@ def evaluate_by_masks(
         for start in range(0, len(instances), block):
             part = slice(start, start + block)
             own, of = instances[part], owners[instances[part]]
-            rows, columns = exploration.inside(rectangles[part], shifts[own], np.arange(height), np.arange(width))
+            rows, columns = exploration.encode(rectangles[part], shifts[own], np.arange(height), np.arange(width))
             masks = ((rows[:, :, None] & columns[:, None, :]) != 0).reshape(len(own), 1, -1)
             masks = masks if places is None else masks[..., places]
             with locate_input(of):

@@ -261,7 +261,7 @@ class Evaluator:
                 if self.model.task == "multilabel":  # a softmax over labels would hide shifts that sigmoids show
                     logits = [torch.stack([own, torch.zeros_like(own)], dim=1) for own in logits]
                 log_probs = [torch.log_softmax(own, dim=1).cpu().numpy() for own in logits]
-                difference = max(difference, calibration.difference(*log_probs))
+                difference = max(difference, calibration.measure_difference(*log_probs))
         if not difference <= execution.TOLERANCE:
             log.warning("whole images are evaluated: on crops, log-probabilities differ by %.1e", difference)
             return None
@@ -307,7 +307,7 @@ class Evaluator:
         indices, scored = [], []
         with torch_execution.evaluating(model):
             rows, columns = np.arange(self.height), np.arange(self.width)
-            codes = exploration.inside(rectangles, self.shifts[instances], rows, columns)
+            codes = exploration.encode(rectangles, self.shifts[instances], rows, columns)
             for forward, part in self._calls(codes):
                 owner = torch.from_numpy(self.owners[instances[part]]).to(self.device)
                 outputs = forward([code[part] for code in codes], owner).view(len(part), 1, self.M, -1)
@@ -358,4 +358,4 @@ def _sample_codes(height: int, width: int) -> list[tuple[np.ndarray, np.ndarray]
     """Return the codes of a few single rectangles that verify crops."""
     rectangles = (np.array(_TEST_RECTANGLES)[:, None, None] * (height, height, width, width)).astype(np.int64)
     still, rows, columns = np.zeros((1, 2), np.int64), np.arange(height), np.arange(width)
-    return [exploration.inside(rectangle, still, rows, columns) for rectangle in rectangles]
+    return [exploration.encode(rectangle, still, rows, columns) for rectangle in rectangles]

@@ -10,7 +10,7 @@ from shapeline.attribution.selection import read
 from shapeline.datasets import regions, tokenizer
 
 
-def for_metric(
+def load_arguments(
     context: ExplanationContext, selected: pd.DataFrame, settings: AttributionSettings, rows: pd.DataFrame
 ) -> dict:
     """Return the arguments of a metric that evaluates the model, for score rows; settings: of the scores."""

@@ -21,7 +21,7 @@ from shapeline.attribution.context import (
 )
 from shapeline.attribution.row_store import digest_array, digest_file, digest_frame, digest_of, digest_rows
 from shapeline.games import references
-from shapeline.metrics.loaders import for_metric, pick_instances
+from shapeline.metrics.loaders import load_arguments, pick_instances
 from shapeline.metrics.registry import METRICS
 from shapeline.metrics.scored_rows import measure, measure_missing, open_table, select_rows
 
@@ -125,7 +125,7 @@ class _OneMetric:
         given = {"references": self.references, "entry": self.entry, "progress": progress, "longest": self.longest}
         parameters = self.job.get("parameters", {})
         return measure(
-            self.name, rows, parameters | for_metric(self.context, self.selected, self.settings, rows) | given
+            self.name, rows, parameters | load_arguments(self.context, self.selected, self.settings, rows) | given
         )
 
     @functools.cached_property

@@ -209,7 +209,7 @@ class Evidence:
         return self.advice(np.inf) if budget is None else self.advice(budget * results.d + 2)
 
 
-def evidence(results: Results) -> list[Evidence]:
+def collect_evidence(results: Results) -> list[Evidence]:
     """Return the evidence per criterion; criteria without two methods on six instances are left out."""
     answers = []
     for criterion in list_criteria(results.measured):
@@ -258,7 +258,7 @@ def _add_reference_points(
     spent[taking] *= GRADIENT_EVALUATIONS
     if criterion.metric != "error":
         return [], spent, None
-    parts, earlier = [name_budgets(measured)], experiment.evaluations_at_budgets(results)
+    parts, earlier = [name_budgets(measured)], experiment.average_evaluations_at_budgets(results)
     truth = results.exact if np.isfinite(spent.get(results.exact, np.nan)) else None
     if truth:
         none = {"method": truth, "repeat": 0, "statistic": criterion.statistic, "x": np.nan, "value": 0.0}
@@ -319,11 +319,11 @@ def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, 
 
 def average_per_seed(answer: Evidence, results: Results) -> pd.DataFrame:
     """Return means (training seeds, methods) over the instances that all methods have in all training seeds."""
-    wide = training_values(answer, results)
+    wide = pivot_by_seed(answer, results)
     return wide.mean().unstack(0).dropna(axis=1).sort_index() if len(wide) else pd.DataFrame()
 
 
-def training_values(answer: Evidence, results: Results) -> pd.DataFrame:
+def pivot_by_seed(answer: Evidence, results: Results) -> pd.DataFrame:
     """Return values (instances, (method, training)) on the instances that all methods have in all training seeds."""
     measured = results.by_training_seed.get(answer.criterion.metric)
     if measured is None or not len(measured):

@@ -219,7 +219,7 @@ def _expand_labels(frame: pd.DataFrame, count: int) -> pd.DataFrame:
     return frame.assign(image=frame["instance"], instance=frame["instance"] * count + frame["target"])
 
 
-def ids(instances: pd.DataFrame) -> pd.Series:
+def find_ids(instances: pd.DataFrame) -> pd.Series:
     """Return the dataset's ids of the instances: with several labels per image, the id of the image."""
     return instances["image" if "image" in instances else "instance"]
 
@@ -275,7 +275,7 @@ def scalars(frame: pd.DataFrame | None, statistic: str) -> pd.DataFrame:
     return rows.drop_duplicates("method", keep="last").set_index("method")
 
 
-def ceiling(frame: pd.DataFrame | None, name: str) -> pd.DataFrame:
+def select_ceiling(frame: pd.DataFrame | None, name: str) -> pd.DataFrame:
     """Return the curve of the optimal order (`best_<name>`); empty without the values of all coalitions."""
     none = pd.DataFrame(columns=["method", "x", "mean", "low", "high", "n"])
     if frame is None:
@@ -376,7 +376,7 @@ def average_seconds(results: Results) -> pd.Series:
     return pd.Series(seconds, dtype=float)
 
 
-def evaluations_at_budgets(results: Results) -> pd.Series:
+def average_evaluations_at_budgets(results: Results) -> pd.Series:
     """Return median evaluations at each intermediate budget, by method and budget (a multiple of d)."""
     budgets = results.intermediate_budgets.items()
     parts = [drop_failures(rows).assign(method=entry) for entry, rows in budgets if len(rows)]
@@ -404,7 +404,7 @@ def choose_instances(instances: pd.DataFrame, count: int) -> pd.DataFrame:
 
 def find_positions(dataset: Dataset, instances: pd.DataFrame) -> np.ndarray:
     """Return the indices of instances in the dataset's arrays; an instance's id is its position in the source."""
-    indices = pd.Index(dataset.ids).get_indexer(ids(instances))
+    indices = pd.Index(dataset.ids).get_indexer(find_ids(instances))
     labels = dataset.labels[indices, instances["target"]] if "image" in instances else dataset.labels[indices]
     if (indices < 0).any() or (labels != instances["label"]).any():
         raise ShapelineError("report: the explained instances are not those of the prepared dataset; run both again.")

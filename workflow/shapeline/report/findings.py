@@ -25,7 +25,7 @@ def headline(results: experiment.Results) -> dict:
         "title": _format_title(results),
         "accuracy": results.model_card.get("test_accuracy"),
         "r2": results.model_card.get("test_r2"),  # instead of the accuracy for a regression
-        "instances": int(experiment.ids(results.instances).nunique()),
+        "instances": int(experiment.find_ids(results.instances).nunique()),
         "best": _find_entry(results, "log_odds", "deletion_auc", best),
         "control": _find_entry(results, "log_odds", "deletion_auc", control),
         "control_wins": None if best is None or control is None else bool(areas[control] < areas[best]),
@@ -164,7 +164,7 @@ def find_equal_error(results: experiment.Results, first: str, second: str) -> Eq
     measured = results.measured.get("error")
     if measured is None:
         return None
-    last, earlier = experiment.average_evaluations(results), experiment.evaluations_at_budgets(results)
+    last, earlier = experiment.average_evaluations(results), experiment.average_evaluations_at_budgets(results)
     curves, costs = [], []
     for entry in (first, second):
         rows = measured[(measured["statistic"] == "rmse_by_budget") & (measured["method"] == entry)]

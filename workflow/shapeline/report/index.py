@@ -310,7 +310,7 @@ def write_index(
 ) -> None:
     """Write the index of executed notebooks; pages: link -> title of others; digests: of settings by experiment."""
     results = [experiment.load(**document(path)["metadata"]["papermill"]["parameters"]) for path in notebooks]
-    evidence_of = {path.experiment: criteria.evidence(path) for path in results}
+    evidence_of = {path.experiment: criteria.collect_evidence(path) for path in results}
     with_claims = claims.has_claims(results)
     parts = [
         cards(results, evidence_of),

@@ -94,7 +94,7 @@ def area_table(results: experiment.Results, marks: Sequence[float] = (0.02, 0.08
     positive = curve.columns[curve.columns > 0]
     nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
     ways = {name: _relative_auc(results, f"{name}_auc", better) for name, better in experiment.DIRECTIONS.items()}
-    tops = {name: experiment.ceiling(frame, f"{name}_auc") for name in experiment.DIRECTIONS}
+    tops = {name: experiment.select_ceiling(frame, f"{name}_auc") for name in experiment.DIRECTIONS}
     ends = {name: "the optimal order" if len(top) else "the best method" for name, top in tops.items()}
     order = sorted(curve.index.union(masking.index), key=lambda entry: masking["mean"].get(entry, math.inf))
     shown = pd.DataFrame(
@@ -113,7 +113,7 @@ def area_table(results: experiment.Results, marks: Sequence[float] = (0.02, 0.08
     )
     if not len(tops["deletion"]):
         return shown
-    along = experiment.ceiling(frame, "deletion").set_index("x")["mean"]
+    along = experiment.select_ceiling(frame, "deletion").set_index("x")["mean"]
     best = {"method": "optimal order"}
     best |= {f"top {share(x)} masked": number(along.get(x, math.nan)) for x in nearest}
     best |= {

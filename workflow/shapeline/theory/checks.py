@@ -288,22 +288,22 @@ class Identities:
     theorem_5_1: float
     remark_3_3: float
     monotonicity: float
-    expectations: Expectations
+    check_expectations: Expectations
 
 
 def check_identities(seed: int = 0) -> Identities:
     """Compute all identities; takes a second."""
     return Identities(
         lemma_4_1(seed=seed),
-        cosines(seed=seed),
-        optimum(seed=seed),
-        equal_shares(),
-        monotone(seed=seed),
-        expectations(seed),
+        check_cosines(seed=seed),
+        check_optimum(seed=seed),
+        check_equal_shares(),
+        check_monotonicity(seed=seed),
+        check_expectations(seed),
     )
 
 
-def cosines(points: int = 12, n: int = 4, directions: int = 200, seed: int = 0) -> float:
+def check_cosines(points: int = 12, n: int = 4, directions: int = 200, seed: int = 0) -> float:
     """Compare the sum of f(y) cos(y, φ) with |z| cos(φ, z), z = Σ f(y) y/|y| (Sliwinski et al. 2019, lemma 5.2)."""
     random = generator(seed, "cosines")
     y, f, phi = random.normal(size=(points, n)), random.normal(size=points), random.normal(size=(directions, n))
@@ -313,7 +313,7 @@ def cosines(points: int = 12, n: int = 4, directions: int = 200, seed: int = 0) 
     return largest(phi @ unit.T @ f / size - np.linalg.norm(z) * (phi @ z) / (size * np.linalg.norm(z)))
 
 
-def optimum(points: int = 30, n: int = 4, directions: int = 20_000, seed: int = 0) -> float:
+def check_optimum(points: int = 30, n: int = 4, directions: int = 20_000, seed: int = 0) -> float:
     """Return how far any of many directions, random or near MIM's, exceeds MIM in the objective that MIM maximises.
 
     The objective is Σ α₀(|y − x|) cos(y − x, φ) s with α₀(r) = r α(r) (Sliwinski et al. 2019, theorem 5.1), for three
@@ -325,7 +325,7 @@ def optimum(points: int = 30, n: int = 4, directions: int = 20_000, seed: int = 
     r, s = np.linalg.norm(away, axis=1), np.where(labels[1:] == labels[0], 1.0, -1.0)
     worst = 0.0
     for alpha in (np.ones_like(r), 1 / r, 1 / r**2):
-        best = influence(away, alpha * s)
+        best = sum_influence(away, alpha * s)
         near = best + np.linalg.norm(best) * 0.01 * random.normal(size=(directions // 2, n))
         tried = np.concatenate([near, random.normal(size=(directions // 2, n))])
         toward = away / r[:, None] * (r * alpha * s)[:, None]
@@ -334,12 +334,12 @@ def optimum(points: int = 30, n: int = 4, directions: int = 20_000, seed: int = 
     return float(worst)
 
 
-def influence(away: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def sum_influence(away: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return eq. 2 of Sliwinski et al. (2019), written out: differences (m, n), summed with weights (m,)."""
     return weights @ away
 
 
-def equal_shares(d: int = 9) -> float:
+def check_equal_shares(d: int = 9) -> float:
     """Compare Shapley values of "any of k features is kept" with 1/k on these (Teneggi et al. 2021, remark 3.3)."""
     masks = all_coalitions(d, "equal_shares")
     games = np.stack([masks[:, :k].any(axis=1) for k in range(1, d + 1)]).astype(float)
@@ -347,7 +347,7 @@ def equal_shares(d: int = 9) -> float:
     return largest(scores(shapley(d), games) - shares)
 
 
-def monotone(d: int = 6, games: int = 200, seed: int = 0) -> float:
+def check_monotonicity(d: int = 6, games: int = 200, seed: int = 0) -> float:
     """Return how far a Shapley value falls where no marginal contribution does (Young 1985); 0: never."""
     random = generator(seed, "monotone")
     masks = all_coalitions(d, "monotone")
@@ -358,7 +358,7 @@ def monotone(d: int = 6, games: int = 200, seed: int = 0) -> float:
     return float(max(0.0, -gained[:, 0].min()))
 
 
-def expectations(seed: int = 0, d: int = 4) -> Expectations:
+def check_expectations(seed: int = 0, d: int = 4) -> Expectations:
     """Compare v(S) as conditional, marginal and plug-in expectation, d binary features (Pei 2018, eq. 7 to 9)."""
     random = generator(seed, "expectations")
     points = all_coalitions(d, "expectations").astype(float)

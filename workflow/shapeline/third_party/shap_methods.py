@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from shapeline.games.game import Game
-from shapeline.gradients.methods import check, pool, starts
+from shapeline.gradients.methods import build_starts, check, pool
 from shapeline.gradients.torch_gradients import differentiable, head, log_probs, tensor
 from shapeline.methods.parameters import kernel_minimum, pair_minimum, split_minimum
 from shapeline.models.classifier import Classifier
@@ -137,7 +137,7 @@ def gradient(
     """Run shap.GradientExplainer on log p_target or a regression's prediction. Scores (n, d), evaluated rows (n,)."""
     model = game.model
     check(model, inputs, "torch")
-    origins = starts(game, inputs).astype(np.float32)
+    origins = build_starts(game, inputs).astype(np.float32)
     of_cells, evaluations = np.zeros(inputs.shape), np.zeros(len(inputs), np.int64)
     with differentiable(model.module):
         for i, instance in enumerate(instances):
@@ -156,7 +156,7 @@ def deep(game: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
     """Run shap.DeepExplainer with deep_lift's multipliers, averaged over reference rows; scores (n, d), rows."""
     model = game.model
     check(model, inputs, "torch")
-    origins = starts(game, inputs).astype(np.float32)
+    origins = build_starts(game, inputs).astype(np.float32)
     of_cells, evaluations = np.zeros(inputs.shape), np.zeros(len(inputs), np.int64)
     with differentiable(model.module), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "unrecognized nn.Module")  # linear ones: standardised columns

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
 from shapeline.report.criteria import Evidence
 from shapeline.report.elements import WIDTH, Style, mark_method, name_rows, place_axes, styled
-from shapeline.report.experiment import ceiling, scalars
+from shapeline.report.experiment import scalars, select_ceiling
 from shapeline.report.figures import lines
 from shapeline.report.figures.lines import BEST_DASH, needs_log_axis, order_best_first
 from shapeline.report.formatting import equals, number
@@ -61,7 +61,7 @@ def _dots(
     panels = place_axes(drawing, entries, len(present), above=0.3, between=0.75)
     for axes, statistic in zip(panels, present, strict=True):
         dot_panel(axes, scalars(frame, statistic), styles, entries, SCALARS[statistic], unit)
-        for row in ceiling(frame, statistic).itertuples():
+        for row in select_ceiling(frame, statistic).itertuples():
             axes.axvspan(row.low, row.high, color=INK, alpha=0.08, linewidth=0)
             axes.axvline(row.mean, color=INK, linestyle=BEST_DASH, linewidth=1.2, zorder=0)
     name_rows(panels[0], entries)

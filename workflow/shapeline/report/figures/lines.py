@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import FAINT, INK, MIDDLE, PALE, QUIET
 from shapeline.report.elements import MAX_BANDS, PLATE, WIDTH, Style, mark_method, place_parts, styled, wrap_name
-from shapeline.report.experiment import ceiling, scalars
+from shapeline.report.experiment import scalars, select_ceiling
 from shapeline.report.formatting import number
 
 
@@ -186,7 +186,7 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
                 entry,
                 band=0.12 if len(entries) <= MAX_BANDS else 0.0,
             )
-        best = ceiling(frame, statistic)
+        best = select_ceiling(frame, statistic)
         if len(best):
             axes.plot(100 * best["x"], best["mean"], color=INK, linestyle=BEST_DASH, linewidth=1.2, label=BEST)
         axes.set(title=title, xlabel=across, ylabel=up)

@@ -260,7 +260,7 @@ def zoom_to_part(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
 def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     """Draw F1 at both thresholds with the ceilings, and the visited nodes, against min_size."""
     frame, entries = select_measured(results), list(sizes.values())
-    image_of = dict(zip(results.instances["instance"], experiment.ids(results.instances), strict=True))
+    image_of = dict(zip(results.instances["instance"], experiment.find_ids(results.instances), strict=True))
     across = np.array(list(sizes))
     drawing = Figure(figsize=(WIDTH, 3.5), layout="constrained")
     left, right = drawing.subplots(1, 2)
@@ -322,7 +322,7 @@ def read_truth(results: Results) -> np.ndarray | None:
     """Return the pixels that decide the explained class, (n, height, width) bool; None where the dataset has none."""
     if not results.dataset_card.get("truth"):
         return None
-    return regions_module.truth(results.folder, experiment.ids(results.instances), targets(results))
+    return regions_module.truth(results.folder, experiment.find_ids(results.instances), targets(results))
 
 
 def select_measured(results: Results) -> pd.DataFrame:

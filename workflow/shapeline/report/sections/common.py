@@ -23,7 +23,7 @@ from shapeline.report.elements import (
     pair,
     table,
 )
-from shapeline.report.experiment import Results, ceiling, scalars
+from shapeline.report.experiment import Results, scalars, select_ceiling
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves, error_by_cost, tabulate_costs
 from shapeline.report.formatting import explain_unit, number, share
@@ -199,7 +199,7 @@ def masking_section(results: Results) -> HTML:
             "Mean height of each curve with its 95 % interval. Dotted line: the best control."
             + (
                 " Black dots: optimal order of the features, its interval grey."
-                if len(ceiling(frame, "deletion"))
+                if len(select_ceiling(frame, "deletion"))
                 else ""
             ),
         ),
@@ -209,8 +209,8 @@ def masking_section(results: Results) -> HTML:
 
 def _best_order(results: Results, frame: pd.DataFrame) -> str:
     """Return what the line of the optimal order shows, or why there is none."""
-    if len(ceiling(frame, "deletion")):
-        rows = number(ceiling(frame, "deletion_auc")["n"].iloc[0])
+    if len(select_ceiling(frame, "deletion")):
+        rows = number(select_ceiling(frame, "deletion_auc")["n"].iloc[0])
         return (
             f"Black dots: the optimal order, computed from all coalitions of {rows} instances; no method can be better."
         )

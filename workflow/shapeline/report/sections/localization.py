@@ -49,7 +49,7 @@ def seconds_per_image(results: Results) -> pd.DataFrame:
     """Return the seconds per instance by method: mean, low and high; the bounds are NaN unless timed individually."""
     frames = [
         experiment.drop_failures(frame)[["repeat", "seconds"]].assign(
-            method=entry, instance=experiment.ids(experiment.drop_failures(frame))
+            method=entry, instance=experiment.find_ids(experiment.drop_failures(frame))
         )
         for entry, frame in results.scores.items()
     ]
@@ -68,7 +68,7 @@ def header(results: Results, truth: np.ndarray | None, cards: HTML | None = None
         **({"test accuracy": share(headline["accuracy"])} if headline["accuracy"] is not None else {}),
         "images explained": number(headline["instances"]),
         **(
-            {"with a true region": number(experiment.ids(results.instances)[with_truth].nunique())}
+            {"with a true region": number(experiment.find_ids(results.instances)[with_truth].nunique())}
             if truth is not None
             else {}
         ),
@@ -147,7 +147,7 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     if frame.empty:
         return missing("localization")
     counted = int(frame.loc[frame["statistic"] == "f1", "n"].max())
-    n_images = experiment.ids(results.instances).nunique()
+    n_images = experiment.find_ids(results.instances).nunique()
     n_left = n_images - counted
     controls = " Controls are hollow; the dotted line is the best of them." * any(
         style.control for style in drawn.values()

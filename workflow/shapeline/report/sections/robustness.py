@@ -56,7 +56,7 @@ def compare_training_seeds(answer: criteria.Evidence, results: Results, styles: 
     seeds = results.settings.get("training_seeds") or 1
     if seeds < 2:
         return None
-    means, values = criteria.average_per_seed(answer, results), criteria.training_values(answer, results)
+    means, values = criteria.average_per_seed(answer, results), criteria.pivot_by_seed(answer, results)
     if len(means) < 2 or means.shape[1] < 2:
         return note(
             f"The {number(seeds)} training seeds cannot be compared: fewer than two seeds or methods were measured "
@@ -111,7 +111,7 @@ def changes(answer: criteria.Evidence, results: Results) -> list[str]:
         found += _change(_recommendation(other, results), entry, f"with the baseline {name}")
     means = criteria.average_per_seed(answer, results)
     if len(means) > 1 and means.shape[1] > 1:
-        seeds = recommend_by_seed(answer, results, criteria.training_values(answer, results)[list(means)])
+        seeds = recommend_by_seed(answer, results, criteria.pivot_by_seed(answer, results)[list(means)])
         found += [one for seed, other in seeds.items() for one in _change(other, entry, f"for training seed {seed}")]
     return found
 
