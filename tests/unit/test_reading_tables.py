@@ -35,7 +35,7 @@ def prepared(tmp_path):
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
         settings = {"source": "table_file", "path": str(file), "target": "y", **entry}
         checks.check("table_file", settings)  # the configuration sees what the job sees
-        seen = table_file.columns_of(settings)
+        seen = table_file.find_columns(settings)
         preparation.prepare("table_file", settings, [], tmp_path / "data")
         data = loading.load(tmp_path / "data")
         assert data.card["feature_names"] == list(seen)
@@ -533,7 +533,7 @@ def test_the_index_of_a_parquet_file_is_named_where_it_is_not_read(tmp_path, ind
     with pytest.raises(
         ShapelineError, match=f"'{index[0]}' is the index of the data frame in .*; write .* reset_index"
     ):
-        table_file.columns_of(settings | {"columns": [index[0]]})
+        table_file.find_columns(settings | {"columns": [index[0]]})
 
 
 def test_init_names_the_other_reading_of_numbers_and_refuses_a_missing_text(tmp_path):

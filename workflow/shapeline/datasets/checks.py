@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from shapeline.datasets import archive, csv_file, folders, images, text
-from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, columns_of, find_source
+from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, find_columns, find_source
 from shapeline.datasets.sources import is_own
 from shapeline.errors import ShapelineError, nearest
 
@@ -108,7 +108,7 @@ def _check_columns(entry: Source, settings: dict) -> None:
     if settings.get("task") not in (None, *TASKS):
         raise ShapelineError(f"dataset key 'task': {settings['task']!r} is unknown.{nearest(settings['task'], TASKS)}")
     if entry.kind == "table":
-        columns_of(settings)
+        find_columns(settings)
         if settings.get("task") == "multilabel":
             raise ShapelineError(
                 f"dataset key 'task': source '{entry.name}' has one target; for several labels per record give a "

@@ -1,4 +1,4 @@
-"""A user's CSV file by pandas' options; the header is read without pandas, for every dry run needs it."""
+"""A user's CSV file by pandas' options; the header is read without pandas, because every dry run needs it."""
 
 import codecs
 import contextlib
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SEPARATORS = {"tab": "\t", "spaces": " "}  # by word; spaces are any run of them
-OTHERS = (";", "\t", "|", ":", " ")  # in place of a comma
+ALTERNATIVES = (";", "\t", "|", ":", " ")  # instead of a comma
 ENCODINGS = ("cp1252", "latin-1", "utf-8", "utf-16", "iso8859-15", "gb18030", "shift_jis", "euc_kr", "cp1251")
-NO_FILES = ("idna", "punycode", "raw_unicode_escape", "undefined", "unicode_escape")  # encodings of something else
+NO_FILE_ENCODINGS = ("idna", "punycode", "raw_unicode_escape", "undefined", "unicode_escape")
 DECIMALS, THOUSANDS = (".", ","), (",", ".", " ", "'", "\u00a0", "\u202f", "\u2019")
-MAX_LINE = 1 << 22  # characters; of a table of 10,000 columns a tenth of that
+MAX_LINE = 1 << 22  # characters; a table of 10,000 columns has a tenth of that
 MAX_NAME = 1000
-CATEGORICAL = "list the column under 'categorical'"  # what helps where numbers are meant as names
-SAMPLED = 1000  # rows or cells from which the form of a file is seen
-HIDDEN = ("Cc", "Cf")  # Unicode's control and format signs
-# How .gz, .zip and .xlsx, .bz2, .xz, .xls begin.
+CATEGORICAL = "list the column under 'categorical'"  # the fix for numbers that are names
+SAMPLE_SIZE = 1000  # rows or cells that decide the format of a file
+HIDDEN = ("Cc", "Cf")  # Unicode's control and format characters
+# First bytes of .gz, .zip and .xlsx, .bz2, .xz, .xls.
 PACKED = (b"\x1f\x8b", b"PK\3\4", b"BZh", b"\xfd7zXZ", b"\xd0\xcf\x11\xe0")
-MINUS = "\u2212"  # a sign of typesetting, not of numbers in files
+MINUS = "\u2212"  # typographic minus, which pandas does not read
 
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How a file is written; header: True, False (columns 0, 1, ...), names, or lines above it; trim: of spaces."""
+    """The format of a CSV file; header: True, False (columns 0, 1, ...), names, or lines above it; trim: of spaces."""
 
     separator: str = ","
     header: bool | int | tuple[str, ...] = True
@@ -60,7 +60,7 @@ KEYS = tuple(field.name for field in fields(CsvFormat))  # of a dataset's entry
 
 
 def read_format(settings: dict) -> CsvFormat:
-    """Return the form that the keys of a dataset's entry give; raise ShapelineError for a key that is wrong."""
+    """Return the format of the keys of a dataset's entry. Raises ShapelineError for a wrong key."""
     given = {key: settings[key] for key in KEYS if settings.get(key) is not None}
     separator, header, words = (given.get(key, getattr(PLAIN, key)) for key in ("separator", "header", "na_values"))
     printable = isinstance(separator, str) and len(separator) == 1 and (separator == "\t" or " " <= separator < "\x7f")
@@ -103,7 +103,7 @@ def _header_problem(header: object) -> str | None:
 def _is_encoding(name: object) -> bool:
     try:
         "".encode(name)
-        return codecs.lookup(name).name not in NO_FILES
+        return codecs.lookup(name).name not in NO_FILE_ENCODINGS
     except (LookupError, TypeError, ValueError):
         return False
 
@@ -144,7 +144,7 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
 
 
 def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
-    """Yield the cells of each line that holds some, from the header on, or from the rows where there is none."""
+    """Yield the cells of each line that is not empty, from the header on, or from the rows without a header."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     encoding = "utf-8-sig" if codecs.lookup(form.encoding).name == "utf-8" else form.encoding
     with open(path, newline="", encoding=encoding) as stream:
@@ -173,7 +173,7 @@ def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
     ]
     words = {}
     if doubtful:
-        # Read once more, because pandas does not keep the words that it takes for missing.
+        # Read again, because pandas does not return the words that it treats as missing.
         texts = _read(path, form, names, usecols=doubtful, dtype=str, keep_default_na=False)
         for name, cells in texts.items():
             kept = cells[table[name].isna() & cells.notna()]
@@ -181,7 +181,7 @@ def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
             if len(kept) and cells.nunique() > 1 and not is_number:
                 table[name], words[name] = cells, kept.unique().tolist()
     for name, cells in table.items():
-        if cells.dtype == object and any(type(cell) is int for cell in cells.head(SAMPLED)):
+        if cells.dtype == object and any(type(cell) is int for cell in cells.head(SAMPLE_SIZE)):
             raise ShapelineError(
                 f"{path}, column '{name}': holds whole numbers of more than 64 bits; leave it out of the file, or put "
                 "a letter before each, which makes it a column of texts."
@@ -196,7 +196,7 @@ def _read(path: Path, form: CsvFormat, names: list[str], **more) -> "pd.DataFram
     import pandas as pd
 
     has_header = not (form.header is False or isinstance(form.header, tuple))
-    # By itself pandas takes the first of too many cells for the row's name and moves the others by a column.
+    # By default pandas uses the first of too many cells as the row's name and shifts the others by a column.
     how = {"index_col": False, "skiprows": form.above, "encoding": form.encoding, "skipinitialspace": form.trim}
     how["sep"] = r"\s+" if form.separator == "spaces" else form.delimiter
     more = {"decimal": form.decimal, "thousands": form.thousands, "na_values": ["", *form.na_values]} | more
@@ -217,7 +217,8 @@ def _read(path: Path, form: CsvFormat, names: list[str], **more) -> "pd.DataFram
             table = pd.read_csv(source, header=0 if has_header else None, **how, **more)
     except pd.errors.ParserWarning as error:
         fix = "name every column in it, or remove separators at the ends of lines"
-        fix = next((f"set separator: {sign!r}" for sign in OTHERS[:3] if len(names) == 1 and sign in names[0]), fix)
+        signs = [sign for sign in ALTERNATIVES[:3] if len(names) == 1 and sign in names[0]]
+        fix = f"set separator: {signs[0]!r}" if signs else fix
         raise ShapelineError(
             f"{path}: its rows have more cells than its header has names, {len(names)}; {fix}."
         ) from error
@@ -233,18 +234,18 @@ def _read(path: Path, form: CsvFormat, names: list[str], **more) -> "pd.DataFram
 
 
 def missing_words(path: Path, form: CsvFormat, name: str) -> list[str]:
-    """Return the words that stand among the numbers of a column."""
+    """Return the words among the numbers of a column."""
     texts = {"dtype": str, "keep_default_na": False, "na_values": None}
     cells = _read(path, form, header(path, form), usecols=[name], **texts)[name]
     return [word for word in cells.unique() if word and not re.fullmatch(_pattern(form.decimal, form.thousands), word)]
 
 
 def missing_column(names: list[str], name: str) -> str:
-    """Return which key helps where a column is not found, or the nearest name."""
+    """Return the key that fixes a missing column, or the nearest name."""
     if name in [known.strip() for known in names]:
         return "; there are spaces around that name, so set trim: true."
     if len(names) == 1:
-        for separator in OTHERS:
+        for separator in ALTERNATIVES:
             if separator in names[0].strip():
                 word = {"\t": "tab", " ": "spaces"}.get(separator, separator)
                 return f"; its first line is one cell, so set separator: {word!r}."
@@ -254,7 +255,7 @@ def missing_column(names: list[str], name: str) -> str:
 
 
 def _unreadable(path: Path, error: Exception, form: CsvFormat) -> ShapelineError:
-    """Return what keeps a file from being read, and the key that helps."""
+    """Return the error for a file that cannot be read, with the key that fixes it."""
     reason = first_line(error)
     if isinstance(error, UnicodeError):
         place = f", byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else ""
@@ -295,8 +296,8 @@ def _holds_texts(cells: "pd.Series") -> bool:
 
 
 def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | None]]:
-    """Return the (decimal, thousands) by which most texts are numbers, the likelier first; none below half."""
-    texts = cells.dropna().head(SAMPLED).str.strip()
+    """Return the (decimal, thousands) with which most texts are numbers, the likeliest first; none below half."""
+    texts = cells.dropna().head(SAMPLE_SIZE).str.strip()
     own, joined = (form.decimal, form.thousands), "".join(texts[texts.str.contains(r"\d")])
     styles = [(point, group) for group in (None, *THOUSANDS) for point in DECIMALS if point != group]
     styles = [
@@ -314,7 +315,7 @@ def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | 
 
 
 def refuse_numbers(where: str, cells: "pd.Series", form: CsvFormat, fix: str = CATEGORICAL) -> None:
-    """Raise ShapelineError for a column of texts that are numbers, but for how they are written or a few words."""
+    """Raise ShapelineError for a column of texts that are numbers in another format, or with a few words."""
     texts = cells.dropna()
     styles = number_styles(cells, form) if _holds_texts(cells) else []
     if _holds_texts(cells) and (signed := texts[texts.str.contains(MINUS)]).size:
@@ -348,7 +349,7 @@ def describe_style(style: tuple[str, str | None]) -> str:
 
 
 def _check_groups(path: Path, form: CsvFormat, table: "pd.DataFrame", names: list[str]) -> None:
-    """Raise ShapelineError if pandas left out a sign of thousands that stands elsewhere, as in 0.5 or 2,5."""
+    """Raise ShapelineError if pandas dropped a thousands separator at a wrong position, as in 0.5 or 2,5."""
     numeric = [name for name, cells in table.items() if cells.dtype.kind in "iuf"]
     for name, cells in _read(path, form, names, usecols=numeric, dtype=str).items() if numeric else ():
         grouped = cells[cells.str.contains(form.thousands, regex=False, na=False)]
@@ -361,8 +362,8 @@ def _check_groups(path: Path, form: CsvFormat, table: "pd.DataFrame", names: lis
 
 
 def detect(path: Path) -> tuple[CsvFormat, list[tuple[str, str | None]]]:
-    """Return how a file is written, as far as its beginning shows: separator, spaces, and signs in numbers; and all
-    (decimal, thousands) that fit its numbers, the form's first."""
+    """Detect the format of a file from its beginning: separator, spaces, and signs in numbers. Also return all
+    (decimal, thousands) that fit its numbers, the format's first."""
     import pandas as pd
 
     form, rows = CsvFormat(encoding=_detect_encoding(path)), []
@@ -379,7 +380,7 @@ def detect(path: Path) -> tuple[CsvFormat, list[tuple[str, str | None]]]:
 
 
 def _is_data(rows: list[list[str]]) -> bool:
-    """Return whether the first row holds a number and a text that stands in the same column below: no header."""
+    """Return whether the first row has a number, and a text that recurs in its column, so that it is no header."""
     numbers = [bool(re.fullmatch(_pattern(".", None), cell.strip())) for cell in rows[0]]
     below = zip(rows[0], *rows[1:], strict=False)
     return any(numbers) and any(
@@ -406,7 +407,7 @@ def _detect_encoding(path: Path) -> str:
 
 def _beginning(path: Path, form: CsvFormat) -> list[list[str]]:
     try:
-        return list(itertools.islice(_rows(path, form), SAMPLED))
+        return list(itertools.islice(_rows(path, form), SAMPLE_SIZE))
     except (ValueError, csv.Error):
         return []
 
@@ -415,10 +416,10 @@ def _beginning(path: Path, form: CsvFormat) -> list[list[str]]:
 
 
 def refuse_repeated(where: str, names: list[str]) -> None:
-    """Raise ShapelineError if two names are equal or look the same: one would be the target, one a feature."""
+    """Raise ShapelineError if two names are equal or look equal: one could be the target, one a feature."""
     alike: dict[str, list[int]] = {}
     for number, name in enumerate(names):
-        alike.setdefault(_visible(str(name)), []).append(number)
+        alike.setdefault(_normalise_name(str(name)), []).append(number)
     twice = [numbers for numbers in alike.values() if len(numbers) > 1]
     if twice:
         name = names[twice[0][0]]
@@ -433,7 +434,7 @@ def refuse_repeated(where: str, names: list[str]) -> None:
         )
 
 
-def _visible(name: str) -> str:
-    """Return a name without spaces around it, marks of byte order and joiners, its accents written in one way."""
-    seen = "".join(char for char in unicodedata.normalize("NFC", name) if unicodedata.category(char) not in HIDDEN)
-    return seen.strip()
+def _normalise_name(name: str) -> str:
+    """Return a name without surrounding spaces and invisible characters, with normalised accents."""
+    visible = "".join(char for char in unicodedata.normalize("NFC", name) if unicodedata.category(char) not in HIDDEN)
+    return visible.strip()

@@ -1,4 +1,4 @@
-"""Prepared datasets: prepare() for every source, whose `read(paths)` returns a user's function's dictionary."""
+"""Preparation of datasets of every source, whose `read(paths)` returns the same dictionary as a user's function."""
 
 import hashlib
 import json
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 VALIDATION_FRACTION = 0.1
 TEST_FRACTION = 0.3
-RARE = 4  # records with the same labels, of which too few could be in every part
+RARE_PATTERN = 4  # records with the same labels, below which they may be missing in a part
 
 
 def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike], folder: str | os.PathLike) -> dict:
-    """Read a source, choose its classes, split it, write arrays.npz, card.json and more into `folder`; return the card.
+    """Read a source, select its classes, split it, write arrays.npz, card.json and more to `folder`; return the card.
 
-    Also table.parquet of a user's table, documents.parquet of texts (with ground-truth words where known; the
-    vocabulary is of the training part) and truth.npz. raw_files: verified by checksum, but not settings["path"].
-    The same arguments write the same bytes. Raises ShapelineError, one line.
+    Further files: table.parquet of a user's table, documents.parquet of texts (with ground-truth words if known; the
+    vocabulary is of the training part) and truth.npz. raw_files, but not settings["path"], are verified by checksum.
+    The same arguments give the same bytes. Raises ShapelineError, one line.
     """
     check(source, settings)
     own = is_own(source)
@@ -44,23 +44,23 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     else:
         content = check_records(where, records, entry)
         refuse_text_settings(source, content["kind"], settings)
-    split, own_split = _split(source, content, settings)
+    split, own_split = _split_records(source, content, settings)
     names, kept, labels = _select_classes(source, content, split, settings, entry)
     inputs, described, documents = _describe_inputs(content, kept, split, entry)
     marked = content.get("truth") and regions.arrays(content["truth"], kept, content["ids"][kept])
     if marked:
         described |= regions.describe_regions(marked)
-        for name, number in content["truth"]["odd"].items():  # beside those that the reader counted
+        for name, number in content["truth"]["odd"].items():  # added to those that the reader counted
             content["odd"][name] = content["odd"].get(name, 0) + number
     arrays = {"inputs": inputs, "labels": labels[kept], "split": split[kept], "ids": content["ids"][kept]}
     if "tokenizer" in described:
         arrays["owners"] = tokenizer.pad_documents(content["tokens"], arrays["ids"])[1]
-    counts = _counts(where, names, arrays["labels"], arrays["split"], own_split and own)
+    counts = _count_records(where, names, arrays["labels"], arrays["split"], own_split and own)
     skipped = int((labels < 0).sum()) if names and labels.ndim == 1 else 0
     card = {
         "name": Path(folder).name,
         "source": source,
-        **_card(content, names, arrays, counts, entry),
+        **_describe_dataset(content, names, arrays, counts, entry),
         **({"subset": content["subset"]} if content["subset"] else {}),
         "records": {"read": content["read"], "skipped_other_classes": skipped, **content["odd"]},
         "settings": dict(settings),
@@ -71,11 +71,11 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     return card
 
 
-def _split(source: str, content: dict, settings: dict) -> tuple[np.ndarray, bool]:
+def _split_records(source: str, content: dict, settings: dict) -> tuple[np.ndarray, bool]:
     """Return the part of every record, sampled by seed unless the source has a split; and whether it has one."""
     labels, split, seed = content["labels"], content["split"], settings.get("seed", 0)
     several = labels.ndim == 2
-    strata = _patterns(labels) if several else labels
+    strata = _number_patterns(labels) if several else labels
     if content.get("task") == "regression":
         strata = np.zeros(len(labels), np.int64)
     if settings.get("split") == "drawn":
@@ -130,7 +130,7 @@ def _describe_inputs(
         described["documents_digest"] = _documents_digest(documents)
         content["odd"]["truncated"] = int((content["tokens"].sizes[content["ids"][kept]] > inputs.shape[1]).sum())
         return inputs, described, documents
-    # Not copied where all are kept: large images fill the memory.
+    # No copy if all records are selected, because large images fill the memory.
     inputs = content["inputs"] if len(kept) == len(content["inputs"]) else content["inputs"][kept]
     is_fixed = content["task"] == "regression" or content["labels"].ndim == 2
     described = {"task": content["task"]} if is_fixed else {}
@@ -139,7 +139,7 @@ def _describe_inputs(
         for key in ("notes", "categorical", "categories", "columns", "missing", "array")
         if content[key]
     }
-    if not content["has_channels"]:  # as a reader gave them, and a function takes them
+    if not content["has_channels"]:  # the layout of the reader, which a function expects
         described["has_channels"] = False
     if entry and entry.synthetic:
         described["synthetic"] = True
@@ -156,7 +156,7 @@ def _documents_digest(documents: dict) -> str:
     return hashed.hexdigest()
 
 
-def _card(content: dict, names: list[str], arrays: dict, counts: dict, entry: Source | None) -> dict:
+def _describe_dataset(content: dict, names: list[str], arrays: dict, counts: dict, entry: Source | None) -> dict:
     """Return the entries of every dataset card: shape, classes and origin."""
     several = arrays["labels"].ndim == 2
     return {
@@ -164,7 +164,7 @@ def _card(content: dict, names: list[str], arrays: dict, counts: dict, entry: So
         "input_shape": list(arrays["inputs"].shape[1:]),
         "classes": names,
         "counts": counts,
-        **({"rows": _rows(arrays["split"])} if several else {}),  # which the counts of each label do not tell
+        **({"rows": _count_rows(arrays["split"])} if several else {}),  # in addition to the counts of each label
         "scale": content["scale"],
         "feature_names": content["feature_names"],
         "groups": content["groups"],
@@ -191,7 +191,8 @@ def _encode_documents(content: dict, kept: np.ndarray, training: np.ndarray) -> 
     """Return ids (n, length) of the selected documents, their card entries, and columns of documents.parquet."""
     tokens, rows = content["tokens"], content["ids"][kept]
     if isinstance(tokens, tokenizer.Documents):
-        return tokenizer.pad_documents(tokens, rows)[0], _describe_tokens(tokens, rows, content), _texts(content, rows)
+        described = _describe_tokens(tokens, rows, content)
+        return tokenizer.pad_documents(tokens, rows)[0], described, _list_texts(content, rows)
     settings, words = tokens.settings, tokens.settings.unit == "word"
     inputs, vocabulary = text.encode(tokens, rows, training)
     described = {
@@ -203,19 +204,19 @@ def _encode_documents(content: dict, kept: np.ndarray, training: np.ndarray) -> 
         "vocabulary_digest": digest(vocabulary),
         "vocabulary": vocabulary,
     }
-    documents = _texts(content, rows)
+    documents = _list_texts(content, rows)
     if content["ground_truth_words"] is not None:
-        # As the words are: the last ones of a long document, or those of its first characters.
+        # Truncated as the words: the last ones of a long document, or those of its first characters.
         ground_truth_words = [content["ground_truth_words"][row] for row in rows]
         if words:
             documents["ground_truth_words"] = [flags[-settings.length :] for flags in ground_truth_words]
         else:
-            n_left = [len(text.split_words(document, "character", settings.length)) for document in documents["text"]]
-            documents["ground_truth_words"] = [flags[:n] for flags, n in zip(ground_truth_words, n_left, strict=True)]
+            counts = [len(text.split_words(document, "character", settings.length)) for document in documents["text"]]
+            documents["ground_truth_words"] = [flags[:n] for flags, n in zip(ground_truth_words, counts, strict=True)]
     return inputs, described, documents
 
 
-def _texts(content: dict, rows: np.ndarray) -> dict:
+def _list_texts(content: dict, rows: np.ndarray) -> dict:
     return {"id": rows, "text": [content["texts"][row] for row in rows]}
 
 
@@ -241,17 +242,17 @@ def _describe_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dic
     }
 
 
-def _patterns(labels: np.ndarray) -> np.ndarray:
+def _number_patterns(labels: np.ndarray) -> np.ndarray:
     """Return the label pattern of each record as a number (n,), so that equal patterns are split alike."""
     _, pattern, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
     pattern = pattern.reshape(-1)
-    return np.where(counts[pattern] < RARE, -1, pattern)
+    return np.where(counts[pattern] < RARE_PATTERN, -1, pattern)
 
 
 def _hold_out(labels: np.ndarray, candidates: np.ndarray, fraction: float | int, seed: int, part: str) -> np.ndarray:
     """Return a stratified sample of `fraction` of the candidates, or so many per class, by each class's own seed.
 
-    So a record's part does not depend on the chosen classes. A class of two or more has one on either side.
+    A record's part is thus independent of the selected classes. A class of two or more has one on either side.
     """
     held_out = [np.empty(0, np.int64)]
     for label in np.unique(labels[candidates]):
@@ -268,12 +269,12 @@ def _hold_out(labels: np.ndarray, candidates: np.ndarray, fraction: float | int,
     return np.concatenate(held_out)
 
 
-def _counts(
+def _count_records(
     where: str, names: list[str], labels: np.ndarray, split: np.ndarray, own_split: bool = False
 ) -> dict[str, dict[str, int]]:
-    """Return records per part and class; no training record of a class and an empty test part are errors.
+    """Return records per part and class. Raises ShapelineError for a class without training records or no test part.
 
-    Of several labels those that have each. own_split: a user's function's, which may have none of a class.
+    With several labels, the records of each. own_split: of a user's function, which may have none of a class.
     """
     regression = not names
     if regression:
@@ -303,7 +304,7 @@ def _misses_nan(cells: "pd.Series") -> bool:
     return cells.dtype == object and len(missing) > 0 and all(isinstance(cell, float) for cell in missing)
 
 
-def _rows(split: np.ndarray) -> dict[str, int]:
+def _count_rows(split: np.ndarray) -> dict[str, int]:
     """Return records of each part."""
     return {name: int((split == part).sum()) for part, name in enumerate(PARTS)}
 
@@ -347,13 +348,13 @@ def _write_part(part: Path, content: "dict | pd.DataFrame") -> None:
     """Write arrays by name, the columns of documents, or a data frame."""
     if hasattr(content, "to_parquet"):
         frame = content.reset_index(drop=True)
-        # Parquet has one null, and as objects (pandas 2) it would come back as None.
+        # Parquet has one null, which pandas 2 reads as None in object columns.
         frame.attrs = {NAN: [name for name in frame if _misses_nan(frame[name])]}
         frame.to_parquet(part)
     elif part.stem.endswith(".parquet"):
         import pyarrow.parquet
 
-        # Small row groups, in the order of the ids, so that a few documents are read without the others.
+        # Small row groups in the order of the ids, so that a few documents can be read without the others.
         pyarrow.parquet.write_table(pyarrow.table(content), part, row_group_size=10_000)
     else:
         with open(part, "wb") as stream:

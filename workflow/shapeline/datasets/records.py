@@ -1,4 +1,4 @@
-"""Read a source's records and check them: arrays of the stored types, with every default filled in."""
+"""Read and check the records of a source: arrays of the stored types, with all defaults."""
 
 import inspect
 import logging
@@ -22,7 +22,7 @@ RETURNED = ("inputs", *RETURNED_TEXT, "feature_names", "groups", "categories", "
 
 
 def read_own(source: str, settings: dict) -> dict:
-    """Call the user's function, with the path when there is one."""
+    """Call the user's function, with the path if there is one."""
     function = user_function(source)
     arguments = []
     if settings.get("path") is not None:
@@ -74,12 +74,12 @@ def read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.Pa
             path = paths[file.name]
             if path is None or not path.is_file():
                 raise ShapelineError(f"{entry.name}: the file {path or file.name} is missing; fetch it first.")
-            # A file placed by hand never went through fetch, so this is the first look at it.
+            # Files that the user placed were not checked by fetch.
             if problem := file.problem(path):
                 raise ShapelineError(f"{path}: {problem}; delete it, and fetch it again or replace it by hand.")
     known = settings | {"form": {key: settings[key] for key in csv_file.KEYS if key in settings}}
-    taken = inspect.signature(entry.read).parameters
-    return entry.read(paths, **{key: known[key] for key in taken if key in known})
+    parameters = inspect.signature(entry.read).parameters
+    return entry.read(paths, **{key: known[key] for key in parameters if key in known})
 
 
 def local_files(entry: Source, folder: Path) -> dict[str, Path]:
@@ -94,7 +94,7 @@ def local_files(entry: Source, folder: Path) -> dict[str, Path]:
             )
         return {entry.name: folder}
     if entry.unpacked:
-        return {entry.files[0].name: _archive_or_folder(entry, folder)}
+        return {entry.files[0].name: _find_archive(entry, folder)}
     paths, others = {}, {file.name for file in entry.files} - set(entry.subsets)
     if entry.subsets and folder.is_file() and folder.name not in others:
         paths, folder = {next(iter(entry.subsets)): folder}, folder.parent
@@ -115,7 +115,7 @@ def local_files(entry: Source, folder: Path) -> dict[str, Path]:
     return paths
 
 
-def _archive_or_folder(entry: Source, path: Path) -> Path:
+def _find_archive(entry: Source, path: Path) -> Path:
     """Return the archive itself, or the folder that holds all that it unpacks to: the path, or a folder in it."""
     name = entry.files[0].name
     if path.is_file():
@@ -136,28 +136,28 @@ def _archive_or_folder(entry: Source, path: Path) -> Path:
 
 def check_records(where: str, records: dict, entry: Source | None) -> dict:
     """Return the records as arrays of the stored types, with every default filled in; bad data is a ShapelineError."""
-    inputs, kind = _inputs(where, records, entry)
-    feature_names = _feature_names(where, records, entry, inputs, kind)
+    inputs, kind = _convert_to_array(where, records, entry)
+    feature_names = _choose_feature_names(where, records, entry, inputs, kind)
     task = records.get("task") or (entry.task if entry else "classification")
     if task not in TASKS:
         raise ShapelineError(f"{where}: task '{task}' is unknown.{nearest(task, TASKS)}")
     if task == "regression":
-        labels, class_names = _targets(where, records), []
+        labels, class_names = _check_targets(where, records), []
     elif task == "multilabel":
         labels, class_names = _check_multilabel(where, records["labels"], records.get("class_names"), entry)
     else:
-        labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
+        labels, class_names = _encode_labels(where, records["labels"], records.get("class_names"), entry)
     if len(labels) != len(inputs):
         raise ShapelineError(f"{where}: {len(labels)} labels for {len(inputs)} inputs; return one per input.")
     groups = records.get("groups") or (entry.groups if entry else {})
     missing = records.get("missing")
-    categories = _categories(where, records.get("categories") or {}, inputs, feature_names, missing is not None)
+    categories = _check_categories(where, records.get("categories") or {}, inputs, feature_names, missing is not None)
     skipped = records.get("skipped", {})
     inputs, scale, odd = _convert_inputs(where, inputs, kind, records.get("scale"), feature_names, missing is not None)
     return {
         "inputs": inputs,
         "labels": labels,
-        "split": _split(where, records.get("split"), len(labels)),
+        "split": _encode_split(where, records.get("split"), len(labels)),
         "ids": np.arange(len(labels)),
         "read": len(labels) + sum(skipped.values()),
         "class_names": class_names,
@@ -181,7 +181,7 @@ def check_records(where: str, records: dict, entry: Source | None) -> dict:
     }
 
 
-def _inputs(where: str, records: dict, entry: Source | None) -> tuple[np.ndarray, str]:
+def _convert_to_array(where: str, records: dict, entry: Source | None) -> tuple[np.ndarray, str]:
     """Return the inputs as an array of numbers, (n, columns) or (n, channels, height, width), and their kind."""
     try:
         inputs = np.asarray(records["inputs"])
@@ -215,7 +215,7 @@ def _keep_types(records: dict, names: list[str], kind: str, entry: Source | None
     return {"frame": records.get("frame", given if hasattr(given, "iloc") else None), "array": None}
 
 
-def _feature_names(where: str, records: dict, entry: Source | None, inputs: np.ndarray, kind: str) -> list[str]:
+def _choose_feature_names(where: str, records: dict, entry: Source | None, inputs: np.ndarray, kind: str) -> list[str]:
     """Return the names that the records give, else those of the source, of a data frame, or by number."""
     columns = getattr(records["inputs"], "columns", None)
     default_names = entry.feature_names if entry else columns if columns is not None else ()
@@ -232,7 +232,7 @@ def _feature_names(where: str, records: dict, entry: Source | None, inputs: np.n
     return feature_names
 
 
-def _categories(
+def _check_categories(
     where: str, categories: dict, inputs: np.ndarray, names: list[str], missing: bool
 ) -> dict[str, list[str]]:
     """Return the categories of each column of codes, in the order of the columns; missing: NaN is valid."""
@@ -260,10 +260,10 @@ def check_texts(where: str, records: dict, entry: Source | None, settings: dict)
         document, undecodable = text.repair(document)
         texts.append(document)
         n_undecodable += undecodable
-    labels, class_names = _labels(where, records["labels"], records.get("class_names"), entry)
+    labels, class_names = _encode_labels(where, records["labels"], records.get("class_names"), entry)
     if len(labels) != len(texts):
         raise ShapelineError(f"{where}: {len(labels)} labels for {len(texts)} texts; return one per text.")
-    split = _split(where, records.get("split"), len(texts))
+    split = _encode_split(where, records.get("split"), len(texts))
     chosen, own = text_settings(entry, settings), settings.get("tokenizer")
     if own:
         tokens = tokenizer.tokenize(texts, tokenizer.load_tokenizer(own), chosen.length)
@@ -352,7 +352,7 @@ def _convert_inputs(
     return inputs, scale, odd
 
 
-def _targets(where: str, records: dict) -> np.ndarray:
+def _check_targets(where: str, records: dict) -> np.ndarray:
     """Return the numbers to predict of a regression, (n,) float64."""
     if records.get("class_names") is not None:
         raise ShapelineError(f"{where}: returned 'class_names', which are not of task 'regression'; leave them out.")
@@ -372,7 +372,7 @@ def _targets(where: str, records: dict) -> np.ndarray:
     return targets
 
 
-def _labels(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
+def _encode_labels(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
     """Return labels as class indices (n,) int64, and the names of the classes."""
     given, labels = labels, np.asarray(labels)
     if labels.ndim != 1:
@@ -432,7 +432,7 @@ def _check_multilabel(where: str, labels: object, class_names: Iterable | None, 
     return labels.astype(np.uint8), names
 
 
-def _split(where: str, split: object, n: int) -> np.ndarray | None:
+def _encode_split(where: str, split: object, n: int) -> np.ndarray | None:
     """Return the source's own split as (n,) uint8, from indices or names of PARTS; None if it has none."""
     if split is None:
         return None

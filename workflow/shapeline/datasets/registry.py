@@ -118,7 +118,7 @@ def source_for(settings: dict) -> Source | None:
         return entry and adapt_to_task(entry, settings)
     names = ()
     with contextlib.suppress(ShapelineError):  # reported by check()
-        names = columns_of(settings) or ()
+        names = find_columns(settings) or ()
     return dataclasses.replace(
         entry, task=settings.get("task") or entry.task, feature_names=names, input_shape=(len(names),) if names else ()
     )
@@ -131,10 +131,10 @@ def adapt_to_task(entry: Source, settings: dict) -> Source:
     return entry
 
 
-def columns_of(settings: dict) -> tuple[str, ...] | None:
+def find_columns(settings: dict) -> tuple[str, ...] | None:
     # By name: were it imported, an edit of that file would run the jobs of all datasets again.
     module = importlib.import_module(SOURCES["table_file"].module)
-    return module.columns_of(settings) if settings.get("path") else None
+    return module.find_columns(settings) if settings.get("path") else None
 
 
 def remote_files(source: str) -> tuple[RemoteFile, ...]:

@@ -1,6 +1,6 @@
 """Custom tables and documents in a CSV or Parquet file.
 
-Of a table: numbers, and codes of all others; the card's `columns` say what each was.
+A table becomes numbers, and codes of other columns; the card's `columns` describe each.
 """
 
 import json
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
-UNNAMED_INDEX = r"__index_level_\d+__"  # as pandas calls it in a file
-TYPES = {"string": "text", "floating": "number", "categorical": "category"}  # of pandas, as the card calls them
-MAX_CLASSES = 20  # values of a column of whole numbers that look like classes
+UNNAMED_INDEX = r"__index_level_\d+__"  # pandas' name of it in a file
+TYPES = {"string": "text", "floating": "number", "categorical": "category"}  # pandas' names -> the card's
+MAX_CLASSES = 20  # different values of a column of classes
 
 
 def read(
@@ -43,7 +43,7 @@ def read(
     written = csv_file.read_format(form or {})
     table = frame(path, written)
     names = select_columns(path, list(table), target, columns, categorical)
-    if not _is_parquet(path):  # in Parquet a number that is a text is meant to be one
+    if not _is_parquet(path):  # in Parquet, the type of a column is intended
         for name in names:
             if name not in (categorical or ()):
                 csv_file.refuse_numbers(f"{path}, column '{name}'", table[name], written)
@@ -74,7 +74,7 @@ def read(
     }
 
 
-def columns_of(settings: dict) -> tuple[str, ...] | None:
+def find_columns(settings: dict) -> tuple[str, ...] | None:
     """Return an entry's feature columns from the header alone; None without a file; each must be in it."""
     from shapeline.datasets.sources import expand
 
@@ -167,7 +167,7 @@ def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
 def _parquet(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
-    header(path)  # of two columns of one name pandas makes one
+    header(path)  # refuses duplicate names, which pandas would merge
     try:
         table = pd.read_parquet(path)
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # arrow's own errors are these
@@ -185,7 +185,7 @@ def class_name(value: object) -> str:
 
 def read_classes(path: Path, target: str, values: "pd.Series", form: CsvFormat = PLAIN) -> dict:
     """Return labels (n,) and class names of a target column."""
-    _complete(path, target, values, form)
+    _check_filled(path, target, values, form)
     kind = values.dtype.kind if isinstance(values.dtype, np.dtype) else "O"
     if kind == "f" and not (values == values.round()).all():
         raise ShapelineError(f"{path}: the target '{target}' holds numbers, not classes; set task: regression.")
@@ -209,17 +209,17 @@ def read_classes(path: Path, target: str, values: "pd.Series", form: CsvFormat =
 
 def read_numbers(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> dict:
     """Return labels (n,) float64 of a target column of numbers."""
-    _complete(path, target, values, form)
+    _check_filled(path, target, values, form)
     try:
         return {"labels": values.to_numpy(np.float64)}
     except (TypeError, ValueError) as error:
         raise ShapelineError(
-            f"{path}: the target '{target}' of a regression holds no numbers ({_no_number(values)}); write them with a "
+            f"{path}: the target '{target}' of a regression holds no numbers ({_find_no_number(values)}); write them with a "
             "point, or remove these rows."
         ) from error
 
 
-def _no_number(values: "pd.Series") -> str:
+def _find_no_number(values: "pd.Series") -> str:
     """Return the first cell that is no number, and where it is."""
     import pandas as pd
 
@@ -238,7 +238,7 @@ def _refuse_spaces(path: Path, target: str, names: list[str]) -> None:
             )
 
 
-def _complete(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> None:
+def _check_filled(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> None:
     if values.isna().any():
         row = int(np.argmax(values.isna()))
         words = [] if _is_parquet(path) else csv_file.missing_words(path, form, target)
@@ -273,7 +273,7 @@ def encode_column(where: str, values: "pd.Series", is_category: bool) -> tuple[n
     if kind == "floating" and all(value.is_integer() for value in categories):  # only because some are missing
         what, categories = {"type": "integer"}, list(map(int, categories))
     if not all(isinstance(each, str | int) or (isinstance(each, float) and math.isfinite(each)) for each in categories):
-        categories = list(map(str, categories))  # dates, intervals and others, whose own values are in the table beside
+        categories = list(map(str, categories))  # dates, intervals and others, whose values are in table.parquet
     return codes, {**what, "values": categories}
 
 

@@ -14,9 +14,9 @@ from shapeline.errors import ShapelineError, nearest
 
 UNITS = ("word", "character")
 PADDING, UNKNOWN = 0, 1
-DELETED = -1  # the id of a token that is left out of a document, which then is shorter
-PAIR = "\x1e"  # stands between the two sentences of a document that is a pair
-# Zhang, Zhao & LeCun (2015), section 2.2, with the space in place of the line break and the second hyphen once.
+DELETED = -1  # the id of a token that is removed from a document
+PAIR = "\x1e"  # separates the two sentences of a pair
+# Zhang, Zhao & LeCun (2015), section 2.2, with a space instead of the line break, and without the second hyphen.
 CHARACTERS = ("", *"abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+=<>()[]{} ")
 SPACE = CHARACTERS.index(" ")
 _KNOWN = frozenset(CHARACTERS[1:])
@@ -30,7 +30,7 @@ _CHARACTER_IDS[[ord(character) for character in CHARACTERS[1:]]] = np.arange(1, 
 
 @dataclass(frozen=True)
 class Settings:
-    """How documents become tokens: "word" or "character", tokens a document, words known (ids 0 and 1 counted)."""
+    """Options of tokenization: "word" or "character", tokens per document, vocabulary size (with ids 0 and 1)."""
 
     unit: str
     length: int
@@ -39,7 +39,7 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Documents as integers: whole words (numbers into `entries`) or cut characters; sizes: before the cut."""
+    """Documents as integers: all words (indices of `entries`) or truncated characters; sizes: before truncation."""
 
     settings: Settings
     documents: list[np.ndarray]
@@ -71,28 +71,28 @@ def read_settings(
 def split_words(text: str, unit: str, length: int) -> list[str]:
     """Return the words of a document in order, one per feature: the last `length`, or those of its first characters."""
     if unit == "word":
-        return _words(text)[-length:]
-    return _runs(_characters(text)[:length])
+        return _find_words(text)[-length:]
+    return _split_runs(_to_characters(text)[:length])
 
 
 def tokenize(texts: list[str], settings: Settings) -> Tokens:
     """Return all tokens of the documents, and which documents have none."""
     if settings.unit == "character":
-        cleaned = [_characters(text) for text in texts]
-        documents = [_character_ids(text[: settings.length]) for text in cleaned]
+        cleaned = [_to_characters(text) for text in texts]
+        documents = [_encode_characters(text[: settings.length]) for text in cleaned]
         return Tokens(
             settings,
             documents,
             CHARACTERS,
             np.array([len(text) for text in cleaned], np.int64),
             np.array([not ((ids != PADDING) & (ids != SPACE)).any() for ids in documents], bool),
-            np.array([len(_runs(text)) for text in cleaned], np.int64),
+            np.array([len(_split_runs(text)) for text in cleaned], np.int64),
         )
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__  # a new word gets the next number
     documents = []
     for text in texts:
-        words = _words(text)
+        words = _find_words(text)
         documents.append(np.fromiter(map(index.__getitem__, words), np.int32, len(words)))
     sizes = np.array([len(document) for document in documents], np.int64)
     return Tokens(settings, documents, tuple(index), sizes, sizes == 0, sizes)
@@ -128,26 +128,26 @@ def encode_with(texts: list[str], settings: Settings, vocabulary: list[str]) -> 
 def _pad(documents: list[np.ndarray], table: np.ndarray, settings: Settings) -> np.ndarray:
     ids = np.full((len(documents), settings.length), PADDING, table.dtype)
     for row, document in enumerate(documents):
-        # Words: the last ones, as the code of Chen et al. (2018) has it. Characters were cut to the first ones.
-        kept = document[-settings.length :]
-        ids[row, : len(kept)] = table[kept]
+        # The last words, as in the code of Chen et al. (2018); characters are already truncated to the first ones.
+        tokens = document[-settings.length :]
+        ids[row, : len(tokens)] = table[tokens]
     return ids
 
 
-def _words(text: str) -> list[str]:
+def _find_words(text: str) -> list[str]:
     return _WORD.findall(text.lower().replace("\u2019", "'"))
 
 
-def _characters(text: str) -> str:
+def _to_characters(text: str) -> str:
     return re.sub(r"\s", " ", text.lower())
 
 
-def _runs(characters: str) -> list[str]:
+def _split_runs(characters: str) -> list[str]:
     """Return the runs between spaces; a run without a known character is no feature."""
     return [run for run in characters.split(" ") if not _KNOWN.isdisjoint(run)]
 
 
-def _character_ids(text: str) -> np.ndarray:
+def _encode_characters(text: str) -> np.ndarray:
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     return _CHARACTER_IDS[np.minimum(codes, 127)]  # 127 is no character of the alphabet
 

@@ -1,4 +1,4 @@
-"""A tokenizer of the user, "path/to/file.py:function" or a folder: ids of documents, and the word of each token.
+"""User-defined tokenizers, "path/to/file.py:function" or a folder: ids of documents, and the word of each token.
 
 The function returns a mapping with `encode`, `pad` and `vocabulary`, or an object like tokenizers.Tokenizer.
 `encode(text)` gives `(ids, word_of_token[, words])` or an object with `ids`, `word_ids` and perhaps `offsets`; the word
@@ -22,16 +22,16 @@ from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError
 
 RETURNED = ("encode", "pad", "vocabulary")
-PADS = ("[PAD]", "<pad>")  # what usual tokenizers call it
-SPECIAL = -1  # the word of a token that is never removed
-MAX_SHOWN = 30  # characters of a document that an error names
+PADS = ("[PAD]", "<pad>")  # usual names of the padding token
+SPECIAL = -1  # the word number of a token that is never removed
+MAX_SHOWN = 30  # characters of a document in an error message
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """encode: from a document to what the module's docstring says; pad: the id that fills up a short document and
-    stands for an absent token; vocabulary: the tokens by id; mask: the id of its mask token, None where it has none.
-    separator: of a pair the id of the token behind which all are of type 1, None where it tells no types."""
+    """encode: see the module's docstring; pad: the id that pads a document and replaces a masked token; vocabulary: the
+    tokens by id; mask: the id of the mask token, or None; separator: for pairs, the id of the token after which all
+    tokens have type 1, or None without types."""
 
     source: str
     encode: Callable[[str], Any]
@@ -43,8 +43,8 @@ class Tokenizer:
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Documents by a tokenizer, cut to `length`: ids, owners (the word of each token or SPECIAL), words, sizes, empty.
-    seconds: of a pair the number of the second sentence's first word."""
+    """Tokenized documents, truncated to `length`: ids, owners (the word of each token or SPECIAL), words, sizes, empty.
+    seconds: for a pair, the number of the second sentence's first word."""
 
     tokenizer: Tokenizer
     length: int
@@ -60,18 +60,18 @@ class Documents:
 @functools.lru_cache(maxsize=4)
 def call_tokenizer(source: str) -> Tokenizer:
     """Return the tokenizer that the user's function returns. Raises ShapelineError if it lacks what is needed."""
-    made = user_function(source)()
+    returned = user_function(source)()
     where = f"tokenizer '{source}'"
-    if not isinstance(made, Mapping):
-        made = _read_object(where, made)
-    lacking = [key for key in RETURNED if made.get(key) is None]
-    if lacking:
-        needed = "the id of padding" if lacking == ["pad"] else "all of " + ", ".join(RETURNED)
-        raise ShapelineError(f"{where}: it has no '{lacking[0]}'; return a dict with {needed}.")
-    vocabulary, pad = list_tokens(made["vocabulary"]), made["pad"]
+    if not isinstance(returned, Mapping):
+        returned = _read_object(where, returned)
+    missing = [key for key in RETURNED if returned.get(key) is None]
+    if missing:
+        needed = "the id of padding" if missing == ["pad"] else "all of " + ", ".join(RETURNED)
+        raise ShapelineError(f"{where}: it has no '{missing[0]}'; return a dict with {needed}.")
+    vocabulary, pad = list_tokens(returned["vocabulary"]), returned["pad"]
     if not isinstance(pad, int | np.integer) or not 0 <= pad < len(vocabulary):
         raise ShapelineError(f"{where}: pad is {pad!r}; the vocabulary has the ids 0 to {len(vocabulary) - 1}.")
-    return Tokenizer(source, made["encode"], int(pad), vocabulary)
+    return Tokenizer(source, returned["encode"], int(pad), vocabulary)
 
 
 def _read_object(where: str, made: Any) -> dict:
@@ -80,7 +80,7 @@ def _read_object(where: str, made: Any) -> dict:
             f"{where}: returned {type(made).__name__}; return a dict with {', '.join(RETURNED)}, or an object with "
             "encode, token_to_id and get_vocab."
         )
-    for name in ("no_padding", "no_truncation"):  # both are done here, where what is cut is counted
+    for name in ("no_padding", "no_truncation"):  # this module pads and truncates, and counts truncated documents
         getattr(made, name, lambda: None)()
     pads = [made.token_to_id(name) for name in PADS]
     return {
@@ -104,15 +104,15 @@ def list_tokens(vocabulary: int | np.integer | Mapping[str, int] | list[str]) ->
 
 def tokenize(texts: list[str], tokenizer: Tokenizer, length: int) -> Documents:
     """Return documents by the tokenizer; a long one keeps its first and special tokens."""
-    made = [_encode(text, tokenizer) for text in texts]
-    cut = [_cut(*each, length) for each in made]
+    encoded = [_encode(text, tokenizer) for text in texts]
+    truncated = [_truncate(*document, length) for document in encoded]
     return Documents(
         tokenizer,
         length,
-        *([part[place] for part in cut] for place in range(4)),
-        np.array([len(ids) for ids, *_ in made], np.int64),
-        np.array([len(words) for _, _, words, _ in made], np.int64),
-        np.array([not words for _, _, words, _ in cut], bool),
+        *([document[field] for document in truncated] for field in range(4)),
+        np.array([len(ids) for ids, *_ in encoded], np.int64),
+        np.array([len(words) for _, _, words, _ in encoded], np.int64),
+        np.array([not words for _, _, words, _ in truncated], bool),
     )
 
 
@@ -121,9 +121,9 @@ def pad_documents(documents: Documents, rows: np.ndarray | None = None) -> tuple
     chosen = range(len(documents.ids)) if rows is None else rows
     ids = np.full((len(chosen), documents.length), documents.tokenizer.pad, np.int32)
     owners = np.full(ids.shape, SPECIAL, np.int32)
-    for place, row in enumerate(chosen):
-        ids[place, : len(documents.ids[row])] = documents.ids[row]
-        owners[place, : len(documents.ids[row])] = documents.owners[row]
+    for index, row in enumerate(chosen):
+        ids[index, : len(documents.ids[row])] = documents.ids[row]
+        owners[index, : len(documents.ids[row])] = documents.owners[row]
     return ids, owners
 
 
@@ -142,7 +142,7 @@ def _encode(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, li
             f"{where}: encode returned {type(encoded).__name__}; return (ids, word_of_token), or an object with ids "
             "and word_ids."
         )
-    ids, own = _whole(where, "ids", ids), _whole(where, "words of tokens", numbers)
+    ids, own = _convert_numbers(where, "ids", ids), _convert_numbers(where, "words of tokens", numbers)
     if len(own) != len(ids):
         raise ShapelineError(
             f"{where}: {len(ids)} ids and the words of {len(own)} tokens; give each id the number of its word, or "
@@ -154,28 +154,28 @@ def _encode(text: str, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, li
             f"{where}: id {wrong[0]} is none of the vocabulary's, 0 to {len(tokenizer.vocabulary) - 1}"
             "; return ids of the vocabulary."
         )
-    # The user's own padding is no ending that a cut keeps; a short document is filled up later.
+    # Padding of the user's tokenizer is removed, so that truncation does not keep it; documents are padded later.
     size = np.flatnonzero((ids != tokenizer.pad) | (own >= 0)).max(initial=-1) + 1
     ids, own = ids[:size], own[:size]
-    there = np.unique(own[own >= 0])
-    owners = np.where(own >= 0, np.searchsorted(there, own), SPECIAL)
+    numbers = np.unique(own[own >= 0])
+    owners = np.where(own >= 0, np.searchsorted(numbers, own), SPECIAL)
     if offsets is not None and words is None:
-        spans = [np.flatnonzero(owners == word) for word in range(len(there))]
+        spans = [np.flatnonzero(owners == word) for word in range(len(numbers))]
         return ids, owners, [text[offsets[span[0]][0] : offsets[span[-1]][1]].strip() for span in spans], None
     words = text.split() if words is None else list(words)
-    if len(there) and there[-1] >= len(words):
+    if len(numbers) and numbers[-1] >= len(words):
         raise ShapelineError(
-            f"{where}: a token is of word {there[-1]} (from 0) and there are {len(words)}; return the words too, "
+            f"{where}: a token is of word {numbers[-1]} (from 0) and there are {len(words)}; return the words too, "
             "(ids, word_of_token, words)."
         )
-    return ids, owners, [str(words[number]) for number in there], second
+    return ids, owners, [str(words[number]) for number in numbers], second
 
 
-def _whole(where: str, what: str, given: Any) -> np.ndarray:
+def _convert_numbers(where: str, what: str, given: Any) -> np.ndarray:
     """Return the numbers of `encode` (m,) as int64, SPECIAL for None. Raises ShapelineError for other values."""
     try:
         numbers = np.asarray([SPECIAL if number is None else number for number in given]).reshape(-1)
-    except (TypeError, ValueError):  # none at all, or rows of several lengths
+    except (TypeError, ValueError):  # not iterable, or rows of several lengths
         numbers = np.zeros(1, object)
     if len(numbers) and numbers.dtype.kind not in "iu":
         raise ShapelineError(
@@ -184,7 +184,7 @@ def _whole(where: str, what: str, given: Any) -> np.ndarray:
     return numbers.astype(np.int64)
 
 
-def _cut(
+def _truncate(
     ids: np.ndarray, owners: np.ndarray, words: list[str], second: int | None, length: int
 ) -> tuple[np.ndarray, np.ndarray, list[str], int | None]:
     """Truncate a document to `length` tokens: its first ones, the special ones at the end, and their words."""
@@ -194,14 +194,14 @@ def _cut(
     ending = min(len(ids) - last, length)
     kept = np.r_[np.arange(min(last, length - ending)), np.arange(len(ids) - ending, len(ids))]
     if second is not None:
-        kept = _cut_pair(owners, second, length)
-    left = np.unique(owners[kept][owners[kept] >= 0])
-    owners = np.where(owners[kept] >= 0, np.searchsorted(left, owners[kept]), SPECIAL)
-    second = None if second is None else int((left < second).sum())
-    return ids[kept], owners, [words[number] for number in left], second
+        kept = _truncate_pair(owners, second, length)
+    remaining = np.unique(owners[kept][owners[kept] >= 0])
+    owners = np.where(owners[kept] >= 0, np.searchsorted(remaining, owners[kept]), SPECIAL)
+    second = None if second is None else int((remaining < second).sum())
+    return ids[kept], owners, [words[number] for number in remaining], second
 
 
-def _cut_pair(owners: np.ndarray, second: int, length: int) -> np.ndarray:
+def _truncate_pair(owners: np.ndarray, second: int, length: int) -> np.ndarray:
     """Return the tokens of a truncated pair as in transformers: first the longer sentence is cut, then both."""
     special = np.flatnonzero(owners < 0)
     sentences = [np.flatnonzero((owners >= 0) & (owners < second)), np.flatnonzero(owners >= second)]
@@ -211,7 +211,7 @@ def _cut_pair(owners: np.ndarray, second: int, length: int) -> np.ndarray:
     return np.sort(np.r_[special, shorter[:least], longer[: capacity - least]])[:length]
 
 
-# A word with an apostrophe in it, which tokenizers cut into three: it is one, as for the workflow's own texts.
+# A word with an apostrophe, which tokenizers split into three, is one word, as in the workflow's own texts.
 CONTRACTION = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)+")
 SPACE = re.compile(r"\s")
 
@@ -264,7 +264,7 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
 
 
 def _separator(made: Any) -> int | None:
-    """Return the token of a pair behind which all are of type 1, None if the tokenizer tells no types."""
+    """Return the token of a pair after which all have type 1; None if the tokenizer has no types."""
     pair = made("a", "b")
     types = list(pair.get("token_type_ids", ()))
     return pair["input_ids"][types.index(1) - 1] if 1 in types[1:] else None
@@ -282,14 +282,14 @@ def _check_types(where: str, first: str, encoding: Any, separator: int | None) -
 
 
 def _sentence(encoding: Any, number: int) -> SimpleNamespace:
-    """Return an encoding of a pair in which the other sentence's tokens are special."""
+    """Return an encoding of a pair in which the tokens of the other sentence are special."""
     pieces = zip(encoding.special_tokens_mask, encoding.sequence_ids, strict=True)
     special = [special or sentence != number for special, sentence in pieces]
     return SimpleNamespace(special_tokens_mask=special, word_ids=encoding.word_ids, offsets=encoding.offsets)
 
 
 def limit_tokens(made: Any) -> int | None:
-    """Return how many tokens a document may have, as the tokenizer says; None if it says nothing."""
+    """Return the tokenizer's maximum of tokens per document; None if it has none."""
     length = getattr(made, "model_max_length", None)
     return int(length) if length and length < folders.ENDLESS else None
 
@@ -299,7 +299,7 @@ def split_words(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:
     joined = [match.span() for match in CONTRACTION.finditer(text)]
     owners: list[int | None] = []
     spans: list[list[int]] = []
-    before: int | None = None  # the tokenizer's number of the word before
+    before: int | None = None  # the tokenizer's number of the previous word
     pieces = zip(encoding.special_tokens_mask, encoding.word_ids, encoding.offsets, strict=True)
     for special, number, (start, end) in pieces:
         if special:
@@ -317,7 +317,7 @@ def split_words(text: str, encoding: Any) -> tuple[list[int | None], list[str]]:
 
 
 def _continues_word(text: str, joined: list[tuple[int, int]], word: list[int], start: int, same: bool) -> bool:
-    """Return whether a piece that begins at `start` is of the word before it; same: the tokenizer says that it is."""
+    """Return whether a token that begins at `start` belongs to the previous word; same: by the tokenizer."""
     if SPACE.search(text[word[1] : start]):
         return False
     return same or any(first <= word[0] and start < last for first, last in joined)

@@ -1,4 +1,4 @@
-"""A design (masks and a linear readout) and its pieces; scipy is imported where it is used, for dry runs."""
+"""A design (masks and estimator weights) and its parts; scipy is imported at its first use, for fast dry runs."""
 
 import operator
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import numpy as np
 from shapeline.errors import ShapelineError, nearest
 from shapeline.threads import limit_to_one
 
-MAX_D = 20  # 2^20 coalitions: the most that is enumerated
+MAX_D = 20  # features of which all coalitions are enumerated
 MAX_COALITIONS = 2**MAX_D
-FIRST_ROUND = 4  # evaluations per feature before an estimate that grows is looked at: with fewer no error is known
+FIRST_ROUND = 4  # evaluations per feature of the first adaptive round: with fewer no error is known
 MAX_CELLS = 2**28  # coalitions times the width of their windows: bounds memory while a design is built
 
 
@@ -19,11 +19,11 @@ MAX_CELLS = 2**28  # coalitions times the width of their windows: bounds memory 
 class Design:
     """Coalitions to evaluate and the linear map from their values to the scores.
 
-    masks: (K, d) bool, unique rows, True where a feature is kept. readout: (d, K) float64, dense or scipy.sparse.
-    sample: what a standard error must know of a sampled design: the weights of its pairs (of one that grows also which
-    of them are drawn), its permutations, or of interactions the pair of each term and its four coalitions. pairs:
-    (d (d-1) / 2, K) float64, dense or sparse: the readout of the pairs' interactions, in row-major upper-triangle
-    order, of a design that has them.
+    masks: (K, d) bool, unique rows, True for kept features. readout: (d, K) float64, dense or scipy.sparse, the
+    estimator weights. sample: input of the standard error of a sampled design: the weights of its pairs (with nested
+    rounds also which of them are sampled), its permutations, or for interactions the pair of each term and its four
+    coalitions. pairs: (d (d-1) / 2, K) float64, dense or sparse: the weights of the pairs' interactions, if there are
+    any, in row-major upper-triangle order.
     """
 
     masks: np.ndarray
@@ -47,7 +47,7 @@ class Design:
 
     @property
     def evaluations(self) -> int:
-        """Number K of coalitions, each evaluated once an instance."""
+        """Number K of coalitions, each evaluated once per instance."""
         return self.masks.shape[0]
 
     def attribute(self, values: np.ndarray) -> np.ndarray:
@@ -65,7 +65,7 @@ class Design:
 
 
 def _read(readout, values: np.ndarray) -> np.ndarray:
-    """Return values (..., K) by a readout (rows, K), dense or sparse: (..., rows)."""
+    """Return the products (..., rows) of values (..., K) and weights (rows, K), dense or sparse."""
     rows, count = readout.shape
     if hasattr(readout, "tocsr"):
         return (readout @ values.reshape(-1, count).T).T.reshape(*values.shape[:-1], rows)
@@ -85,12 +85,12 @@ def whole(where: str, name: str, value: object, least: int) -> int:
 
 
 def evaluations(budget: float, d: int) -> int:
-    """Return a budget given as a multiple of d, in evaluations; the small term keeps 9.7 x 10 from becoming 96."""
+    """Return the evaluations of a budget as a multiple of d; the small term prevents 9.7 x 10 from becoming 96."""
     return floor(budget * d + 1e-9)
 
 
 def one_of(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a `value` that is not among `choices`."""
+    """Raise ShapelineError for a `value` that is not among `choices`."""
     if value not in choices:
         raise ShapelineError(f"{where}: {name} is {value!r}.{nearest(value, choices)}")
 
@@ -113,7 +113,7 @@ def subsets_of_size(d: int, size: int) -> np.ndarray:
         return ~subsets_of_size(d, d - size)
     members = np.zeros((1, 0), np.int64)
     for _ in range(size):
-        # Each row grows by every feature above its last one: combinations in lexicographic order, a column a step.
+        # Each step appends to each row every feature above its last one: combinations in lexicographic order.
         last = members[:, -1] if members.shape[1] else np.array([-1])
         more = d - 1 - last
         step = np.arange(more.sum()) - np.repeat(np.cumsum(more) - more, more)
@@ -174,9 +174,9 @@ def padded_sets(d: int, nodes: np.ndarray, keep: np.ndarray) -> np.ndarray:
 def from_sets(
     d: int, sets: list[np.ndarray], features: np.ndarray, rows: np.ndarray, weights: np.ndarray, context: str
 ) -> Design:
-    """Return a design of small sets, merged so that a coalition serves all features; terms as in `sparse_readout`.
+    """Return a design of small sets, merged so that all features share coalitions; terms as in `sparse_readout`.
 
-    sets: `padded_sets` (n, w). context "absent": a set lists the features kept; "present": those removed.
+    sets: `padded_sets` (n, w). context "absent": a set lists kept features; "present": masked ones.
     """
     widest = max(block.shape[1] for block in sets)
     padded = [np.pad(block, ((0, 0), (0, widest - block.shape[1])), constant_values=d) for block in sets]
@@ -190,7 +190,7 @@ def from_sets(
 
 
 def only_feature() -> Design:
-    """Return the design for d = 1, where every method gives v(N) - v(empty)."""
+    """Return the design for d = 1, where every score is v(N) - v(empty)."""
     return Design(np.array([[False], [True]]), np.array([[-1.0, 1.0]]))
 
 
@@ -216,7 +216,7 @@ def _factor(matrix: np.ndarray, where: str) -> np.ndarray:
 
 
 def diagonal(matrix: np.ndarray) -> np.ndarray:
-    """Return a view of the diagonal to write to, whatever the order of the matrix in memory."""
+    """Return a writable view of the diagonal, for any memory order of the matrix."""
     return np.einsum("ii->i", matrix)
 
 
@@ -235,10 +235,10 @@ def constrained_fit(
 ) -> Design:
     """Fit weighted least squares on coalitions with v(empty) and v(N) met exactly (Charnes et al. 1988).
 
-    inner (R, d) bool: coalitions other than the empty and the full; weights (R,) > 0; mirrored: the complement of each
-    row, at the same weight, belongs to the fit too. The masks come back as empty, inner, its complements, full.
-    With phi = (v(N) - v(empty))/d + psi and rows centred to z - s/d, psi is orthogonal to ones, which the added
-    multiple of ones ones'/d makes regular and leaves alone; so scores sum to v(N) - v(empty) to float precision.
+    inner (R, d) bool: coalitions other than the empty and the full; weights (R,) > 0; mirrored: the fit includes the
+    complement of each row with the same weight. The order of the masks is empty, inner, its complements, full.
+    With phi = (v(N) - v(empty))/d + psi and rows centred to z - s/d, psi is orthogonal to ones; an added multiple of
+    ones ones'/d makes the system regular without changing psi, so scores sum to v(N) - v(empty) to float precision.
     """
     count, d = inner.shape
     share, ends = np.count_nonzero(inner, axis=1) / d, np.ones((1, d), bool)
@@ -259,7 +259,7 @@ def _fit(
 ) -> None:
     """Write the estimator weights of the inner coalitions to `out` (R, d). share (R,): fraction of kept features."""
     d = inner.shape[1]
-    # Of each feature by itself, where these come first, the products are known: in KernelSHAP's a part of all.
+    # The products of single-feature coalitions, which come first in KernelSHAP, are known.
     alone = d if np.array_equal(inner[:d], np.eye(d, dtype=bool)) else 0
     root = np.sqrt(weights[alone:])[:, None]
     rows = (inner[alone:] - share[alone:, None]) * root

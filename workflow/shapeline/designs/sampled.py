@@ -1,6 +1,6 @@
 """KernelSHAP, whose weights are `design.kernel_weight`, and SampleShapley, at a budget of evaluations.
 
-Those that grow keep the coalitions of a smaller budget in a larger one, for rounds.
+The nested designs of adaptive rounds include the coalitions of smaller budgets.
 """
 
 import numpy as np
@@ -9,8 +9,8 @@ from shapeline.designs import design
 from shapeline.designs.design import FIRST_ROUND, Design, constrained_fit, kernel_weight, size_mass, unique_rows, whole
 from shapeline.errors import ShapelineError
 
-TRIES = 1000  # permutations drawn for the last part of a budget
-TRIED_CELLS = 1 << 17  # of them, fewer where there are many features
+TRIES = 1000  # permutations sampled for the last part of a budget
+MAX_TRIED_CELLS = 1 << 17  # of these permutations; it limits their number for many features
 
 
 def kernel_shap_minimum(d: int) -> int:
@@ -32,9 +32,9 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
 
     Sizes 1 and d - 1 are enumerated whole, then 2 and d - 2, and so on while their share of the kernel mass of the
     remaining budget covers them. The rest is sampled in complementary pairs from the mass of the other sizes until the
-    budget of distinct coalitions is used; each sampled row weighs that mass / rows sampled, and duplicates add up. A
-    size that the budget just holds is not enumerated: few samples would stand for all the sizes between. A budget that
-    just misses sizes 1 and d - 1 leaves out one or two coalitions of size d - 1, by `seed`.
+    budget of distinct coalitions is used; the weight of a sampled row is that mass / rows sampled, and duplicates add
+    up. A size that would use up the budget is not enumerated, because few samples would represent all sizes between. A
+    budget just below sizes 1 and d - 1 omits one or two coalitions of size d - 1, by `seed`.
 
     Parameters
     ----------
@@ -106,8 +106,8 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     """Return the design of the mean marginal contribution over random permutations.
 
     Prefixes that permutations share are evaluated once, so permutations are sampled until the distinct coalitions reach
-    the budget; one that would exceed it is sampled again, and of TRIES the one that leaves least is taken. This depends
-    on counts alone, which no renaming of features changes, so the mean stays unbiased.
+    the budget; one that would exceed it is sampled again, and the one of TRIES that uses most of the rest is selected.
+    The selection depends only on counts, which are invariant to renaming features, so the mean stays unbiased.
 
     Parameters
     ----------
@@ -174,11 +174,11 @@ def build_from_orders(order: np.ndarray) -> design.Design:
 def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> np.ndarray:
     """Sample as many permutations (count, d) as have at most `budget` distinct prefixes, not counting the ends."""
     numbers = feature_numbers(d, rng)
-    kept, seen = np.zeros((0, d), int), np.zeros(0, np.uint64)
-    for runs in (2, 1) if antithetic else (1,):  # permutations taken together: a pair, then one alone
-        tries = max(1, min(TRIES, TRIED_CELLS // (runs * d)))
+    orders, seen = np.zeros((0, d), int), np.zeros(0, np.uint64)
+    for runs in (2, 1) if antithetic else (1,):  # permutations per step: pairs, then a single one
+        tries = max(1, min(TRIES, MAX_TRIED_CELLS // (runs * d)))
         while len(seen) < budget:
-            fitting = (budget - len(seen)) // (runs * (d - 1))  # so many fit whatever they share
+            fitting = (budget - len(seen)) // (runs * (d - 1))  # fit even without shared prefixes
             drawn = rng.permuted(np.tile(np.arange(d), (fitting or tries, 1)), axis=1)
             drawn = drawn[:, None] if runs == 1 else np.stack([drawn, drawn[:, ::-1]], axis=1)
             prefixes = prefix_keys(numbers, drawn)
@@ -188,14 +188,14 @@ def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> 
                 if not 0 < new[best] <= budget - len(seen):
                     break
                 drawn, prefixes = drawn[best : best + 1], prefixes[best : best + 1]
-            kept, seen = np.concatenate([kept, drawn.reshape(-1, d)]), np.union1d(seen, prefixes)
+            orders, seen = np.concatenate([orders, drawn.reshape(-1, d)]), np.union1d(seen, prefixes)
             if antithetic and runs == 1:
                 break
-    return kept
+    return orders
 
 
 def feature_numbers(d: int, rng: np.random.Generator) -> np.ndarray:
-    """Return a random number of 64 bits for each feature, (d,): a coalition is known by the exclusive or of its own."""
+    """Return random 64-bit numbers (d,) of the features; the exclusive or of its features identifies a coalition."""
     return rng.integers(1 << 63, size=d, dtype=np.uint64) << np.uint64(1) | rng.integers(2, size=d, dtype=np.uint64)
 
 
@@ -205,7 +205,7 @@ def prefix_keys(numbers: np.ndarray, orders: np.ndarray) -> np.ndarray:
 
 
 def _count_new(prefixes: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return how many distinct prefixes of each row (tries, m) are not among those seen, (tries,)."""
+    """Return how many distinct prefixes of each row (tries, m) are not in `seen`, (tries,)."""
     ordered = np.sort(prefixes, axis=1)
     again = np.zeros(ordered.shape, bool)
     again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
@@ -260,14 +260,14 @@ def _ends(d: int, budget: int, rng: np.random.Generator) -> design.Design:
     return design.Design(masks, readout)
 
 
-BLOCK = 64  # pairs, or orders, drawn at a time, whatever is wanted
+BLOCK = 64  # pairs or orders that are sampled at a time, for any budget
 
 
 def grow_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     """Return KernelSHAP with nested rounds: single features and complements, then pairs sampled by the kernel.
 
-    budget: at least `round_minimum(d)`. A drawn pair weighs the kernel's mass of sizes 2 to d - 2 over the pairs drawn,
-    and duplicates add up; with all 2^d coalitions it is the fit of `kernel_shap`.
+    budget: at least `round_minimum(d)`. The weight of a sampled pair is the kernel's mass of sizes 2 to d - 2 over the
+    number of samples, and duplicates add up; with all 2^d coalitions it is the fit of `kernel_shap`.
     """
     budget = _check_growth("kernel_shap", d, budget)
     if budget >= 2 ** min(d, 62):
@@ -280,7 +280,7 @@ def grow_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
 
 
 def grow_sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False) -> Design:
-    """Return SampleShapley that grows: permutations, or pairs of one and its reverse; all 2^d coalitions are exact."""
+    """Return SampleShapley with nested rounds: permutations, or antithetic pairs; exact for all 2^d coalitions."""
     budget = _check_growth("sample_shapley", d, budget)
     if budget >= 2 ** min(d, 62):
         return sample_shapley(d, budget)
