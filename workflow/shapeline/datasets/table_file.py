@@ -214,12 +214,12 @@ def read_numbers(path: Path, target: str, values: "pd.Series", form: CsvFormat) 
         return {"labels": values.to_numpy(np.float64)}
     except (TypeError, ValueError) as error:
         raise ShapelineError(
-            f"{path}: the target '{target}' of a regression holds no numbers ({_find_no_number(values)}); write them with a "
+            f"{path}: the target '{target}' of a regression holds no numbers ({_name_cell(values)}); write them with a "
             "point, or remove these rows."
         ) from error
 
 
-def _find_no_number(values: "pd.Series") -> str:
+def _name_cell(values: "pd.Series") -> str:
     """Return the first cell that is no number, and where it is."""
     import pandas as pd
 
