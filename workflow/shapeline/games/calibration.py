@@ -169,7 +169,7 @@ NEAR_RATIO = 1.02  # within this ratio of the fastest, the smaller batch is bett
 class Candidate:
     """A backend: its largest difference to the plain model, maximum rows per call, and a timed step."""
 
-    measure_difference: float
+    difference: float
     most_rows: Callable[[], int]
     step: Callable[[int], Callable[[], float]]
 

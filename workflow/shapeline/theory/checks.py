@@ -288,7 +288,7 @@ class Identities:
     theorem_5_1: float
     remark_3_3: float
     monotonicity: float
-    check_expectations: Expectations
+    expectations: Expectations
 
 
 def check_identities(seed: int = 0) -> Identities:
