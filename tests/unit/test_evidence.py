@@ -347,7 +347,7 @@ def test_a_gradient_is_weighed_as_three_evaluations_by_the_advice_alone():
     results.entries["saliency"] = {"method": "saliency"}
     [one] = criteria.collect_evidence(results)
     assert one.evaluations["saliency"] == 3 and one.gradients == {"saliency"}
-    assert criteria.experiment.evaluations(results)["saliency"] == 1
+    assert criteria.experiment.average_evaluations(results)["saliency"] == 1
     assert one.within(results).entry == "two" and [cost for cost, _ in one.choices][:2] == [0, 2]
     assert "A gradient counts as 3 evaluations" in evidence._describe_rule([one]).data
 
