@@ -134,7 +134,7 @@ def test_a_target_with_missing_cells_is_refused_and_no_other_taken(tmp_path):
     table.assign(churn="yes").to_csv(tmp_path / "one.csv", index=False)
     with pytest.raises(ShapelineError, match="'churn' has one class, 'yes'"):
         init_config.build_configuration(tmp_path / "one.csv")
-    few = pd.DataFrame({"a": range(9), "y": np.arange(9) / 4})
+    few = pd.DataFrame({"a": range(9), "b": np.arange(9) / 7, "y": np.arange(9) / 4})
     few.to_csv(tmp_path / "few.csv", index=False)
     assert "task: regression" in init_config.build_configuration(tmp_path / "few.csv")
 
@@ -183,7 +183,7 @@ def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
     assert "columns:" not in init_config.build_configuration(
         tmp_path / "customers.csv", model="mine.skops"
     )  # it has had them
-    table[["id", "left"]].to_csv(tmp_path / "alone.csv", index=False)
+    table[["id"]].assign(other=range(60), left=table["left"]).to_csv(tmp_path / "alone.csv", index=False)
     assert "columns:" not in init_config.build_configuration(tmp_path / "alone.csv")
 
 
@@ -269,6 +269,7 @@ def test_a_model_that_exists_stays(tmp_path, monkeypatch, capsys):
         ),
         ({"cost": [Decimal(row) for row in range(60)], "y": [0, 1] * 30}, "'cost': holds cells of type Decimal"),
         ({"many": [[1, 2]] * 60, "y": [0, 1] * 30}, "'many': holds cells of type ndarray"),
+        ({"most": [*range(59), np.inf], "y": [0, 1] * 30}, "column 'most': is infinite in row 59 (from 0); write a"),
     ],
 )
 def test_what_a_run_would_not_take_is_refused_by_init(columns, words, tmp_path, monkeypatch, capsys):
@@ -285,6 +286,9 @@ def test_no_text_and_no_features_are_said_plainly(tmp_path):
         init_config.build_configuration(tmp_path / "odd.csv")
     pd.DataFrame({"y": ["u", "v"] * 30}).to_csv(tmp_path / "odd.csv", index=False)
     with pytest.raises(ShapelineError, match="has no column beside the target 'y'; give a table with features"):
+        init_config.build_configuration(tmp_path / "odd.csv")
+    pd.DataFrame({"a": RNG.random(60), "y": ["u", "v"] * 30}).to_csv(tmp_path / "odd.csv", index=False)
+    with pytest.raises(ShapelineError, match="has one column beside the target, so nothing to share out; give two or"):
         init_config.build_configuration(tmp_path / "odd.csv")
     pd.DataFrame({"a": range(60), "b": RNG.random(60), "y": ["u", "v"] * 30}).to_csv(tmp_path / "odd.csv", index=False)
     assert "columns" not in yaml.safe_load(init_config.build_configuration(tmp_path / "odd.csv"))["datasets"]["odd"]
@@ -351,9 +355,9 @@ def test_keys_of_a_table_are_options_of_init(tmp_path, monkeypatch, capsys):
     entry = yaml.safe_load(Path("shapeline.yaml").read_text())["datasets"]["cars"]
     assert entry["na_values"] == ["?"] and entry["categorical"] == ["job"] and entry["path"] == "cars.csv"
     assert entry["columns"] == ["power", "zip", "job"] and Path("cars.skops").exists()
-    chosen = {"columns": ["zip"], "task": "regression"}
+    chosen = {"columns": ["zip", "job"], "task": "regression"}
     given = yaml.safe_load(init_config.build_configuration(Path("cars.csv"), "y", keys=chosen))["datasets"]["cars"]
-    assert given["columns"] == ["zip"] and given["task"] == "regression"
+    assert given["columns"] == ["zip", "job"] and given["task"] == "regression"
 
 
 @pytest.mark.parametrize(
@@ -437,6 +441,10 @@ def test_init_writes_a_file_once_and_run_reads_it(root, tmp_path, monkeypatch, c
     (clone / "Snakefile").touch()
     monkeypatch.chdir(clone)
     monkeypatch.setattr(command.subprocess, "run", lambda *given, **more: subprocess.CompletedProcess([], 0))
+    for missing in ("no.skops", "no.py:ask"):
+        assert command.main(["init", str(made(tmp_path, "classes")), "--model", missing]) == 1
+        assert f"--model: {missing.removesuffix(':ask')}: file not found" in capsys.readouterr().err
+    assert not (clone / "shapeline.yaml").exists()
     assert command.main(["init", str(made(tmp_path, "classes"))]) == 0
     assert yaml.safe_load((clone / "shapeline.yaml").read_text())["run"] == ["classes"]
     assert command.main(["run"]) == 0

@@ -115,6 +115,9 @@ def _init(asked: argparse.Namespace) -> int:
     if file.exists():
         raise ShapelineError(f"{file}: the file exists; remove or rename it first")
     keys = init_config.parse_keys(asked.set)
+    model = re.sub(r"(?<=\.py):[^/]*$", "", asked.model or "")
+    if model and not Path(model).exists():
+        raise ShapelineError(f"--model: {model}: file not found; check the path")
     try:
         text = init_config.build_configuration(asked.path, asked.target, asked.model, keys)
         written = f"{file}{_fit_trees(text) if init_config.TREES in text else ''}"

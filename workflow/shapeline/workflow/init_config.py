@@ -178,7 +178,7 @@ def build_configuration(
     if path.suffix.lower() not in SUFFIXES:
         raise ShapelineError(
             f"{path}: it is no {', '.join(SUFFIXES)}, .jsonl or .onnx file and no folder of images or of a model; "
-            "give one"
+            "give one, of another table as in pandas.read_excel('x.xlsx').to_parquet('x.parquet')"
         )
     if not path.is_file():
         raise ShapelineError(f"{path}: file not found; check the path")
@@ -265,6 +265,10 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
     # A trained model was fitted on all its columns.
     left_out = {} if model or "columns" in keys else _find_left_out(table)
     features = table.drop(columns=list(left_out))
+    if features.shape[1] == 1:
+        raise ShapelineError(f"{path}: has one column beside the target, so nothing to share out; give two or more")
+    for name in features:  # the run would refuse it
+        table_file.encode_column(f"{path}, column '{name}'", features[name], name in keys.get("categorical", ()))
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
     plain = plain and "categorical" not in keys
     built = "architecture: mlp" if plain else f"source: {_quote(_choose_name(path) + '.skops')}"
