@@ -1,6 +1,6 @@
 """shap, captum and lime on a case: the same model, instances, reference and number of evaluations.
 
-A peer is given the value of coalitions as a function (shapeline.third_party.games), which fills features with
+A peer is given the value of coalitions as a function (shapeline.third_party.black_box), which fills features with
 torch.where and runs the plain module, ROWS of them a call: faster than one call with all. Its own arguments are those
 that its documentation gives for speed.
 """
@@ -139,7 +139,7 @@ def chosen(case: Case) -> dict[str, Peer]:
 
 def run_of(peer: Peer, case: Case) -> Run:
     """Explains the case's first instance, and returns how many evaluations it took."""
-    from shapeline.third_party.games import InstanceGame, seed_numpy
+    from shapeline.third_party.black_box import InstanceGame, seed_numpy
 
     evaluate, budget = _evaluator(case), BUDGET * case.features.d
 

@@ -9,13 +9,13 @@ from functools import cache
 import networkx
 import pytest
 
-from shapeline.workflow.dependencies import PACKAGE
+from shapeline.workflow.job_code import PACKAGE
 
 MOST_MODULES, MOST_ROOMS = 9, 21
 MOST_FLOORS = 11
-MOST_FILES, MOST_FILE_LINES = 231, 54_950  # of the package, which is to get smaller
+MOST_FILES, MOST_FILE_LINES = 226, 54_913  # of the package, which is to get smaller
 # Modules of `workflow` that the Snakefile imports while it plans a run.
-PLANNING = {"dependencies", "job_code", "jobs", "messages", "runs"}
+PLANNING = {"job_code", "jobs", "messages", "runs"}
 FRAMEWORKS = {"torch", "tensorflow", "keras", "captum", "shap", "lime"}
 EAGER = {"shapeline", "shapeline.influence"}
 MOST_LINES, MOST_PARAMETERS, MOST_OF_A_SCRIPT = 60, 8, 39

@@ -24,7 +24,7 @@ from shapeline import datasets
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.models import architectures, onnx_file, pipeline_file, storage
-from shapeline.workflow import command, dependencies, init_config
+from shapeline.workflow import command, init_config, job_code
 from tests.unit.test_documentation import merged
 
 RNG = np.random.default_rng(0)
@@ -409,14 +409,14 @@ def test_outside_a_clone_the_installed_workflow_runs_where_one_is(root, tmp_path
     ((words,), more) = called[0]
     assert more["cwd"] == tmp_path and words[words.index("--snakefile") + 1] == str(root / "Snakefile")
     assert words[-2:] == [str(root / "config.yaml"), str(tmp_path / "shapeline.yaml")]
-    monkeypatch.setattr(dependencies, "PLACES", (tmp_path / "no", tmp_path / "share/shapeline"))
+    monkeypatch.setattr(job_code, "PLACES", (tmp_path / "no", tmp_path / "share/shapeline"))
     assert command.main(["doctor"]) == 1
     said = capsys.readouterr().err
     assert "git clone" in said and "pip install" in said and said.count("\n") == 1
     installed = tmp_path / "share/shapeline"
     installed.mkdir(parents=True)
     (installed / "Snakefile").touch()
-    assert dependencies.find_root() == tmp_path / "share/shapeline"
+    assert job_code.find_root() == tmp_path / "share/shapeline"
     assert command.main(["open"]) == 1 and "create it by: shapeline run" in capsys.readouterr().err
 
 

@@ -14,7 +14,7 @@ from scipy.ndimage import gaussian_filter, label
 
 from shapeline import scores as score_files
 from shapeline.config.validation import load
-from shapeline.datasets import loading, preparation, regions, sources
+from shapeline.datasets import images, loading, preparation, sources
 from shapeline.games import features as feature_kinds
 from shapeline.hierarchy import exploration
 from shapeline.methods.settings import parse
@@ -92,7 +92,7 @@ def build(
     pd.DataFrame({"instance": ids, "label": known, "prediction": known, "probability": 0.99}).to_parquet(
         root / "instances.parquet"
     )
-    truth = regions.truth(data, ids, known)
+    truth = images.truth(data, ids, known)
     card = {"name": "crosses", "architecture": "crosses_cnn", "n_parameters": 203_000, "test_accuracy": 0.994}
     (model / "card.json").write_text(json.dumps(card))
     files, measured, curves = {}, {}, []
@@ -125,7 +125,7 @@ def build(
         fine = score_files.read(path)
         measured[name] = ground_truth.measure_pixels(
             fine,
-            regions.truth(data, fine["instance"], fine["target"]),
+            images.truth(data, fine["instance"], fine["target"]),
             [(features, np.arange(n))],
             parse(settings["method"]),
         ).assign(method=name)

@@ -20,7 +20,7 @@ from shapeline.attribution.game_values import VALUES, ValueStore
 from shapeline.attribution.row_store import Table
 from shapeline.config import derived, mistakes, validation
 from shapeline.datasets import checks, loading, malaria, preparation, sources
-from shapeline.datasets import regions as regions_module
+from shapeline.datasets import images as regions_module
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, execution, features, torch_backend, torch_execution
 from shapeline.games.execution import select_traced_rows

@@ -15,7 +15,7 @@ from shapeline.games.references import Reference
 from shapeline.gradients.methods import average_map, upsample
 from shapeline.gradients.torch_gradients import grad_cam
 from shapeline.models.classifier import Classifier
-from shapeline.models.folder import ImageNetwork
+from shapeline.models.transformer_models import ImageNetwork
 from tests.fixtures import vision
 
 CARD = {"input_shape": (3, 16, 16), "kind": "image"}

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from shapeline.methods.registry import METHODS
-from shapeline.workflow.dependencies import as_inputs
+from shapeline.workflow.runs import as_inputs
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods import parameters, registry
 from shapeline.models import adapters, architectures
-from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, seed_numpy
+from shapeline.third_party.black_box import CountedGame, InstanceGame, explain_each, seed_numpy
 from tests.unit import questions, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
@@ -112,13 +112,13 @@ def test_draws_are_an_instances_own_and_global_generators_stay(model, name):
 
 @needs_shapiq
 def test_every_approximator_of_shapiq_explains_within_its_budget(model, exact):
-    from shapeline.third_party import shapiq_methods
+    from shapeline.third_party import black_box
 
     scale = np.abs(exact).mean()
     slow = {"SPEX", "ProxySPEX"}
     enumerate_all = {"KernelSHAP", "kADDSHAP", "UnbiasedKernelSHAP", "SVARM"}
-    assert enumerate_all < set(shapiq_methods.names())
-    for name in set(shapiq_methods.names()) - slow:
+    assert enumerate_all < set(black_box.list_approximators())
+    for name in set(black_box.list_approximators()) - slow:
         few, every = (
             explain(model, "peer_shapiq", budget, approximator=name, part=slice(1)) for budget in (6, 256 / 8)
         )

@@ -45,7 +45,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
     loaded = validation.load(example)
     assert f"{PATH}/model.safetensors" in job_code.train_code(loaded, "vit")
     assert f"{PATH}/preprocessor_config.json" in job_code.train_code(loaded, "vit")
-    assert "shapeline/models/folder.py" in " ".join(job_code.train_code(loaded, "vit"))
+    assert "shapeline/models/transformer_models.py" in " ".join(job_code.train_code(loaded, "vit"))
 
 
 def test_the_example_of_a_vit_on_digits_is_valid(root, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from shapeline import scores
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
 from shapeline.seeds import digest
-from shapeline.workflow import dependencies, job_code, jobs, messages, runs
+from shapeline.workflow import job_code, jobs, messages, runs
 
 
 def shuffled(value):
@@ -123,33 +123,33 @@ def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, t
 
 def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, monkeypatch):
     monkeypatch.chdir(root)
-    kernel = dependencies.list_sources("shapeline.designs.sampled")
+    kernel = job_code.list_sources("shapeline.designs.sampled")
     assert "workflow/shapeline/designs/sampled.py" in kernel
     assert "workflow/shapeline/designs/design.py" in kernel
     assert "workflow/shapeline/designs/local.py" not in kernel
-    rows = dependencies.list_sources("shapeline.attribution.attribution_job")
+    rows = job_code.list_sources("shapeline.attribution.attribution_job")
     assert "workflow/shapeline/games/game.py" in rows
     plumbing = (
         r"shapeline/(config|workflow|report|api|papers)/|registry|errors|/files\.py|__init__|designs/sampled|gradients/"
     )
     assert not re.search(plumbing, " ".join(rows))
-    assert "workflow/shapeline/games/game.py" not in dependencies.list_sources(
+    assert "workflow/shapeline/games/game.py" not in job_code.list_sources(
         "shapeline.attribution.attribution_job", without=["shapeline.games.game"]
     )
 
 
 def test_a_file_counts_by_its_room_and_not_by_its_stem(tmp_path, monkeypatch, request):
     copy = tmp_path / "workflow/shapeline"
-    shutil.copytree(dependencies.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(job_code.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(dependencies, "PACKAGE", copy)
+    monkeypatch.setattr(job_code, "PACKAGE", copy)
     request.addfinalizer(forget)
     names = ("plan", "errors", "registry", "config")
     for name in names:
         (copy / f"games/{name}.py").write_text("")
         with open(copy / "metrics/error.py", "a") as file:
             file.write(f"\nfrom shapeline.games import {name}\n")
-    files = dependencies.list_sources("shapeline.metrics.error")
+    files = job_code.list_sources("shapeline.metrics.error")
     assert {f"workflow/shapeline/games/{name}.py" for name in names} <= set(files)
     assert "workflow/shapeline/errors.py" not in files
 
@@ -157,11 +157,11 @@ def test_a_file_counts_by_its_room_and_not_by_its_stem(tmp_path, monkeypatch, re
 def forget() -> None:
     """What is kept of the package's files, of which a test reads others."""
     for kept in (
-        dependencies._list_sources,
-        dependencies._list_imports,
-        dependencies._compute_digest,
-        dependencies._find_prefix,
-        dependencies._is_untracked,
+        job_code._list_sources,
+        job_code._list_imports,
+        job_code._compute_digest,
+        job_code._find_prefix,
+        job_code._is_untracked,
     ):
         kept.cache_clear()
     job_code.list_script_modules.cache_clear()
@@ -196,8 +196,8 @@ def test_a_dataset_tracks_its_own_entry_and_what_reads_its_kind(root, monkeypatc
     names = {
         name: {os.path.basename(file)[:-3] for file in job_code.prepare_code(loaded, name)} for name in loaded.datasets
     }
-    assert "text" in names["reviews"] and not {"pictures", "regions"} & names["reviews"]
-    assert "regions" in names["crosses"] and not {"text", "tokenizer"} & names["crosses"]
+    assert "text" in names["reviews"] and "images" not in names["reviews"]
+    assert "images" in names["crosses"] and not {"text", "tokenizer"} & names["crosses"]
     before = every_setting(loaded)
 
     def changed(**values) -> set[str]:
@@ -236,7 +236,7 @@ def test_a_method_tracks_its_own_entry(root, monkeypatch, default):
 
 def test_every_import_within_the_package_is_seen():
     """By the syntax tree, which is slower; an import in another form would be an edit that re-runs nothing."""
-    for file in dependencies.PACKAGE.rglob("*.py"):
+    for file in job_code.PACKAGE.rglob("*.py"):
         modules = set()
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -244,9 +244,9 @@ def test_every_import_within_the_package_is_seen():
             elif isinstance(node, ast.ImportFrom):
                 assert not node.level, f"{file} has a relative import"
                 modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        known = {dependencies.find_module_file(one) for one in modules if one.startswith("shapeline.")}
-        counted = {one for one in known if one.is_file() and not dependencies._is_untracked(one)}
-        assert set(dependencies._list_imports(file)) == counted, file
+        known = {job_code.find_module_file(one) for one in modules if one.startswith("shapeline.")}
+        counted = {one for one in known if one.is_file() and not job_code._is_untracked(one)}
+        assert set(job_code._list_imports(file)) == counted, file
 
 
 def test_each_family_is_tracked_alone(root, monkeypatch, default):
@@ -289,9 +289,9 @@ def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, 
 
 def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tmp_path, monkeypatch, request):
     copy = tmp_path / "workflow/shapeline"
-    shutil.copytree(dependencies.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(job_code.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(dependencies, "PACKAGE", copy)
+    monkeypatch.setattr(job_code, "PACKAGE", copy)
     request.addfinalizer(forget)
     (tmp_path / "mine.parquet").touch()
     default["experiments"]["digits"]["methods"]["mine"] = {"method": "external", "path": "mine.parquet"}
@@ -317,7 +317,7 @@ def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tm
         if loaded.experiments["digits"].methods[entry.partition("@")[0]].method in ("kernel_shap", "sample_shapley")
     }
     assert jobs.compute_digests(loaded) == pages  # of the settings, which are the same
-    assert dependencies.list_user_modules(job_code.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
+    assert job_code.list_user_modules(job_code.attribute_code(loaded, "digits", "mine")) == ["mine.parquet"]
 
 
 @pytest.mark.parametrize("text", ["", '{"settings": {"arch', "[]"])

@@ -16,7 +16,7 @@ EXCEPTIONS = {
         "methods/tree_shap.py",
         "_predictors",
     ): "the trees of scikit-learn's histogram boosting, which it gives in no other way",
-    ("models/text_network.py", "_attn_implementation"): "the attention to restore after a pass that shows its weights",
+    ("models/transformer_models.py", "_attn_implementation"): "the attention to restore after a pass that shows it",
 }
 # Documented although they begin with an underscore, and documented settings that are assigned.
 DOCUMENTED = {"_exit", "_replace", "_asdict", "_fields", "_repr_html_", "_repr_png_"}

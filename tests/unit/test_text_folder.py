@@ -56,7 +56,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
     assert f"{PATH}/tokenizer.json" in job_code.prepare_code(loaded, "opinions")
     assert f"{PATH}/model.safetensors" not in job_code.prepare_code(loaded, "opinions")
     assert f"{PATH}/config.json" in job_code.list_user_files(loaded, "masked")
-    assert "shapeline/models/text_network.py" in " ".join(job_code.train_code(loaded, "classifier"))
+    assert "shapeline/models/transformer_models.py" in " ".join(job_code.train_code(loaded, "classifier"))
 
 
 def test_the_example_of_a_bert_on_news_is_valid(root, tmp_path, monkeypatch):

@@ -165,10 +165,10 @@ def test_other_architectures_are_taken_or_refused(cut):
 
 def test_a_row_of_several_lengths_goes_through_in_passes_of_their_own_width(model, cut):
     """Sorted, cut and put back: each row's logits are its own."""
-    from shapeline.models import text_network
+    from shapeline.models import transformer_models
 
     widths = []
-    network = text_network.TextNetwork(model, cut.pad_token_id)
+    network = transformer_models.TextNetwork(model, cut.pad_token_id)
     hook = model.register_forward_pre_hook(
         lambda module, given, named: widths.append(named["input_ids"].shape), with_kwargs=True
     )

@@ -8,18 +8,7 @@ import pytest
 
 from shapeline.attribution import context, selection
 from shapeline.config import validation
-from shapeline.datasets import (
-    checks,
-    images,
-    lisa,
-    loading,
-    malaria,
-    preparation,
-    regions,
-    registry,
-    sources,
-    synthetic,
-)
+from shapeline.datasets import checks, images, lisa, loading, malaria, preparation, registry, sources, synthetic
 from shapeline.datasets.records import local_files
 from shapeline.datasets.sources import TEST, TRAIN
 from shapeline.errors import ShapelineError
@@ -66,11 +55,11 @@ def test_crosses_know_their_pixels(crossed):
     records = synthetic.read_crosses({}, count=240, seed=3)
     assert (synthetic.read_crosses({}, count=240, seed=4)["inputs"] != records["inputs"]).any(axis=(1, 2, 3)).all()
     ids = data.ids[::-1]
-    np.testing.assert_array_equal(regions.truth(folder, ids, data.labels[::-1]), records["masks"][ids])
-    assert not regions.truth(folder, data.ids, 0).any()
+    np.testing.assert_array_equal(images.truth(folder, ids, data.labels[::-1]), records["masks"][ids])
+    assert not images.truth(folder, data.ids, 0).any()
     expected = records["masks"].sum(axis=(1, 2)) // 17
-    np.testing.assert_array_equal(regions.objects(folder, data.ids, 1), expected)
-    assert not regions.objects(folder, data.ids, 0).any() and card["objects"] == {"cross": expected.sum()}
+    np.testing.assert_array_equal(images.objects(folder, data.ids, 1), expected)
+    assert not images.objects(folder, data.ids, 0).any() and card["objects"] == {"cross": expected.sum()}
 
 
 def test_tests_hold_one_or_six_crosses_more_often():
@@ -85,28 +74,28 @@ def test_tests_hold_one_or_six_crosses_more_often():
 def test_truth_follows_the_classes_that_are_kept(tmp_path):
     card, data, folder = prepared(tmp_path, "crosses", count=120, classes=["cross", "no cross"])
     assert card["classes"] == ["cross", "no cross"]
-    shown = regions.truth(folder, data.ids, data.labels)
+    shown = images.truth(folder, data.ids, data.labels)
     np.testing.assert_array_equal(shown.any(axis=(1, 2)), data.labels == 0)
     boxes = "[[[i % 3, i % 3, 0, 4, 6]] for i in range(6)]"
     boxes = "{'class_names': 'abc', 'labels': [0, 1, 2] * 2, 'boxes': " + boxes + "}"
     _, data, folder = prepared(tmp_path, own(tmp_path, boxes), classes=["c", "a"], test=0.5)
-    shown = regions.truth(folder, data.ids, data.labels)
+    shown = images.truth(folder, data.ids, data.labels)
     assert sorted(data.ids) == [0, 2, 3, 5]
     for record, label, pixels in zip(data.ids, data.labels, shown, strict=True):
         assert label == (1 if record % 3 == 0 else 0) and pixels.sum() == 6 * (4 - record % 3)
-    assert not regions.objects(folder, data.ids, 1 - data.labels).any()
+    assert not images.objects(folder, data.ids, 1 - data.labels).any()
 
 
 def test_masks_and_boxes_of_ones_own(tmp_path):
     card, data, folder = prepared(tmp_path, own(tmp_path, "{'masks': masks}"), test=0.4)
     assert card["truth"] == "masks" and card["objects"] == {"b": 3}
-    shown = regions.truth(folder, data.ids, data.labels)
+    shown = images.truth(folder, data.ids, data.labels)
     np.testing.assert_array_equal(shown.sum(axis=(1, 2)), 6 * data.labels)
     assert shown[data.labels == 1][0, 1:3, 2:5].all()
     again, _, folder = prepared(
         tmp_path, own(tmp_path, "{'boxes': [some, some[:0]] * 3, 'box_names': 'abc'}"), test=0.4
     )
-    np.testing.assert_array_equal(regions.truth(folder, data.ids, data.labels), shown)
+    np.testing.assert_array_equal(images.truth(folder, data.ids, data.labels), shown)
     assert again["truth"] == "boxes" and again["objects"] == {"a": 0, "b": 3, "c": 0}
     assert again["truth_digest"] != card["truth_digest"]
     prepared(tmp_path, own(tmp_path, "{}"), test=0.4)
@@ -117,8 +106,8 @@ def test_boxes_outside_are_clipped_and_counted(tmp_path):
     boxes = "[[[1, -2, 4, 3, 9], [1, 0, 6, 2, 9], [1, 2, 2, 2, 4]], [], [[1, 0, 0, 4, 6]], [], [[1, 0, 0, 1, 1]], []]"
     card, _, folder = prepared(tmp_path, own(tmp_path, "{'boxes': " + boxes + "}"), test=0.4)
     assert card["records"]["boxes_clipped"] == 1 and card["records"]["boxes_outside_left_out"] == 2
-    np.testing.assert_array_equal(regions.objects(folder, [0, 1, 2], [1, 1, 1]), [1, 0, 1])
-    shown = regions.truth(folder, [0], 1)[0]
+    np.testing.assert_array_equal(images.objects(folder, [0, 1, 2], [1, 1, 1]), [1, 0, 1])
+    shown = images.truth(folder, [0], 1)[0]
     assert shown[:3, 4:].all() and shown.sum() == 6
 
 
@@ -143,7 +132,7 @@ def test_wrong_truth_is_refused(tmp_path, body, words):
 
 def test_what_cannot_be_told_of_a_prepared_dataset(crossed, tmp_path):
     _, _, folder = crossed
-    asked = partial(failures.failure, regions.truth)
+    asked = partial(failures.failure, images.truth)
     assert "no record 240" in asked(folder, [0, 240], [1, 1])
     assert "2 is no class" in asked(folder, [0], [2])
     assert "is missing" in asked(tmp_path, [0], [1])
@@ -333,10 +322,10 @@ def test_slides(tmp_path):
     assert card["records"] | {"boxes_clipped": 0, "left_out_missing": 0, "read": 8} == card["records"]
     assert card["objects"]["trophozoite"] == 5 and card["objects"]["ring"] == 2 and card["objects"]["leukocyte"] == 0
     assert "2 image(s) brought to 12x16 pixels" in card["notes"]
-    shown = regions.truth(folder, data.ids, 1)
+    shown = images.truth(folder, data.ids, 1)
     np.testing.assert_array_equal(shown, positive(data.inputs))
-    assert regions.objects(folder, data.ids, data.labels).tolist() == [1, 0, 2, 0, 1, 0, 1, 0]
-    assert not regions.truth(folder, data.ids, 0).any()
+    assert images.objects(folder, data.ids, data.labels).tolist() == [1, 0, 2, 0, 1, 0, 1, 0]
+    assert not images.truth(folder, data.ids, 0).any()
 
 
 def test_frames(tmp_path):
@@ -355,9 +344,9 @@ def test_frames(tmp_path):
         "warning": 1,
         "warningLeft": 0,
     }
-    shown = regions.truth(folder, data.ids, 1)
+    shown = images.truth(folder, data.ids, 1)
     np.testing.assert_array_equal(shown, positive(data.inputs))
-    assert regions.objects(folder, data.ids, 1).tolist() == [1, 0, 0, 0, 1, 1, 0, 1, 2, 0, 0]
+    assert images.objects(folder, data.ids, 1).tolist() == [1, 0, 0, 0, 1, 1, 0, 1, 2, 0, 0]
 
 
 @pytest.mark.parametrize("source", OFFICIAL)
@@ -419,7 +408,7 @@ def test_boxes_that_leave_their_picture(tmp_path, source, category):
         (category, -3, 12, 4, 20), (category, 20, 2, 30, 4), (category, 5, 5, 5, 9), (category, 4, 4, 8, 8)
     )
     records = read(tmp_path, source, content)
-    assert records["odd"][regions.CLIPPED] == 1 and records["odd"][regions.EMPTY] == 2
+    assert records["odd"][images.CLIPPED] == 1 and records["odd"][images.EMPTY] == 2
     assert records["boxes"][0][:, 1:].tolist() == [[0, 12, 4, 16], [4, 4, 8, 8]]
     path = placed(tmp_path, content, "zip")
     card, _, _ = prepared(tmp_path, source, path=str(path), size=[6, 8], validation=0.4)
@@ -594,7 +583,7 @@ def test_crops_of_real_slides(real_data, tmp_path):
     assert card["input_shape"] == [3, 200, 200] and card["truth"] == "boxes"
     assert [card["counts"][part]["trophozoite"] for part in sources.PARTS] == [8 * 11, 8 * 4, 8 * 2]
     assert all(counts["trophozoite"] == counts["no trophozoite"] for counts in card["counts"].values())
-    shown = regions.truth(folder, data.ids, data.labels)
+    shown = images.truth(folder, data.ids, data.labels)
     np.testing.assert_array_equal(shown.any(axis=(1, 2)), data.labels == 1)
     assert 0.1 < shown[data.labels == 1].mean() < 0.6
     purple = data.inputs[:, [0, 2]].mean(axis=1) - data.inputs[:, 1]

@@ -13,7 +13,7 @@ import networkx
 import pytest
 
 from shapeline.config import validation
-from shapeline.workflow import dependencies, job_code, runs
+from shapeline.workflow import job_code, runs
 from tests.unit.test_architecture import house
 from tests.workflow.conftest import TINY, Checkout
 
@@ -330,7 +330,7 @@ def test_files_made_of_rows_that_are_found_have_the_same_bytes(copied, tiny):
 
 def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
     """Modules that are loaded by name too, which a scan of imports does not see."""
-    monkeypatch.chdir(dependencies.PACKAGE.parents[1])
+    monkeypatch.chdir(job_code.PACKAGE.parents[1])
     config = validation.load(copy.deepcopy(TINY))
 
     def measured_by(metrics, experiment):
@@ -345,7 +345,7 @@ def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
         "attribute": lambda given: job_code.attribute_code(config, given["experiment"], given["method"]),
         "measure": lambda given: measured_by(runs.list_model_metrics, given["experiment"]),
         "measure_scores": lambda given: measured_by(runs.list_score_metrics, given["experiment"]),
-        "compare": lambda given: dependencies.list_sources(*job_code.list_script_modules("compare")),
+        "compare": lambda given: job_code.list_sources(*job_code.list_script_modules("compare")),
     }
     # What the plumbing imports of itself, and what reads the kinds of data that this job has none of.
     plumbing = ("shapeline.workflow.job_code", "shapeline.workflow.job_environment")
@@ -358,8 +358,8 @@ def test_jobs_import_nothing_that_their_digest_lacks(tiny, monkeypatch):
             continue
         seen.add(rule)
         files = {os.path.abspath(name) for name in tracked_of[rule](job["wildcards"])}
-        imported = {name: dependencies.find_module_file(name) for name in job["modules"] if name not in unused}
-        counted = {name for name, file in imported.items() if not dependencies._is_untracked(file)}
+        imported = {name: job_code.find_module_file(name) for name in job["modules"] if name not in unused}
+        counted = {name for name, file in imported.items() if not job_code._is_untracked(file)}
         lacking |= {(rule, name): job for name in counted if str(imported[name]) not in files}
     assert not lacking
     assert seen == set(tracked_of)

@@ -3,7 +3,7 @@ rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
         trained_on=lambda w: runs.list_training_cards(CONFIG, w.experiment),
-        own=lambda w: dependencies.list_user_modules(
+        own=lambda w: job_code.list_user_modules(
             job_code.select_code(CONFIG, w.experiment)
         ),
         script=script_file("select_instances"),
@@ -42,7 +42,7 @@ rule evaluate_game:
         earlier=lambda w: runs.list_value_files(
             CONFIG, w.experiment, w.method, int(w.round)
         ),
-        own=lambda w: dependencies.list_user_modules(
+        own=lambda w: job_code.list_user_modules(
             job_code.attribute_code(CONFIG, w.experiment, w.method)
         ),
         script=script_file("evaluate_game"),
@@ -75,7 +75,7 @@ rule attribute:
         unpack(lambda w: model_inputs(w.experiment, w.method)),
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",
         values=lambda w: runs.list_value_files(CONFIG, w.experiment, w.method),
-        own=lambda w: dependencies.list_user_modules(
+        own=lambda w: job_code.list_user_modules(
             job_code.attribute_code(CONFIG, w.experiment, w.method)
         ),
         script=script_file("attribute"),

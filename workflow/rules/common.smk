@@ -15,7 +15,7 @@ from shapeline.workflow.job_environment import (
     release_stale_locks,
     list_visible_devices,
 )
-from shapeline.workflow import dependencies, job_code, jobs, messages, runs
+from shapeline.workflow import job_code, jobs, messages, runs
 
 
 def read_config(raw):
@@ -161,7 +161,7 @@ def training_inputs(model, training_seed):
     return {
         **files,
         "start": runs.start_file(CONFIG, model),
-        "own": dependencies.list_user_modules(job_code.train_code(CONFIG, model)),
+        "own": job_code.list_user_modules(job_code.train_code(CONFIG, model)),
     }
 
 
@@ -175,7 +175,7 @@ def metric_files(experiment, metrics):
     return [
         file
         for metric in metrics
-        for file in dependencies.list_user_modules(
+        for file in job_code.list_user_modules(
             job_code.measure_code(CONFIG, experiment, metric)
         )
     ]

@@ -20,7 +20,7 @@ rule fetch_source:
 rule prepare_dataset:
     input:
         raw=lambda w: runs.list_raw_files(CONFIG, w.dataset),
-        own=lambda w: dependencies.list_user_modules(
+        own=lambda w: job_code.list_user_modules(
             job_code.prepare_code(CONFIG, w.dataset)
         ),
         script=script_file("prepare_dataset"),

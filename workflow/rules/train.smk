@@ -1,7 +1,7 @@
 rule convert_weights:
     input:
         raw=lambda w: runs.find_weights_file(CONFIG, w.model),
-        code=dependencies.list_sources("shapeline.models.torch_training"),
+        code=job_code.list_sources("shapeline.models.torch_training"),
         script=script_file("convert_weights"),
     output:
         start=f"{RESULTS}/models/{{model}}/start.safetensors",
@@ -52,7 +52,7 @@ rule randomise_model:
         arrays=lambda w: runs.list_prepared_files(CONFIG.models[w.model].dataset)[
             "arrays"
         ],
-        own=lambda w: dependencies.list_user_modules(
+        own=lambda w: job_code.list_user_modules(
             job_code.randomise_code(CONFIG, w.model)
         ),
         script=script_file("randomise_model"),

@@ -153,19 +153,19 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
         model, given = model.model, model.tokenizer
     if given is None:
         return model, None, inputs
-    from shapeline.models import adapters, text_network
+    from shapeline.models import adapters, transformer_models
 
     cut = tokenizer.wrap_fast_tokenizer(WHERE, given)
-    if not text_network.is_of_transformers(model):
+    if not transformer_models.is_of_transformers(model):
         raise ShapelineError(
             f"explain: tokenizer: is of a model of transformers, and the model is a {type(model).__name__}; a function "
             "takes texts as they are, so leave the tokenizer out"
         )
-    bounds = [text_network.limit_positions(model), tokenizer.limit_tokens(given)]
-    task = {"classification": "logits"}.get(task := text_network.find_task(model), task)
+    bounds = [transformer_models.limit_positions(model), tokenizer.limit_tokens(given)]
+    task = {"classification": "logits"}.get(task := transformer_models.find_task(model), task)
     pairs = _join_pairs(inputs)
     separator = None if pairs is None else cut.separator
-    network = adapters.wrap(text_network.TextNetwork(model, cut.pad, separator=separator), task)
+    network = adapters.wrap(transformer_models.TextNetwork(model, cut.pad, separator=separator), task)
     cutter = Cutter(cut, min((bound for bound in bounds if bound), default=None))
     return network, cutter, inputs if pairs is None else pairs
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from shapeline import scores
 from shapeline.attribution.context import ExplanationContext
-from shapeline.datasets import checks, regions, tokenizer
+from shapeline.datasets import checks, images, tokenizer
 from shapeline.datasets.sources import PARTS
 from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError, nearest
@@ -98,7 +98,7 @@ def _read_chosen(context: ExplanationContext, seed: int, wanted: Selection) -> d
         if context.dataset.card["kind"] == "text":
             chosen["text"] = tokenizer.read_documents(context.folder, chosen["instance"])
         if context.dataset.card.get("truth"):
-            chosen["objects"] = regions.objects(context.folder, chosen["instance"], chosen["label"])
+            chosen["objects"] = images.objects(context.folder, chosen["instance"], chosen["label"])
     if context.dataset.owners is not None:
         documents = tokenizer.tokenize_for(list(chosen["text"]), context.dataset.card)
         chosen |= {"words": documents.words, "words_cut": documents.n_words - [*map(len, documents.words)]}
@@ -134,7 +134,7 @@ def _expand_labels(context: ExplanationContext, rows: np.ndarray, label: int | s
         }
     )
     if dataset.card.get("truth"):
-        selected["objects"] = regions.objects(context.folder, selected["instance"], selected["target"])
+        selected["objects"] = images.objects(context.folder, selected["instance"], selected["target"])
     return selected
 
 
@@ -166,7 +166,7 @@ def _sample_rows(context: ExplanationContext, seed: int, wanted: Selection) -> n
         if several and label is None:
             raise ShapelineError("instances.objects: an image has objects of several labels; name one by the key label")
         own = index if several else dataset.labels[order]
-        order = order[regions.objects(context.folder, dataset.ids[order], own) == wanted.objects]
+        order = order[images.objects(context.folder, dataset.ids[order], own) == wanted.objects]
         restriction += f" with {wanted.objects} object(s)"
     if wanted.correct:
         order = _select_correct(context, order, count, explained)

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from shapeline.datasets import archive, images, regions
+from shapeline.datasets import archive, images
 from shapeline.datasets.archive import of
 from shapeline.datasets.images import Annotation
 from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
@@ -81,7 +81,7 @@ def crops(path: str, held_out: int = 0, seed: int = 0) -> dict:
         boxes = boxes[boxes[:, 0] == 1]
         highest = np.array(slide.shape[1:]) - CROP
         for top, left in [*_crop_around(boxes, highest, random), *_sample_corners(boxes, highest, random)]:
-            seen, _ = regions.clip(boxes - [0, top, left, top, left], CROP, CROP)
+            seen, _ = images.clip(boxes - [0, top, left, top, left], CROP, CROP)
             inputs.append(slide[:, top : top + CROP, left : left + CROP])
             labels.append(int(len(seen) > 0))
             boxes_seen.append(seen)

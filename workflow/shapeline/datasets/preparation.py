@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shapeline.datasets import folders, regions, text, tokenizer
+from shapeline.datasets import folders, images, text, tokenizer
 from shapeline.datasets.checks import check, choose_classes, refuse_classes, refuse_text_settings
 from shapeline.datasets.loading import NAN, TABLE
 from shapeline.datasets.records import check_records, check_texts, read_official, read_own
@@ -47,9 +47,9 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     split, own_split = _split_records(source, content, settings)
     names, kept, labels = _select_classes(source, content, split, settings, entry)
     inputs, described, documents = _describe_inputs(content, kept, split, entry)
-    marked = content.get("truth") and regions.arrays(content["truth"], kept, content["ids"][kept])
+    marked = content.get("truth") and images.arrays(content["truth"], kept, content["ids"][kept])
     if marked:
-        described |= regions.describe_regions(marked)
+        described |= images.describe_regions(marked)
         for name, number in content["truth"]["odd"].items():  # added to those that the reader counted
             content["odd"][name] = content["odd"].get(name, 0) + number
     arrays = {"inputs": inputs, "labels": labels[kept], "split": split[kept], "ids": content["ids"][kept]}
@@ -319,7 +319,7 @@ def _write(
 ) -> None:
     """Write all files under temporary names and rename them; frame: a user's rows with their types."""
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {"arrays.npz": arrays, TABLE: frame, regions.FILE: marked, "documents.parquet": documents}
+    contents = {"arrays.npz": arrays, TABLE: frame, images.FILE: marked, "documents.parquet": documents}
     contents = {name: content for name, content in contents.items() if content is not None}
     parts = {folder / name: folder / f"{name}.part" for name in (*contents, "card.json")}  # the card is the last
     try:
@@ -331,7 +331,7 @@ def _write(
         (folder / "card.json.part").write_text(text, encoding="utf-8")
         may_appear()
         # Without the old card, a kill between the renames can never pair it with the new arrays.
-        for name in ("card.json", "documents.parquet", regions.FILE, TABLE):
+        for name in ("card.json", "documents.parquet", images.FILE, TABLE):
             (folder / name).unlink(missing_ok=True)
         for file, part in parts.items():
             os.replace(part, file)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.datasets import csv_file, regions, text, tokenizer
+from shapeline.datasets import csv_file, images, text, tokenizer
 from shapeline.datasets.checks import TASKS, text_settings
 from shapeline.datasets.registry import Source
 from shapeline.datasets.sources import PARTS, expand, user_function
@@ -166,9 +166,7 @@ def check_records(where: str, records: dict, entry: Source | None) -> dict:
         "kind": kind,
         "task": task,
         "scale": scale,
-        "truth": regions.check_truth(where, records, labels, class_names, inputs.shape[2:])
-        if kind == "image"
-        else None,
+        "truth": images.check_truth(where, records, labels, class_names, inputs.shape[2:]) if kind == "image" else None,
         "odd": {"odd_outside_unit_range": odd, **skipped, **records.get("odd", {})},
         "notes": list(records.get("notes", [])),
         "subset": records.get("subset"),

@@ -13,8 +13,8 @@ from torch import nn
 from shapeline.datasets import folders
 from shapeline.errors import ShapelineError, first_line
 from shapeline.generation.prompts import WHERE
-from shapeline.models.text_network import limit_positions
 from shapeline.models.torch_models import evaluation_mode
+from shapeline.models.transformer_models import limit_positions
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from shapeline.generation import prefix_cache
 from shapeline.generation.game import Answer, ModelSource
 from shapeline.generation.prompts import FIXED, WHERE
 from shapeline.gradients.torch_gradients import differentiable, relevance_rules, rollout
-from shapeline.models.text_network import eager_attention
+from shapeline.models.transformer_models import eager_attention
 
 GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
 

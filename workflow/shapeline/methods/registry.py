@@ -197,7 +197,8 @@ def _define_peer(package: str, function: str, parameters: type[Parameters], mini
     """Return the entry of a method of another package."""
     minimum = f"shapeline.methods.parameters:{minimum}" if minimum else None
     traits = {"package": package, "minimum": minimum, **traits}
-    return Method("peers", f"shapeline.third_party.{package}_methods:{function}", parameters, **traits)
+    module = "black_box" if package in ("lime", "shapiq") else f"{package}_methods"
+    return Method("peers", f"shapeline.third_party.{module}:{function}", parameters, **traits)
 
 
 CUSTOM = Method("coalitions", "", CustomFixedMethod, argument_names=())
@@ -431,8 +432,12 @@ METHODS = Registry(
             "captum", "explain", PeerCaptumLlm, random=True, data=("prompts",), of_prompts=True
         ),
         "peer_shapiq": _define_peer("shapiq", "approximate", PeerShapiq, minimum="kernel_minimum", random=True),
-        "peer_lime_text": _define_peer("lime", "text", Sampled, minimum="fit_minimum", random=True, data=("text",)),
-        "peer_lime_image": _define_peer("lime", "image", Sampled, minimum="fit_minimum", random=True, data=("image",)),
+        "peer_lime_text": _define_peer(
+            "lime", "explain_text", Sampled, minimum="fit_minimum", random=True, data=("text",)
+        ),
+        "peer_lime_image": _define_peer(
+            "lime", "explain_image", Sampled, minimum="fit_minimum", random=True, data=("image",)
+        ),
         "external": Method("external", "shapeline.methods.external:read", External, needs_model=False, unit="none"),
     }
 )

@@ -7,7 +7,7 @@ import pandas as pd
 from shapeline import scores
 from shapeline.attribution.context import AttributionSettings, ExplanationContext, load_context, parse
 from shapeline.attribution.selection import read
-from shapeline.datasets import regions, tokenizer
+from shapeline.datasets import images, tokenizer
 
 
 def load_arguments(
@@ -65,7 +65,7 @@ def load_pixels(files, rows: pd.DataFrame) -> dict:
     context = load_context(None, files.arrays, settings.game, "cpu")
     picked = read_rows(files, rows)
     return {
-        "truth": regions.truth(context.folder, rows["instance"].to_numpy(), rows["target"].to_numpy()),
+        "truth": images.truth(context.folder, rows["instance"].to_numpy(), rows["target"].to_numpy()),
         "buckets": context.buckets(context.inputs(picked), picked),
         "method": settings.method,
         "seed": settings.game.seed,

@@ -28,7 +28,7 @@ READERS = {
     ".keras": "shapeline.models.keras_file",
     ".onnx": "shapeline.models.onnx_file",
     "function": "shapeline.models.pipeline_file",
-    "folder": "shapeline.models.folder",
+    "folder": "shapeline.models.transformer_models",
     **dict.fromkeys(BOOSTED, "shapeline.models.pipeline_file"),
 }
 ESTIMATORS = (".skops", *BOOSTED)  # what tree_shap can look into

@@ -1,4 +1,4 @@
-"""captum's explainers of functions; see games for what they are asked about."""
+"""captum's explainers of functions; see black_box for what they are asked about."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,9 +12,7 @@ from shapeline.generation.game import ModelSource
 from shapeline.generation.prompts import WHERE
 from shapeline.methods.parameters import kernel_minimum, permutation_minimum
 from shapeline.models.torch_models import set_seed
-from shapeline.third_party.games import BATCH, CountedGame, InstanceGame, explain_each
-
-Scored = tuple[np.ndarray, np.ndarray]
+from shapeline.third_party.black_box import BATCH, CountedGame, InstanceGame, Scored, explain_each
 
 
 def kernel_shap(

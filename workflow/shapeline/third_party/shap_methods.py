@@ -1,4 +1,4 @@
-"""shap's explainers of functions; see games for what they are asked about."""
+"""shap's explainers of functions; see black_box for what they are asked about."""
 
 import functools
 import warnings
@@ -16,9 +16,8 @@ from shapeline.methods.parameters import kernel_minimum, pair_minimum, split_min
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import check_logits
 from shapeline.seeds import seed_of
-from shapeline.third_party.games import CountedGame, InstanceGame, explain_each, seed_numpy
+from shapeline.third_party.black_box import CountedGame, InstanceGame, Scored, explain_each, seed_numpy
 
-Scored = tuple[np.ndarray, np.ndarray]
 NODES = 50  # of a tree split at a time: that of the library's examples on images
 
 

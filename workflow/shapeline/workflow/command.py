@@ -24,7 +24,7 @@ from shapeline.config.validation import check_files
 from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
 from shapeline.workflow import init_config, jobs
-from shapeline.workflow.dependencies import find_root
+from shapeline.workflow.job_code import find_root
 
 CONFIG = "shapeline.yaml"  # what init writes, and run and doctor read where it is there
 

@@ -21,7 +21,7 @@ from shapeline.files import format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.threads import processors
 from shapeline.workflow import job_code, jobs, messages, runs
-from shapeline.workflow.dependencies import find_root
+from shapeline.workflow.job_code import find_root
 from shapeline.workflow.job_environment import list_visible_devices
 from shapeline.workflow.messages import format_amount, format_time
 

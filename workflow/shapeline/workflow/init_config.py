@@ -25,7 +25,7 @@ from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.generation.prompts import PromptRow, build_prompt, check_parts, read_prompts
 from shapeline.models import registry
-from shapeline.workflow.dependencies import find_root
+from shapeline.workflow.job_code import find_root
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 DEFAULT_LABEL = re.compile(r"label_\d+")

@@ -18,7 +18,7 @@ from shapeline.metrics.registry import METRICS
 from shapeline.seeds import digest
 from shapeline.versions import list_versions
 from shapeline.workflow import job_code, runs
-from shapeline.workflow.dependencies import PACKAGE, add_code_digest, list_sources
+from shapeline.workflow.job_code import PACKAGE, add_code_digest, list_sources
 
 READERS = ("pandas", "pillow", "scikit-learn")  # packages that read tables, images and bundled datasets
 

@@ -1,5 +1,7 @@
 """What is in a run, entries, models, metrics, shards and datasets, and where its files are."""
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from shapeline.config.derived import count_evaluation_shards, count_shards
@@ -11,7 +13,7 @@ from shapeline.datasets.sources import expand, is_address
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
-from shapeline.workflow.dependencies import as_inputs
+from shapeline.seeds import digest
 
 RANDOMISED = "@randomised"  # after an entry: its scores of the randomised models
 
@@ -222,3 +224,25 @@ def _find_missing(config: Config, experiment: str) -> str:
             if not (file.exists() or (fetched and (fetched / file.parent.name / file.name).exists())):
                 return f"{file} is missing"
     return ""
+
+
+LINKS = Path(".snakemake/links")
+
+
+def as_inputs(files: Iterable[str]) -> list[str]:
+    """Return paths that Snakemake takes: relative, or a symbolic link, where braces would be read as wildcards."""
+    return [_link(os.path.relpath(file)) if "{" in file else file for file in files]
+
+
+def _link(path: str) -> str:
+    target = os.path.abspath(path)
+    if "{" not in path or not os.path.exists(target):  # a missing file is reported by its own name
+        return path
+    link = LINKS / digest(target) / os.path.basename(target).replace("{", "(").replace("}", ")")
+    if not link.is_symlink():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        new = link.with_name(f"{link.name}.{os.getpid()}")
+        new.symlink_to(target)
+        os.utime(new, (0, 0), follow_symlinks=False)  # Snakemake compares the time of the link too
+        os.replace(new, link)
+    return str(link)

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import ndimage
 
-from shapeline.datasets import regions as regions_module
+from shapeline.datasets import images as regions_module
 from shapeline.games import references
 from shapeline.report import experiment
 from shapeline.report.colours import FIRST, MIDDLE, QUIET, SECOND

@@ -1,0 +1,215 @@
+"""What every library is given, an instance's coalitions as a counting function on the plain model; lime and shapiq.
+
+A library explains the vector of present features against that of none; both ends are evaluated once.
+"""
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import numpy as np
+
+from shapeline.errors import MethodFailure, ShapelineError, locate_input
+from shapeline.games.game import Game
+from shapeline.methods import shapiq_process
+from shapeline.methods.parameters import fit_minimum, kernel_minimum
+from shapeline.seeds import seed_of
+
+Scored = tuple[np.ndarray, np.ndarray]
+BATCH = 256  # coalitions that a peer may ask for at a time, where it lets one choose
+
+
+class InstanceGame:
+    """v(S) of one instance, asked about at most once for each end; `evaluations` counts what was evaluated."""
+
+    def __init__(self, evaluate: Callable[[np.ndarray], np.ndarray], d: int):
+        self.d, self.evaluations = d, 0
+        self._evaluate, self._ends = evaluate, {}
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Return values (K,) of coalitions (K, d), present where above one half."""
+        masks = np.asarray(masks) > 0.5
+        sizes = masks.sum(1)
+        values = np.empty(len(masks))
+        inner = (sizes > 0) & (sizes < self.d)
+        if inner.any():
+            values[inner] = self._values(masks[inner])
+        for size in np.unique(sizes[~inner]):
+            values[sizes == size] = self._end(size)
+        return values
+
+    def compute_gain(self) -> float:
+        """v(N) - v(∅)."""
+        return self._end(self.d) - self._end(0)
+
+    def _end(self, size: int) -> float:
+        if size not in self._ends:
+            self._ends[size] = self._values(np.full((1, self.d), size > 0))[0]
+        return self._ends[size]
+
+    def _values(self, masks: np.ndarray) -> np.ndarray:
+        self.evaluations += len(masks)
+        return self._evaluate(masks)
+
+
+@dataclass(frozen=True)
+class CountedGame:
+    """What a peer evaluates; instances seed samples with `seed`; budget: evaluations, ends included."""
+
+    game: Game
+    inputs: np.ndarray
+    targets: np.ndarray
+    instances: Sequence[int]
+    seed: int
+    budget: int
+
+
+def explain_each(
+    explain: Callable[[InstanceGame, int], np.ndarray], asked: CountedGame, minimum: Callable[[int], int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a peer's scores (n, d) and evaluations (n,); explain: from a game and a 32-bit seed; minimum: from d."""
+    d, inputs, game = asked.game.features.d, asked.inputs, asked.game.having(backend=None)
+    if asked.budget < minimum(d):
+        raise MethodFailure(
+            "no design",
+            f"budget: {asked.budget} evaluations are fewer than the {minimum(d)} needed at d = {d}; raise it",
+        )
+    scores, evaluations = np.zeros((len(inputs), d)), np.zeros(len(inputs), np.int64)
+    for i, instance in enumerate(asked.instances):
+        part = slice(i, i + 1)
+
+        def evaluate(masks: np.ndarray, part=part) -> np.ndarray:
+            return game.values(inputs[part], masks, asked.targets[part])[0]
+
+        with locate_input([i]):
+            v = InstanceGame(evaluate, d)
+            # Of a single feature there is nothing to explain, and the libraries divide by zero.
+            scores[i] = explain(v, seed_of(asked.seed, int(instance)) % 2**32) if d > 1 else v.compute_gain()
+        evaluations[i] = v.evaluations
+    return scores, evaluations
+
+
+@contextlib.contextmanager
+def seed_numpy(seed: int) -> Iterator[None]:
+    """Seed numpy's global generator, which some libraries use, inside the block, and restore it."""
+    before = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(before)
+
+
+ABSENT = "ABSENT"
+
+
+def explain_text(
+    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
+) -> Scored:
+    """Run LimeTextExplainer on word positions (bow=False) with the experiment's value; scores (n, d)."""
+
+    from lime import lime_text
+
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
+        explainer = lime_text.LimeTextExplainer(
+            bow=False, mask_string=ABSENT, feature_selection="none", random_state=np.random.RandomState(seed)
+        )
+
+        def explain_texts(texts: list[str]) -> np.ndarray:
+            return v(np.array([words.split() for words in texts]) != ABSENT)[:, None]
+
+        words = " ".join(f"word{place}" for place in range(v.d))
+        explanation = explainer.explain_instance(
+            words, explain_texts, labels=(0,), num_features=v.d, num_samples=budget
+        )
+        return _fill_scores(explanation.local_exp[0], v.d)
+
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, asked, fit_minimum)
+
+
+def explain_image(
+    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
+) -> Scored:
+    """Run LimeImageExplainer with the experiment's features as segments, all of which have scores."""
+    from lime import lime_image
+
+    segments = game.features.cells[0]
+    _, corners = np.unique(segments, return_index=True)
+
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
+        explainer = lime_image.LimeImageExplainer(feature_selection="none", random_state=np.random.RandomState(seed))
+
+        def explain_images(images: np.ndarray) -> np.ndarray:
+            return v(images[..., 0].reshape(len(images), -1)[:, corners])[:, None]
+
+        with contextlib.redirect_stderr(io.StringIO()):  # its progress bar has no switch
+            explanation = explainer.explain_instance(
+                np.ones((*segments.shape, 3), np.uint8),
+                explain_images,
+                labels=(0,),
+                top_labels=None,
+                hide_color=0,
+                num_features=v.d,
+                num_samples=budget,
+                batch_size=BATCH,
+                segmentation_fn=lambda _: segments,
+            )
+        return _fill_scores(explanation.local_exp[0], v.d)
+
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, asked, fit_minimum)
+
+
+def _fill_scores(weights: list[tuple[int, float]], d: int) -> np.ndarray:
+    """Return the library's (feature, weight) pairs as scores (d,)."""
+    scores = np.zeros(d)
+    for feature, weight in weights:
+        scores[feature] = weight
+    return scores
+
+
+def approximate(
+    game: Game,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    instances: Sequence[int],
+    seed: int,
+    budget: int,
+    approximator: str = "KernelSHAP",
+    python: str | None = None,
+) -> Scored:
+    """Return scores (n, d) of the shapiq approximator of this name and evaluations (n,).
+
+    python: another environment's interpreter. Raises ShapelineError if the release lacks it, MethodFailure where
+    it gives up.
+    """
+
+    def explain(v: InstanceGame, seed: int) -> np.ndarray:
+        task = {"approximator": approximator, "d": v.d, "budget": budget, "seed": seed}
+        if python:
+            reply = shapiq_process.approximate(python, task, lambda masks: v(np.atleast_2d(masks)))
+        else:
+            with seed_numpy(seed):
+                reply = shapiq_process.answer(task, v)
+        if "scores" in reply:
+            return np.array(reply["scores"])
+        message = reply["message"].partition("\n")[0]
+        if reply["error"] == "failure":
+            raise MethodFailure("no design", f"{approximator} of {budget} evaluations: {message}")
+        if reply["error"] == "name":
+            release = shapiq_process.read_version(python) if python else version("shapiq")
+            message = f"shapiq {release} has no approximator '{approximator}' of Shapley values; it has {message}"
+        raise ShapelineError(f"peer_shapiq: {message}")
+
+    asked = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, asked, kernel_minimum)
+
+
+def list_approximators() -> list[str]:
+    """Return the approximators of Shapley values that the installed release has."""
+    from shapiq import approximator as installed
+
+    return shapiq_process.list_approximators(installed)
