@@ -78,7 +78,7 @@ def test_kernel_shap_is_the_weighted_fit_with_mass_per_drawn_row():
 
 
 def test_kernel_shap_bias_is_small():
-    # METHODS §4: mass per row leaves a bias of about 0.02 at d = 10 and 100 rows, kernel weight per row one of 0.16.
+    # Mass per row leaves a bias of about 0.02 at d = 10 and 100 rows, kernel weight per row one of 0.16.
     game = games.table(10, seed=1)
     exact = games.scores(designs.shapley(10), game)
     runs = np.array([games.scores(designs.kernel_shap(10, 100, seed), game) for seed in range(200)])

@@ -352,7 +352,7 @@ def test_scores_add_up_and_are_finite_at_any_budget(budget):
     found = read_out(masks, values)
     full, empty = values[np.arange(3), masks.all(axis=2).argmax(1)], values[:, 0]
     np.testing.assert_allclose(found.scores.sum(axis=1), full - empty, atol=1e-12)
-    known = budget > 2 * fit.FEW * d  # below, nothing is said of the error
+    known = budget > 2 * fit.MIN_PAIRS * d  # below, nothing is said of the error
     assert np.isnan(found.standard_error).all() if not known else (found.standard_error > 0).all()
     assert (read_stack(masks, values)[1] is None) == (not known)
     fixed = designs.gp_shapley(d, budget, seed=3)
@@ -499,7 +499,7 @@ def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted(
     data = fit.Data.of(pairs.rows, odd / np.abs(odd).max(axis=1, keepdims=True), noise)
     relevance, rest = np.full((2, d), 0.1), np.array([[1e-6, 0.0, 0.0, 0.0]] * 2)
     found = gaussian_held.held_out(data, relevance, rest)
-    assert found[0] < gaussian_held.WIDER < 2 < found[1]
+    assert found[0] < gaussian_held.RESIDUAL_FACTOR < 2 < found[1]
     turned = data.reorder(np.r_[0, 1 + rng.permutation(pairs.rows.shape[1] - 1)][None].repeat(2, axis=0))
     np.testing.assert_allclose(gaussian_held.held_out(turned, relevance, rest), found, rtol=1e-5)
 
@@ -521,7 +521,7 @@ def test_single_features_are_in_every_fit_that_pairs_are_held_out_of(monkeypatch
 def test_variances_of_a_curve_move_towards_those_without_it():
     one = fit.Data.of(np.ones((1, 12, 2)), np.ones((1, 12)), np.zeros((1, 12)))  # six pairs a feature
     plain, bent = (fit.Fit(np.zeros(1), *np.full((4, 1, 2), variance)) for variance in (8.0, 2.0))
-    share = gaussian_held.DOUBT * (1 - gaussian_held.DOUBTED / 6)
+    share = gaussian_held.PLAIN_SHARE * (1 - gaussian_held.MIN_PLAIN_PAIRS / 6)
     found = gaussian_held.doubt_curve(one, plain, bent)
     np.testing.assert_allclose(found.variance, 2 * 4**share)
     np.testing.assert_allclose(found.other_variance, 2 * 4**share)
@@ -558,7 +558,7 @@ def test_held_out_errors_count_by_the_share_of_their_size_that_is_left():
     np.testing.assert_allclose(left, [[0, 0, 1, 1 - 14 / 35]], atol=1e-9)
     assert (alike.sum(axis=1) == [[8, 28, 0, 14]]).all()
     found, with_noise = (gaussian_held.held_out(one, relevance, rest)[0] for one in data)
-    assert found < gaussian_held.WIDER and with_noise < 1.2 * gaussian_held.WIDER
+    assert found < gaussian_held.RESIDUAL_FACTOR and with_noise < 1.2 * gaussian_held.RESIDUAL_FACTOR
 
 
 def test_half_of_the_difference_between_variances_is_believed():

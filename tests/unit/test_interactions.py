@@ -265,7 +265,7 @@ def test_the_process_is_exact_where_it_can_be():
     np.testing.assert_allclose(pairs, 0, atol=1e-8)
 
 
-@pytest.mark.parametrize("limit", ["MOST_TOLD", "MOST_SOLVED"])
+@pytest.mark.parametrize("limit", ["MAX_D_WITH_ERRORS", "MAX_SOLVED_PAIRS"])
 def test_where_too_few_tell_or_it_would_cost_too_much_no_interval_is_known(monkeypatch, limit):
     game = games.table(8, seed=6)
 

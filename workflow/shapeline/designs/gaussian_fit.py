@@ -1,7 +1,7 @@
 """A Gaussian process over coalitions fitted to values: relevances and noise by likelihood, scores by their mixture.
 
-All is stacked over instances: rows (n, m, d) of +-1 for m pairs, N first; odd (n, m) their values' odd parts, of scale
-1; noise (n, m) the variance of what a pair lacks, else 0. Covariances are relative to a coalition's prior variance.
+Arrays are stacked over instances: rows (n, m, d) of +-1 for m pairs, N first; odd (n, m) odd parts of values, of scale
+1; noise (n, m) the variance of an incomplete pair, else 0. Covariances are relative to a coalition's prior variance.
 """
 
 import dataclasses
@@ -13,28 +13,28 @@ import numpy as np
 from shapeline.designs import gaussian_moments as moments
 from shapeline.designs.design import inverse_of
 
-REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, main effects alone
-REST = (1e-6, 1e-3, 3e-2)  # variance that the prior leaves out, relative to a coalition's
-LEAST, MOST = 1e-4, 0.95  # relevances
-MOST_REST = 30.0
-SLOPE = 8.0  # largest logarithm of the ratio of the rest at the ends and at half of the features
+REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, only main effects
+REST = (1e-6, 1e-3, 3e-2)  # variance outside the prior, relative to a coalition's
+RELEVANCES = MIN_RELEVANCE, MAX_RELEVANCE = 1e-4, 0.95
+MAX_REST = 30.0
+MAX_SLOPE = 8.0  # of the logarithm of the ratio of the rest at the ends and at half of the features
 SLOPE_SPREAD = 2.0  # its prior standard deviation
-ENDS_GAIN = 2.0  # criterion that a variance of the ends has to earn
-MOST_ENDS = 1e4  # its largest value, relative to a coalition's
-SIZES = (1e-3, 1e-2, 1e-1)  # variance of what coalitions of a size share
-SIZES_GAIN = 10.0  # criterion that it has to earn
+ENDS_GAIN = 2.0  # minimum gain in the criterion by a variance of the ends
+MAX_ENDS = 1e4  # largest variance of the ends, relative to a coalition's
+SIZES = (1e-3, 1e-2, 1e-1)  # variance that coalitions of a size share
+SIZES_GAIN = 10.0  # minimum gain in the criterion by this variance
 JITTER = 1e-10
-FEW = 1.4  # pairs a feature: below it likelihoods are too flat to choose by
-LINEAR_SHARE = 0.6  # of the linear fit in the scores, there
+MIN_PAIRS = 1.4  # per feature: with fewer the likelihood is too flat to select a fit
+LINEAR_SHARE = 0.6  # of the linear fit in the scores, with fewer
 STEPS, RATE = 10, 0.25  # of the ascent of the likelihood, in log relevance
 NEARBY = ((0.6, 1.0), (1.0, 0.2), (1.0, 1.0), (1.0, 5.0), (1.5, 1.0))
-LEARNED = 0.5  # criterion that each learned relevance has to earn
+LEARNING_COST = 0.5  # of the criterion per learned relevance
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What a block of instances has shown. rest (n, m, d): weights of the pairs where the prior says nothing; outputs
-    (n, q, m): odd parts of further values, which are read out by the estimator that `odd` chooses."""
+    """The data of a block of instances. rest (n, m, d): weights of the pairs for a variance outside the prior; outputs
+    (n, q, m): odd parts of further values, for the estimator that `odd` selects."""
 
     rows: np.ndarray
     odd: np.ndarray
@@ -44,30 +44,30 @@ class Data:
 
     @classmethod
     def of(cls, rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, outputs: np.ndarray | None = None) -> "Data":
-        """Data with the weights of the rest worked out."""
+        """Build data and compute the weights of the rest."""
         n, m, _ = rows.shape
         return cls(rows, odd, noise, moments.rest_weights(rows), np.empty((n, 0, m)) if outputs is None else outputs)
 
     def only(self, pairs: np.ndarray) -> "Data":
-        """The same for some of the pairs."""
+        """Return the same for some of the pairs."""
         return Data(
             *(part[:, pairs] for part in (self.rows, self.odd, self.noise, self.rest)), self.outputs[..., pairs]
         )
 
     def reorder(self, order: np.ndarray) -> "Data":
-        """The same with each instance's pairs in its own order (n, m)."""
+        """Return the same with each instance's pairs in its own order (n, m)."""
         odd, noise = (np.take_along_axis(part, order, axis=1) for part in (self.odd, self.noise))
         rows, rest = (np.take_along_axis(part, order[:, :, None], axis=1) for part in (self.rows, self.rest))
         return Data(rows, odd, noise, rest, np.take_along_axis(self.outputs, order[:, None], axis=2))
 
     @property
     def lean(self) -> np.ndarray:
-        """How far sizes are from half of the features, (n, m), from 0 to 1."""
+        """Distance of sizes from half of the features, (n, m), from 0 to 1."""
         return np.abs(self.rows.sum(axis=2)) / self.rows.shape[2]
 
     @property
     def same_size(self) -> np.ndarray:
-        """Correlations (n, m, m) of what all pairs of one size share, the ends apart; no Shapley value sees it."""
+        """Correlations (n, m, m) of a part that pairs of one size share, without the ends; Shapley values ignore it."""
         size = self.rows.sum(axis=2)
         size = np.where(np.abs(size) < self.rows.shape[2], size, 0.0)
         alike = np.abs(size)[:, :, None] == np.abs(size)[:, None, :]
@@ -105,16 +105,16 @@ class Fit:
     other_variance: np.ndarray
 
     def penalise(self, penalty: float) -> "Fit":
-        """The same with a larger criterion."""
+        """Return the same with a larger criterion."""
         return dataclasses.replace(self, criterion=self.criterion + penalty)
 
     def widen(self, factor: np.ndarray) -> "Fit":
-        """The same with variances times a factor (n,), and half as different between scores: few pairs tell that."""
+        """Return the same with variances times a factor (n,), and with half of the differences between scores."""
         halved = dataclasses.replace(self, variance=level(self.variance), other_variance=level(self.other_variance))
         return halved.scale(factor)
 
     def scale(self, factor: np.ndarray) -> "Fit":
-        """The same with variances times a factor (n,)."""
+        """Return the same with variances times a factor (n,)."""
         wider, others = self.variance * factor[:, None], self.other_variance * factor[:, None, None]
         return dataclasses.replace(self, variance=wider, other_variance=others)
 
@@ -126,11 +126,11 @@ def level(variance: np.ndarray) -> np.ndarray:
 
 
 def compute_pair_variance(data: Data, rest: np.ndarray) -> np.ndarray:
-    """Return the variances (n, m) that the prior leaves out of each pair, from rest (n, 4).
+    """Return the variances (n, m) of each pair outside the prior, from rest (n, 4).
 
-    rest: the variance at half of the features, the logarithm of its ratio at the ends, one of the pair of the ends
-    alone, since many games value the empty coalition by convention, and one that all pairs of a size share, since many
-    games grow with the size in a way that no single feature explains.
+    rest: the variance at half of the features, the logarithm of its ratio at the ends, a variance of the pair of the
+    ends, because many games value the empty coalition by convention, and one that all pairs of a size share, because
+    many games grow with the size in a way that no single feature explains.
     """
     variance = rest[:, :1] * np.exp(rest[:, 1:2] * data.lean)
     variance[:, 0] += rest[:, 2]
@@ -138,14 +138,14 @@ def compute_pair_variance(data: Data, rest: np.ndarray) -> np.ndarray:
 
 
 def compute_score_variance(d: int, rest: np.ndarray) -> np.ndarray:
-    """Return the prior variance (n, 1) of a Shapley value by what the prior leaves out of pairs."""
+    """Return the prior variance (n, 1) of a Shapley value by the variance of pairs outside the prior."""
     lean = np.abs(2 * np.arange(1, d + 1) - d) / d
     of_sizes = rest[:, :1] * np.exp(rest[:, 1:2] * lean) @ moments.rest_variances(d)
     return (of_sizes + rest[:, 2] * (2 / d) ** 2)[:, None]
 
 
 def add_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
-    """A copy of the correlations with the rest and, on their diagonal, the noise."""
+    """Return a copy of the correlations with the rest and, on their diagonal, the noise."""
     matrix = matrix + rest[:, 3, None, None] * data.same_size if rest[:, 3].any() else matrix.copy()
     each = np.arange(matrix.shape[1])
     matrix[:, each, each] += compute_pair_variance(data, rest) + data.noise + JITTER
@@ -163,12 +163,12 @@ def free_ends(
     ratio = np.clip(pull**2 / (own * power + 1e-300), 1e-12, 1 - 1e-9)
     share = np.clip((m * ratio - 1) / (ratio * max(m - 1, 1)), 0, 1 - 1e-12)
     share[np.log1p(-share) - m * np.log1p(-share * ratio) <= gain] = 0
-    variance = np.minimum(share / (own * (1 - share)), MOST_ENDS)
+    variance = np.minimum(share / (own * (1 - share)), MAX_ENDS)
     return variance, variance * own / (1 + variance * own)
 
 
 def criterion(matrix: np.ndarray, odd: np.ndarray, gain: float = ENDS_GAIN) -> tuple[np.ndarray, np.ndarray]:
-    """-2 log likelihood (n,) up to a constant, the scale and a variance of the ends profiled out; this variance."""
+    """Return -2 log likelihood (n,) up to a constant, scale and variance of the ends profiled out; this variance."""
     n, m = odd.shape
     first = np.zeros((n, m, 1))
     first[:, 0] = 1
@@ -181,7 +181,7 @@ def criterion(matrix: np.ndarray, odd: np.ndarray, gain: float = ENDS_GAIN) -> t
 
 
 def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras: Iterable[Extra | None]) -> list[Fit]:
-    """Posteriors for one relevance (n, d), each of the rests (n, 4) and each of the extras."""
+    """Return posteriors for one relevance (n, d), each of the rests (n, 4) and each of the extras."""
     base, cross = moments.correlation(data.rows, relevance), moments.score_covariance(data.rows, relevance)
     prior = moments.score_variance(relevance)
     fitted = []
@@ -196,7 +196,7 @@ def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras:
 
 
 def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fit:
-    """Mean and variance of the scores under correlations `matrix`, covariances `cross` and prior variances."""
+    """Return the posterior of the scores under correlations `matrix`, covariances `cross` and prior variances."""
     m, d = data.shape[1:]
     cross = cross + compute_pair_variance(data, rest)[..., None] * data.rest
     right = np.concatenate([cross, data.outputs.swapaxes(1, 2)], axis=2)
@@ -210,7 +210,7 @@ def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fi
 
 
 def whiten(matrix: np.ndarray, odd: np.ndarray, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The Cholesky factor's inverse times odd (n, m) and cross (n, m, d), as (n, m) and (n, d, m); log determinants."""
+    """Return the inverse Cholesky factor times odd and cross, as (n, m) and (n, d, m), and the log determinants."""
     from scipy.linalg.blas import dtrsm
 
     factor = np.linalg.cholesky(matrix)
@@ -224,7 +224,7 @@ def whiten(matrix: np.ndarray, odd: np.ndarray, cross: np.ndarray) -> tuple[np.n
 
 
 def inverses(matrix: np.ndarray) -> np.ndarray:
-    """Inverses of positive definite matrices (n, m, m), at half the cost of any matrices'."""
+    """Return inverses of positive definite matrices (n, m, m), at half the cost of general ones."""
     found = np.linalg.cholesky(matrix)
     for one in found:
         inverse_of(one.T, lower=False)
@@ -232,7 +232,7 @@ def inverses(matrix: np.ndarray) -> np.ndarray:
 
 
 def mixture(fitted: list[Fit]) -> Fit:
-    """The fits averaged by their likelihoods, instance by instance; the variance holds their disagreement."""
+    """Return the fits averaged by their likelihoods, instance by instance; the variance holds their disagreement."""
     value = np.array([fit.criterion for fit in fitted])
     weight = np.exp(-0.5 * (value - value.min(axis=0)))
     weight = (weight / weight.sum(axis=0))[..., None]
@@ -242,29 +242,29 @@ def mixture(fitted: list[Fit]) -> Fit:
 
 
 def _mean(weight: np.ndarray, fitted: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of scores and variances by `weight`, with the disagreement of the scores in the variances."""
+    """Return the mean of scores and variances by `weight`, with the disagreement of the scores in the variances."""
     scores = sum(w * own for w, (own, _) in zip(weight, fitted, strict=True))
     spread = sum(w * (variance + (own - scores) ** 2) for w, (own, variance) in zip(weight, fitted, strict=True))
     return scores, spread
 
 
 def even_relevance(d: int, reach: float) -> float:
-    """The relevance that all features share at a reach."""
-    return min(4 * reach / d, MOST)
+    """Return the relevance that all features share at a reach."""
+    return min(4 * reach / d, MAX_RELEVANCE)
 
 
 def relevance_of(scores: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """Relevances (n, d) in proportion to |score|, with a tenth of the mean below; reach (n,) or one number."""
+    """Return relevances (n, d) proportional to |score|, with a tenth of the mean as floor; reach (n,) or one number."""
     size = np.abs(scores)
     size = np.hypot(size, 0.1 * size.mean(axis=1, keepdims=True)) + 1e-300
     reach = np.broadcast_to(reach, len(scores))[:, None]
-    return np.clip(4 * reach / scores.shape[1] * size / size.mean(axis=1, keepdims=True), LEAST, MOST)
+    return np.clip(4 * reach / scores.shape[1] * size / size.mean(axis=1, keepdims=True), MIN_RELEVANCE, MAX_RELEVANCE)
 
 
 def fit_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each reach: the relevances `make(reach)`, the rest (n, 4) of highest likelihood and its criterion (n,)."""
+    """Return for each reach the relevances `make(reach)`, the most likely rest (n, 4) and its criterion (n,)."""
     _, m, d = data.shape
-    gain = ENDS_GAIN if m > FEW * d else np.inf  # few pairs cannot spare what the ends tell
+    gain = ENDS_GAIN if m > MIN_PAIRS * d else np.inf  # with few pairs, the information of the ends is needed
     fitted = []
     for reach in REACH:
         relevance = make(reach)
@@ -279,14 +279,14 @@ def fit_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def best_of(fitted: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The relevances (n, d) and the rest (n, 4) of the reach of highest likelihood, for each instance."""
+    """Return the relevances (n, d) and the rest (n, 4) of the reach of highest likelihood, for each instance."""
     best = np.argmin([value for _, _, value in fitted], axis=0)
     each = np.arange(len(best))
     return tuple(np.array([part[number] for part in fitted])[best, each] for number in (0, 1))
 
 
 def free_sizes(data: Data, relevance: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same relevances, and the rest with the variance of the sizes of highest likelihood, if it earns it."""
+    """Return the same relevances, and the rest with the most likely variance of the sizes, if its gain suffices."""
     base, gain = moments.correlation(data.rows, relevance), np.array([0.0] + [SIZES_GAIN] * len(SIZES))
     rests = np.repeat(rest[None], 1 + len(SIZES), axis=0)
     rests[1:, :, 3] = np.array(SIZES)[:, None]
@@ -303,8 +303,8 @@ def ascend(data: Data, relevance: np.ndarray, rest: np.ndarray, steps: int) -> t
     sizes = np.log(np.where(freed, rest[:, 3], 1e-3))
     place = np.column_stack([np.log(relevance), np.log(np.maximum(rest[:, 0], 1e-5)), rest[:, 1], sizes])
     first, second = np.zeros_like(place), np.zeros_like(place)
-    low = np.r_[np.full(d, np.log(LEAST)), np.log(1e-8), -SLOPE, np.log(1e-8)]
-    high = np.r_[np.full(d, np.log(MOST)), np.log(MOST_REST), SLOPE, np.log(MOST_REST)]
+    low = np.r_[np.full(d, np.log(MIN_RELEVANCE)), np.log(1e-8), -MAX_SLOPE, np.log(1e-8)]
+    high = np.r_[np.full(d, np.log(MAX_RELEVANCE)), np.log(MAX_REST), MAX_SLOPE, np.log(MAX_REST)]
     for step in range(1, steps + 1):
         sizes = freed * np.exp(place[:, d + 2])
         slope, ends = gradient(data, np.exp(place[:, :d]), np.exp(place[:, d]), place[:, d + 1], sizes)

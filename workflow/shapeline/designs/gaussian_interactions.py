@@ -1,7 +1,7 @@
 """Interactions of pairs from a Gaussian process over coalitions: its even orders, as Shapley values are its odd ones.
 
 A pair's k-SII weighs the coefficient of every coalition T of even size that holds it by 4 / (|T| - 1), its FSII by
-12 / ((|T| - 1) (|T| + 1)), and sees nothing of odd ones (METHODS §12), so that the mean (v(S) + v(complement))/2 of
+12 / ((|T| - 1) (|T| + 1)), and sees nothing of odd ones, so that the mean (v(S) + v(complement))/2 of
 complementary pairs is all it needs. Both are 4 times the integral of t^(|T| - 2) over [0, 1], of FSII with the density
 1.5 (1 - t^2). Stacked over instances: rows (n, m, d) of +-1, even (n, m). Covariances are relative to a coalition's
 prior variance.
@@ -13,7 +13,7 @@ import numpy as np
 
 from shapeline.designs import gaussian_process
 from shapeline.designs.design import Design, log_factorial, one_of, whole
-from shapeline.designs.gaussian_fit import FEW, JITTER, even_relevance, relevance_of, whiten
+from shapeline.designs.gaussian_fit import JITTER, MIN_PAIRS, even_relevance, relevance_of, whiten
 from shapeline.designs.gaussian_moments import log_nodes, nodes
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
 from shapeline.designs.gaussian_process import CELLS, MANY, MOST_COALITIONS, SUBSET, defer_readout, read_out
@@ -30,17 +30,17 @@ from shapeline.designs.uncertainty import drop_unknown
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
 
-INDICES = ("k_sii", "fsii")  # those that see even orders alone
-REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, pairs alone
-POWERS = (0, 1, 2)  # of what a feature did in pairs by the last fit: relevances are in proportion to it
-# Features, and pairs of coalitions, up to which uncertainty is worked out: it takes d^2 m / 2 numbers an instance.
-MOST_TOLD, MOST_SOLVED = 48, 2048
-WIDER = 1.1  # variance left out of the fits that are tried; with it intervals hold on games of seven kinds
-REST = (1e-6, 1e-3, 3e-2, 0.3)  # variance that the prior leaves out, relative to a coalition's
+INDICES = ("k_sii", "fsii")  # that depend only on even orders
+REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, only pairs
+POWERS = (0, 1, 2)  # of a feature's size in pairs of the last fit, to which relevances are proportional
+# Features, and pairs of coalitions, up to which uncertainty is computed from d^2 m / 2 numbers per instance.
+MAX_D_WITH_ERRORS, MAX_SOLVED_PAIRS = 48, 2048
+VARIANCE_FACTOR = 1.1  # for variance outside the candidate fits; calibrated on games of seven kinds
+REST = (1e-6, 1e-3, 3e-2, 0.3)  # variance outside the prior, relative to a coalition's
 
 
 def gp_interactions_minimum(d: int) -> int:
-    """Smallest budget of `gp_interactions`, in evaluations: both ends, each feature alone and each left out."""
+    """Return the smallest budget of `gp_interactions`: both ends, each feature alone and each left out."""
     return min(2 * d + 2, 2**d)
 
 
@@ -143,18 +143,18 @@ def _fit_pairs(rows: np.ndarray, even: np.ndarray, index: str, choosing: slice) 
             for part, shape in enumerate(((d,), (), ()))
         )
         fitted.append(_posterior(rows, even, relevance, rest, index)[:, *pairs])
-        is_solved = FEW * d < m <= MOST_SOLVED and d <= MOST_TOLD
+        is_solved = MIN_PAIRS * d < m <= MAX_SOLVED_PAIRS and d <= MAX_D_WITH_ERRORS
         spread.append(_variance(rows, even, relevance, rest, index) if is_solved else np.full(fitted[-1].shape, np.nan))
         values.append(value)
     weight = np.exp(-0.5 * (np.array(values) - np.min(values, axis=0)))
     weight = (weight / weight.sum(axis=0))[:, :, None]
     mean = (weight * fitted).sum(axis=0)
-    wider = WIDER * m / max(m - d, 1)  # relevances took as many pairs of coalitions as features
+    wider = VARIANCE_FACTOR * m / max(m - d, 1)  # relevances use up as many pairs of coalitions as features
     return mean, wider * (weight * (np.array(spread) + (np.array(fitted) - mean) ** 2)).sum(axis=0)
 
 
 def _correlation(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Prior correlation (n, m, m) of even parts without their constant, and the log of the variance that it is of."""
+    """Return the prior correlation (n, m, m) of even parts without their constant, and the log of its variance."""
     weight = np.arctanh(relevance)
     matrix = (rows * weight[:, None, :]) @ rows.swapaxes(1, 2)
     base = 0.5 * np.log1p(-(relevance**2)).sum(axis=1)
@@ -165,7 +165,7 @@ def _correlation(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _best_rest(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rest (n,) of highest likelihood and its criterion (n,), -2 log likelihood, scale and mean profiled out."""
+    """Return the most likely rest (n,) and its criterion (n,), -2 log likelihood, scale and mean profiled out."""
     base, _ = _correlation(rows, relevance)
     n, m, _ = base.shape
     each, values = np.arange(m), []
@@ -183,7 +183,7 @@ def _best_rest(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray) -> tup
 def _posterior(
     rows: np.ndarray, even: np.ndarray, relevance: np.ndarray, rest: np.ndarray, index: str = "k_sii"
 ) -> np.ndarray:
-    """Posterior mean of the interactions (n, d, d), 0 on the diagonal."""
+    """Return the posterior mean of the interactions (n, d, d), 0 on the diagonal."""
     matrix, log_variance = _correlation(rows, relevance)
     n, m, d = rows.shape
     each = np.arange(m)
@@ -200,7 +200,7 @@ def _posterior(
 def _variance(
     rows: np.ndarray, even: np.ndarray, relevance: np.ndarray, rest: np.ndarray, index: str = "k_sii"
 ) -> np.ndarray:
-    """Posterior variances (n, d (d-1) / 2) of the interactions, the scale and the mean of the values fitted too."""
+    """Return posterior variances (n, d (d-1) / 2) of the interactions, with fitted scale and mean of the values."""
     matrix, log_variance = _correlation(rows, relevance)
     n, m, d = rows.shape
     each, (first, second) = np.arange(m), pairs_of(d)
@@ -218,7 +218,7 @@ def _variance(
 
 @cache
 def _rule(d: int, index: str) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of the integral over [0, 1] that an interaction is, for even polynomials of degree d - 2."""
+    """Return nodes and weights of an interaction's integral over [0, 1], for even polynomials of degree d - 2."""
     if index == "k_sii":
         return nodes(d)
     place, weight = nodes(d + 2)
@@ -227,7 +227,7 @@ def _rule(d: int, index: str) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def _rule_of_two(d: int, index: str) -> tuple[np.ndarray, np.ndarray]:
-    """The same of the double integral of f(s t), f even: the density of s t is -log u, of FSII
+    """Return the same of the double integral of f(s t), f even: the density of s t is -log u, of FSII
     -2.25 ((1 + u^2) log u + 1 - u^2)."""
     if index == "k_sii":
         return log_nodes(d)
@@ -236,7 +236,7 @@ def _rule_of_two(d: int, index: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cross(rows: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray, index: str) -> np.ndarray:
-    """Covariances (n, m, d (d-1) / 2) of even parts and interactions, as of `_by_prior`."""
+    """Return covariances (n, m, d (d-1) / 2) of even parts and interactions, as in `_by_prior`."""
     first, second = pairs_of(rows.shape[2])
     total = 0.0
     for place, part in zip(*_rule(rows.shape[2], index), strict=True):
@@ -250,7 +250,7 @@ def _cross(rows: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray, in
 
 
 def _rest_of(rows: np.ndarray, index: str) -> np.ndarray:
-    """The same (n, m, d (d-1) / 2) where each pair of coalitions has an even part of its own."""
+    """Return the same (n, m, d (d-1) / 2) where each pair of coalitions has an even part of its own."""
     d = rows.shape[2]
     first, second = pairs_of(d)
     size = np.round((rows.sum(axis=2) + d) / 2).astype(int)
@@ -262,7 +262,7 @@ def _rest_of(rows: np.ndarray, index: str) -> np.ndarray:
 
 
 def _rest_variance(d: int, index: str) -> float:
-    """Variance of an interaction where every pair of coalitions has an independent even part of variance 1."""
+    """Return the variance of an interaction if every pair of coalitions has an independent even part of variance 1."""
     s = np.arange(d - 1)
     number = np.exp(log_factorial(d - 2) - log_factorial(s) - log_factorial(d - 2 - s))
     return float(8 * (number * derivative_weights(d, index) ** 2).sum())
@@ -282,7 +282,7 @@ def _prior_variance(relevance: np.ndarray, log_variance: np.ndarray, index: str)
 def _build_prior_covariances(
     rows: np.ndarray, weight: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray, index: str
 ) -> np.ndarray:
-    """Covariances of interactions and even parts, times the weights of these: (n, d, d).
+    """Return covariances of interactions and even parts, times the weights of these: (n, d, d).
 
     4 r_i r_j z_i z_j times the integral over t in [0, 1] of the even part of prod_{k != i, j} (1 + t r_k z_k): products
     of matrices at the nodes of the rule, in which 1 / (1 + s z) is (1 - s z) / (1 - s^2).
@@ -299,7 +299,7 @@ def _build_prior_covariances(
 
 
 def _build_rest_covariances(rows: np.ndarray, weight: np.ndarray, index: str) -> np.ndarray:
-    """The same where each pair of coalitions has an even part of its own: the weights of the definition, (n, d, d)."""
+    """Return the same if each pair of coalitions has its own even part: the weights of the definition, (n, d, d)."""
     d = rows.shape[2]
     size = np.round((rows.sum(axis=2) + d) / 2).astype(int)
     share = 2 * derivative_weights(d, index)

@@ -1,4 +1,4 @@
-"""Closed-form moments of a Gaussian prior over games with odd orders alone (METHODS §12).
+"""Closed-form moments of a Gaussian prior over games with odd orders only.
 
 A coalition is a row z of -1 and +1 (present); the game is a sum over T of b_T prod_{i in T} z_i, where b_T of odd |T|
 are independent with variance prod_{i in T} r_i, r in (0, 1) the relevance of each feature. Shapley values weigh b_T
@@ -21,7 +21,7 @@ SMALLEST = -700.0  # the exponential of less is no normal number
 
 @cache
 def nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positive nodes and weights of a Gauss-Legendre rule on [-1, 1], exact for even polynomials of degree d - 1."""
+    """Return positive nodes and weights of a Gauss-Legendre rule on [-1, 1], exact for even degrees up to d - 1."""
     half = min(max(1, -(-d // 4)), MAX_NODES)
     place, weight = np.polynomial.legendre.leggauss(2 * half)
     return place[half:], weight[half:]
@@ -40,7 +40,7 @@ def log_nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_variance(relevance: np.ndarray) -> np.ndarray:
-    """log of the variance (n,) of a coalition's odd part, [prod(1 + r) - prod(1 - r)]/2, before scaling."""
+    """Return the log of the variance (n,) of a coalition's odd part, [prod(1 + r) - prod(1 - r)]/2, before scaling."""
     top = np.arctanh(relevance).sum(axis=-1)
     return 0.5 * np.log1p(-(relevance**2)).sum(axis=-1) + top + np.log(-np.expm1(-2 * top) / 2)
 
@@ -56,7 +56,7 @@ def hyperbolic(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def correlation(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
-    """Prior correlation (n, m, m) of the odd parts (v(S) - v(complement))/2 of coalitions."""
+    """Return the prior correlation (n, m, m) of the odd parts (v(S) - v(complement))/2 of coalitions."""
     up, down, scale = _exponentials(rows, relevance)
     up -= down
     up /= scale
@@ -103,7 +103,7 @@ def score_variance(relevance: np.ndarray) -> np.ndarray:
 
 
 def rest_weights(rows: np.ndarray) -> np.ndarray:
-    """Weight (n, m, d) of each complementary pair's odd part on the Shapley values (METHODS §2, pairs together)."""
+    """Return the weight (n, m, d) of each complementary pair's odd part in the Shapley values."""
     d = rows.shape[-1]
     sizes = np.arange(1, d + 1)
     of_size = 2 * np.exp(log_factorial(sizes - 1) + log_factorial(d - sizes) - log_factorial(d))

@@ -10,11 +10,11 @@ from shapeline.designs.gaussian_moments import rest_weights, score_covariance
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
 
-BLOCK = 64  # coalitions drawn at a time, whatever is wanted, so that a smaller budget is a prefix
-SPREAD = 256  # pairs that are chosen one by one, at most; the others are drawn
-SPREAD_PLAYERS = 64  # players up to which they are
-SPREADS = 4  # choices per number of players, of which the seed takes one
-CANDIDATES = 60  # pairs of which the best is chosen
+BLOCK = 64  # coalitions that are sampled at a time for any budget, so that a smaller budget is a prefix
+SPREAD = 256  # maximum of pairs that are selected one by one; the others are sampled
+SPREAD_PLAYERS = 64  # maximum of players of such a selection
+SPREADS = 4  # selections per number of players, of which the seed determines one
+CANDIDATES = 60  # pairs of which the best is selected
 FORCED = 3  # of so many choices one is among pairs of one size, in turn: games differ in where they are rough
 # The prior of the choice: a quarter of the sum of the relevances; the variance that each pair has of its own, at half
 # of the players, and the logarithm of its ratio at the ends to that, which keeps all sizes in the sample.
@@ -22,7 +22,7 @@ SPREAD_REACH, SPREAD_REST, SPREAD_SLOPE = 0.8, 0.2, 3.0
 
 
 def gp_shapley_minimum(d: int) -> int:
-    """Smallest budget of `gp_shapley`, in evaluations: both ends and one pair, or all 2^d where that is fewer."""
+    """Return the smallest budget of `gp_shapley`: both ends and one pair, or all 2^d if that is fewer."""
     return min(4, 2**d)
 
 
@@ -61,7 +61,7 @@ def draw_pairs(d: int, budget: int, seed: int = 0, spread: bool = True) -> np.nd
 
 
 def _sample_pairs(d: int, wanted: int, rng: np.random.Generator, number: int | None) -> np.ndarray:
-    """`wanted` distinct pairs of sizes 2 to d - 2, the member with feature 0; a shorter sample is a prefix."""
+    """Sample `wanted` distinct pairs of sizes 2 to d - 2, the member with feature 0; a shorter sample is a prefix."""
     sizes = np.arange(2, d - 1)
     chosen, drawn = 0, np.zeros((0, d), bool)
     if number is not None and d <= SPREAD_PLAYERS:
@@ -160,7 +160,7 @@ class Pairs:
     lone: int
 
     def odd(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(v(S) - v(complement))/2 (n, m), and the variance (n, m) of what had to be guessed for a lone coalition."""
+        """Return (v(S) - v(complement))/2 (n, m), and the variance (n, m) of estimates for incomplete pairs."""
         first_values = np.take_along_axis(values, self.first, axis=1)
         second_values = np.take_along_axis(values, self.second, axis=1)
         odd, noise = (first_values - second_values) / 2, np.zeros(first_values.shape)
@@ -188,7 +188,7 @@ class Pairs:
 
 
 def find_pairs(masks: np.ndarray) -> Pairs:
-    """The pairs of samples (n, K, d) bool; each must hold the empty and the full coalition, no coalition twice."""
+    """Return the pairs of samples (n, K, d) bool, which must have both ends and no coalition twice."""
     n, count, d = masks.shape
     weight = np.random.default_rng(0).integers(1, 2**62, size=d, dtype=np.uint64)
     key = masks @ weight  # modulo 2^64
@@ -224,7 +224,7 @@ def find_pairs(masks: np.ndarray) -> Pairs:
 
 
 def _order_ends(first: np.ndarray, mate: np.ndarray, full: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The pair of the ends as (full, empty); `rank` put whichever came first at the front."""
+    """Return the pair of the ends as (full, empty); `rank` put whichever came first at the front."""
     swap = ~np.take_along_axis(full, first[:, :1], axis=1)
     first, mate = first.copy(), mate.copy()
     first[:, :1], mate[:, :1] = np.where(swap, mate[:, :1], first[:, :1]), np.where(swap, first[:, :1], mate[:, :1])

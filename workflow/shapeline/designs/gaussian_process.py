@@ -1,4 +1,4 @@
-"""Shapley values from a Gaussian process over coalitions (METHODS §12; Rundel et al. 2026, Fumagalli et al. 2026)."""
+"""Shapley values from a Gaussian process over coalitions (Rundel et al. 2026, Fumagalli et al. 2026)."""
 
 import warnings
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from shapeline.designs.uncertainty import drop_unknown
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
 
-MANY = 700  # pairs
+MANY = 700  # pairs, above which relevances are learned from a subset
 SUBSET = 256
 
 
@@ -27,15 +27,15 @@ def explain_large(data: Data) -> Fit:
     even = fitting.best_of(fitting.fit_reaches(some, lambda reach: np.full((n, d), fitting.even_relevance(d, reach))))
     fitted = [_posterior(data, *even)]
     sized = fitting.best_of(fitting.fit_reaches(some, lambda reach: fitting.relevance_of(fitted[0].scores, reach)))
-    fitted.append(_posterior(data, *sized).penalise(fitting.LEARNED * d))
+    fitted.append(_posterior(data, *sized).penalise(fitting.LEARNING_COST * d))
     if SUBSET < 3 * d:
         return fitting.mixture(fitted)
-    fitted.append(_posterior(data, *fitting.ascend(some, *sized, fitting.STEPS)).penalise(fitting.LEARNED * d))
+    fitted.append(_posterior(data, *fitting.ascend(some, *sized, fitting.STEPS)).penalise(fitting.LEARNING_COST * d))
     return fitting.mixture(fitted).widen(held_out(some, *even))
 
 
 def _posterior(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Fit:
-    """The fit of all instances, one after another."""
+    """Return the fit of all instances, one after another."""
     parts = [_posterior_of(data, place, relevance, rest) for place in range(len(rest))]
     return Fit(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
@@ -65,7 +65,7 @@ def _posterior_of(data: Data, place: int, relevance: np.ndarray, rest: np.ndarra
 __all__ = ["ReadOut", "draw_pairs", "gp_shapley", "gp_shapley_minimum", "read_out"]
 
 MOST_COALITIONS = 2**14
-CELLS = 100_000  # of a block's covariance matrices together: they stay in the cache
+CELLS = 100_000  # of a block's covariance matrices together, so that they fit in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ def _block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _scores(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and their variances (n, d), for odd parts of scale 1, rounded to `rough` (n,)."""
+    """Return scores and their variances (n, d), for odd parts of scale 1, rounded to `rough` (n,)."""
     m, d = rows.shape[1:]
     if d <= 31 and m == 2 ** (d - 1) and not noise.any():
         return (odd[:, None, :] @ moments.rest_weights(rows))[:, 0], np.zeros((len(rows), d))
@@ -144,14 +144,14 @@ def _scores(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndar
 
 
 def _fit(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, outputs: np.ndarray | None = None) -> Fit:
-    """The posterior of odd parts (n, m) of scale 1 whose variances are `noise`; outputs: see Data."""
+    """Return the posterior of odd parts (n, m) of scale 1 whose variances are `noise`; outputs: see Data."""
     # Relative to a coalition's variance, as all covariances are.
     noise = noise / np.maximum((odd**2).mean(axis=1, keepdims=True), 1e-300)
     return (explain_large if rows.shape[1] > MANY else explain)(Data.of(rows, odd, noise, outputs))
 
 
 def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores and their uncertainty (q, d) of q outputs, by one estimator; None where the pairs are too few to tell.
+    """Return scores and their uncertainty (q, d) of q outputs, by one estimator; None if the pairs are too few to tell.
 
     masks: (1, K, d) of all outputs; values: (q, K). The sum of the outputs chooses the estimator, so that scores add up
     to the scores of the sum; where the sum is linear, as that of probabilities is, the least linear output does.
@@ -197,14 +197,14 @@ def _fit_outputs(
 def explain(data: Data) -> Fit:
     """Posterior of the scores: equal relevances, then in proportion to scores, then, with pairs enough, learned."""
     n, m, d = data.shape
-    few = m <= fitting.FEW * d
+    few = m <= fitting.MIN_PAIRS * d
     reaches = fitting.fit_reaches(data, lambda reach: np.full((n, d), fitting.even_relevance(d, reach)))
     even = _choose(data, reaches, few)
     fitted = [fit for relevance, rest in even for fit in fitting.fits(data, relevance, [rest], [None])]
     scores = fitting.mixture(fitted).scores
     sized = _choose(data, fitting.fit_reaches(data, lambda reach: fitting.relevance_of(scores, reach)), few)
     more = [fit for relevance, rest in sized for fit in fitting.fits(data, relevance, [rest], [None])]
-    fitted += [fit.penalise(fitting.LEARNED * d) for fit in more]
+    fitted += [fit.penalise(fitting.LEARNING_COST * d) for fit in more]
     if few:
         return fitting.mixture(fitted)
     found = fitting.mixture(fitted + learn(data, *sized[0], fitted[-1].scores))
@@ -222,16 +222,16 @@ def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarra
     extras, fitted = [None, curve(data, scores), *filter(None, [terms(data, relevance, rest)])], []
     for more in sorted({more for more, _ in fitting.NEARBY}):
         rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for near, factor in fitting.NEARBY if near == more]
-        found = fitting.fits(data, np.clip(relevance * more, fitting.LEAST, fitting.MOST), rests, extras)
+        found = fitting.fits(data, np.clip(relevance * more, *fitting.RELEVANCES), rests, extras)
         plain, bent = found[: len(rests)], found[len(rests) : 2 * len(rests)]
         fitted += plain + [doubt_curve(data, *two) for two in zip(plain, bent, strict=True)] + found[2 * len(rests) :]
-    return [fit.penalise(fitting.LEARNED * data.shape[2]) for fit in fitted]
+    return [fit.penalise(fitting.LEARNING_COST * data.shape[2]) for fit in fitted]
 
 
 def prefer_linear(
     rows: np.ndarray, odd: np.ndarray, rough: np.ndarray, scores: np.ndarray, variance: np.ndarray, together=False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A fit's scores and variances, or the linear game's and 0 where one meets all the values to rounding.
+    """Return a fit's scores and variances, or the linear game's and 0 where one meets all the values to rounding.
 
     Where the pairs are few the likelihood cannot tell bends from noise: the linear fit, which is the mean of the
     marginal contributions at both ends, then has a share in the scores; and the variances are NaN, for what such pairs
@@ -246,7 +246,7 @@ def prefer_linear(
     if together:
         exact &= exact.all()
     exact[exact] = np.linalg.matrix_rank(rows[:1] if together else rows[exact]) == d
-    few = m <= fitting.FEW * d
+    few = m <= fitting.MIN_PAIRS * d
     share = np.where(exact, 1.0, fitting.LINEAR_SHARE if few else 0.0)[:, None]
     scores = scores + share * (2 * slope - scores)
     unsure = np.nan if few else np.maximum(variance, suspect_jump(rows, odd, rough)[:, None])
@@ -287,7 +287,7 @@ def defer_readout(masks: np.ndarray) -> Design:
 
 
 def read_stack(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores and their uncertainty (n, d), None where none is known, from masks (n, K, d) and values (n, K)."""
+    """Return scores and their uncertainty (n, d), None if none is known, from masks (n, K, d) and values (n, K)."""
     answer = read_out(masks, values)
     return answer.scores, drop_unknown(answer.standard_error)
 
@@ -358,7 +358,7 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
 
 
 def _expand_readout(pairs: Pairs, share: np.ndarray, count: int) -> np.ndarray:
-    """The readout (d, K) over coalitions from that over odd parts (d, m)."""
+    """Return the readout (d, K) over coalitions from that over odd parts (d, m)."""
     readout = np.zeros((len(share), count))
     whole_ = share.shape[1] - pairs.lone
     first, second = pairs.first[0], pairs.second[0]

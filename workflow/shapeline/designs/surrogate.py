@@ -113,7 +113,7 @@ def symmetric_least_squares(d: int, q: Callable[[int], float] | Sequence[float])
     """Least squares over all 2^d coalitions, d <= 20, weights q(s) by size, both ends met (Charnes et al. 1988).
 
     q: function of the size, or the d - 1 weights of sizes 1..d-1; finite, not negative, not all 0. The Shapley value
-    is q(s) proportional to 1/C(d-2, s-1). METHODS §4 states the solution.
+    is q(s) proportional to 1/C(d-2, s-1).
     """
     where = "symmetric_least_squares"
     d = design.whole(where, "d", d, 1)

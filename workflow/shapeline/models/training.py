@@ -44,8 +44,8 @@ class Settings:
     2015), "step" multiplies it by `step` every `step_epochs` (Teneggi et al. 2021), "none" keeps it constant.
     `optimizer`: adam, rmsprop, or sgd with momentum 0.9. `weight_decay` adds that multiple of every weight to its
     gradient. `augment`: random flips of every training image in every epoch. `patience`: training ends after so many
-    epochs without improvement. `precision`: float32 or bfloat16 for the products in a step; weights and measurements
-    are float32."""
+    epochs without improvement. `precision`: float32 or bfloat16 for products in a step, not for weights and measures.
+    """
 
     epochs: int = 20
     batch: int = 64
