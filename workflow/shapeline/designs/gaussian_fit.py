@@ -322,8 +322,7 @@ def ascend(data: Data, relevance: np.ndarray, rest: np.ndarray, steps: int) -> t
 def gradient(
     data: Data, relevance: np.ndarray, level: np.ndarray, lean: np.ndarray, sizes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the criterion's slope (n, d + 3) in log relevance, log level, lean and log sizes, before scaling to
-    variance 1, and the variance of the ends."""
+    """Return the unscaled criterion's slope (n, d + 3) in log relevance, log level, lean, log sizes; and the ends'."""
     m = data.shape[1]
     odd, even = moments.hyperbolic(data.rows, relevance)
     top_even = even[:, 0, 0].copy()  # N with itself, where odd is 1

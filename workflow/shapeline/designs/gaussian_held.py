@@ -67,8 +67,7 @@ def triples(count: int) -> np.ndarray:
 
 
 def terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
-    """Return single interactions of orders 1 and 3 whose prior variance is too small, one by one (Tipping & Faul 2003),
-    or None."""
+    """Return single interactions of orders 1 and 3 with too small a prior variance (Tipping & Faul 2003), or None."""
     inverse = inverses(add_rest(correlation(data.rows, relevance), data, rest))
     top = np.argsort(-relevance, axis=1)[:, :MAX_TRIPLE_FEATURES]
     tried, own = _try_scales(np.take_along_axis(data.rows, top[:, None, :], axis=2), inverse)
