@@ -1,1 +1,1 @@
-"""What the package costs: `python -m benchmarks.run` is all of it in one table; the other scripts ask one question."""
+"""Benchmarks of the package: `python -m benchmarks.run` gives one table; each other script answers one question."""

@@ -21,7 +21,7 @@ from shapeline.designs.uncertainty import kernel_shap_uncertainty
 from shapeline.statistics.accuracy import Game
 
 BUDGETS = (2, 4, 8, 16, 32)
-LARGEST = 1600  # evaluations an instance
+MAX_EVALUATIONS = 1600  # per instance
 EXACT = 1e-6  # share of the largest score below which trees' own single precision hides an error
 
 
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in asked.games:
         played = game(name, instances)
         for times in budgets:
-            if times * played.d <= min(LARGEST, 0.75 * 2**played.d):
+            if times * played.d <= min(MAX_EVALUATIONS, 0.75 * 2**played.d):
                 text, ratio = line(played, times, draws)
                 ratios[times].append(ratio)
                 print(text, flush=True)

@@ -287,7 +287,7 @@ def digits_sure(instances: int) -> Game:
     return from_tables("digits, sure", np.array(tables))
 
 
-SURE = {"digits, sure": digits_sure, "cancer, sure": cancer_sure}  # where intervals are hardest
+CONFIDENT = {"digits, sure": digits_sure, "cancer, sure": cancer_sure}  # where intervals are hardest
 MAKERS = {
     "digits": digits,
     "cancer": cancer,
@@ -305,7 +305,7 @@ MAKERS = {
 @cache
 def game(name: str, instances: int) -> Game:
     """A game of `instances` explained rows; the same at every call."""
-    return (MAKERS | SURE)[name](instances)
+    return (MAKERS | CONFIDENT)[name](instances)
 
 
 def parser(
@@ -313,7 +313,7 @@ def parser(
 ) -> argparse.ArgumentParser:
     """What benchmarks on games are asked, with these by default; doc: the benchmark's own."""
     options = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--games", nargs="+", choices=list(MAKERS | SURE), default=list(games))
+    options.add_argument("--games", nargs="+", choices=list(MAKERS | CONFIDENT), default=list(games))
     options.add_argument("--instances", type=int, default=instances)
     options.add_argument("--samples", metavar="N", dest="draws", type=int, default=draws, help="per instance")
     return options

@@ -1,4 +1,4 @@
-"""The models that are measured, with weights drawn at random, their inputs, and how fast each is alone."""
+"""The measured models, with random weights, their inputs, and the speed of each model alone."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from shapeline.models.classifier import Classifier
 BUDGET = 4  # multiple of d
 BATCHES = (16, 64, 128, 256, 512, 1024, 2048, 4096)
 RAW_SECONDS = 0.3  # of one run of the raw model
-CALLS = 4  # that each thread of ONNX Runtime makes before it waits for the others
+CALLS = 4  # of each thread of ONNX Runtime before it waits for the others
 TRIALS, TRIAL_SECONDS = 3, 0.2  # of each backend and batch; a larger batch is not tried after a call that took longer
 
 

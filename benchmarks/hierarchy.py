@@ -1,4 +1,4 @@
-"""How much faster h-Shap is when the trees of all images grow together, on crosses (METHODS §6), in one run.
+"""The speed-up of h-Shap if the trees of all images grow together, on crosses, in one run.
 
     OMP_NUM_THREADS=2 python benchmarks/hierarchy.py [--images 100] [--device cuda] [--seconds 60]
 

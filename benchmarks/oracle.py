@@ -18,7 +18,7 @@ from shapeline.designs.gaussian_process import draw_pairs
 from shapeline.statistics.accuracy import Game
 
 GAMES = ("reviews", "cancer", "diabetes", "wine")
-STEPS, FAR = 80, 50.0  # of the fit; squares over their variance that it hears
+STEPS, MAX_SQUARE = 80, 50.0  # of the fit; largest square over its variance that counts
 
 
 def transform(values: np.ndarray) -> np.ndarray:
@@ -41,7 +41,7 @@ def variances(square: np.ndarray, members: np.ndarray) -> np.ndarray:
     weight[: len(orders)] = [np.log(square[order == one].mean() + 1e-30) for one in orders]
     normal = design.T @ design + 1e-2 * np.eye(len(weight))
     for _ in range(STEPS):
-        excess = np.minimum(square / np.exp(np.clip(design @ weight, -60, 20)), FAR) - 1
+        excess = np.minimum(square / np.exp(np.clip(design @ weight, -60, 20)), MAX_SQUARE) - 1
         weight += 0.7 * np.clip(np.linalg.solve(normal, design.T @ excess), -1, 1)
     return np.exp(np.clip(design @ weight, -60, 20))
 

@@ -28,7 +28,7 @@ FAMILIES = {
     "ViT16 ($d=16$)": "vit_16_",
     "DistilBERT ($d=14$)": "SentimentAnalysis",
 }
-FROM = 2.5  # times d: below it no estimator knows enough to be compared
+MIN_BUDGET = 2.5  # times d: estimators are not compared below
 # From a table's values of masks (n, K, d) to scores (n, d).
 Estimate = Callable[[Callable[[np.ndarray], np.ndarray], int, int, Sequence[int]], np.ndarray]
 
@@ -129,7 +129,7 @@ def line(row: dict) -> str:
 
 def summarise(measured: pd.DataFrame) -> dict[str, float]:
     """Return geometric means, and the worst cell, of ratios of mean squared errors from 2.5 d on."""
-    cells = measured[(measured["budget"] >= FROM * measured["d"]) & measured["gp_shapley"].notna()]
+    cells = measured[(measured["budget"] >= MIN_BUDGET * measured["d"]) & measured["gp_shapley"].notna()]
     ratio = cells["gp_shapley"] / cells["RegressionMSR"]
     harness = cells["leverage_shap"] / cells["LeverageSHAP"]
     newest = cells[[name for name in cells if name.startswith("shapiq ")]].min(axis=1).dropna()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-OLDEST = (3, 12)  # Python that the newest shapiq takes
+MIN_PYTHON = (3, 12)  # of the newest shapiq
 NEWEST = (3, 16)
 NAMES = ("LeverageSHAP", "OddSHAP", "ProxySHAP", "RegressionMSR")  # ShaplEIG takes up to a minute per estimate
 Scores = dict[str, np.ndarray]
@@ -25,9 +25,9 @@ class UnavailableError(Exception):
 
 def find_interpreter() -> str:
     """Return an interpreter that is new enough. Raises UnavailableError."""
-    if sys.version_info[:2] >= OLDEST:
+    if sys.version_info[:2] >= MIN_PYTHON:
         return sys.executable
-    for minor in range(NEWEST[1], OLDEST[1] - 1, -1):
+    for minor in range(NEWEST[1], MIN_PYTHON[1] - 1, -1):
         found = shutil.which(f"python3.{minor}")
         if found and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
             return found

@@ -26,7 +26,7 @@ BUDGETS = (8, 16, 32)  # of the others, multiples of d
 TRIED = (1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32)
 COSTS = (0.0, 1e-4, 1e-3)  # seconds of an evaluation
 OURS, SHAP = {"gp_shapley": gaussian, "kernel_shap": by_design(designs.kernel_shap)}, "KernelExplainer"
-LEAST = {"gp_shapley": gp_shapley_minimum, "kernel_shap": kernel_shap_minimum}  # evaluations, of d features
+MINIMUM = {"gp_shapley": gp_shapley_minimum, "kernel_shap": kernel_shap_minimum}  # evaluations, of d features
 BESIDE = (("gp_shapley", SHAP), ("kernel_shap", SHAP), ("gp_shapley", "kernel_shap"))  # ours and the other
 
 
@@ -70,7 +70,7 @@ def of_game(played: Game, draws: int) -> dict[tuple[str, str], list[np.ndarray]]
     d = played.d
     budgets = [times for times in TRIED if times * d < 0.7 * 2**d]
     mine = {
-        way: {t: run(played, method, int(t * d), draws) for t in budgets if int(t * d) >= LEAST[way](d)}
+        way: {t: run(played, method, int(t * d), draws) for t in budgets if int(t * d) >= MINIMUM[way](d)}
         for way, method in OURS.items()
     }
     speeds: dict[tuple[str, str], list[np.ndarray]] = {pair: [] for pair in BESIDE}

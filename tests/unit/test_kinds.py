@@ -58,7 +58,7 @@ def test_rivals_score_tables_in_the_other_interpreter(environment, monkeypatch, 
 
 
 def test_rivals_are_skipped_with_a_reason_where_no_python_is_new_enough(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(rivals, "OLDEST", (4, 0))
+    monkeypatch.setattr(rivals, "MIN_PYTHON", (4, 0))
     monkeypatch.setattr(rivals, "NEWEST", (4, 0))
     monkeypatch.setattr(rivals.shutil, "which", lambda name: None)
     assert rivals.prepare(tmp_path / "none") is None and rivals.prepare(None) is None

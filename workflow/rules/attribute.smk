@@ -1,4 +1,4 @@
-# Priorities grow towards the page, so that an experiment that is begun is finished before the next one.
+# Priorities increase towards the report, so that an experiment is finished before the next one starts.
 rule select_instances:
     input:
         unpack(lambda w: model_inputs(w.experiment)),
@@ -35,7 +35,7 @@ rule select_instances:
         "../scripts/select_instances.py"
 
 
-# A share of the evaluations of an expensive game, which the job of the method's scores then reads.
+# A part of the evaluations of an expensive game, which the job of the method's scores reads.
 rule evaluate_game:
     input:
         instances=f"{RESULTS}/{{experiment}}/instances.parquet",

@@ -1,4 +1,4 @@
-# Read the configuration once; everything that rules need of it is in shapeline/workflow.
+# Read the configuration once; shapeline/workflow derives from it all that the rules need.
 import gc
 import os
 import sys
@@ -19,19 +19,19 @@ from shapeline.workflow import job_code, jobs, messages, runs
 
 
 def read_config(raw):
-    """Return the typed configuration; a mistake ends the run here, a line each, before any job."""
+    """Return the typed configuration; mistakes end the run before any job, with one line each."""
     try:
         if workflow.is_main_process:
             check_workflow_folder(str(workflow.basedir))
             check_files(workflow.configfiles)
-        # Snakemake merges the files of the command line over those of the workflow, and lists them before these.
+        # Snakemake merges files of the command line over those of the workflow, but lists them first.
         files = sorted(
             workflow.configfiles, key=workflow.overwrite_configfiles.__contains__
         )
         loaded = runs.add_available_experiments(load(raw, files))
         if (
             workflow.is_main_process
-        ):  # a job on a cluster reads the configuration once more
+        ):  # a job on a cluster reads the configuration again
             jobs.check_records(loaded)
             if untrusted := list(jobs.find_untrusted(loaded)):
                 raise ShapelineError("\n".join(untrusted))
@@ -41,7 +41,7 @@ def read_config(raw):
     return loaded
 
 
-# A plan is objects that stay, and little garbage: to look through them time and again was a tenth of a dry run.
+# The objects of a plan persist; garbage collection took a tenth of a dry run.
 gc.freeze()
 gc.set_threshold(20_000, 10, 10)
 
@@ -57,7 +57,7 @@ CONFIG = read_config(config)
 RULES_FOLDER = workflow.current_basedir
 RESULTS = CONFIG.results
 GPU = 0 if CONFIG.device == "cpu" else 1
-# Rows that later jobs find again, whatever becomes of the files of this run.
+# Rows that later jobs reuse, independent of the files of this run.
 STORE = f"{RESULTS}/.rows" if CONFIG.row_store_gb else ""
 asked_gpus = workflow.global_resources.get("gpu").value
 if asked_gpus and workflow.is_main_process:
@@ -67,7 +67,7 @@ if asked_gpus and workflow.is_main_process:
 wildcard_constraints:
     dataset="|".join(CONFIG.datasets),
     model="|".join(CONFIG.models),
-    experiment="|".join(CONFIG.experiments),  # `index` beside the reports is none
+    experiment="|".join(CONFIG.experiments),  # excludes the page `index` beside the reports
     method=r"\w+(@randomised)?",
     variant=r"full|top\d+",
     source=r"\w+",
@@ -78,7 +78,7 @@ wildcard_constraints:
 onstart:
     if (
         not workflow.deployment_settings.deployment_method
-    ):  # else each rule has an environment of its own
+    ):  # otherwise each rule has its own environment
         needed = workflow.dag.needrun_jobs()
         try:
             check_frameworks(
@@ -88,7 +88,7 @@ onstart:
             sys.exit(f"{error}")
     messages.show_start(CONFIG, asked_gpus and GPU and not list_visible_devices())
     if workflow.local_exec:
-        # A job that takes a GPU hides the others from itself before its libraries are imported.
+        # A job that uses a GPU hides the others before it imports its libraries.
         if not (GPU and list_visible_devices()):
             jobs_to_run = len([*workflow.dag.needrun_jobs()])
             shell.prefix(fork_server.start(jobs_to_run))
@@ -117,8 +117,8 @@ def all_scores(experiment):
 
 
 def source_file(path):
-    """A file of the workflow as an input: relative at its root, as records have it, whole where it is a module."""
-    # Snakemake's own way copies a local file too, to a new place in every run; it is for a module that is fetched.
+    """Return a file of the workflow as an input: relative to its root, or absolute if the workflow is a module."""
+    # Snakemake's function would copy local files to a new path in every run; it is meant for remote modules.
     file = RULES_FOLDER.join(f"../../{path}").get_path_or_uri(True)
     if "://" in file:
         return str(workflow.source_path(f"../../{path}"))
@@ -131,7 +131,7 @@ def script_file(name):
 
 
 def dataset_files(experiment):
-    """The prepared data of an experiment; none of a game or of prompts."""
+    """Return the prepared data of an experiment; none for a game or prompts."""
     if CONFIG.experiments[experiment].has_no_data:
         return {}
     files = runs.list_prepared_files(runs.find_dataset(CONFIG, experiment))
@@ -139,7 +139,7 @@ def dataset_files(experiment):
 
 
 def model_inputs(experiment, entry=None):
-    """What it takes to load an experiment's model, if it has one, and data; of an entry all models that it explains."""
+    """Return the files of an experiment's model, if it has one, and data; for an entry of all models it explains."""
     model = CONFIG.experiments[experiment].model
     if model is None:
         return dataset_files(experiment)
@@ -156,7 +156,7 @@ def model_inputs(experiment, entry=None):
 
 
 def training_inputs(model, training_seed):
-    """What a model is trained on, whatever the seed."""
+    """Return the inputs of a model's training with any seed."""
     files = runs.list_prepared_files(CONFIG.models[model].dataset)
     return {
         **files,
@@ -171,7 +171,7 @@ def model_card(experiment):
 
 
 def metric_files(experiment, metrics):
-    """The user's files of functions that measure."""
+    """Return the user's files of custom metrics."""
     return [
         file
         for metric in metrics
@@ -182,7 +182,7 @@ def metric_files(experiment, metrics):
 
 
 def data_inputs(experiment):
-    """The data and the instances, where a metric that evaluates no model reads them."""
+    """Return the data and the instances, if a metric that evaluates no model reads them."""
     if not any(
         METRICS[metric].reads_data
         for metric in runs.list_score_metrics(CONFIG, experiment)

@@ -1,4 +1,4 @@
-# One method by all metrics that evaluate the model.
+# All metrics that evaluate the model, for one method.
 rule measure:
     input:
         unpack(lambda w: model_inputs(w.experiment, w.method)),
@@ -45,7 +45,7 @@ rule measure:
         "../scripts/measure.py"
 
 
-# All methods by all metrics that read scores alone, or the data beside them.
+# All metrics that read only scores and data, for all methods.
 rule measure_scores:
     input:
         unpack(lambda w: data_inputs(w.experiment)),

@@ -32,7 +32,7 @@ rule train_model:
     priority: 1
     conda:
         lambda w: job_code.choose_environment(CONFIG, runs.split_training(w.model)[0])
-    threads: 1  # more would give other weights in a run on more cores
+    threads: 1  # the number of threads changes the weights
     resources:
         gpu=GPU,
         jobs_per_gpu=CONFIG.jobs_per_gpu,

@@ -13,9 +13,9 @@ from shapeline.datasets import sources
 from shapeline.workflow import job_code, runs
 
 settings, wildcards, options = snakemake.params.settings, snakemake.wildcards, snakemake.resources
-entry = runs.split_entry(wildcards.method)[0]  # a randomised model gets the very samples of the trained one
+entry = runs.split_entry(wildcards.method)[0]  # a randomised model has the samples of the trained one
 given = parse(settings), entry, snakemake.input, device
-if settings.get("game") or settings.get("prompts"):  # by name, so that an edit of its code runs nothing else again
+if settings.get("game") or settings.get("prompts"):  # by name, so that an edit of its code re-runs no other job
     module = "attribution.game_job:GameJob" if settings.get("game") else "generation.prompt_job:PromptJob"
     job = sources.resolve(f"shapeline.{module}").function(*given, options.store)
 else:

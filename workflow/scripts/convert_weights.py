@@ -1,4 +1,4 @@
-"""Keep the weights that a training starts from as safetensors."""
+"""Convert the initial weights of a training to safetensors."""
 
 from pathlib import Path
 

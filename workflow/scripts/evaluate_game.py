@@ -1,4 +1,4 @@
-"""Evaluate a share of the coalitions of a game that a method asks for in one round."""
+"""Evaluate a part of the coalitions of a game that a method requests in one round."""
 
 from shapeline.workflow import job_environment
 

@@ -1,4 +1,4 @@
-"""Measure one method by the metrics that evaluate the model, for every training of the model."""
+"""Compute the metrics of one method that evaluate the model, for every training seed."""
 
 from shapeline import scores
 from shapeline.metrics import provenance

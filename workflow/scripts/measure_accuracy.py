@@ -1,4 +1,4 @@
-"""Measure the estimators of Shapley values on games where these are known."""
+"""Measure the errors of estimators on games with known Shapley values."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Measure all methods of an experiment by the metrics that evaluate no model."""
+"""Compute the metrics of all methods of an experiment that evaluate no model."""
 
 from shapeline import scores
 from shapeline.metrics import provenance

@@ -1,4 +1,4 @@
-"""Read a source, choose its classes, split it, and store the arrays with their card."""
+"""Read a source, select its classes, split it, and store the arrays with their card."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Write the page that links every report, from the parameters kept in the executed notebooks."""
+"""Write the page that links every report, from the parameters in the executed notebooks."""
 
 from pathlib import Path
 

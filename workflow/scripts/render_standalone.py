@@ -1,4 +1,4 @@
-"""Run a notebook that is of no experiment into a page: theory, accuracy."""
+"""Render a notebook without an experiment into a page: theory, accuracy."""
 
 from shapeline.report import rendering
 from shapeline.seeds import digest

@@ -1,4 +1,4 @@
-"""Sample the instances to explain, predict them, and calibrate the engine on this machine's processor."""
+"""Sample the explained instances, predict them, and calibrate the engine on this processor."""
 
 from shapeline.seeds import digest
 from shapeline.workflow import job_environment

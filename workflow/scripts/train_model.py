@@ -1,4 +1,4 @@
-"""Train a model on the prepared data, or measure one that is ready; store its weights and its card."""
+"""Train a model on the prepared data, or evaluate a trained one; store its weights and its card."""
 
 import json
 from pathlib import Path
@@ -24,9 +24,9 @@ is_ready = architectures.find_kind(settings.get("source"), settings.get("framewo
 if is_ready or settings.get("training", {}).get("epochs") == 0:
     card = architectures.measure_card(model.to(device), dataset)
 else:
-    model.predict(dataset.inputs[:16])  # where its outputs are no logits it says so before the training, not after
+    model.predict(dataset.inputs[:16])  # reports outputs that are not logits before the training
     key = f"models.{snakemake.wildcards.model.partition('@')[0]}.training"
-    state = Path(snakemake.output.weights).with_name("training.state")  # no output: it outlives an interrupted job
+    state = Path(snakemake.output.weights).with_name("training.state")  # no output, so it survives an interruption
     chosen = settings.get("training", {})
     card = training.fit(model, dataset, chosen, settings["seed"], device, not start, key, state)
 storage.save(model, snakemake.output.weights)
