@@ -636,6 +636,21 @@ def test_intervals_hold_on_votes(times, least):
     assert 0.8 < np.sqrt((found.standard_error**2).mean() / (error**2).mean()) < 1.5
 
 
+@pytest.mark.parametrize("times", [4, 8])
+def test_exceptions_that_no_pair_shows_are_expected_of_two_values(times):
+    """Two of three features decide, but for one coalition of a hundred: most samples are explained without error."""
+    d, tables = 11, []
+    for seed in range(12):
+        table = (games.linear(np.eye(d)[:3].sum(axis=0), 0) >= 2).astype(float)
+        flipped = np.random.default_rng(seed).integers(1, 2**d - 1, size=20)
+        table[flipped] = 1 - table[flipped]
+        tables.append(table)
+    found = read_out(*drawn(tables, times * d))
+    error = found.scores - np.array([games.shapley(game) for game in tables])
+    assert (np.abs(error) <= 1.96 * found.standard_error).mean() > 0.92
+    assert found.standard_error.max() < 0.2
+
+
 @pytest.mark.parametrize("d", [6, 7])
 def test_the_variance_by_errors_of_pairs_is_that_of_slopes_in_each_size(d):
     rng, square, expected = np.random.default_rng(0), 0.3, 0.0

@@ -254,11 +254,12 @@ def prefer_linear(
 
 
 def suspect_jump(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) -> np.ndarray:
-    """Return a least variance (n,) of scores where all pairs but the ends are linear and the ends jump: by the rule of
-    succession, one of m + 1 pairs that are not evaluated jumps by as much."""
+    """Return a least variance (n,) of scores where all pairs but the ends are linear and the ends jump, and of games of
+    two values: by the rule of succession, one of m + 1 pairs that are not evaluated jumps by as much."""
     m, d = rows.shape[1:]
     slope, left = _linear(rows[:, 1:], odd[:, 1:])
     jump = np.where(left <= 1e-10 + rough, odd[:, 0] - slope.sum(axis=1), 0.0)
+    jump[np.isin(np.abs(odd), (0, 1)).all(axis=1)] = 1
     return np.where(np.abs(jump) > 1e-10 + rough, jump**2 * moments.rest_variances(d)[1:-2].sum() / (m + 1), 0.0)
 
 
