@@ -194,8 +194,7 @@ def steps_variance(data: Data, squares: np.ndarray, alike, left, share) -> np.nd
     m, d = data.shape[1:]
     sizes = np.arange(1, d // 2 + 1)
     number = alike.sum(axis=1)
-    drawn = number * (sizes > 1)
-    mean = squares.sum(axis=1, keepdims=True) / np.maximum(drawn.sum(axis=1, keepdims=True), 1)
+    mean = squares.sum(axis=1, keepdims=True) / np.maximum(number[:, 1:].sum(axis=1, keepdims=True), 1)
     mean = ((squares[..., None] * alike).sum(axis=1) + POOLED_PAIRS * mean) / (number + POOLED_PAIRS)
     each = (4 * share / d) ** 2 * mean * left / (np.maximum(number, 1) * (1 - (1 - 2 * sizes / d) ** 2))
     return (1 - d / m) ** 2.5 * each.sum(axis=1)
