@@ -1,4 +1,4 @@
-"""Threads: how many a process may take, tasks that they share, and linear algebra that keeps to one."""
+"""Threads: their number per process, tasks that they share, and linear algebra with a single thread."""
 
 import contextlib
 import functools
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 MOMENT = 1e9  # multiplications that one thread makes in a tenth of a second
 LOCK = threading.Lock()
-LIMITED: list[Any] = []  # of the blocks that keep to one thread: the first's limit, and a place for each other
+LIMITED: list[Any] = []  # one entry per block with a single thread: the limit of the first, None for others
 
 
 def processors() -> int:
@@ -25,7 +25,7 @@ def count_allowed() -> int:
 
 
 def run_tasks(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> Iterable[Result]:
-    """Return what `run` gives of each task, in order, by so many threads; a task must not ask for others (deadlock)."""
+    """Return the result of `run` per task, in order, by so many threads; a task must not start others (deadlock)."""
     if min(threads, len(tasks)) < 2:
         return map(run, tasks)
     return _pool(threads, os.getpid()).map(run, tasks)
@@ -41,34 +41,34 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 def limit_to_one(multiplications: float) -> Iterator[None]:
     """Limit the linear algebra of numpy and scipy to one thread inside the block, if it takes less than 0.1 s.
 
-    Its threads wait spinning, as those of torch do, so that between two calls of a model each takes the other's
-    processor: on two cores kernel_shap of 200 words took three times as long.
+    Its threads, like those of torch, spin while they wait, so that each blocks the other's processor between two calls
+    of a model: on two cores kernel_shap of 200 words took three times as long.
     """
     if multiplications > MOMENT:
         yield
         return
     blas = openblas()
-    with LOCK:  # of blocks at the same time the first sets the limit and the last, whosever, takes it away
+    with LOCK:  # of simultaneous blocks, the first sets the limit and the last removes it
         LIMITED.append(None if LIMITED else _set_threads(lambda: blas.limit(limits=1)))
     try:
         yield
     finally:
         with LOCK:
-            limit = LIMITED.pop() if LIMITED else None  # none in a fork of the block
+            limit = LIMITED.pop() if LIMITED else None  # empty in a fork of the block
             if limit:
                 _set_threads(limit.restore_original_limits)
 
 
 def _set_threads(set_threads: Callable[[], Result]) -> Result:
-    """Set BLAS's threads: from 3.8 on threadpoolctl lets but one thread do so, which it keeps until a change."""
-    _let_go()
+    """Set BLAS's threads: from 3.8 on threadpoolctl lets only one thread do so unless it is released."""
+    _release_control()
     try:
         return set_threads()
     finally:
-        _let_go()
+        _release_control()
 
 
-def _let_go() -> None:
+def _release_control() -> None:
     for library in openblas().lib_controllers:
         if hasattr(library, "clear_controlling_thread"):
             library.clear_controlling_thread(force=True)
@@ -80,14 +80,14 @@ def _forget_blocks() -> None:
     LOCK.release()
 
 
-# Nobody else holds the lock while the process is forked, who would not be there to give it back.
+# The forking thread holds the lock, because another holder would not exist in the fork to release it.
 os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=_forget_blocks)
 
 
 @functools.cache
 def openblas():
-    """Return the BLAS of numpy and of scipy, where that is OpenBLAS; another takes the threads of torch itself."""
-    import scipy.linalg  # noqa: F401  it brings its own, which is found once it is loaded
+    """Return the BLAS of numpy and of scipy if it is OpenBLAS; another one uses the threads of torch."""
+    import scipy.linalg  # noqa: F401 (its own BLAS is found once it is loaded)
     import threadpoolctl
 
     return threadpoolctl.ThreadpoolController().select(internal_api="openblas")
