@@ -103,8 +103,10 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
     ):
         factor, _, power = value.lower().partition("e")
         if not power:
-            return f"'{value}' is text to YAML; write {value} without quotes"
+            return f"'{value}' is text to YAML; write {re.sub('^0+(?=[0-9])', '', value)} without quotes"
         return f"'{value}' is text to YAML; write {float(factor)}e{int(power):+d}, with a point and a sign"
+    if isinstance(value, bool) and all(e["type"] == "string_type" for e in errors):
+        return f"{value} is a bare {'yes, on or true' if value else 'no, off or false'} to YAML; write it in quotes"
     words = [
         word for e in errors if e["type"] == "literal_error" for word in re.findall(r"'([^']+)'", e["ctx"]["expected"])
     ]
