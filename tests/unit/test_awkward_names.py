@@ -78,7 +78,8 @@ def test_a_column_may_have_any_name(name, suffix, tmp_path, default, monkeypatch
 @pytest.mark.parametrize("name", NAMES)
 def test_a_class_may_have_any_name(name, tmp_path, default, monkeypatch, root):
     monkeypatch.chdir(root)
-    table = pd.DataFrame({"a": RNG.normal(size=40), "note": ["some words of a text"] * 40, "y": ["other", name] * 20})
+    table = pd.DataFrame(RNG.normal(size=(40, 2)), columns=["a", "b"])
+    table = table.assign(note="some words of a text", y=["other", name] * 20)
     table.to_csv(tmp_path / "texts.csv", index=False)
     table.drop(columns="note").to_csv(tmp_path / "table.csv", index=False)
     for file in ("texts.csv", "table.csv"):
@@ -100,7 +101,8 @@ def test_a_column_of_texts_may_have_any_name(name, tmp_path, default, monkeypatc
 def test_a_file_and_a_folder_may_have_any_name(name, tmp_path, default, monkeypatch):
     folder = tmp_path / name
     folder.mkdir()
-    pd.DataFrame({"a": RNG.normal(size=40), "y": ["in", "out"] * 20}).to_csv(folder / f"{name}.csv", index=False)
+    table = pd.DataFrame(RNG.normal(size=(40, 2)), columns=["a", "b"]).assign(y=["in", "out"] * 20)
+    table.to_csv(folder / f"{name}.csv", index=False)
     monkeypatch.chdir(folder)
     text = init_config.build_configuration(type(tmp_path)(f"{name}.csv"))
     assert len(read_back(tmp_path, text, default, monkeypatch).inputs) == 40

@@ -288,7 +288,7 @@ def test_no_text_and_no_features_are_said_plainly(tmp_path):
     with pytest.raises(ShapelineError, match="has no column beside the target 'y'; give a table with features"):
         init_config.build_configuration(tmp_path / "odd.csv")
     pd.DataFrame({"a": RNG.random(60), "y": ["u", "v"] * 30}).to_csv(tmp_path / "odd.csv", index=False)
-    with pytest.raises(ShapelineError, match="has one column beside the target, so nothing to share out; give two or"):
+    with pytest.raises(ShapelineError, match="has one feature column, and an attribution compares features; give two"):
         init_config.build_configuration(tmp_path / "odd.csv")
     pd.DataFrame({"a": range(60), "b": RNG.random(60), "y": ["u", "v"] * 30}).to_csv(tmp_path / "odd.csv", index=False)
     assert "columns" not in yaml.safe_load(init_config.build_configuration(tmp_path / "odd.csv"))["datasets"]["odd"]

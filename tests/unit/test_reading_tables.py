@@ -505,25 +505,27 @@ def test_the_line_about_an_encoding_names_the_right_one(prepared, encoding):
 @pytest.mark.parametrize("suffix", [".tsv", ".TSV", ".CSV"])
 def test_a_file_of_tabs_and_capitals_in_its_ending(tmp_path, suffix):
     file = tmp_path / f"own{suffix}"
-    file.write_text("x\ty\n" + "1.5\ta\n2.5\tb\n" * 15)
+    file.write_text("w\tx\ty\n" + "1.5\t2\ta\n2.5\t4\tb\n" * 15)
     assert 'separator: "tab"' in init_config.build_configuration(file)
     settings = {"source": "table_file", "path": str(file), "target": "y"}
     with pytest.raises(ShapelineError, match="set separator: 'tab'"):
         preparation.prepare("table_file", settings, [], tmp_path / "data")
     preparation.prepare("table_file", settings | {"separator": "tab"}, [], tmp_path / "data")
-    assert loading.load(tmp_path / "data").card["feature_names"] == ["x"]
+    assert loading.load(tmp_path / "data").card["feature_names"] == ["w", "x"]
 
 
 @pytest.mark.parametrize("index", [["b"], ["b", "c"], []])
 def test_the_index_of_a_parquet_file_is_named_where_it_is_not_read(tmp_path, index):
-    table = pd.DataFrame({"a": range(40), "b": [3, 5] * 20, "c": [*"xyxx"] * 10, "y": [*"pqqp"] * 10})
+    table = pd.DataFrame({"a": range(40), "b": [3, 5] * 20, "c": [*"xyxx"] * 10, "y": [*"pqqp"] * 10}).assign(
+        e=[*"uv"] * 20
+    )
     file = tmp_path / "own.parquet"
     (table.set_index(index) if index else table.rename_axis(index="b2")).to_parquet(file)
     index = index or ["b2"]
     settings = {"source": "table_file", "path": str(file), "target": "y"}
     preparation.prepare("table_file", settings, [], tmp_path / "data")
     card = loading.load(tmp_path / "data").card
-    assert card["feature_names"] == [name for name in ("a", "b", "c") if name not in index]
+    assert card["feature_names"] == [name for name in ("a", "b", "c", "e") if name not in index]
     assert any(
         note.startswith(f"not read, as it is the index of the file: {', '.join(index)}") for note in card["notes"]
     )
@@ -538,10 +540,10 @@ def test_the_index_of_a_parquet_file_is_named_where_it_is_not_read(tmp_path, ind
 
 def test_init_names_the_other_reading_of_numbers_and_refuses_a_missing_text(tmp_path):
     file = tmp_path / "own.csv"
-    file.write_text("x;y\n" + "1,234;a\n2,345;b\n" * 20)
+    file.write_text("w;x;y\n" + "1;1,234;a\n2;2,345;b\n" * 20)
     text = init_config.build_configuration(file)
     assert 'decimal: ","\n' in text and "# numbers such as 1,234 are guessed; or write thousands: ','" in text
-    file.write_text("x;y\n" + "1,2;a\n2,34;b\n" * 20)
+    file.write_text("w;x;y\n" + "1;1,2;a\n2;2,34;b\n" * 20)
     assert "are guessed; or write" not in init_config.build_configuration(file)
     file.write_text("text,y\n" + "a text of some words,a\n,b\n" * 20)
     with pytest.raises(ShapelineError, match=r"'text' is empty in 20 row\(s\), first in row 1"):

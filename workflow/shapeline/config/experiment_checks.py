@@ -345,8 +345,8 @@ def check_features_cut(place: Place) -> Iterator[str]:
 def check_several_features(place: Place) -> Iterator[str]:
     if place.shape and math.prod(place.shape) == 1:
         yield (
-            f"{place.where}.features: there is a single feature (d = 1), so nothing to share out; make the features "
-            "smaller"
+            f"{place.where}.features: there is a single feature (d = 1), and an attribution compares features; make "
+            "the features smaller"
         )
 
 

@@ -266,7 +266,7 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
     left_out = {} if model or "columns" in keys else _find_left_out(table)
     features = table.drop(columns=list(left_out))
     if features.shape[1] == 1:
-        raise ShapelineError(f"{path}: has one column beside the target, so nothing to share out; give two or more")
+        raise ShapelineError(f"{path}: has one feature column, and an attribution compares features; give two or more")
     for name in features:  # the run would refuse it
         table_file.encode_column(f"{path}, column '{name}'", features[name], name in keys.get("categorical", ()))
     plain = all(features[name].dtype.kind in "iuf" for name in features) and not features.isna().any(axis=None)
