@@ -214,7 +214,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
 
 
 def _tensorflow(case: Case) -> tuple[Forwards, dict[str, int]]:
-    from shapeline.models.tensorflow_setup import tf
+    from shapeline.models.keras_models import tf
 
     def of_backend(by_xla: bool):
         def on(rows: np.ndarray) -> Callable[[], object]:

@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from shapeline.datasets import lisa
+from shapeline.datasets import image_sources
 
 SIDE, BATCH, STEPS = 48, 32, 400  # pixels of a crop; crops of a step, half of them with a green light
 GREEN = 1
@@ -59,7 +59,7 @@ def iterate_crops(images: np.ndarray, boxes: list[np.ndarray]) -> Iterator[tuple
 
 def main(folder: str, weights: str) -> None:
     torch.manual_seed(0)
-    frames = lisa.read({"frames": Path(folder)}, on_decode_error="skip")
+    frames = image_sources.read_lisa({"frames": Path(folder)}, on_decode_error="skip")
     module, crops = Network(3), iterate_crops(frames["inputs"], frames["boxes"])
     optimizer, whole = torch.optim.Adam(module.parameters(), 3e-3), torch.tensor(frames["labels"])
     for step in range(STEPS + 60):

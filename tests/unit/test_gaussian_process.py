@@ -10,7 +10,6 @@ from shapeline import designs
 from shapeline.designs import gaussian_fit as fit
 from shapeline.designs import gaussian_held, gaussian_pairs
 from shapeline.designs import gaussian_held as extras
-from shapeline.designs import gaussian_moments as moments
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.gaussian_process import read_out, read_outputs, read_stack
 from shapeline.errors import ShapelineError
@@ -62,24 +61,24 @@ def test_moments_are_the_sums_over_all_odd_terms(d):
     rows = signs(np.random.default_rng(1).random((9, d)) < 0.5)
     weight, at, score = explicit(d, relevance, rows)
     r, z = relevance[None], rows[None]
-    assert moments.log_variance(r)[0] == pytest.approx(np.log(weight.sum()), abs=1e-12)
+    assert fit.log_variance(r)[0] == pytest.approx(np.log(weight.sum()), abs=1e-12)
     bound = 100 * EPS * d * np.prod(1 + relevance) / weight.sum()  # of sums of that size
     weight /= weight.sum()
-    np.testing.assert_allclose(moments.correlation(z, r)[0], (at * weight) @ at.T, rtol=0, atol=bound)
-    np.testing.assert_allclose(moments.score_covariance(z, r)[0], (at * weight) @ score, rtol=0, atol=4 * bound)
-    np.testing.assert_allclose(moments.score_variance(r)[0], (weight @ score**2), rtol=0, atol=20 * bound)
+    np.testing.assert_allclose(fit.correlation(z, r)[0], (at * weight) @ at.T, rtol=0, atol=bound)
+    np.testing.assert_allclose(fit.score_covariance(z, r)[0], (at * weight) @ score, rtol=0, atol=4 * bound)
+    np.testing.assert_allclose(fit.score_variance(r)[0], (weight @ score**2), rtol=0, atol=20 * bound)
 
 
 @pytest.mark.parametrize("d", [40, 90])
 def test_quadrature_of_many_features_agrees_with_a_finer_one(d, monkeypatch):
     relevance = np.random.default_rng(0).uniform(1e-4, 0.95, size=(1, d)) ** 3
     rows = signs(np.random.default_rng(1).random((1, 7, d)) < 0.5)
-    coarse = moments.score_covariance(rows, relevance), moments.score_variance(relevance)
-    monkeypatch.setattr(moments, "MAX_NODES", 200)
-    monkeypatch.setattr(moments, "MAX_LOG_NODES", 400)
-    moments.nodes.cache_clear(), moments.log_nodes.cache_clear()
-    fine = moments.score_covariance(rows, relevance), moments.score_variance(relevance)
-    moments.nodes.cache_clear(), moments.log_nodes.cache_clear()
+    coarse = fit.score_covariance(rows, relevance), fit.score_variance(relevance)
+    monkeypatch.setattr(fit, "MAX_NODES", 200)
+    monkeypatch.setattr(fit, "MAX_LOG_NODES", 400)
+    fit.nodes.cache_clear(), fit.log_nodes.cache_clear()
+    fine = fit.score_covariance(rows, relevance), fit.score_variance(relevance)
+    fit.nodes.cache_clear(), fit.log_nodes.cache_clear()
     np.testing.assert_allclose(coarse[0], fine[0], atol=1e-11 * np.abs(fine[0]).max())
     np.testing.assert_allclose(coarse[1], fine[1], rtol=1e-10)
 
@@ -90,18 +89,18 @@ def test_the_rest_determines_shapley_values_from_all_pairs(d):
     pairs = find_pairs(masks[None])
     game = games.table(d, seed=d)
     odd, noise = pairs.odd(games.look_up(game, masks)[None])
-    weights = moments.rest_weights(pairs.rows)[0]
+    weights = fit.rest_weights(pairs.rows)[0]
     np.testing.assert_allclose(odd[0] @ weights, games.shapley(game), atol=100 * EPS * 2**d)
     assert not noise.any()
-    assert moments.rest_variances(d).sum() == pytest.approx((weights[:, 0] ** 2).sum(), rel=1e-12)
+    assert fit.rest_variances(d).sum() == pytest.approx((weights[:, 0] ** 2).sum(), rel=1e-12)
 
 
 def test_correlations_take_two_matrices_of_memory():
     rng = np.random.default_rng(0)
     rows, relevance = np.where(rng.random((2, 300, 9)) < 0.5, -1.0, 1.0), rng.uniform(0.01, 0.5, (2, 9))
-    odd, even = moments.hyperbolic(rows, relevance)
+    odd, even = fit.hyperbolic(rows, relevance)
     tracemalloc.start()
-    assert (moments.correlation(rows, relevance) == odd).all()
+    assert (fit.correlation(rows, relevance) == odd).all()
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 2.3 * odd.nbytes
@@ -118,8 +117,8 @@ def test_the_posterior_is_that_of_the_joint_normal():
     weight, at, score = explicit(d, relevance[0], pairs.rows[0])
     top = weight.sum()
     every = find_pairs(draw_pairs(d, 2**d)[None])
-    all_rest = moments.rest_weights(every.rows)[0]
-    seen = moments.rest_weights(pairs.rows)[0]
+    all_rest = fit.rest_weights(every.rows)[0]
+    seen = fit.rest_weights(pairs.rows)[0]
     # N and the empty coalition come first; sizes lean to the ends by |2 s - d| / d.
     own, every_own = (
         0.02 * np.exp(1.3 * np.abs(one.rows[0].sum(axis=1)) / d) + 0.4 * np.eye(len(one.rows[0]))[0]
@@ -153,7 +152,7 @@ def test_the_variance_of_the_ends_is_the_one_of_highest_likelihood(jump):
     odd = np.tanh(pairs.rows @ np.linspace(-0.3, 0.5, d))
     odd[:, 0] += jump
     data = fit.Data.of(pairs.rows, odd, np.zeros(odd.shape))
-    base = moments.correlation(pairs.rows, np.full((1, d), 0.15))
+    base = fit.correlation(pairs.rows, np.full((1, d), 0.15))
 
     def value(ends):
         matrix = fit.add_rest(base, data, np.array([[1e-3, 0.0, ends, 0.0]]))[0]
@@ -176,7 +175,7 @@ def test_the_gradient_is_the_slope_of_the_criterion():
 
     def value(at):
         relevance, rest = np.exp(at[None, :d]), np.array([[np.exp(at[d]), at[d + 1], 0.0, np.exp(at[d + 2])]])
-        return fit.criterion(fit.add_rest(moments.correlation(pairs.rows, relevance), data, rest), data.odd)
+        return fit.criterion(fit.add_rest(fit.correlation(pairs.rows, relevance), data, rest), data.odd)
 
     step = 1e-5
     for jump in (0.0, 40.0):
@@ -195,7 +194,7 @@ def test_the_curve_has_the_shapley_values_of_its_own_game():
     scores = np.random.default_rng(0).normal(size=(1, d))
     data = fit.Data.of(pairs.rows, np.zeros(pairs.rows.shape[:2]), np.zeros(pairs.rows.shape[:2]))
     extra = extras.curve(data, scores)
-    weights = moments.rest_weights(pairs.rows)[0]
+    weights = fit.rest_weights(pairs.rows)[0]
     np.testing.assert_allclose(extra.scores[0], extra.values[0].T @ weights, atol=1e3 * EPS * 2**d)
     # No linear part: its values are orthogonal to every feature over all pairs.
     np.testing.assert_allclose(extra.values[0].T @ pairs.rows[0], 0, atol=1e3 * EPS * 2**d)
@@ -274,10 +273,10 @@ def test_chosen_pairs_lower_the_posterior_variance(d):
         rows = find_pairs(np.array([draw_pairs(d, 6 * d, seed, spread) for seed in range(5)])).rows
         for reach, rest in ((0.1, 1e-3), (0.4, 0.03), (0.8, 0.3)):
             relevance = np.full((len(rows), d), fit.even_relevance(d, reach))
-            matrix = moments.correlation(rows, relevance) + rest * np.eye(rows.shape[1])
-            cross = moments.score_covariance(rows, relevance) + rest * moments.rest_weights(rows)
+            matrix = fit.correlation(rows, relevance) + rest * np.eye(rows.shape[1])
+            cross = fit.score_covariance(rows, relevance) + rest * fit.rest_weights(rows)
             told = (cross * np.linalg.solve(matrix, cross)).sum(axis=1)
-            prior = moments.score_variance(relevance) + rest * moments.rest_variances(d).sum()
+            prior = fit.score_variance(relevance) + rest * fit.rest_variances(d).sum()
             variance[spread, reach] = (prior - told).mean()
     ratios = [variance[True, reach] / variance[False, reach] for reach in (0.1, 0.4, 0.8)]
     assert ratios[0] < 0.65 and ratios[1] < 0.75 and ratios[2] < 0.97
@@ -475,7 +474,7 @@ def test_held_out_errors_are_those_of_the_conditional_normal():
     data = fit.Data.of(pairs.rows, odd, noise)
     relevance, rest = np.full((1, d), 0.2), np.array([[0.01, 0.5, 0.1, 0.2]])
     bent = extras.curve(data, np.linspace(-0.4, 0.6, d)[None])
-    prior = moments.correlation(pairs.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2)
+    prior = fit.correlation(pairs.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2)
     matrix = fit.add_rest(prior, data, rest)[0]
     out = np.array([2, 7, 11])
     kept = np.delete(np.arange(len(matrix)), out)
@@ -569,7 +568,7 @@ def test_half_of_the_difference_between_variances_is_believed():
 def test_a_jump_at_the_ends_is_suspected_at_pairs_that_are_not_seen(slope):
     d, jump = 9, 3.0
     rows = find_pairs(draw_pairs(d, 2**d)[None]).rows
-    weight = moments.rest_weights(rows)[0]
+    weight = fit.rest_weights(rows)[0]
     inner = np.abs(rows[0].sum(axis=1)) < d - 2  # neither the ends nor one feature alone
     masks = draw_pairs(d, 4 * d)
     values = slope * masks @ np.arange(d) + jump * masks.all(axis=1)
@@ -661,7 +660,7 @@ def test_the_variance_by_errors_of_pairs_is_that_of_slopes_in_each_size(d):
         at = np.flatnonzero(lean == one)
         kept.append(rng.permutation(at)[: len(at) // 2])
         centred = every[at] - every[at].sum(axis=1, keepdims=True) / d
-        share = (moments.rest_weights(every[at]) * centred).sum() / d  # of a slope in the score
+        share = (fit.rest_weights(every[at]) * centred).sum() / d  # of a slope in the score
         expected += share**2 * square / (len(kept[-1]) * (centred**2).mean()) * (1 - len(kept[-1]) / len(at))
     kept = np.concatenate(kept)
     rows = np.concatenate([np.ones((1, d)), every[kept]])

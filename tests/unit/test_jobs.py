@@ -150,7 +150,7 @@ def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_and_says_so(monkeyp
     torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
     tf = SimpleNamespace(config=SimpleNamespace(list_physical_devices=lambda kind: []))
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setitem(sys.modules, "shapeline.models.tensorflow_setup", SimpleNamespace(tf=tf))
+    monkeypatch.setitem(sys.modules, "shapeline.models.keras_models", SimpleNamespace(tf=tf))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
     job_environment.log.propagate = True
     assert acquire_device(1) == "cuda"

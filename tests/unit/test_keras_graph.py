@@ -88,10 +88,10 @@ def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch
 
 
 def test_without_the_exporter_a_line_says_so_and_the_network_is_run(tmp_path, monkeypatch, caplog):
-    from shapeline.models import keras_file
+    from shapeline.models import keras_models
 
     caplog.set_level("INFO")
-    monkeypatch.setattr(keras_file, "NEEDED", ("no_such_exporter",))
+    monkeypatch.setattr(keras_models, "EXPORT_PACKAGES", ("no_such_exporter",))
     path = stored(tmp_path, "mlp")
     assert storage.read_graph(path) is None
     assert "no model.onnx: no_such_exporter is not installed" in caplog.text

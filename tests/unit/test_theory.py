@@ -16,7 +16,6 @@ from shapeline.influence.measures import mim
 from shapeline.papers import theory_figures as figures
 from shapeline.theory import checks as identities
 from shapeline.theory import estimators, visited_nodes
-from shapeline.theory import games as theory_games
 from shapeline.theory.checks import Checks, check_all
 from tests.fixtures import notebooks
 
@@ -284,7 +283,7 @@ def test_additive_games_are_sums_over_components(name):
     graph = games.GRAPHS[name]
     game = games.table(graph.number_of_nodes(), seed=1)
     np.testing.assert_allclose(
-        theory_games.additive_over_components(graph, game[None])[0], games.myerson_game(game, graph), atol=1e-12
+        estimators.additive_over_components(graph, game[None])[0], games.myerson_game(game, graph), atol=1e-12
     )
 
 

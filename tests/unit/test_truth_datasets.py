@@ -8,7 +8,17 @@ import pytest
 
 from shapeline.attribution import context, selection
 from shapeline.config import validation
-from shapeline.datasets import checks, images, lisa, loading, malaria, preparation, registry, sources, synthetic
+from shapeline.datasets import (
+    checks,
+    image_sources,
+    images,
+    loading,
+    malaria,
+    preparation,
+    registry,
+    sources,
+    synthetic,
+)
 from shapeline.datasets.records import local_files
 from shapeline.datasets.sources import TEST, TRAIN
 from shapeline.errors import ShapelineError
@@ -296,7 +306,7 @@ def placed(tmp_path, content: dict, form: str):
 
 
 OFFICIAL = {"malaria": files.malaria, "lisa": files.lisa}
-READ = {"malaria": malaria.read, "lisa": lisa.read}
+READ = {"malaria": malaria.read, "lisa": image_sources.read_lisa}
 
 
 def read(tmp_path, source, content, form="zip", **keys):
@@ -633,7 +643,7 @@ def test_real_frames_at_their_full_size(real_data, tmp_path):
     records = read(tmp_path, "lisa", content, size=None, on_decode_error="skip")
     assert records["inputs"].shape == (6, 3, 960, 1280) and records["labels"].tolist() == [0, 0, 0, 0, 1, 1]
     assert records["split"].tolist() == [TRAIN, *[TEST] * 5]
-    names = [[lisa.BOX_NAMES[box[0]] for box in boxes] for boxes in records["boxes"]]
+    names = [[image_sources.LIGHT_NAMES[box[0]] for box in boxes] for boxes in records["boxes"]]
     green = "green light"
     assert [sorted(one) for one in names] == [
         *([], ["stop"], [], ["stop"] * 3),

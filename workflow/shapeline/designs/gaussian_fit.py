@@ -2,16 +2,23 @@
 
 Arrays are stacked over instances: rows (n, m, d) of +-1 for m pairs, N first; odd (n, m) odd parts of values, of scale
 1; noise (n, m) the variance of an incomplete pair, else 0. Covariances are relative to a coalition's prior variance.
+
+The prior has odd orders only, and its moments closed forms. A coalition is a row z of -1 and +1 (present); the game is
+a sum over T of b_T prod_{i in T} z_i, where b_T of odd |T| are independent with variance prod_{i in T} r_i, r in (0, 1)
+the relevance of each feature, relevance (n, d). Shapley values weigh b_T by 2/|T| and see nothing of even orders.
+Beside it stands the rest: an independent value of the same variance for each complementary pair, so that all pairs
+together determine the Shapley values whatever the prior. The prior is scaled to variance 1 at each coalition. Products
+of all features go through logarithms, so that 10,000 of them neither overflow nor underflow.
 """
 
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from shapeline.designs import gaussian_moments as moments
-from shapeline.designs.design import inverse_of
+from shapeline.designs.design import inverse_of, log_factorial
 
 REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, only main effects
 REST = (1e-6, 1e-3, 3e-2)  # variance outside the prior, relative to a coalition's
@@ -29,6 +36,109 @@ LINEAR_SHARE = 0.6  # of the linear fit in the scores, with fewer
 STEPS, RATE = 10, 0.25  # of the ascent of the likelihood, in log relevance
 NEARBY = ((0.6, 1.0), (1.0, 0.2), (1.0, 1.0), (1.0, 5.0), (1.5, 1.0))
 LEARNING_COST = 0.5  # of the criterion per learned relevance
+MAX_NODES = 32  # of the positive half: the rule is exact to 2d terms, and to rounding where relevances stay below .95
+MAX_LOG_NODES = 64
+SMALLEST = -700.0  # the exponential of less is no normal number
+
+
+@cache
+def nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return positive nodes and weights of a Gauss-Legendre rule on [-1, 1], exact for even degrees up to d - 1."""
+    half = min(max(1, -(-d // 4)), MAX_NODES)
+    place, weight = np.polynomial.legendre.leggauss(2 * half)
+    return place[half:], weight[half:]
+
+
+@cache
+def log_nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes u and weights of integrals of f(u) (-log u) over [0, 1], exact to degree d - 1: those of f(s t)."""
+    count = min(max(d, 2), MAX_LOG_NODES)
+    place, weight = np.polynomial.legendre.leggauss(count)
+    order = np.arange(count)
+    moment = np.ones(count)
+    moment[1:] = (-1.0) ** order[1:] / (order[1:] * (order[1:] + 1.0))
+    terms = np.polynomial.legendre.legvander(place, count - 1) @ ((2 * order + 1) * moment)
+    return (place + 1) / 2, weight / 2 * terms
+
+
+def log_variance(relevance: np.ndarray) -> np.ndarray:
+    """Return the log of the variance (n,) of a coalition's odd part, [prod(1 + r) - prod(1 - r)]/2, before scaling."""
+    top = np.arctanh(relevance).sum(axis=-1)
+    return 0.5 * np.log1p(-(relevance**2)).sum(axis=-1) + top + np.log(-np.expm1(-2 * top) / 2)
+
+
+def hyperbolic(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return sinh(M), the correlation of odd parts, and cosh(M) over sinh(M(N, N)), M = sum_i artanh(r_i) z_i z'_i."""
+    up, down, scale = _exponentials(rows, relevance)
+    odd = up - down
+    up += down
+    odd /= scale
+    up /= scale
+    return odd, up
+
+
+def correlation(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
+    """Return the prior correlation (n, m, m) of the odd parts (v(S) - v(complement))/2 of coalitions."""
+    up, down, scale = _exponentials(rows, relevance)
+    up -= down
+    up /= scale
+    return up
+
+
+def _exponentials(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return exp(M) and exp(-M) (n, m, m) over exp(M(N, N)), in place, and their difference at M(N, N) (n, 1, 1)."""
+    weight = np.arctanh(relevance)
+    up = (rows * weight[..., None, :]) @ rows.swapaxes(-1, -2)
+    top = weight.sum(axis=-1)[..., None, None]
+    least = -2 * top
+    if least.min() < SMALLEST:
+        down = np.exp(-up - top)
+        return np.exp(up - top), down, -np.expm1(least)
+    up -= top
+    np.exp(up, out=up)
+    return up, np.exp(least) / up, -np.expm1(least)
+
+
+def score_covariance(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
+    """Return the prior covariance (n, m, d) of odd parts and Shapley values: 2 r_i z_i ∫ even of prod_{j != i} (1 + t
+    r_j z_j)."""
+    place, weight = nodes(rows.shape[-1])
+    scaled = place[:, None] * relevance[..., None, :]
+    base = 0.5 * np.log1p(-(scaled**2)).sum(axis=-1) - log_variance(relevance)[..., None]
+    sums = rows @ np.arctanh(scaled).swapaxes(-1, -2)
+    up = weight * np.exp(base[..., None, :] + sums)
+    down = weight * np.exp(base[..., None, :] - sums)
+    without = 1 / (1 - scaled**2)
+    odd = (up - down) @ (without * scaled)
+    return relevance[..., None, :] * (rows * ((up + down) @ without) - odd)
+
+
+def score_variance(relevance: np.ndarray) -> np.ndarray:
+    """Return the prior variance (n, d) of Shapley values: 4 r_i ∫∫ even of prod_{j != i} (1 + s t r_j)."""
+    place, weight = log_nodes(relevance.shape[-1])
+    total = 0.0
+    for sign in (1, -1):
+        scaled = sign * place[:, None] * relevance[..., None, :]
+        product = np.exp(np.log1p(scaled).sum(axis=-1) - log_variance(relevance)[..., None])
+        total = total + weight @ (product[..., None] / (1 + scaled))
+    return 2 * relevance * total
+
+
+def rest_weights(rows: np.ndarray) -> np.ndarray:
+    """Return the weight (n, m, d) of each complementary pair's odd part in the Shapley values."""
+    d = rows.shape[-1]
+    sizes = np.arange(1, d + 1)
+    of_size = 2 * np.exp(log_factorial(sizes - 1) + log_factorial(d - sizes) - log_factorial(d))
+    size = np.round((rows.sum(axis=-1, keepdims=True) + d) / 2).astype(int)
+    return rows * of_size[np.where(rows > 0, size, d - size) - 1]  # of the member that holds the feature
+
+
+def rest_variances(d: int) -> np.ndarray:
+    """Variance of a Shapley value when every pair is independent with variance 1: its parts (d,) by the sizes, from 1,
+    of the coalitions with the feature."""
+    others = np.arange(d)
+    counts = log_factorial(d - 1) - log_factorial(others) - log_factorial(d - 1 - others)
+    return 4 / d**2 * np.exp(-counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +156,7 @@ class Data:
     def of(cls, rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, outputs: np.ndarray | None = None) -> "Data":
         """Build data and compute the weights of the rest."""
         n, m, _ = rows.shape
-        return cls(rows, odd, noise, moments.rest_weights(rows), np.empty((n, 0, m)) if outputs is None else outputs)
+        return cls(rows, odd, noise, rest_weights(rows), np.empty((n, 0, m)) if outputs is None else outputs)
 
     def only(self, pairs: np.ndarray) -> "Data":
         """Return the same for some of the pairs."""
@@ -140,7 +250,7 @@ def compute_pair_variance(data: Data, rest: np.ndarray) -> np.ndarray:
 def compute_score_variance(d: int, rest: np.ndarray) -> np.ndarray:
     """Return the prior variance (n, 1) of a Shapley value by the variance of pairs outside the prior."""
     lean = np.abs(2 * np.arange(1, d + 1) - d) / d
-    of_sizes = rest[:, :1] * np.exp(rest[:, 1:2] * lean) @ moments.rest_variances(d)
+    of_sizes = rest[:, :1] * np.exp(rest[:, 1:2] * lean) @ rest_variances(d)
     return (of_sizes + rest[:, 2] * (2 / d) ** 2)[:, None]
 
 
@@ -182,8 +292,8 @@ def criterion(matrix: np.ndarray, odd: np.ndarray, gain: float = ENDS_GAIN) -> t
 
 def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras: Iterable[Extra | None]) -> list[Fit]:
     """Return posteriors for one relevance (n, d), each of the rests (n, 4) and each of the extras."""
-    base, cross = moments.correlation(data.rows, relevance), moments.score_covariance(data.rows, relevance)
-    prior = moments.score_variance(relevance)
+    base, cross = correlation(data.rows, relevance), score_covariance(data.rows, relevance)
+    prior = score_variance(relevance)
     fitted = []
     for extra in extras:
         parts, penalty = (base, cross, prior), 0.0
@@ -268,7 +378,7 @@ def fit_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarr
     fitted = []
     for reach in REACH:
         relevance = make(reach)
-        base = moments.correlation(data.rows, relevance)
+        base = correlation(data.rows, relevance)
         rests = np.zeros((len(REST), len(base), 4))
         rests[:, :, 0] = np.array(REST)[:, None]
         value = np.empty(rests.shape[:2])
@@ -287,7 +397,7 @@ def best_of(fitted: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np
 
 def free_sizes(data: Data, relevance: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the same relevances, and the rest with the most likely variance of the sizes, if its gain suffices."""
-    base, gain = moments.correlation(data.rows, relevance), np.array([0.0] + [SIZES_GAIN] * len(SIZES))
+    base, gain = correlation(data.rows, relevance), np.array([0.0] + [SIZES_GAIN] * len(SIZES))
     rests = np.repeat(rest[None], 1 + len(SIZES), axis=0)
     rests[1:, :, 3] = np.array(SIZES)[:, None]
     value = np.empty(rests.shape[:2])
@@ -324,7 +434,7 @@ def gradient(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the unscaled criterion's slope (n, d + 3) in log relevance, log level, lean, log sizes; and the ends'."""
     m = data.shape[1]
-    odd, even = moments.hyperbolic(data.rows, relevance)
+    odd, even = hyperbolic(data.rows, relevance)
     top_even = even[:, 0, 0].copy()  # N with itself, where odd is 1
     own = compute_pair_variance(data, np.column_stack([level, lean, 0 * level]))
     off = own + data.noise + JITTER

@@ -10,8 +10,18 @@ from itertools import combinations
 import numpy as np
 
 from shapeline.designs.design import log_factorial
-from shapeline.designs.gaussian_fit import Data, Extra, Fit, add_rest, ascend, fits, inverses, relevance_of, whiten
-from shapeline.designs.gaussian_moments import correlation
+from shapeline.designs.gaussian_fit import (
+    Data,
+    Extra,
+    Fit,
+    add_rest,
+    ascend,
+    correlation,
+    fits,
+    inverses,
+    relevance_of,
+    whiten,
+)
 
 CURVE_VARIANCE = 0.1  # of the first wave, relative to a coalition's
 WAVES = np.array([1.0, 2.0, 3.0, 4.0])

@@ -13,8 +13,7 @@ import numpy as np
 
 from shapeline.designs import gaussian_process
 from shapeline.designs.design import Design, log_factorial, one_of, whole
-from shapeline.designs.gaussian_fit import JITTER, MIN_PAIRS, even_relevance, relevance_of, whiten
-from shapeline.designs.gaussian_moments import log_nodes, nodes
+from shapeline.designs.gaussian_fit import JITTER, MIN_PAIRS, even_relevance, log_nodes, nodes, relevance_of, whiten
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
 from shapeline.designs.gaussian_process import CELLS, MANY, MOST_COALITIONS, SUBSET, defer_readout, read_out
 from shapeline.designs.interactions import (

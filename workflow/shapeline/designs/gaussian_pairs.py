@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from shapeline.designs.design import all_coalitions, unique_rows, whole
-from shapeline.designs.gaussian_moments import rest_weights, score_covariance
+from shapeline.designs.gaussian_fit import rest_weights, score_covariance
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
 

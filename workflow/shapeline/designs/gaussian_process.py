@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.designs import gaussian_fit as fitting
-from shapeline.designs import gaussian_moments as moments
 from shapeline.designs.design import Design, diagonal, solve_positive
 from shapeline.designs.gaussian_fit import Data, Fit
 from shapeline.designs.gaussian_held import curve, doubt_curve, held_out, terms
@@ -48,14 +47,14 @@ def _posterior_of(data: Data, place: int, relevance: np.ndarray, rest: np.ndarra
     parts = (data.rows, data.odd, data.noise, data.rest, data.outputs)
     own, relevance, rest = Data(*(part[one] for part in parts)), relevance[one], rest[one]
     odd, (m, d) = own.odd[0], own.rows.shape[1:]
-    matrix = fitting.add_rest(moments.correlation(own.rows, relevance), own, rest)[0]
+    matrix = fitting.add_rest(fitting.correlation(own.rows, relevance), own, rest)[0]
     factor = cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
     cross = fitting.compute_pair_variance(own, rest)[0][:, None] * own.rest[0]
-    cross += moments.score_covariance(own.rows, relevance)[0]
+    cross += fitting.score_covariance(own.rows, relevance)[0]
     right = np.column_stack([odd, cross, own.outputs[0].T])
     white = solve_triangular(factor, right, lower=True, check_finite=False, overwrite_b=True)
     white, seen, outputs = white[:, 0], white[:, 1 : d + 1], white[:, d + 1 :]
-    left = moments.score_variance(relevance) + fitting.compute_score_variance(d, rest) - (seen**2).sum(axis=0)
+    left = fitting.score_variance(relevance) + fitting.compute_score_variance(d, rest) - (seen**2).sum(axis=0)
     left, scale = np.maximum(left, 0), white @ white / m + 1e-300
     value = m * np.log(scale) + 2 * np.log(np.diagonal(factor)).sum()
     of_outputs = (outputs.T @ seen)[None], left[None] * (outputs**2).mean(axis=0)[None, :, None]
@@ -138,7 +137,7 @@ def _scores(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndar
     """Return scores and their variances (n, d), for odd parts of scale 1, rounded to `rough` (n,)."""
     m, d = rows.shape[1:]
     if d <= 31 and m == 2 ** (d - 1) and not noise.any():
-        return (odd[:, None, :] @ moments.rest_weights(rows))[:, 0], np.zeros((len(rows), d))
+        return (odd[:, None, :] @ fitting.rest_weights(rows))[:, 0], np.zeros((len(rows), d))
     fit = _fit(rows, odd, noise)
     return prefer_linear(rows, odd, rough, fit.scores, fit.variance)
 
@@ -167,7 +166,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     odd, noise = Pairs(*copies, pairs.lone).odd(every)
     rows = pairs.rows
     if d <= 31 and m == 2 ** (d - 1):
-        scores, spread = odd[1:] @ moments.rest_weights(rows)[0], np.zeros((len(values), d))
+        scores, spread = odd[1:] @ fitting.rest_weights(rows)[0], np.zeros((len(values), d))
     else:
         with limit_to_one(m**2 * (d + len(values))):
             scores, spread = _fit_outputs(rows, odd, noise, 16 * np.finfo(float).eps * np.abs(every).max(axis=1))
@@ -260,7 +259,7 @@ def suspect_jump(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) -> np.nda
     slope, left = _linear(rows[:, 1:], odd[:, 1:])
     jump = np.where(left <= 1e-10 + rough, odd[:, 0] - slope.sum(axis=1), 0.0)
     jump[np.isin(np.abs(odd), (0, 1)).all(axis=1)] = 1
-    return np.where(np.abs(jump) > 1e-10 + rough, jump**2 * moments.rest_variances(d)[1:-2].sum() / (m + 1), 0.0)
+    return np.where(np.abs(jump) > 1e-10 + rough, jump**2 * fitting.rest_variances(d)[1:-2].sum() / (m + 1), 0.0)
 
 
 def _linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -346,12 +345,12 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
         )
     weights = weights[None]
     if m == 2 ** min(d - 1, 31):
-        share = moments.rest_weights(pairs.rows)[0].T
+        share = fitting.rest_weights(pairs.rows)[0].T
     else:
         with limit_to_one(m**2 * (m + d)):
-            matrix = moments.correlation(pairs.rows, weights)[0]
+            matrix = fitting.correlation(pairs.rows, weights)[0]
             diagonal(matrix)[:] += rest
-            cross = moments.score_covariance(pairs.rows, weights)[0] + rest * moments.rest_weights(pairs.rows)[0]
+            cross = fitting.score_covariance(pairs.rows, weights)[0] + rest * fitting.rest_weights(pairs.rows)[0]
             share = solve_positive(matrix, cross, "gp_shapley").T
     share = share - share.mean(axis=0)
     share[:, 0] += 2 / d

@@ -32,8 +32,7 @@ from shapeline.games.game import (
 from shapeline.games.references import Reference
 from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
-from shapeline.models.keras_models import check_logits
-from shapeline.models.tensorflow_setup import tf, threads
+from shapeline.models.keras_models import check_logits, tf, threads
 
 BACKENDS = ("plain", "compiled")  # in the order of their trials; compiled: by XLA
 # Bytes of a batch of composed rows, and of a block's masks or instances.

@@ -18,8 +18,7 @@ from shapeline.gradients.methods import (
     score_maps,
 )
 from shapeline.models.classifier import Classifier
-from shapeline.models.keras_models import iterate_layers, normalise
-from shapeline.models.tensorflow_setup import keras, tf
+from shapeline.models.keras_models import iterate_layers, keras, normalise, tf
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from shapeline.files import atomic
 from shapeline.memory import halve
 from shapeline.models import architectures, keras_models
 from shapeline.models.classifier import Classifier, r_squared
-from shapeline.models.tensorflow_setup import keras, tf, threads  # noqa: F401 (training asks for the threads)
+from shapeline.models.keras_models import keras, tf, threads  # noqa: F401 (training asks for the threads)
 from shapeline.models.training import MOMENTUM, Settings, variance
 
 

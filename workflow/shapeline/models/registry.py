@@ -25,7 +25,7 @@ FRAMEWORKS |= dict.fromkeys(BOOSTED, "function")
 # By name, so that a process imports no other framework.
 READERS = {
     ".skops": "shapeline.models.pipeline_file",
-    ".keras": "shapeline.models.keras_file",
+    ".keras": "shapeline.models.keras_models",
     ".onnx": "shapeline.models.onnx_file",
     "function": "shapeline.models.pipeline_file",
     "folder": "shapeline.models.transformer_models",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
 Arrays = Mapping[str, np.ndarray]
 log = logging.getLogger(__name__)
-EXPORTERS = {"torch": "shapeline.models.torch_models", "tensorflow": "shapeline.models.keras_file"}
+EXPORTERS = {"torch": "shapeline.models.torch_models", "tensorflow": "shapeline.models.keras_models"}
 VERIFIED = 32  # rows
 
 

@@ -9,8 +9,7 @@ from shapeline.report.elements import HTML, figure, join_parts, note, pair, tabl
 from shapeline.report.formatting import number
 from shapeline.report.sections.common import top
 from shapeline.theory.checks import AXIOMS, Checks, Identities, Search, linear_share
-from shapeline.theory.estimators import ESTIMATORS, Approximation
-from shapeline.theory.games import ROUNDING
+from shapeline.theory.estimators import ESTIMATORS, ROUNDING, Approximation
 from shapeline.theory.visited_nodes import Hierarchy
 
 

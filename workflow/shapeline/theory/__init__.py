@@ -9,8 +9,8 @@ __getattr__, __dir__ = names_from(
         "simulate_similarity Hierarchy "
         "hierarchy",
         "estimators": "KernelProof kernel_proof shapley_weight SymmetricWeight charnes charnes_solution "
-        "constrained_least_squares Approximation approximation chain_model Sweep sweep lemma_1",
-        "games": "ROUNDING Comparison scores generator rms largest additive_over_components",
+        "constrained_least_squares Approximation approximation chain_model Sweep sweep lemma_1 "
+        "ROUNDING Comparison scores generator rms largest additive_over_components",
         "checks": "Checks check_all MyersonGap myerson_gaps linear_share "
         "Efficiency efficiency BanzhafIdentity banzhaf_identity",
     },

@@ -17,9 +17,21 @@ from shapeline.designs.local import c_shapley, c_shapley_regression, l_shapley
 from shapeline.designs.sampled import kernel_shap, sample_shapley
 from shapeline.designs.surrogate import lime, symmetric_least_squares
 from shapeline.seeds import seed_of
-from shapeline.theory.estimators import KernelProof, Sweep, SymmetricWeight, charnes, kernel_proof, lemma_1, sweep
-from shapeline.theory.games import additive_over_components, generator, largest, rms, scores
-from shapeline.theory.games import largest as magnitude
+from shapeline.theory.estimators import (
+    KernelProof,
+    Sweep,
+    SymmetricWeight,
+    additive_over_components,
+    charnes,
+    generator,
+    kernel_proof,
+    largest,
+    lemma_1,
+    rms,
+    scores,
+    sweep,
+)
+from shapeline.theory.estimators import largest as magnitude
 from shapeline.theory.visited_nodes import Hierarchy, hierarchy
 
 AXIOMS = ("shift", "rotation", "flip", "non-bias", "lemma 4.1")

@@ -18,10 +18,55 @@ from shapeline.designs.exact import banzhaf, shapley
 from shapeline.designs.local import c_shapley, l_shapley
 from shapeline.designs.sampled import kernel_shap
 from shapeline.designs.surrogate import lime, symmetric_least_squares
-from shapeline.theory.games import Comparison, generator, largest, rms, scores
+from shapeline.seeds import seed_of
 
 FULL_WEIGHT = 1e3  # of the full coalition, in place of the kernel's infinite weight
 END_WEIGHTS = 10.0 ** np.arange(0, 15)  # at 10^16 the matrix is singular in float64
+ROUNDING = 1e-9  # discrepancies below this are float64 rounding, in games with values of order 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A formula as printed and as corrected ("" where it holds as printed), each with its largest discrepancy."""
+
+    statement: str
+    printed: str
+    printed_error: float
+    corrected: str = ""
+    corrected_error: float | None = None
+
+
+def scores(design: Design, tables: np.ndarray) -> np.ndarray:
+    """Return scores (..., d) of a design on games, tables (..., 2^d)."""
+    return design.attribute(tables[..., design.masks @ (1 << np.arange(design.d))])
+
+
+def generator(seed: int, name: str) -> np.random.Generator:
+    return np.random.default_rng(seed_of("theory", seed, name))
+
+
+def rms(numbers: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(numbers))))
+
+
+def largest(numbers: np.ndarray) -> float:
+    return float(np.abs(numbers).max())
+
+
+def additive_over_components(graph: networkx.Graph, tables: np.ndarray) -> np.ndarray:
+    """Return the games of Myerson 1977: the sum over a coalition's components T of v(T) - v(empty), (games, 2^d)."""
+    d = graphs.check(graph, "additive_over_components", tables.shape[1].bit_length() - 1)
+    beside = [sum(1 << other for other in graph.adj[node]) for node in range(d)]
+    result = np.zeros_like(tables)
+    for S in range(1, 2**d):
+        part, grown = 0, S & -S
+        while grown != part:
+            part = grown
+            for node in range(d):
+                if part >> node & 1:
+                    grown |= beside[node] & S
+        result[:, S] = result[:, S & ~part] + tables[:, part] - tables[:, 0]
+    return result
 
 
 @dataclass(frozen=True)

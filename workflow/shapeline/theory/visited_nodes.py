@@ -7,7 +7,7 @@ import numpy as np
 from shapeline.designs.design import whole
 from shapeline.designs.exact import shapley
 from shapeline.errors import ShapelineError
-from shapeline.theory.games import ROUNDING, generator
+from shapeline.theory.estimators import ROUNDING, generator
 
 
 def expected_visited_nodes(n: int, gamma: int, rho: float) -> float:

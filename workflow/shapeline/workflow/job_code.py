@@ -188,7 +188,7 @@ MODEL_CODE = {
     "tensorflow": "shapeline.models.keras_models",
     "function": "shapeline.models.pipeline_file",
 }
-EXPORT = {"torch": ("shapeline.models.torch_models",), "tensorflow": ("shapeline.models.keras_file",)}
+EXPORT = {"torch": ("shapeline.models.torch_models",), "tensorflow": ("shapeline.models.keras_models",)}
 ENGINE_CODE = {
     "torch": ("shapeline.games.torch_backend", "shapeline.games.numpy_backend"),
     "tensorflow": ("shapeline.games.tf_backend", "shapeline.games.numpy_backend"),

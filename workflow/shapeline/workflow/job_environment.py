@@ -347,7 +347,7 @@ def acquire_device(gpus: int, required: bool = False, jobs_per_gpu: int = 1) -> 
 def check_device(framework: str, required: bool = False) -> str:
     """Import the framework; return "cuda" if it can use the GPU of this job, else release the GPU and return "cpu"."""
     if framework == "tensorflow":
-        from shapeline.models.tensorflow_setup import tf
+        from shapeline.models.keras_models import tf
 
         available = bool(tf.config.list_physical_devices("GPU"))
     else:
