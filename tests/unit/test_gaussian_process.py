@@ -8,8 +8,8 @@ import pytest
 from benchmarks import accuracy_games
 from shapeline import designs
 from shapeline.designs import gaussian_fit as fit
-from shapeline.designs import gaussian_held, gaussian_pairs
-from shapeline.designs import gaussian_held as extras
+from shapeline.designs import gaussian_pairs
+from shapeline.designs import gaussian_process as process
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.gaussian_process import read_out, read_outputs, read_stack
 from shapeline.errors import ShapelineError
@@ -193,7 +193,7 @@ def test_the_curve_has_the_shapley_values_of_its_own_game():
     pairs = find_pairs(masks[None])
     scores = np.random.default_rng(0).normal(size=(1, d))
     data = fit.Data.of(pairs.rows, np.zeros(pairs.rows.shape[:2]), np.zeros(pairs.rows.shape[:2]))
-    extra = extras.curve(data, scores)
+    extra = process.curve(data, scores)
     weights = fit.rest_weights(pairs.rows)[0]
     np.testing.assert_allclose(extra.scores[0], extra.values[0].T @ weights, atol=1e3 * EPS * 2**d)
     # No linear part: its values are orthogonal to every feature over all pairs.
@@ -209,7 +209,7 @@ def test_terms_find_the_triple_that_the_prior_holds_too_small():
     pairs = find_pairs(masks[None])
     odd, noise = pairs.odd(games.look_up(game, masks)[None])
     data = fit.Data.of(pairs.rows, odd / 5, noise)
-    chosen = extras.terms(data, np.full((1, d), 0.2), np.array([[1e-3, 0.0, 0.0, 0.0]]))
+    chosen = process.terms(data, np.full((1, d), 0.2), np.array([[1e-3, 0.0, 0.0, 0.0]]))
     found = [tuple(np.flatnonzero(score)) for score in chosen.scores[0]]
     assert (1, 4, 8) in found
     found = read_out(masks, games.look_up(game, masks)[None])
@@ -420,8 +420,6 @@ def test_many_features_neither_overflow_nor_underflow():
 
 
 def test_many_pairs_share_three_factorisations(monkeypatch):
-    from shapeline.designs import gaussian_process as process
-
     tables = [smooth_game(11, seed) for seed in range(2)]
     masks, values = drawn(tables, 360)
     exact = np.array([games.scores(designs.shapley(11), game) for game in tables])
@@ -473,7 +471,7 @@ def test_held_out_errors_are_those_of_the_conditional_normal():
     odd, noise = pairs.odd(values)
     data = fit.Data.of(pairs.rows, odd, noise)
     relevance, rest = np.full((1, d), 0.2), np.array([[0.01, 0.5, 0.1, 0.2]])
-    bent = extras.curve(data, np.linspace(-0.4, 0.6, d)[None])
+    bent = process.curve(data, np.linspace(-0.4, 0.6, d)[None])
     prior = fit.correlation(pairs.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2)
     matrix = fit.add_rest(prior, data, rest)[0]
     out = np.array([2, 7, 11])
@@ -482,7 +480,7 @@ def test_held_out_errors_are_those_of_the_conditional_normal():
     scale = odd[0, kept] @ np.linalg.solve(matrix[np.ix_(kept, kept)], odd[0, kept]) / len(kept)
     spread = scale * np.diag(matrix[np.ix_(out, out)] - matrix[np.ix_(out, kept)] @ weight)
     close = 1e3 * EPS * np.linalg.cond(matrix)
-    square, variance = gaussian_held._errors(data, kept, out, relevance, rest, bent)
+    square, variance = process._errors(data, kept, out, relevance, rest, bent)
     np.testing.assert_allclose(square[0], (odd[0, out] - odd[0, kept] @ weight) ** 2, rtol=close)
     np.testing.assert_allclose(variance[0], spread, rtol=close)
 
@@ -497,21 +495,21 @@ def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted(
     odd, noise = pairs.odd(np.array([games.look_up(row, mask) for row, mask in zip(rows, masks, strict=True)]))
     data = fit.Data.of(pairs.rows, odd / np.abs(odd).max(axis=1, keepdims=True), noise)
     relevance, rest = np.full((2, d), 0.1), np.array([[1e-6, 0.0, 0.0, 0.0]] * 2)
-    found = gaussian_held.held_out(data, relevance, rest)
-    assert found[0] < gaussian_held.RESIDUAL_FACTOR < 2 < found[1]
+    found = process.held_out(data, relevance, rest)
+    assert found[0] < process.RESIDUAL_FACTOR < 2 < found[1]
     turned = data.reorder(np.r_[0, 1 + rng.permutation(pairs.rows.shape[1] - 1)][None].repeat(2, axis=0))
-    np.testing.assert_allclose(gaussian_held.held_out(turned, relevance, rest), found, rtol=1e-5)
+    np.testing.assert_allclose(process.held_out(turned, relevance, rest), found, rtol=1e-5)
 
 
 def test_single_features_are_in_every_fit_that_pairs_are_held_out_of(monkeypatch):
     """The fit has all of them: without a third it errs more than it does, where these are few pairs more than all."""
-    d, held, errors_of = 9, [], gaussian_held._errors
+    d, held, errors_of = 9, [], process._errors
 
     def watch(data, kept, out, *rest):
         held.append(np.abs(data.rows[0, out].sum(axis=1)))
         return errors_of(data, kept, out, *rest)
 
-    monkeypatch.setattr(gaussian_held, "_errors", watch)
+    monkeypatch.setattr(process, "_errors", watch)
     read_out(*drawn([smooth_game(d, 1)], 4 * d))
     assert len(held) == 3 and sum(map(len, held)) == 2 * d - 1 - d  # all drawn pairs, once
     assert np.concatenate(held).max() < d - 2
@@ -520,13 +518,13 @@ def test_single_features_are_in_every_fit_that_pairs_are_held_out_of(monkeypatch
 def test_variances_of_a_curve_move_towards_those_without_it():
     one = fit.Data.of(np.ones((1, 12, 2)), np.ones((1, 12)), np.zeros((1, 12)))  # six pairs a feature
     plain, bent = (fit.Fit(np.zeros(1), *np.full((4, 1, 2), variance)) for variance in (8.0, 2.0))
-    share = gaussian_held.PLAIN_SHARE * (1 - gaussian_held.MIN_PLAIN_PAIRS / 6)
-    found = gaussian_held.doubt_curve(one, plain, bent)
+    share = process.PLAIN_SHARE * (1 - process.MIN_PLAIN_PAIRS / 6)
+    found = process.doubt_curve(one, plain, bent)
     np.testing.assert_allclose(found.variance, 2 * 4**share)
     np.testing.assert_allclose(found.other_variance, 2 * 4**share)
-    assert gaussian_held.doubt_curve(one, bent, plain).variance == pytest.approx(8)  # where it is no wider: the same
+    assert process.doubt_curve(one, bent, plain).variance == pytest.approx(8)  # where it is no wider: the same
     few = one.only(np.arange(8))
-    assert gaussian_held.doubt_curve(few, plain, bent).variance == pytest.approx(2)
+    assert process.doubt_curve(few, plain, bent).variance == pytest.approx(2)
 
 
 def test_intervals_hold_where_what_a_curve_leaves_is_main_effects():
@@ -553,11 +551,11 @@ def test_held_out_errors_count_by_the_share_of_their_size_that_is_left():
     rough = smooth + 0.3 * rng.normal(size=smooth.shape) * (np.abs(rows.sum(axis=2)) == d - 4)
     relevance, rest = np.full((1, d), 0.1), np.array([[1e-6, 0.0, 0.0, 0.0]])
     data = [fit.Data.of(rows, odd, np.zeros(odd.shape)) for odd in (smooth, rough)]
-    alike, left, _ = gaussian_held.count_left(data[0])
+    alike, left, _ = process.count_left(data[0])
     np.testing.assert_allclose(left, [[0, 0, 1, 1 - 14 / 35]], atol=1e-9)
     assert (alike.sum(axis=1) == [[8, 28, 0, 14]]).all()
-    found, with_noise = (gaussian_held.held_out(one, relevance, rest)[0] for one in data)
-    assert found < gaussian_held.RESIDUAL_FACTOR and with_noise < 1.2 * gaussian_held.RESIDUAL_FACTOR
+    found, with_noise = (process.held_out(one, relevance, rest)[0] for one in data)
+    assert found < process.RESIDUAL_FACTOR and with_noise < 1.2 * process.RESIDUAL_FACTOR
 
 
 def test_half_of_the_difference_between_variances_is_believed():
@@ -666,7 +664,7 @@ def test_the_variance_by_errors_of_pairs_is_that_of_slopes_in_each_size(d):
     rows = np.concatenate([np.ones((1, d)), every[kept]])
     data = fit.Data.of(rows[None], np.zeros((1, len(rows))), np.zeros((1, len(rows))))
     squares = square * np.r_[0, lean[kept] < d - 2][None]
-    found = gaussian_held.steps_variance(data, squares, *gaussian_held.count_left(data))
+    found = process.steps_variance(data, squares, *process.count_left(data))
     np.testing.assert_allclose(found, expected * (1 - d / len(rows)) ** 2.5)
 
 
