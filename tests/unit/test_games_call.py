@@ -354,7 +354,7 @@ def test_progress_counts_evaluations():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"game": 3}, "game is a int; give a function"),
+        ({"game": 3}, "game is an int; give a function"),
         ({"n_players": None}, "n_players is missing"),
         ({"n_players": 0}, "n_players is 0; give a whole number of at least 1"),
         ({"n_players": True}, "n_players is True"),

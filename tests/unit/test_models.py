@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import shapeline
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, name_type
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.game import Game
@@ -26,6 +26,15 @@ def blobs(n=240, seed=0, classes=2):
     inputs = (centres[labels] + random.normal(0, 1, (n, 5))) * [1, 10, 100, 0.1, 1] + [0, 50, -1000, 0, 5]
     split = np.repeat([0, 1, 2], [n - 80, 40, 40]).astype(np.uint8)
     return SimpleNamespace(inputs=inputs.astype(np.float32), labels=labels, split=split)
+
+
+def test_a_type_is_named_with_its_article():
+    from sklearn import cluster, ensemble, linear_model, svm
+
+    objects = (np.ones(1), 3, None, [], ensemble.IsolationForest(), cluster.KMeans(), svm.SVC(), linear_model.Ridge())
+    assert list(map(name_type, objects)) == [
+        *("an ndarray", "an int", "a NoneType", "a list", "an IsolationForest", "a KMeans", "an SVC", "a Ridge")
+    ]
 
 
 def test_the_papers_mnist_network():
@@ -88,7 +97,7 @@ def test_weights_come_from_the_seed_and_the_global_state_stays():
         (lambda: architectures.build("mlp", hidden=(8, 0)), "mlp needs a hidden of at least 1, not 0"),
         (lambda: architectures.build("mlp", inputz=3), "no size 'inputz'. Did you mean 'inputs'"),
         (lambda: architectures.build("mnist_cnn", side=12), "a side of at least 16, not 12; use digits_cnn"),
-        (lambda: adapters.wrap(3), "a int is not a model; give a torch module"),
+        (lambda: adapters.wrap(3), "an int is not a model; give a torch module"),
         (lambda: adapters.wrap(len, kind="logits"), "cannot be used as 'logits'"),
         (lambda: adapters.wrap(len, kind="logit"), "Did you mean 'logits'"),
         (lambda: adapters.wrap(nn.Linear(2, 2), kind="predict_proba"), "cannot be used as 'predict_proba'"),
@@ -173,7 +182,7 @@ def test_one_s_own_architecture_is_built_saved_and_loaded(tmp_path):
     np.testing.assert_array_equal(loaded.log_probs(inputs), model.log_probs(inputs))
     assert loaded.n_classes == 2
     source.write_text("def net():\n    return 3\n")
-    with pytest.raises(ShapelineError, match="returned a int; it must return a torch module"):
+    with pytest.raises(ShapelineError, match="returned an int; return a torch module, or set framework: tensorflow"):
         architectures.build(f"{source}:net")
 
 

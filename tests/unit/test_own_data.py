@@ -581,7 +581,7 @@ def test_ones_own_method_in_one_call(root):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("def make(d):\n    return np.eye(d)\n", "returned a ndarray; return a Design of 4 features"),
+        ("def make(d):\n    return np.eye(d)\n", "returned an ndarray; return a Design of 4 features"),
         ("def make(d):\n    return Design(np.eye(3, dtype=bool), np.eye(3))\n", "a Design of 3 features"),
     ],
 )

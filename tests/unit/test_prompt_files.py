@@ -51,7 +51,8 @@ def test_messages_are_a_prompt(tmp_path):
     [
         ("{", r"line 1: it is not JSON \("),
         ("[1]", "line 1: it is a list; write an object with a question"),
-        ({"question": "Why?", "contxt": "A. B."}, "line 1: unknown key 'contxt'. Did you mean 'context'"),
+        ({"question": "Why?", "contxt": "A. B."}, "line 1: unknown key 'contxt'. Did you mean 'context'.$"),
+        ({"age": 3, "job": "nurse"}, "line 1: unknown key 'age'.* A table is a .csv or .parquet file.$"),
         ({"context": "A. B."}, "line 1: exactly one of question and messages is needed"),
         ({"question": "Why?", "messages": []}, "line 1: exactly one of question and messages is needed"),
         ({"question": ""}, "line 1: the question is ''; give a text"),

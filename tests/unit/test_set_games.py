@@ -368,7 +368,7 @@ ONE = masks_of(2)
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: games.DataValuation(3, X, y, X, y), "estimator is a int; give one of scikit-learn"),
+        (lambda: games.DataValuation(3, X, y, X, y), "estimator is an int; give one of scikit-learn"),
         (lambda: games.DataValuation(BAYES, X, y[:9], X, y), "X has 150 rows and y 9"),
         (lambda: games.DataValuation(BAYES, X, y, X[:0], y[:0]), "X_test has 0 rows and y_test 0"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1]), "groups has 1 labels for 150 examples"),
@@ -388,7 +388,7 @@ ONE = masks_of(2)
             ),
             "soft voting ensemble without weights",
         ),
-        (lambda: games.FeatureSelection(BAYES, y, y, y, y), "X is a ndarray; give a data frame or an array"),
+        (lambda: games.FeatureSelection(BAYES, y, y, y, y), "X is an ndarray; give a data frame or an array"),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [7]}), "there is no column 7"),
         (
             lambda: games.FeatureSelection(BAYES, X, y, X, y, groups=["a", "b"]),
@@ -396,7 +396,7 @@ ONE = masks_of(2)
         ),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": 0}), "groups is not a mapping of lists"),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [0], "b": [0]}), "is in two groups"),
-        (lambda: games.EnsembleSelection(3, X, y), "models is a int; give a list of fitted models"),
+        (lambda: games.EnsembleSelection(3, X, y), "models is an int; give a list of fitted models"),
         (lambda: games.EnsembleSelection(AdaBoostClassifier().fit(X, y), X, y), "does not average its models"),
         (lambda: games.EnsembleSelection([LinearSVC().fit(X, y)], X, y), "LinearSVC gives no probabilities"),
         (
@@ -412,7 +412,7 @@ ONE = masks_of(2)
             "give a scorer that takes such targets",
         ),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, loss="squared"), "predicts shape (150, 3)"),
-        (lambda: games.GlobalImportance(3, X, y), "model is a int; give a fitted one"),
+        (lambda: games.GlobalImportance(3, X, y), "model is an int; give a fitted one"),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, loss="logg"), "Did you mean 'log'?"),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y + 1), "y has the label 3, which is no class"),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, background=X[:, :2]), "give rows with 4 columns"),

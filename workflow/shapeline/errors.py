@@ -64,6 +64,12 @@ def first_line(error: object) -> str:
     return next(iter(lines), type(error).__name__)
 
 
+def name_type(value: object) -> str:
+    """Return the name of a value's type with its article."""
+    name = type(value).__name__
+    return f"{'an' if re.match('[AEIOaeio]|nd|[FHLMNRSX][A-Z]', name) else 'a'} {name}"
+
+
 def is_installed(package: str) -> bool:
     """Return whether a package can be found, without importing it."""
     return importlib.util.find_spec(package) is not None

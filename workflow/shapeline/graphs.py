@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import networkx
 import numpy as np
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, name_type
 
 
 def chain(d: int) -> networkx.Graph:
@@ -43,7 +43,7 @@ def grid(height: int, width: int) -> networkx.Graph:
 def check(graph: networkx.Graph, where: str = "graph", d: int | None = None) -> int:
     """Return the number of features of `graph`; one ShapelineError line unless it is undirected on the nodes 0..d-1."""
     if not isinstance(graph, networkx.Graph):
-        raise ShapelineError(f"{where}: the graph is a {type(graph).__name__}; give an undirected networkx.Graph.")
+        raise ShapelineError(f"{where}: the graph is {name_type(graph)}; give an undirected networkx.Graph.")
     if graph.is_directed():
         raise ShapelineError(f"{where}: the graph is directed; give graph.to_undirected().")
     n = graph.number_of_nodes()

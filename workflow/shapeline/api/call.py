@@ -20,7 +20,7 @@ from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, count_processes
 from shapeline.datasets import sources
 from shapeline.designs.design import whole
-from shapeline.errors import ShapelineError, nearest, rename_place, reported_extras
+from shapeline.errors import ShapelineError, name_type, nearest, rename_place, reported_extras
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import MethodSettings, parse
@@ -282,7 +282,7 @@ def _count_players(game: object, n_players: object, names: object) -> int:
     """Return the number of players. Raises ShapelineError."""
     if not callable(game):
         raise ShapelineError(
-            f"{WHERE}: game is a {type(game).__name__}; give a function from coalitions (K, n_players) to values (K,)"
+            f"{WHERE}: game is {name_type(game)}; give a function from coalitions (K, n_players) to values (K,)"
         )
     own = getattr(game, "n_players", None)
     if n_players is None and own is None:

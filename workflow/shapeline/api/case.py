@@ -19,7 +19,7 @@ from shapeline.api.texts import ABSENT, describe_removal, read_text_model
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
 from shapeline.datasets.table import as_type
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, name_type
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
 from shapeline.games.calibration import outputs_equal, settle_reference
@@ -112,8 +112,7 @@ class Case:
         if supported and self.given.kind not in supported:
             raise ShapelineError(
                 f"explain: {method} explains data of kind {' and '.join(supported)}, not inputs of shape "
-                f"{self.given.inputs.shape}"
-                "; choose another method"
+                f"{self.given.inputs.shape}; choose another method"
             )
 
     def _describe(self, settings: dict) -> Metadata:
@@ -242,7 +241,7 @@ def _default_features(given: Inputs) -> str | dict:
 def _buckets(kind: str | dict, given: Inputs) -> list[tuple[Features, np.ndarray]]:
     settings = {"kind": kind} if isinstance(kind, str) else kind
     if not isinstance(settings, dict):
-        raise ShapelineError(f"explain: features is a {type(kind).__name__}; give a kind, or groups as name -> columns")
+        raise ShapelineError(f"explain: features is {name_type(kind)}; give a kind, or groups as name -> columns")
     settings = settings if "kind" in settings else {"kind": "group", "groups": settings}
     return feature_kinds.group_inputs(settings, given.card, given.inputs, given.owners)
 

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from shapeline.config.mistakes import MAX_BUDGET
 from shapeline.designs.design import MAX_D, whole
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS, find_stopping_problem
 from shapeline.methods.settings import BUDGET_KEYS
@@ -67,7 +67,7 @@ def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
         raise ShapelineError(f"{where}: seed and random_state are the same thing; give one of them")
     seed = seed if random_state is None else random_state
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise ShapelineError(f"{where}: seed is a {type(seed).__name__}; give a whole number")
+        raise ShapelineError(f"{where}: seed is {name_type(seed)}; give a whole number")
     return int(seed)
 
 

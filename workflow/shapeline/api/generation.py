@@ -15,7 +15,7 @@ from shapeline.api import drawing
 from shapeline.api.choice import AUTO, check_entry, check_spending, choose_method, parse_stopping_rule
 from shapeline.designs.design import evaluations as evaluations_of
 from shapeline.designs.design import whole
-from shapeline.errors import ShapelineError, nearest, reported_extras
+from shapeline.errors import ShapelineError, name_type, nearest, reported_extras
 from shapeline.generation import estimates, game
 from shapeline.generation.game import Encoder, PromptGame, Removal
 from shapeline.generation.prompts import REMOVALS, WHERE, Prompt, as_list, build_prompt
@@ -347,7 +347,7 @@ def _open(model: object, tokenizer: object) -> tuple[object, object]:
     if tokenizer is None:
         raise ShapelineError(f"{WHERE}: the model has no tokenizer; give tokenizer=.")
     if not callable(tokenizer) or not hasattr(tokenizer, "decode"):
-        raise ShapelineError(f"{WHERE}: tokenizer is a {type(tokenizer).__name__}; give a tokenizer of transformers.")
+        raise ShapelineError(f"{WHERE}: tokenizer is {name_type(tokenizer)}; give a tokenizer of transformers.")
     return opened, tokenizer
 
 

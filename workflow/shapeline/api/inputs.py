@@ -13,7 +13,7 @@ from shapeline import seeds
 from shapeline.api.texts import Cutter, encode_words, is_row, list_texts, tokenize
 from shapeline.datasets import table
 from shapeline.datasets.table import Table, report_lost_digits
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.games.features import Features
 from shapeline.models import adapters
 from shapeline.models.adapters import Layout, find_columns, find_fitted_columns, find_layout, rearrange
@@ -159,7 +159,7 @@ def read(
 def _plain(what: str, given: object) -> Any:
     """Return a data frame or Series as is, texts as a list, else an array; None stays None. what: the argument."""
     if isinstance(given, set | frozenset) or (given is None and what == "inputs"):
-        problem = "it is None" if given is None else f"a {type(given).__name__} has no order"
+        problem = "it is None" if given is None else f"{name_type(given)} has no order"
         raise ShapelineError(f"explain: {what}: {problem}; give a list, an array or a data frame of rows")
     if given is None or isinstance(given, pd.DataFrame | pd.Series):
         return given
@@ -170,17 +170,16 @@ def _plain(what: str, given: object) -> Any:
     )
     if of_dicts or getattr(getattr(given, "dtype", None), "names", None):  # or a structured array
         raise ShapelineError(
-            f"explain: {what}: a {type(given).__name__} with named columns is not a data frame; give "
-            f"pandas.DataFrame({what})"
+            f"explain: {what}: {name_type(given)} with named columns is not a data frame; give pandas.DataFrame({what})"
         )
     if hasattr(given, "columns") and (hasattr(given, "to_pandas") or hasattr(given, "collect")):
         remedy = f"{what}{'' if hasattr(given, 'to_pandas') else '.collect()'}.to_pandas()"
-        raise ShapelineError(f"explain: {what}: a {type(given).__name__} is not a pandas data frame; give {remedy}")
+        raise ShapelineError(f"explain: {what}: {name_type(given)} is not a pandas data frame; give {remedy}")
     if hasattr(given, "toarray"):
-        raise ShapelineError(f"explain: {what}: a {type(given).__name__} is sparse; give {what}.toarray()")
+        raise ShapelineError(f"explain: {what}: {name_type(given)} is sparse; give {what}.toarray()")
     if hasattr(given, "weights") and hasattr(given, "data"):  # the result of shap.kmeans
         raise ShapelineError(
-            f"explain: {what}: a {type(given).__name__} holds weighted rows, and all rows have equal weight here; give "
+            f"explain: {what}: {name_type(given)} holds weighted rows, and all rows have equal weight here; give "
             "shap.sample(rows, 100), or the rows themselves"
         )
     if hasattr(given, "detach"):  # a torch tensor on any device

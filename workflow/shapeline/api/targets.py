@@ -45,8 +45,7 @@ class Classes:
             label = (self.names or self.labels)[index]
             raise ShapelineError(
                 f"explain: {what} {value} is not a class; the model's are {_format_classes(self.labels)}. For "
-                "the class at that "
-                f"position write {what}={label!r}."
+                f"the class at that position write {what}={label!r}."
             )
         if not (self.names or self.labels):
             if is_number:

@@ -13,7 +13,7 @@ import pandas as pd
 from shapeline.datasets import tokenizer
 from shapeline.datasets.text import PAIR
 from shapeline.datasets.tokenizer import Tokenizer
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, name_type
 from shapeline.games import references
 
 log = logging.getLogger(__name__)
@@ -45,9 +45,7 @@ def list_texts(given: Any) -> list[str] | None:
             raise ShapelineError(f"explain: inputs: the text at position {index} is missing ({cell}); leave it out")
         if not isinstance(cell, str):
             fix = "decode it" if isinstance(cell, bytes) else "give texts alone, or rows of a table as a data frame"
-            raise ShapelineError(
-                f"explain: inputs: position {index} holds a {type(cell).__name__} and not a text; {fix}"
-            )
+            raise ShapelineError(f"explain: inputs: position {index} holds {name_type(cell)} and not a text; {fix}")
     return [str(cell) for cell in cells]
 
 
@@ -158,7 +156,7 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
     cut = tokenizer.wrap_fast_tokenizer(WHERE, given)
     if not transformer_models.is_of_transformers(model):
         raise ShapelineError(
-            f"explain: tokenizer: is of a model of transformers, and the model is a {type(model).__name__}; a function "
+            f"explain: tokenizer: is of a model of transformers, and the model is {name_type(model)}; a function "
             "takes texts as they are, so leave the tokenizer out"
         )
     bounds = [transformer_models.limit_positions(model), tokenizer.limit_tokens(given)]

@@ -25,7 +25,7 @@ from shapeline.datasets import sources
 from shapeline.datasets.sources import source_files
 from shapeline.designs.design import whole
 from shapeline.designs.stopping import StoppingCriterion
-from shapeline.errors import MethodFailure, ShapelineError, rename_place
+from shapeline.errors import MethodFailure, ShapelineError, name_type, rename_place
 from shapeline.games.features import Features
 from shapeline.seeds import seed_of
 from shapeline.versions import list_versions
@@ -97,7 +97,7 @@ def _find_game(name: str, number: int, game: object) -> NamedGame:
     own = getattr(game, "n_players", None)
     if not callable(game) or own is None:
         raise ShapelineError(
-            f"{WHERE}: it returned a {type(game).__name__}; return a function from coalitions (K, n_players) to values "
+            f"{WHERE}: it returned {name_type(game)}; return a function from coalitions (K, n_players) to values "
             "(K,) that has n_players, as the classes of shapeline.games have"
         )
     n = whole(WHERE, "n_players", own, 1)

@@ -68,8 +68,7 @@ def select(context: ExplanationContext, seed: int, count: int = 100, **others) -
     if len(bad):
         raise ShapelineError(
             f"model '{context.model.architecture}': returns {log_probs[bad[0]].tolist()} "
-            f"for instance {selected['instance'][bad[0]]}"
-            "; return finite numbers"
+            f"for instance {selected['instance'][bad[0]]}; return finite numbers"
         )
     predicted = {"prediction": log_probs.argmax(1).astype(np.int32), "probability": np.exp(log_probs.max(1))}
     selected = selected.assign(**predicted)

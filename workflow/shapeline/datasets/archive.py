@@ -66,8 +66,7 @@ class Limits:
         if width * height > self.pixels * MEGA:
             raise ShapelineError(
                 f"{where}: has {width:,} x {height:,} pixels and the limit is {self.pixels:g} million; make it "
-                "smaller, "
-                f"or set {_key('pixels', width * height)}."
+                f"smaller, or set {_key('pixels', width * height)}."
             )
 
 

@@ -304,8 +304,7 @@ def _check_ground_truth(where: str, flags_of_texts: Iterable | None, tokens: tex
     if len(ground_truth) != len(tokens.n_words):
         raise ShapelineError(
             f"{where}: ground_truth_words of {len(ground_truth)} records for {len(tokens.n_words)} texts; "
-            "give one list "
-            "per text"
+            "give one list per text"
         )
     for record, (flags, n_words) in enumerate(zip(ground_truth, tokens.n_words, strict=True)):
         if flags.shape != (n_words,) or (n_words and flags.dtype != bool):

@@ -19,7 +19,7 @@ import numpy as np
 from shapeline.datasets import folders, text
 from shapeline.datasets.sources import expand, user_function
 from shapeline.datasets.text import PAIR
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, name_type
 
 RETURNED = ("encode", "pad", "vocabulary")
 PADS = ("[PAD]", "<pad>")  # usual names of the padding token
@@ -239,7 +239,7 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
     """Wrap a fast tokenizer of transformers. Raises ShapelineError, beginning with `where`, for another one."""
     if not getattr(made, "is_fast", False):
         raise ShapelineError(
-            f"{where}: a {type(made).__name__} is not a fast tokenizer, which knows the word of each token; give "
+            f"{where}: {name_type(made)} is not a fast tokenizer, which knows the word of each token; give "
             "the one of a tokenizer.json, as AutoTokenizer.from_pretrained reads it"
         )
     if made.pad_token_id is None:
@@ -276,8 +276,7 @@ def _check_types(where: str, first: str, encoding: Any, separator: int | None) -
     if separator is not None and ((np.cumsum(is_separator) - is_separator > 0) != encoding.type_ids).any():
         raise ShapelineError(
             f"{where}: pair {first[:MAX_SHOWN]!r}...: its sentences are not parted by the first separator; remove "
-            "what looks "
-            "like one from the first sentence"
+            "what looks like one from the first sentence"
         )
 
 

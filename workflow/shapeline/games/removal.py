@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.games.retraining import drop_column, group_columns, list_members, predict_member
 from shapeline.games.validation_scores import build_identity, check_columns, check_rows, select_rows
 
@@ -100,7 +100,7 @@ class GlobalImportance(_Removal):
         self.predict = getattr(model, "predict_proba", getattr(model, "predict", None))
         if self.predict is None:
             raise ShapelineError(
-                f"GlobalImportance: model is a {type(model).__name__}; give a fitted one with predict_proba or predict"
+                f"GlobalImportance: model is {name_type(model)}; give a fitted one with predict_proba or predict"
             )
         classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
         self.y = drop_column(np.asarray(y))

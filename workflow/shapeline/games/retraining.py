@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, name_type
 from shapeline.games import validation_scores
 from shapeline.games.validation_scores import (
     Scoring,
@@ -28,7 +28,7 @@ class _Retraining:
     ):
         if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
             raise ShapelineError(
-                f"{self.where}: estimator is a {type(estimator).__name__}; give one of scikit-learn, not fitted"
+                f"{self.where}: estimator is {name_type(estimator)}; give one of scikit-learn, not fitted"
             )
         self.estimator, (self.X, self.y, self.X_test, self.y_test) = estimator, data
         validation_scores.check_rows(self.where, self.X, self.y, ("X", "y"))
@@ -217,7 +217,7 @@ class FeatureSelection(_Retraining):
 def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) -> tuple[list[str], list[np.ndarray]]:
     """Return the players of a table and the column numbers of each player. Raises ShapelineError."""
     if np.ndim(X) != 2 or not hasattr(X, "shape"):
-        raise ShapelineError(f"{where}: X is a {type(X).__name__}; give a data frame or an array (n_rows, n_columns)")
+        raise ShapelineError(f"{where}: X is {name_type(X)}; give a data frame or an array (n_rows, n_columns)")
     named = [str(name) for name in getattr(X, "columns", [])]
     names = named or [f"column {index}" for index in range(X.shape[1])]
     if groups is None:
@@ -345,7 +345,7 @@ def list_members(where: str, models: object) -> tuple[list[str], list[object], n
         weighted = getattr(models, "weights", None) is not None or getattr(models, "voting", "soft") != "soft"
         if weighted or not isinstance(models, averaging_ensembles()):
             raise ShapelineError(
-                f"{where}: a {type(models).__name__} does not average its models; give a forest, a bagging or soft "
+                f"{where}: {name_type(models)} does not average its models; give a forest, a bagging or soft "
                 "voting ensemble without weights, or a list of fitted models"
             )
         columns = getattr(models, "estimators_features_", [])
@@ -357,7 +357,7 @@ def list_members(where: str, models: object) -> tuple[list[str], list[object], n
     named = isinstance(models, Mapping)
     members = list(models.values() if named else models if isinstance(models, Sequence) else [])
     if not members or not all(hasattr(member, "predict") for member in members):
-        raise ShapelineError(f"{where}: models is a {type(models).__name__}; give a list of fitted models")
+        raise ShapelineError(f"{where}: models is {name_type(models)}; give a list of fitted models")
     if lacking := [member for member in members if is_classifier(member) and not hasattr(member, "predict_proba")]:
         raise ShapelineError(
             f"{where}: {type(lacking[0]).__name__} gives no probabilities; wrap it in CalibratedClassifierCV"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from shapeline.datasets import folders
-from shapeline.errors import ShapelineError, first_line
+from shapeline.errors import ShapelineError, first_line, name_type
 from shapeline.generation.prompts import WHERE
 from shapeline.models.torch_models import evaluation_mode
 from shapeline.models.transformer_models import limit_positions
@@ -31,7 +31,7 @@ class LanguageModel:
         """Return a wrapped model. Raises ShapelineError where it generates no text."""
         if not isinstance(model, nn.Module) or not hasattr(model, "generate") or not hasattr(model, "config"):
             raise ShapelineError(
-                f"{WHERE}: the model is a {type(model).__name__}; give a causal or sequence-to-sequence model of "
+                f"{WHERE}: the model is {name_type(model)}; give a causal or sequence-to-sequence model of "
                 "transformers, its folder, or a function prompts -> log-probabilities."
             )
         return cls(model, frozenset(inspect.signature(model.forward).parameters))

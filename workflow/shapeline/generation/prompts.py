@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.errors import ShapelineError, first_line, nearest, shorten_name
+from shapeline.errors import ShapelineError, first_line, name_type, nearest, shorten_name
 
 Span = tuple[int, int]
 KINDS = ("message", "passage", "sentence", "word")
@@ -339,7 +339,7 @@ def _read_json(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
         except ValueError as error:
             raise ShapelineError(f"{where}: it is not JSON ({first_line(error)}); write an object per line") from error
         if not isinstance(entry, dict):
-            raise ShapelineError(f"{where}: it is a {type(entry).__name__}; write an object with a question")
+            raise ShapelineError(f"{where}: it is {name_type(entry)}; write an object with a question")
         yield where, entry
 
 
@@ -375,7 +375,8 @@ def _row(where: str, entry: Mapping) -> PromptRow:
     """Return a checked prompt. Raises ShapelineError."""
     for name in entry:
         if name not in COLUMNS:
-            raise ShapelineError(f"{where}: unknown key '{name}'.{nearest(name, COLUMNS)}")
+            table = "" if any(known in entry for known in COLUMNS) else " A table is a .csv or .parquet file."
+            raise ShapelineError(f"{where}: unknown key '{name}'.{nearest(name, COLUMNS)}{table}")
     given = {name: value for name, value in entry.items() if value is not None}
     if ("question" in given) == ("messages" in given):
         raise ShapelineError(f"{where}: exactly one of question and messages is needed; give one of them")

@@ -14,7 +14,7 @@ from captum.attr import LayerGradCam
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from shapeline.errors import NO_RULE, reject
+from shapeline.errors import NO_RULE, name_type, reject
 from shapeline.games.game import Game
 from shapeline.gradients.methods import (
     Slope,
@@ -368,7 +368,7 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
     for name, part in model.module.named_modules():
         if isinstance(part, WITHOUT_RULE):
             raise reject(
-                f"deep_lift: module '{name}' of '{model.architecture}' is a {type(part).__name__}, which has no rule; "
+                f"deep_lift: module '{name}' of '{model.architecture}' is {name_type(part)}, which has no rule; "
                 "use expected_gradients or integrated_gradients"
             )
     origins = build_starts(game, inputs)

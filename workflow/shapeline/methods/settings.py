@@ -12,7 +12,7 @@ import psutil
 from shapeline.datasets import sources
 from shapeline.designs.design import Design, evaluations
 from shapeline.designs.stopping import StoppingCriterion
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, name_type
 from shapeline.games import features as feature_kinds
 from shapeline.games.features import Features
 from shapeline.methods.parameters import Parameters
@@ -112,7 +112,7 @@ class MethodSettings:
                 f"{self.name}: {d} features exceed the memory; group them, or lower the budget"
             ) from error
         if self.method.argument_names is not None and (not isinstance(design, Design) or design.d != d):
-            given = f"a Design of {design.d} features" if isinstance(design, Design) else f"a {type(design).__name__}"
+            given = f"a Design of {design.d} features" if isinstance(design, Design) else name_type(design)
             raise ShapelineError(f"{self.name}: returned {given}; return a Design of {d} features")
         return design if self._sparsify is None else self._sparsify({**self.arguments, "fitted": design})
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from shapeline.datasets.table_file import class_name
 from shapeline.designs.design import log_factorial
-from shapeline.errors import reject
+from shapeline.errors import name_type, reject
 from shapeline.games.game import Game
 from shapeline.models.adapters import find_classes, list_transformers
 from shapeline.models.pipeline_file import Pipeline
@@ -385,7 +385,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
                 return data.to_numpy(np.float64, na_value=np.nan)
             return np.asarray(data.toarray() if hasattr(data, "toarray") else data, np.float64)
         except (TypeError, ValueError) as error:
-            raise reject(f"{where}: a {type(last).__name__} that is given texts is not read; {ALTERNATIVES}") from error
+            raise reject(f"{where}: {name_type(last)} that is given texts is not read; {ALTERNATIVES}") from error
 
     return Fitted(last, prepare, outputs)
 
@@ -431,7 +431,7 @@ def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any
                 f"is left; set value: margin, give a reference of one row, or {ALTERNATIVES}"
             )
         raise reject(
-            f"{where}: the parts of a {type(estimator).__name__} add up to its {additive}, not to {game.value}; "
+            f"{where}: the parts of {name_type(estimator)} add up to its {additive}, not to {game.value}; "
             f"set value: {additive}, or {ALTERNATIVES}"
         )
 

@@ -24,8 +24,7 @@ def check(path: str | Path, **expected: object) -> None:
         if value is not None and metadata.get(name) != value:
             raise ShapelineError(
                 f"{path}: is of {_format_name(name)} {metadata.get(name)!r} and stands where that of {value!r} "
-                "belongs; make it "
-                f"anew: rm {path} && snakemake --cores all"
+                f"belongs; make it anew: rm {path} && snakemake --cores all"
             )
 
 

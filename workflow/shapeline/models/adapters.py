@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import ShapelineError, first_line, nearest
+from shapeline.errors import ShapelineError, first_line, name_type, nearest
 from shapeline.models.classifier import FRAMEWORKS, OUTPUTS, TASK, Classifier, backend, detach
 
 LOGISTIC, SOFTMAX = "binary:logistic", ("multi:softprob", "multi:softmax")
@@ -186,7 +186,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     if framework not in taken or not callable(function):
         what = f"cannot be used as '{kind}'" if callable(model) or kind != "function" else "is not a model"
         raise ShapelineError(
-            f"models: a {type(model).__name__} {what}; give a torch module or a Keras model (of logits or "
+            f"models: {name_type(model)} {what}; give a torch module or a Keras model (of logits or "
             "probabilities), an object with predict_proba, or a function that returns probabilities"
         )
     name = getattr(model, "__name__", type(model).__name__)
@@ -223,7 +223,7 @@ def check_inputs(model: Any) -> None:
     if count > 1:
         parts = f"rows[:, :{width}], rows[:, {width}:]{', ...' * (count > 2)}"
         raise ShapelineError(
-            f"models: a {type(model).__name__} takes {count} inputs; put their columns side by side in one array, and "
+            f"models: {name_type(model)} takes {count} inputs; put their columns side by side in one array, and "
             f"give a function that splits it, as in lambda rows: {call.format(parts)}"
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.errors import MethodFailure, ShapelineError, name_type
 from shapeline.memory import halve, is_out_of_memory
 
 TASK = "classification"  # unless something else is stated
@@ -221,7 +221,7 @@ def detach(returned: Any) -> Any:
 
 def check_outputs(outputs: Any, shape: tuple[int, ...] | None, rows: int, name: str, task: str) -> None:
     """Raise ShapelineError unless a network's outputs are logits (rows, classes), or a regression's one per row."""
-    shown = f"a {type(outputs).__name__}" if shape is None else f"shape {shape}"
+    shown = name_type(outputs) if shape is None else f"shape {shape}"
     if task == "regression":
         if shape not in ((rows,), (rows, 1)):
             raise reject_predictions(name, rows, shown)

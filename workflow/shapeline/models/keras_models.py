@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, name_type
 from shapeline.models.adapters import find_order
 from shapeline.models.classifier import avoid_triton_crash, check_outputs
 from shapeline.models.onnx_graph import FILE, Refused, check_size
@@ -340,7 +340,7 @@ def set_seed(seed: int, device: str = "cpu") -> Iterator[None]:
 def check_module(module: Any, source: str) -> keras.Model:
     """Return the module. Raises ShapelineError if a custom function returned something else, or no weights yet."""
     if not isinstance(module, keras.Model):
-        raise ShapelineError(f"models: '{source}' returned a {type(module).__name__}; it must return a Keras model")
+        raise ShapelineError(f"models: '{source}' returned {name_type(module)}; it must return a Keras model")
     if not module.built:
         raise ShapelineError(f"models: '{source}' returned a model without weights; call it once on an input")
     return module

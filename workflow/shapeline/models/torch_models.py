@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shapeline.errors import ShapelineError, first_line
+from shapeline.errors import ShapelineError, first_line, name_type
 from shapeline.memory import is_out_of_memory
 from shapeline.models.classifier import check_outputs
 from shapeline.models.onnx_graph import Refused, check_size
@@ -360,7 +360,9 @@ def find_device(module: nn.Module) -> torch.device:
 def check_module(module: Any, source: str) -> nn.Module:
     """Return the module. Raises ShapelineError if a custom function returned something else."""
     if not isinstance(module, nn.Module):
-        raise ShapelineError(f"models: '{source}' returned a {type(module).__name__}; it must return a torch module")
+        raise ShapelineError(
+            f"models: '{source}' returned {name_type(module)}; return a torch module, or set framework: tensorflow"
+        )
     return module
 
 

@@ -219,8 +219,7 @@ def _prepare_labels(classifier: Classifier, dataset: Any, settings: Settings) ->
     elif not regression and (labels.min() < 0 or labels.max() >= classifier.n_classes):
         raise ShapelineError(
             f"training: labels run from {labels.min()} to {labels.max()}, "
-            f"but the classes of the model are 0 to {classifier.n_classes - 1}"
-            "; number the labels from 0"
+            f"but the classes of the model are 0 to {classifier.n_classes - 1}; number the labels from 0"
         )
     return labels, splits
 
