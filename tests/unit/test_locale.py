@@ -32,7 +32,7 @@ def test_every_text_file_has_its_encoding_named(root):
 def test_a_run_is_planned_in_a_locale_of_ascii(root, locale):
     """Files of the package hold ≥ and é; a plan reads all of them."""
     modules = "'shapeline.theory.checks', 'shapeline.papers.theory_figures'"
-    code = f"from shapeline.workflow import dependencies; print(len(dependencies.list_sources({modules})))"
+    code = f"from shapeline.workflow import job_code; print(len(job_code.list_sources({modules})))"
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
     plain = {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(root / "workflow")}
     ran = subprocess.run(
