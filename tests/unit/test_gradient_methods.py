@@ -228,7 +228,7 @@ MIDDLES = [
 def test_deep_lift_refuses_what_would_get_its_derivative(middle):
     model = network(nn.Conv2d(1, 4, 5), middle, nn.Flatten(), nn.LazyLinear(1))
     model.module(torch.tensor(IMAGES))
-    with pytest.raises(ShapelineError, match=f"module '1' of 'net' is a {type(middle).__name__}, which has no rule"):
+    with pytest.raises(ShapelineError, match=f"module '1' of 'net' is an? {type(middle).__name__}, which has no rule"):
         torch_gradients.deep_lift(model, IMAGES, ZEROS[[0] * 5], PATCHES, Reference(np.zeros((1, 1, 8, 8), np.float32)))
 
 
@@ -242,7 +242,7 @@ def test_deep_lift_refuses_a_module_without_a_rule():
             return self.dense(self.layer(rows[:, None])[0][:, -1])
 
     model = Classifier("torch", "recurrent", Recurrent(), 2)
-    with pytest.raises(ShapelineError, match="module 'layer' of 'recurrent' is a LSTM, which has no rule"):
+    with pytest.raises(ShapelineError, match="module 'layer' of 'recurrent' is an LSTM, which has no rule"):
         torch_gradients.deep_lift(model, ROWS, ZEROS, COLUMNS, Reference(np.zeros((1, 4), np.float32)))
 
 

@@ -473,7 +473,7 @@ def test_one_s_own_keras_model_is_built_saved_and_loaded(tmp_path):
     storage.save(model, tmp_path / "weights")
     rows = np.ones((2, 5), np.float32)
     np.testing.assert_array_equal(storage.load(tmp_path / "weights").log_probs(rows), model.log_probs(rows))
-    with pytest.raises(ShapelineError, match="returned a Sequential; it must return a torch module"):
+    with pytest.raises(ShapelineError, match="returned a Sequential; return a torch module"):
         storage.load(tmp_path / "weights", framework="torch")
     source.write_text("import keras\n\ndef net():\n    return keras.Sequential([keras.layers.Dense(2)])\n")
     with pytest.raises(ShapelineError, match="without weights; call it once"):
