@@ -272,7 +272,7 @@ def test_a_shapley_kernel_has_no_sparse_fit():
 
 
 def test_it_has_all_that_is_asked_of_a_design():
-    asked = {name for name in vars(designs.Design) if not name.startswith("_")} - set(
+    asked = {name for name in dir(designs.Design) if not name.startswith("_")} - set(
         designs.Design.__dataclass_fields__
     )
     kept = surrogate.sparse(designs.lime(5, 20, kernel="shapley"), 2)

@@ -15,8 +15,24 @@ FIRST_ROUND = 4  # evaluations per feature of the first adaptive round: with few
 MAX_CELLS = 2**28  # coalitions times the width of their windows: bounds memory while a design is built
 
 
+class Coalitions:
+    """Coalitions to evaluate: masks (K, d) bool."""
+
+    masks: np.ndarray
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return self.masks.shape[1]
+
+    @property
+    def evaluations(self) -> int:
+        """Number K of coalitions, each evaluated once per instance."""
+        return self.masks.shape[0]
+
+
 @dataclass(frozen=True, eq=False)
-class Design:
+class Design(Coalitions):
     """Coalitions to evaluate and the linear map from their values to the scores.
 
     masks: (K, d) bool, unique rows, True for kept features. readout: (d, K) float64, dense or scipy.sparse, the
@@ -39,16 +55,6 @@ class Design:
                 f"design: the readout is {self.readout.dtype} of shape {self.readout.shape}; "
                 f"masks of shape {self.masks.shape} need float64 of shape {self.masks.shape[::-1]}."
             )
-
-    @property
-    def d(self) -> int:
-        """Number of features."""
-        return self.masks.shape[1]
-
-    @property
-    def evaluations(self) -> int:
-        """Number K of coalitions, each evaluated once per instance."""
-        return self.masks.shape[0]
 
     def attribute(self, values: np.ndarray) -> np.ndarray:
         """Return scores (..., d) float64 from the values (..., K) of the coalitions, in the order of the masks."""

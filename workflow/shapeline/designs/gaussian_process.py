@@ -100,13 +100,18 @@ def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
     return ReadOut(*(np.ldexp(np.concatenate(part), power) for part in zip(*fitted, strict=True)))
 
 
-def _check_number(count: int, d: int) -> None:
-    """Refuse more coalitions than a matrix can have, and warn of so few that some features are in none of their own."""
+def _refuse_many(count: int, d: int) -> None:
+    """Refuse more coalitions than a matrix can have."""
     if MOST_COALITIONS < count < 2 ** min(d, 31):
         raise ShapelineError(
             f"gp_shapley: {count} coalitions need a matrix of {count // 2} rows and columns; "
             f"give at most {MOST_COALITIONS}, or choose kernel_shap."
         )
+
+
+def _check_number(count: int, d: int) -> None:
+    """Refuse too many coalitions, and warn of so few that some features are in none of their own."""
+    _refuse_many(count, d)
     if count < min(2 * d, 2 ** min(d, 31)):
         few = f"gp_shapley: {count} evaluations do not tell all {d} features apart, and some have equal scores"
         warnings.warn(f"{few}; give {2 * d} or more.", stacklevel=3)
@@ -275,8 +280,7 @@ def _linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:
     """The coalitions of `draw_pairs`, whose readout follows from the values: `read_stack` has it, the design none."""
     masks = draw_pairs(d, budget, seed)
-    if len(masks) > min(2 * d, MOST_COALITIONS):
-        _check_number(len(masks), d)
+    _refuse_many(len(masks), d)
     return defer_readout(masks)
 
 

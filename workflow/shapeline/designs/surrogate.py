@@ -206,23 +206,11 @@ def sparse(
     return SparseFit(fitted.masks, lime_weights(fitted.masks, kernel, kernel_width), n_features, ridge, selection)
 
 
-class FeatureFit:
+class FeatureFit(design.Coalitions):
     """A fit of single features to the values of coalitions `masks` (K, d), in place of a `Design`."""
 
-    masks: np.ndarray
-
-    @property
-    def d(self) -> int:
-        """Number of features."""
-        return self.masks.shape[1]
-
-    @property
-    def evaluations(self) -> int:
-        """Number K of coalitions, each evaluated once an instance."""
-        return self.masks.shape[0]
-
     def attribute_pairs(self, values: np.ndarray) -> None:
-        """Return a fit of single features says nothing of pairs."""
+        """Return None: a fit of single features has no scores of pairs."""
 
 
 @dataclass(frozen=True, eq=False)

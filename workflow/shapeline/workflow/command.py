@@ -21,6 +21,7 @@ import yaml
 from shapeline import __version__
 from shapeline.config.types import Config
 from shapeline.config.validation import check_files
+from shapeline.datasets.sources import names_function
 from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
 from shapeline.workflow import init_config, jobs
@@ -115,7 +116,7 @@ def _init(asked: argparse.Namespace) -> int:
     if file.exists():
         raise ShapelineError(f"{file}: the file exists; remove or rename it first")
     keys = init_config.parse_keys(asked.set)
-    model = re.sub(r"(?<=\.py):[^/]*$", "", asked.model or "")
+    model = asked.model and (asked.model.rpartition(":")[0] if names_function(asked.model) else asked.model)
     if model and not Path(model).exists():
         raise ShapelineError(f"--model: {model}: file not found; check the path")
     try:
@@ -257,7 +258,7 @@ def find_stale(config: Config) -> list[str]:
 
 
 def describe_removal(config: Config) -> str:
-    """Return what `remove` would remove: a line per folder with its number of files and bytes, after the sum."""
+    """Return what `remove_files` would remove: a line per folder with its number of files and bytes, after the sum."""
     files = find_stale(config)
     folders = defaultdict(list)
     for file in files:
