@@ -29,9 +29,7 @@ def read_config(raw):
             workflow.configfiles, key=workflow.overwrite_configfiles.__contains__
         )
         loaded = runs.add_available_experiments(load(raw, files))
-        if (
-            workflow.is_main_process
-        ):  # a job on a cluster reads the configuration again
+        if workflow.is_main_process:  # a job on a cluster reads the configuration again
             jobs.check_records(loaded)
             if untrusted := list(jobs.find_untrusted(loaded)):
                 raise ShapelineError("\n".join(untrusted))
