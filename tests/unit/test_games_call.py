@@ -6,10 +6,12 @@ import os
 import re
 import threading
 import time
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import shapeline
 from shapeline.errors import ShapelineError
@@ -281,12 +283,45 @@ def test_a_game_that_cannot_be_sent_to_processes_is_one_line():
 
 
 def test_tensors_and_masked_arrays_are_read():
-    torch = pytest.importorskip("torch")
     weights = torch.arange(1.0, 9.0, requires_grad=True)
     found = shapeline.shapley_values(lambda masks: torch.as_tensor(masks).float() @ weights, 8)
     assert found.scores[0] == pytest.approx(np.arange(1, 9))
     with pytest.raises(ShapelineError, match="the value is nan"):
         shapeline.shapley_values(lambda masks: np.ma.masked_array(masks.sum(axis=1) / 1, masks.sum(axis=1) == 2), 8)
+
+
+class OnDevice:
+    """An array of CuPy, as numpy sees it: it has `get` and converts in no other way."""
+
+    __cuda_array_interface__: ClassVar = {}
+
+    def __init__(self, array):
+        self.array = array
+
+    def get(self):
+        return self.array
+
+    def __array__(self, *_, **__):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
+
+
+KINDS = {
+    "cupy": OnDevice,
+    "bfloat16": lambda array: torch.tensor(array).bfloat16(),
+    "with a gradient": lambda array: torch.tensor(array, requires_grad=True),
+    "list of tensors": lambda array: [torch.tensor(each) for each in array],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_of_other_libraries_are_read(kind):
+    """Values are eighths, which bfloat16 has exactly."""
+    wrap, weights = KINDS[kind], np.array([0.25, 0.5, -0.125])
+    found = shapeline.shapley_values(lambda masks: wrap(masks @ weights), 3)
+    np.testing.assert_allclose(found.scores[0], weights, atol=1e-12)
+    rows = np.array([[1.0, 2.0, 4.0]])
+    found = shapeline.explain(lambda rows: wrap(rows @ weights), wrap(rows), reference="zero", value="prediction")
+    np.testing.assert_allclose(found.scores, rows * weights, atol=1e-6)
 
 
 def test_failing_evaluations_are_tried_again_and_then_reported(tmp_path):

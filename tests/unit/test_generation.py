@@ -92,6 +92,27 @@ def test_exact_values_of_sentences_are_those_by_hand(model, cut, exact, reuse):
     assert "".join(found.answer_tokens) == ANSWER == found.answer
 
 
+class Wrapper(torch.nn.Module):
+    """A model that passes all arguments on, as one of torch.compile or PEFT."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.base = model
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("base"), name)
+
+    def forward(self, *values, **named):
+        return self.base(*values, **named)
+
+
+def test_a_wrapped_model_has_the_scores_of_the_model_inside(model, cut):
+    np.testing.assert_allclose(explain(Wrapper(model), cut).scores, explain(model, cut).scores, atol=1e-4)
+
+
 def test_prompts_without_a_template_and_placeholders(model, plain):
     found = explain(model, plain, removal="placeholder", placeholder="[...]", features="word", context="the tall tower")
     words = ["the", "tall", "tower"]

@@ -250,3 +250,22 @@ def test_a_function_that_uses_the_gpu_itself():
     found = shapeline.explain(predict, rows, "shapley", background=rows, value="probability").scores
     direct = shapeline.explain(module[0], rows, "shapley", background=rows, value="probability").scores
     assert_close(found, direct)
+
+
+def test_a_network_whose_outputs_are_on_the_cpu():
+    """One part on each device, as after a dispatch by hand."""
+
+    class Split(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 8).cuda(), nn.Linear(8, 3)
+
+        def forward(self, rows):
+            return self.second(torch.tanh(self.first(rows.to("cuda"))).cpu())
+
+    torch.manual_seed(0)
+    split = Split().eval()
+    whole = nn.Sequential(copy.deepcopy(split.first).cpu(), nn.Tanh(), split.second).eval()
+    rows = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    scores = [shapeline.explain(net, rows, "shapley", "zero").scores for net in (split, whole)]
+    assert_close(*scores)

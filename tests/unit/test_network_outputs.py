@@ -224,7 +224,7 @@ def test_wrong_outputs_are_refused():
     with pytest.raises(ShapelineError, match='explained with value="prediction"'):
         shapeline.explain(one, X[:2] + 5, "occlusion", "zero")
     one.forward = lambda rows: {"logits": rows}
-    with pytest.raises(ShapelineError, match="gave a dict for 2 rows; it must return one array; give a network of one"):
+    with pytest.raises(ShapelineError, match="gave a dict for 2 rows; it must return one array; give a module"):
         shapeline.explain(one, X[:2] + 5, "occlusion", "zero")
 
 

@@ -17,7 +17,7 @@ from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.games.features import Features
 from shapeline.models import adapters
 from shapeline.models.adapters import Layout, find_columns, find_fitted_columns, find_layout, rearrange
-from shapeline.models.classifier import Classifier
+from shapeline.models.classifier import Classifier, detach
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +182,7 @@ def _plain(what: str, given: object) -> Any:
             f"explain: {what}: {name_type(given)} holds weighted rows, and all rows have equal weight here; give "
             "shap.sample(rows, 100), or the rows themselves"
         )
-    if hasattr(given, "detach"):  # a torch tensor on any device
-        given = given.detach().cpu()
-        given = (given.float() if str(given.dtype) == "torch.bfloat16" else given).numpy()  # numpy has no bfloat16
+    given = detach(given)
     if isinstance(given, Iterator | Set | ValuesView):
         given = list(given)
     texts = list_texts(given) if what == "inputs" else None

@@ -18,6 +18,7 @@ from shapeline.attribution.row_store import ADDRESS
 from shapeline.errors import MethodFailure, ShapelineError, first_line
 from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings
+from shapeline.models.classifier import detach
 
 CALL_SECONDS = 1.0  # target time of one call of a game, which limits its coalitions
 MAX_BATCH = 2**14  # coalitions of one call
@@ -244,7 +245,7 @@ def describe(error: Exception) -> str:
 def _as_columns(values: object, count: int) -> np.ndarray:
     """Return values as (K, outputs) float64. Raises ShapelineError unless they are (K,) or (K, outputs)."""
     try:
-        values = values.detach().cpu() if hasattr(values, "detach") else values  # a tensor, with or without a gradient
+        values = detach(values)
         array = np.ma.filled(values, np.nan) if np.ma.is_masked(values) else np.asarray(values)
         array = array.astype(float) if array.dtype == object and array.ndim else array
         array = array.reshape(1) if array.ndim == 0 and count == 1 else array  # a game that squeezes its values

@@ -287,8 +287,8 @@ class Runner:
         return outputs
 
     def _own(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return a copy of outputs, since the next call may overwrite the model's buffer."""
-        return self.forward(self.inputs(rows)).clone()
+        """Return a copy of outputs on the runner's device, since the next call may overwrite the model's buffer."""
+        return self.forward(self.inputs(rows)).to(self.device, copy=True)
 
     def log_probs(self, inputs: np.ndarray) -> torch.Tensor:
         """Return log-probabilities (n, classes) float64 of unmasked inputs; predictions (n, 1) of a regression."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from shapeline.errors import ShapelineError, first_line
 from shapeline.generation.prompts import FIXED, WHERE, Content, Prompt, Rendered
+from shapeline.models.classifier import detach
 
 
 @dataclass(frozen=True)
@@ -303,8 +304,7 @@ def check_values(returned: Any, count: int) -> np.ndarray:
         if isinstance(returned, str | bytes | Mapping | Set):
             raise TypeError  # sets and mappings have no order of values
         returned = returned.to_numpy() if hasattr(returned, "to_numpy") else returned  # of a frame
-        returned = returned.detach().cpu().double() if hasattr(returned, "detach") else returned  # of a torch tensor
-        values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in returned])
+        values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in detach(returned)])
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.ndim != 2 or len(values) != count:

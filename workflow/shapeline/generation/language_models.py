@@ -34,7 +34,9 @@ class LanguageModel:
                 f"{WHERE}: the model is {name_type(model)}; give a causal or sequence-to-sequence model of "
                 "transformers, its folder, or a function prompts -> log-probabilities."
             )
-        return cls(model, frozenset(inspect.signature(model.forward).parameters))
+        # a compiled or adapted model passes all arguments on: those of the first model inside count
+        inputs = (inspect.signature(module.forward).parameters for module in model.modules())
+        return cls(model, frozenset(next((names for names in inputs if "input_ids" in names), ())))
 
     @property
     def architecture(self) -> str:

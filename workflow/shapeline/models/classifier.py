@@ -215,8 +215,14 @@ def _as_reals(returned: Any) -> np.ndarray:
 
 
 def detach(returned: Any) -> Any:
-    """Return outputs; a torch tensor without gradient and in main memory, so that numpy can read it."""
-    return returned.detach().cpu() if hasattr(returned, "detach") else returned
+    """Return arrays as numpy reads them: tensors of torch without gradient and, as those of CuPy, in main memory."""
+    if isinstance(returned, list | tuple) and returned and hasattr(returned[0], "detach"):
+        return [detach(each) for each in returned]
+    if hasattr(returned, "detach"):
+        tensor = returned.detach().cpu()
+        return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor  # numpy has no bfloat16
+    on_gpu = hasattr(returned, "__cuda_array_interface__") and hasattr(returned, "get")
+    return returned.get() if on_gpu else returned
 
 
 def check_outputs(outputs: Any, shape: tuple[int, ...] | None, rows: int, name: str, task: str) -> None:
@@ -227,8 +233,8 @@ def check_outputs(outputs: Any, shape: tuple[int, ...] | None, rows: int, name: 
             raise reject_predictions(name, rows, shown)
     elif shape is None:  # a list, a dictionary or an object of several outputs
         raise ShapelineError(
-            f"model '{name}': gave {shown} for {rows} rows; it must return one array; give a network of one of its "
-            "outputs, in Keras by keras.Model(network.inputs, output)"
+            f"model '{name}': gave {shown} for {rows} rows; it must return one array; give a module whose forward "
+            "pass returns one of them, in Keras keras.Model(network.inputs, output)"
         )
     elif len(shape) != 2 or shape[0] != rows or shape[1] < (1 if task == "multilabel" else 2):
         raise ShapelineError(
@@ -339,7 +345,7 @@ def detect_outputs(framework: ModuleType, module: Any, inputs: Any, name: str, b
     Numbers outside [0, 1] are logits; otherwise the last operation decides, or else rows far from the inputs. Raises
     ShapelineError if both are possible.
     """
-    rows = _as_array(inputs)
+    rows = np.asarray(detach(inputs[:PROBES]))
     outputs = _select_probabilities(framework.outputs(module, rows, batch))
     if outputs is None:
         return "logits"
@@ -369,13 +375,8 @@ def classify_outputs(outputs: np.ndarray, name: str, linear: bool = False) -> st
 
 def are_of_several_labels(framework: ModuleType, module: Any, inputs: Any) -> bool:
     """Return whether a network's probabilities are those of several labels, which do not sum to 1."""
-    outputs = framework.outputs(module, _as_array(inputs))
+    outputs = framework.outputs(module, np.asarray(detach(inputs[:PROBES])))
     return outputs is not None and outputs.shape[1] > 1 and not _sums_to_one(outputs[np.isfinite(outputs).all(1)])
-
-
-def _as_array(inputs: Any) -> np.ndarray:
-    rows = inputs[:PROBES]
-    return rows.detach().cpu().numpy() if hasattr(rows, "detach") else np.asarray(rows)
 
 
 def _select_probabilities(outputs: np.ndarray | None) -> np.ndarray | None:
