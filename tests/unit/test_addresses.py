@@ -70,7 +70,7 @@ def test_the_content_of_a_file_behind_a_row_is_part_of_its_key(place, file):
 @pytest.mark.parametrize(
     "change",
     [
-        {"backend": SimpleNamespace(name="frozen")},  # the execution backend is the clock's choice
+        {"backend": SimpleNamespace(name="channels_last")},  # the execution backend is the clock's choice
         {"settings": SETTINGS | {"repeats": 3}},
         {"settings": SETTINGS | {"training_seeds": 3, "training_instances": 30}},
         {"settings": SETTINGS | {"randomised": ["full"]}},

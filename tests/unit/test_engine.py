@@ -161,7 +161,7 @@ def test_confident_outputs_keep_their_digits():
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("name", ["plain", "onnx", "channels_last", "frozen"])
+@pytest.mark.parametrize("name", ["plain", "onnx", "channels_last"])
 @pytest.mark.parametrize("make", [pixels, patches])
 def test_every_form_masks_cells_like_numpy(name, make, channels):
     model, inputs, features = cnn(channels=channels), images(5, channels=channels), make(channels=channels)
@@ -341,7 +341,7 @@ def test_marginal_function_is_refused_only_where_the_average_is_zero():
 
 
 class Branch(nn.Module):
-    """Right for the rows that a trace sees, wrong for others once frozen."""
+    """Right for the rows that a trace sees, wrong for others once exported."""
 
     def __init__(self):
         super().__init__()
@@ -352,13 +352,12 @@ class Branch(nn.Module):
         return logits if rows.sum() > 20 else logits + 5
 
 
-@pytest.mark.parametrize("traced", ["frozen", "onnx"])
-def test_a_branch_on_the_data_is_refused_as_a_traced_form(traced, caplog):
+def test_a_branch_on_the_data_is_refused_as_a_traced_form(caplog):
     model, inputs, reference = adapters.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
-    with pytest.raises(ShapelineError, match=f"cannot take the backend '{traced}': the trace warns"):
-        torch_execution.prepare(model, ExecutionBackend(traced), select_traced_rows(inputs, reference))
+    with pytest.raises(ShapelineError, match="cannot take the backend 'onnx': the trace warns"):
+        torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference))
     caplog.set_level("INFO")
-    assert calibration.calibrate(model, inputs, reference).name not in ("frozen", "onnx")
+    assert calibration.calibrate(model, inputs, reference).name != "onnx"
     assert "backend onnx left out" in caplog.text
 
 
@@ -524,10 +523,10 @@ def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monk
 
 
 @pytest.mark.parametrize(
-    ("worth", "slower", "chosen"), [(1.1, 1.09, "onnx"), (1.1, 1.2, "frozen"), (1.0, 1.09, "frozen")]
+    ("worth", "slower", "chosen"), [(1.1, 1.09, "onnx"), (1.1, 1.2, "channels_last"), (1.0, 1.09, "channels_last")]
 )
 def test_a_form_that_is_worth_it_may_be_a_little_slower(worth, slower, chosen):
-    rates = {"plain": 50.0, "frozen": 100.0, "onnx": 100.0 / slower}
+    rates = {"plain": 50.0, "channels_last": 100.0, "onnx": 100.0 / slower}
 
     def candidate(name: str) -> calibration.Candidate:
         return calibration.Candidate(0.0, lambda: 16, lambda batch: lambda: 1 / rates[name])
@@ -573,15 +572,13 @@ def test_the_pure_reference_is_among_the_verified_rows():
 def test_a_prepared_form_is_kept_until_the_weights_change():
     model, inputs, reference = cnn(), images(2), Reference(images(1, seed=1))
     masks = np.ones((1, 64), bool)
-    first = torch_execution.prepare(model, ExecutionBackend("frozen"), select_traced_rows(inputs, reference))
-    assert torch_execution.prepare(model, ExecutionBackend("frozen", 7), select_traced_rows(inputs, reference)) is first
-    before = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("frozen"))
+    first = torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference))
+    assert torch_execution.prepare(model, ExecutionBackend("onnx", 7), select_traced_rows(inputs, reference)) is first
+    before = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("onnx"))
     with torch.no_grad():
         model.module[-1].bias += torch.tensor([1.0, -1.0])
-    assert (
-        torch_execution.prepare(model, ExecutionBackend("frozen"), select_traced_rows(inputs, reference)) is not first
-    )
-    after = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("frozen"))
+    assert torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference)) is not first
+    after = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("onnx"))
     plain = questions.values(model, inputs, reference, masks, pixels())
     np.testing.assert_allclose(after, plain, atol=1e-6)
     assert not np.allclose(before, after)
@@ -597,7 +594,7 @@ def test_precision_and_compilation_are_verified_forms_of_their_own(name):
         pytest.skip("torch.compile needs a C++ compiler, g++ or the one named by CXX")
     model, reference = cnn(), Reference(np.zeros((1, 1, 8, 8), np.float32))
     form = calibration.choose_backend(
-        Game(model, reference, None, backend=ExecutionBackend("frozen", 64)), images(8), precision, compiled
+        Game(model, reference, None, backend=ExecutionBackend("onnx", 64)), images(8), precision, compiled
     )
     assert form.name == name
     assert form.batch == 64
@@ -672,7 +669,7 @@ def test_training_mode_is_put_back_and_not_used():
     "change, message",
     [
         ({"value": "log_prob"}, "Did you mean 'log_probability'"),
-        ({"backend": ExecutionBackend("freezed")}, "Did you mean 'frozen'"),
+        ({"backend": ExecutionBackend("onx")}, "Did you mean 'onnx'"),
         ({"masks": ALL_MASKS[:, :2]}, r"masks have shape \(8, 2\)"),
         ({"masks": ALL_MASKS[None]}, r"\(2, K, 3\)"),
         ({"reference": Reference(np.zeros((1, 4), np.float32))}, r"reference rows have shape \(4,\)"),

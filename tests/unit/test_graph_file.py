@@ -314,7 +314,7 @@ def test_a_job_starts_by_the_graph_where_it_asks_values_alone_in_that_form_on_th
             SimpleNamespace(resources=resources, input={"weights": path, "instances": instances})
         )
 
-    assert by_graph() and not by_graph("frozen") and not by_graph(values_alone=0)
+    assert by_graph() and not by_graph("channels_last") and not by_graph(values_alone=0)
     seen.append("GPU-0")
     assert not by_graph() and by_graph(gpu=0)
     (tmp_path / "model.onnx").unlink()

@@ -481,13 +481,7 @@ def some_pairs(n, count, seed=0):
 
 
 @pytest.mark.parametrize(
-    "form",
-    [
-        ExecutionBackend("plain", 7),
-        ExecutionBackend("channels_last", 64),
-        ExecutionBackend("frozen", 16),
-        ExecutionBackend("onnx", 16),
-    ],
+    "form", [ExecutionBackend("plain", 7), ExecutionBackend("channels_last", 64), ExecutionBackend("onnx", 16)]
 )
 @pytest.mark.parametrize("value", torch_evaluator.VALUES)
 @pytest.mark.parametrize("reference", [1, 3, OWN], ids=["one row", "three rows", "own"])
@@ -604,7 +598,7 @@ def test_the_module_is_left_as_it_was():
     for layer in (-1, 0, 0):
         reference = Reference(pictures(1, seed=9))
         full.append(
-            questions.trees(model, pictures(1), reference, np.array([0]), 3, backend=ExecutionBackend("frozen", 8))[0]
+            questions.trees(model, pictures(1), reference, np.array([0]), 3, backend=ExecutionBackend("onnx", 8))[0]
         )
         with torch.no_grad():
             model.module[layer].weight[0] += 1

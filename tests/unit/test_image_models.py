@@ -123,7 +123,7 @@ def test_weights_come_from_the_seed_and_survive_a_file(architecture, tmp_path):
 def test_every_form_of_the_engine_gives_the_same(architecture):
     model, inputs = architectures.build(architecture, classes=2), some(SHAPES[architecture])
     expected, reference = model.log_probs(inputs), Reference(np.zeros((1, *SHAPES[architecture]), np.float32))
-    for form in ("channels_last", "frozen", "onnx"):
+    for form in ("channels_last", "onnx"):
         forward = torch_execution.prepare(
             model, execution.ExecutionBackend(form), select_traced_rows(inputs, reference)
         )

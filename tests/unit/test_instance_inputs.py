@@ -14,7 +14,7 @@ from shapeline.models import adapters, architectures
 from tests.unit import questions
 
 TEXT = {"kind": "text", "input_shape": [9], "space_id": 2}
-FORMS = ["plain", "onnx", "frozen", "channels_last"]
+FORMS = ["plain", "onnx", "channels_last"]
 
 
 class Bag(nn.Module):
@@ -56,7 +56,7 @@ def test_tokens(dtype, batch, kind):
     for built, positions in features.group_inputs(kind, TEXT, inputs):
         masks = rng.random((20, built.d)) < 0.5
         targets = np.array([1, 2, 0, 1])[positions]
-        form = ExecutionBackend("frozen", batch)
+        form = ExecutionBackend("onnx", batch)
         values = questions.values(model, inputs[positions], reference, masks, built, targets=targets, backend=form)
         for row, position, target in zip(values, positions, targets, strict=True):
             expected = by_hand(model, inputs[position], 5, masks, built, target)

@@ -259,7 +259,7 @@ def test_a_model_of_other_outputs_or_framework_is_told(prepared):
 
 @pytest.mark.parametrize("value", ["logit", "log_odds", "log_probability", "probability"])
 @pytest.mark.parametrize("rows", [REFERENCE[:1], REFERENCE], ids=["one row", "three rows"])
-@pytest.mark.parametrize("form", ["plain", "frozen", "onnx"])
+@pytest.mark.parametrize("form", ["plain", "onnx"])
 def test_values_are_those_of_a_sigmoid(value, rows, form):
     asked = linear(), INPUTS, Reference(rows), MASKS, COLUMNS, value, TARGETS, execution.ExecutionBackend(form, 7)
     np.testing.assert_allclose(questions.values(*asked), brute_force(value, rows), atol=2e-6)

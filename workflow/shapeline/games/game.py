@@ -1,8 +1,8 @@
 """The game v(S): the value of a model's output where only the features in S are kept; the only entry to the engine.
 
 A game is independent of methods. It checks its arguments and calls the backend of the model's framework, which fills
-masked features from the reference on the model's device and runs the model in the backend (plain, ONNX Runtime, frozen
-graph, compiled, ...) and batch that `calibrate` found fastest and verified. No framework is imported here: a job has
+masked features from the reference on the model's device and runs the model in the backend (plain, ONNX Runtime,
+compiled, ...) and batch that `calibrate` found fastest and verified. No framework is imported here: a job has
 one."""
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Rows and values on a torch device, and the backends plain, ONNX Runtime, channels-last, frozen and compiled."""
+"""Rows and values on a torch device, and the backends plain, ONNX Runtime, channels-last and compiled."""
 
 import copy
 import inspect
@@ -18,7 +18,7 @@ from shapeline.memory import halve
 from shapeline.models import onnx_graph, torch_models
 from shapeline.models.classifier import Classifier, call, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
-from shapeline.models.torch_models import check_logits, evaluation_mode, find_device, normalise, tracing
+from shapeline.models.torch_models import check_logits, evaluation_mode, find_device, normalise
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +87,6 @@ def _convert_channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Calla
         raise BackendRefused(f"the module cannot be copied: {first_line(error)}") from error
 
 
-def _freeze(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the module traced with folded weights and fused layers; the only place that uses torch.jit."""
-    with tracing("tracing"):
-        traced = torch.jit.trace(module, rows.clone(), check_trace=False)
-        return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-
-
 def _bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the module in mixed precision: convolutions and matrix products in bfloat16."""
     own, device = weakref.ref(module), rows.device.type  # weak, since the backend is cached as long as the module lives
@@ -127,9 +120,10 @@ def _compile_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[
     return forward
 
 
-BACKENDS = {"plain": None, "onnx": export, "frozen": _freeze, "channels_last": _convert_channels_last}
-# Candidates in the order of trials. On the CPU, torch runs a trace more slowly than ONNX Runtime.
-TRIED = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "frozen", "channels_last")}
+BACKENDS = {"plain": None, "onnx": export, "channels_last": _convert_channels_last}
+# Candidates in the order of trials. A frozen trace of torch.jit is slower than ONNX Runtime on the CPU, and on a GPU
+# its fuser compiles for minutes, without interruption, where a network joins many layers (densenet121).
+TRIED = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "channels_last")}
 # Used only on request: they are slow to build, or change numbers; the last is for crops.
 REQUESTED = {
     "bfloat16": _bfloat16,

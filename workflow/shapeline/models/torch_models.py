@@ -583,7 +583,7 @@ def export_graph(module: torch.nn.Module, rows: np.ndarray, free: tuple[int, ...
         raise Refused(f"{missing[0]} is not installed")
     check_size(sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers())))
     content, named = io.BytesIO(), {"rows": {axis: f"n{axis}" for axis in free}}
-    with evaluation_mode(module), tracing("the export"), _discard_output():
+    with evaluation_mode(module), tracing(), _discard_output():
         torch.onnx.export(
             module, (torch.tensor(rows),), content, dynamo=False, input_names=["rows"], dynamic_axes=named
         )
@@ -591,14 +591,14 @@ def export_graph(module: torch.nn.Module, rows: np.ndarray, free: tuple[int, ...
 
 
 @contextlib.contextmanager
-def tracing(what: str) -> Iterator[None]:
+def tracing() -> Iterator[None]:
     """Raise Refused if tracing a module inside the block fails, or warns of a branch that depends on data."""
     with warnings.catch_warnings(record=True) as caught, torch.inference_mode(False), torch.no_grad():
         warnings.simplefilter("always")  # recording silences deprecations of torch's tracing
         try:
             yield
         except TRACE_ERRORS as error:
-            raise Refused(f"{what} failed: {first_line(error)}") from error
+            raise Refused(f"the export failed: {first_line(error)}") from error
     for warning in caught:
         if issubclass(warning.category, torch.jit.TracerWarning):
             raise Refused(f"the trace warns: {first_line(warning.message)}")
