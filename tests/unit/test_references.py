@@ -76,7 +76,7 @@ def test_background_depends_on_the_seed_and_grows():
         ({"kind": "zero", "rows": 3}, "unknown for kind 'zero'"),
         ({"kind": "background", "rows": 0}, "1 or more"),
         ({"kind": "background", "rows": 2.5}, "2.5"),
-        ({"kind": "background", "rows": 6}, "6 asked of 5 training record(s)"),
+        ({"kind": "background", "rows": 6}, "needs 6 training row(s) and has 5"),
         ({"kind": "blur", "sigma": 0}, "0 is out of range; give a number of pixels above 0"),
         ({"kind": "blur", "sigma": "2"}, "'2'"),
         ({"kind": "blur", "sigma": True}, "True"),
@@ -92,7 +92,7 @@ def test_wrong_references(settings, words, images):
 
 
 def test_a_training_part_is_needed():
-    assert "of 0 training" in failure(references.build, "mean", dataset([[1.0]], [2]), 0)
+    assert "needs 1 training row(s) and has 0" in failure(references.build, "mean", dataset([[1.0]], [2]), 0)
 
 
 # ---- tokens

@@ -12,6 +12,7 @@ CALLS = {
     "Explanation": "shapeline.api.explanation",
     "compare_folders": "shapeline.statistics.folders",
     "log_to_mlflow": "shapeline.report.exporting",
+    "ShapelineError": "shapeline.errors",
 }
 
 

@@ -314,24 +314,27 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
         source, rows = "the background", given.background
     described = reference
     if reference is None and given.background is not None:
-        count = min(len(rows), MAX_ROWS)
-        reference = {"kind": "background", "rows": count}
-        described = _format_counts(count, "background row")
-        if count < len(rows):
-            described = f"{count} of {len(rows):,} background rows (sampled with seed {seed})"
+        reference = "background"
     elif reference is None and not tokens and len(rows) == 1 and given.kind == "image" and not given.is_series:
         reference, described = "blur", "the blurred image"
     elif reference is None:
         reference = "pad" if tokens else "mean"
         described = "padding" if tokens else f"the mean of {source}"
     kind, chosen = references.parse(reference)
-    if kind.startswith("mean") and given.background is None and len(rows) == 1:
+    whole = kind == "background" and (reference == kind or "rows" not in reference)
+    if (kind.startswith("mean") or whole) and given.background is None and len(rows) == 1:
         raise ShapelineError(
             "explain: the mean of a single input is the input itself; give background (rows of your data) or a "
             "reference (one baseline row)"
         )
+    if kind == "background":
+        count = min(len(rows), MAX_ROWS) if whole else chosen["rows"]
+        reference, noun = {"kind": kind, "rows": count}, "input" if given.background is None else "background row"
+        described = _format_counts(count, noun)
+        if count < len(rows):
+            described = f"{count} of {len(rows):,} {noun}s (sampled with seed {seed})"
     data = SimpleNamespace(inputs=rows, split=np.zeros(len(rows), np.uint8), card=given.card)
-    if isinstance(described, str | dict) and described is not None and described == reference:
+    if isinstance(described, str | dict) and described == reference:
         described = f"{kind} of {source}" if kind != "pad" else "padding"
         described += f", {_format_counts(chosen['rows'], 'row')}" if "rows" in chosen else ""
     reference = "mean_image" if kind == "mean" and given.has_no_channels else reference  # of each cell of a series

@@ -236,7 +236,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     n_rows = chosen.get("rows", 1)
     if n_rows > len(training):
         raise ShapelineError(
-            f"reference key 'rows': {n_rows} asked of {len(training)} training record(s); ask for fewer."
+            f"reference kind '{kind}': it needs {n_rows} training row(s) and has {len(training)}; set fewer rows."
         )
     if kind == "background":
         order = np.random.default_rng(seed_of("background", seed)).permutation(training)
