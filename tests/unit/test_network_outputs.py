@@ -156,6 +156,18 @@ LOGITS = {
 }
 
 
+@pytest.mark.parametrize("reference", ["background", {"kind": "background"}, None])
+def test_a_background_by_name_is_all_of_its_rows(reference):
+    def predict(rows):
+        return rows[:, 0] * rows[:, 1] + rows[:, 2] ** 2
+
+    found = shapeline.explain(predict, X[:3], "shapley", reference, background=BACKGROUND, value="prediction")
+    np.testing.assert_allclose(found.scores, [shapley(predict, row) for row in X[:3]], atol=1e-6)
+    assert "6 background rows" in str(found)
+    with pytest.raises(ShapelineError, match="of a single input is the input itself"):
+        shapeline.explain(predict, X[:1], "shapley", "background", value="prediction")
+
+
 @pytest.mark.parametrize("last", LOGITS)
 def test_logits_stay_logits(last):
     torch.manual_seed(1)
