@@ -17,13 +17,13 @@ def by_column(
     name: str, predict: Callable, rows: np.ndarray, reference: np.ndarray, groups: list, instances: int
 ) -> Game:
     """Tables of `predict(inputs, row)` on `rows` (n, columns) with the columns of absent groups at the reference."""
-    from shapeline.designs.design import all_coalitions
+    from shapeline.designs.design import enumerate_coalitions
 
     d = len(groups)
     owner = np.zeros(rows.shape[1], int)
     for group, columns in enumerate(groups):
         owner[columns] = group
-    kept = all_coalitions(d, name)[:, owner]
+    kept = enumerate_coalitions(d, name)[:, owner]
     return from_tables(name, np.array([predict(np.where(kept, rows[i], reference), i) for i in range(instances)]))
 
 
@@ -147,9 +147,9 @@ def reviews(instances: int) -> Game:
 
     text, labels = _reviews(6000, words, rng)
     model = MLPClassifier((48,), max_iter=60, random_state=0, alpha=1e-3).fit(bag(text[200:]), labels[200:])
-    from shapeline.designs.design import all_coalitions
+    from shapeline.designs.design import enumerate_coalitions
 
-    kept = all_coalitions(words, "reviews")
+    kept = enumerate_coalitions(words, "reviews")
     value = log_probability(model, bag(text[:200]))
     return from_tables("reviews", np.array([value(bag(np.where(kept, text[i], 0)), i) for i in range(instances)]))
 
@@ -260,7 +260,7 @@ def digits_sure(instances: int) -> Game:
     from sklearn.datasets import load_digits
     from torch import nn
 
-    from shapeline.designs.design import all_coalitions
+    from shapeline.designs.design import enumerate_coalitions
 
     pictures, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(pictures))
@@ -277,7 +277,7 @@ def digits_sure(instances: int) -> Game:
                 nn.functional.cross_entropy(model(pictures[batch]), labels[batch]).backward()
                 optimiser.step()
     place = np.arange(64)
-    kept = torch.tensor(all_coalitions(16, "digits, sure")[:, place // 16 * 4 + place % 8 // 2])
+    kept = torch.tensor(enumerate_coalitions(16, "digits, sure")[:, place // 16 * 4 + place % 8 // 2])
     reference, tables = pictures[200:].mean(dim=0), []
     with torch.no_grad():
         for one in pictures[:instances]:

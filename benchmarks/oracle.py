@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.accuracy import METHODS, run, seeds
 from benchmarks.accuracy_games import game, parser
-from shapeline.designs.design import all_coalitions
+from shapeline.designs.design import enumerate_coalitions
 from shapeline.designs.gaussian_process import draw_pairs
 from shapeline.statistics.accuracy import Game
 
@@ -49,7 +49,7 @@ def variances(square: np.ndarray, members: np.ndarray) -> np.ndarray:
 def oracle(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Scores of the process with the fitted variances, in the form of `benchmarks.accuracy.METHODS`."""
     d, n = played.d, len(played.exact)
-    members, table = all_coalitions(d, "oracle"), played.stored
+    members, table = enumerate_coalitions(d, "oracle"), played.stored
     size = members.sum(axis=1)
     odd = size % 2 == 1
     share = 2 * members[odd].T / size[odd]  # of an interaction's coefficient, of each feature (d, T)

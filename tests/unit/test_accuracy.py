@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from benchmarks import accuracy, accuracy_games, oracle
-from shapeline.designs.design import all_coalitions
+from shapeline.designs.design import enumerate_coalitions
 
 from . import games
 
@@ -53,7 +53,7 @@ def test_an_interval_of_equal_methods_is_one():
 
 def test_an_oracle_has_the_games_own_variances_and_is_exact_where_all_is_asked():
     d, rng = 6, np.random.default_rng(0)
-    members = all_coalitions(d, "test")
+    members = enumerate_coalitions(d, "test")
     odd = members[members.sum(axis=1) % 2 == 1]
     weight = rng.normal(size=d)
     known = np.exp(-odd.sum(axis=1) + odd @ weight)

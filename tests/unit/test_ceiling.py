@@ -87,9 +87,9 @@ def test_it_is_left_out_where_it_would_not_be_exact(game):
 def test_a_probability_of_one_has_no_odds_to_order_by():
     masks = np.array(list(itertools.product([False, True], repeat=2)))
     values = np.log([[0.2, 0.5, 0.4, 0.9], [0.2, 0.5, 0.4, 1.0]])
-    first, second = orders.best_orders(masks, values, "log_probability")
-    assert second == {} and sorted(first[orders.MASKING]) == [0, 1]
+    first, second = orders.find_best_orders(masks, values, "log_probability")
+    assert second == {} and sorted(first[orders.MASKING_ORDER]) == [0, 1]
     # Masked first is what leaves the lower value: of columns (0, 1) 0.5 has only 1 present, 0.4 only 0.
-    assert first[orders.MASKING] == [1, 0] and first[orders.INSERTION] == [1, 0]
-    assert orders.best_orders(masks, np.exp(values[:1]), "probability") == [first]
-    assert orders.best_orders(masks[:3], values[:, :3], "log_probability") == [{}, {}]
+    assert first[orders.MASKING_ORDER] == [1, 0] and first[orders.INSERTION_ORDER] == [1, 0]
+    assert orders.find_best_orders(masks, np.exp(values[:1]), "probability") == [first]
+    assert orders.find_best_orders(masks[:3], values[:, :3], "log_probability") == [{}, {}]

@@ -368,7 +368,7 @@ def test_typed_defaults_are_those_of_the_function(name, framework):
     method = registry.METHODS[name]
     signature = {**inspect.signature(sources.resolve(method.function_for(framework)).function).parameters}
     if name == "lime":
-        signature |= inspect.signature(surrogate.sparse).parameters
+        signature |= inspect.signature(surrogate.sparsify).parameters
     for key, field in method.parameters.model_fields.items():
         if key not in (
             "method",

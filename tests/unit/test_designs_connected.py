@@ -6,7 +6,7 @@ import pytest
 from sklearn.datasets import load_sample_image
 
 from shapeline import designs, graphs
-from shapeline.designs.local import _squares
+from shapeline.designs.local import _build_squares
 from shapeline.errors import ShapelineError
 from shapeline.games import features
 from shapeline.games.references import Reference
@@ -75,7 +75,7 @@ def test_evaluation_counts():
     assert designs.c_shapley(graphs.chain(50), 2).evaluations == 429
     assert designs.c_shapley_regression((200,), 4).evaluations == 794 + 1  # and the empty one
     assert designs.c_shapley_regression((28, 28), 4, "kernel").evaluations == 2814 + 1
-    assert len(_squares((32, 32), 4)) == 3726
+    assert len(_build_squares((32, 32), 4)) == 3726
     assert designs.c_shapley_regression((20,), 4, constrained=True).evaluations == 20 + 19 + 18 + 17 + 2
 
 
@@ -119,16 +119,16 @@ def test_refusals_state_count_and_remedy():
 
 
 def test_runs_and_squares_are_all_there_once():
-    runs = {tuple(np.flatnonzero(mask)) for mask in _squares((6,), 3)}
+    runs = {tuple(np.flatnonzero(mask)) for mask in _build_squares((6,), 3)}
     assert runs == {tuple(range(a, a + n)) for n in (1, 2, 3) for a in range(7 - n)}
-    squares = {tuple(np.flatnonzero(mask)) for mask in _squares((3, 4), 9)}
+    squares = {tuple(np.flatnonzero(mask)) for mask in _build_squares((3, 4), 9)}
     expected = {
         tuple((r + i) * 4 + c + j for i in range(n) for j in range(n))
         for n in (1, 2, 3)
         for r in range(4 - n)
         for c in range(5 - n)
     }
-    assert squares == expected and len(_squares((3, 4), 9)) == len(expected)
+    assert squares == expected and len(_build_squares((3, 4), 9)) == len(expected)
 
 
 @pytest.mark.parametrize(("shape", "order"), [((9,), 4), ((3, 3), 2)])
@@ -182,7 +182,7 @@ def test_printed_form_is_about_d_times_the_sum_over_runs():
 
 def test_image_squares_are_quick():
     start = time.process_time()
-    _squares((32, 32), 4)
+    _build_squares((32, 32), 4)
     assert time.process_time() - start < 0.2
     start = time.process_time()
     assert designs.c_shapley_regression((28, 28), 4).readout.shape == (784, 2815)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from shapeline import designs, graphs
-from shapeline.designs.design import subsets_of_size
+from shapeline.designs.design import enumerate_size
 from shapeline.errors import ShapelineError
 
 from . import games
@@ -103,7 +103,7 @@ def test_sixteen_features_build_in_under_a_second():
 @pytest.mark.parametrize("d", [1, 4, 7])
 def test_subsets_of_size(d):
     for size in range(d + 1):
-        masks = subsets_of_size(d, size)
+        masks = enumerate_size(d, size)
         rows = {games.row(np.flatnonzero(mask)) for mask in masks}
         assert len(masks) == len(rows) == sum(len(games.members(r)) == size for r in range(2**d))
         assert (masks.sum(axis=1) == size).all()

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from shapeline import designs
-from shapeline.designs.design import constrained_fit, kernel_weight, size_mass, solve_positive
-from shapeline.designs.sampled import _pairs
+from shapeline.designs.design import compute_size_mass, constrained_fit, kernel_weight, solve_positive
+from shapeline.designs.sampled import _sample_pairs
 from shapeline.errors import ShapelineError
 
 from . import games
@@ -61,7 +61,7 @@ def test_kernel_shap_enumerates_no_size_at_the_cost_of_all_others():
 def test_kernel_shap_is_the_weighted_fit_with_mass_per_drawn_row():
     d, budget, seed = 9, 60, 1
     rng = np.random.default_rng(seed)
-    pairs, counts = _pairs(d, np.arange(2, 8), (60 - 2 - 18) // 2, rng)
+    pairs, counts = _sample_pairs(d, np.arange(2, 8), (60 - 2 - 18) // 2, rng)
     assert counts.max() > 1 and len(pairs) == 20  # duplicates did occur and were merged
     mass = sum(games.kernel(d, s) * len([r for r in range(2**d) if len(games.members(r)) == s]) for s in range(2, 8))
     weight = {mask.tobytes(): c * mass / (2 * counts.sum()) for mask, c in zip(pairs, counts, strict=True)}
@@ -120,7 +120,7 @@ def test_kernel_shap_columns_sum_to_nothing_in_every_digit():
 
 def test_kernel_weights_neither_overflow_nor_underflow():
     sizes = np.arange(1, 10_000)
-    mass = size_mass(10_000, sizes)
+    mass = compute_size_mass(10_000, sizes)
     assert np.isfinite(mass).all() and (mass > 0).all()
     small = kernel_weight(10_000, np.array([1, 2, 50, 9_999]))
     assert np.isfinite(small).all() and (small > 0).all()

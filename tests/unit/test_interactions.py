@@ -15,7 +15,7 @@ from shapeline import designs, scores
 from shapeline.designs import gaussian_interactions
 from shapeline.designs.gaussian_interactions import _posterior, _variance, read_stack
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
-from shapeline.designs.interactions import _block, _follow_orders, pairs_of, square
+from shapeline.designs.interactions import _build_block, _follow_orders, build_symmetric, enumerate_pairs
 from shapeline.designs.uncertainty import read_sample_interactions
 from shapeline.errors import ShapelineError
 from shapeline.report import experiment
@@ -62,7 +62,7 @@ def faithful(game):
     d = len(game).bit_length() - 1
     masks = games.members
     held = np.array([[i in masks(r) for i in range(d)] for r in range(2**d)], float)
-    first, second = pairs_of(d)
+    first, second = enumerate_pairs(d)
     columns = np.column_stack([held, held[:, first] * held[:, second]])
     sizes = held.sum(axis=1).astype(int)
     weight = np.array([0.0 if s in (0, d) else games.kernel(d, s) for s in sizes])
@@ -95,7 +95,7 @@ def test_k_sii_and_stii_are_their_definitions(d):
         own, pairs = read(designs.shapley_interactions(d, index), game)
         expected = by_definition(game, weight)
         np.testing.assert_allclose(pairs, expected, atol=1e-10)
-        np.testing.assert_allclose(own, shapley - square(expected, d).sum(axis=0) / 2, atol=1e-10)
+        np.testing.assert_allclose(own, shapley - build_symmetric(expected, d).sum(axis=0) / 2, atol=1e-10)
     np.testing.assert_allclose(own, game[1 << np.arange(d)] - game[0], atol=1e-10)  # stii: each feature alone
 
 
@@ -111,7 +111,7 @@ def test_parts_and_pairs_add_up_and_give_the_shapley_value(index):
     game = games.table(7, seed=3)
     own, pairs = read(designs.shapley_interactions(7, index), game)
     assert own.sum() + pairs.sum() == pytest.approx(game[-1] - game[0], abs=1e-12)
-    np.testing.assert_allclose(own + square(pairs, 7).sum(axis=0) / 2, games.shapley(game), atol=1e-10)
+    np.testing.assert_allclose(own + build_symmetric(pairs, 7).sum(axis=0) / 2, games.shapley(game), atol=1e-10)
 
 
 def test_half_the_pairs_is_half_of_last_less_first():
@@ -119,7 +119,7 @@ def test_half_the_pairs_is_half_of_last_less_first():
     game = games.table(6, seed=4)
     _, pairs = read(designs.shapley_interactions(6), game)
     last, first = game[-1] - game[63 - (1 << np.arange(6))], game[1 << np.arange(6)] - game[0]
-    np.testing.assert_allclose(square(pairs, 6).sum(axis=0), last - first, atol=1e-12)
+    np.testing.assert_allclose(build_symmetric(pairs, 6).sum(axis=0), last - first, atol=1e-12)
 
 
 @pytest.mark.parametrize("d", [2, 5, 6, 9])
@@ -135,7 +135,7 @@ def test_games_of_order_two_are_recovered(d):
         np.testing.assert_allclose(found[0], own, atol=1e-10)
         np.testing.assert_allclose(found[1], both, atol=1e-10)
     occlusion = games.scores(designs.occlusion(d), game)
-    np.testing.assert_allclose(occlusion - games.shapley(game), square(both, d).sum(axis=0) / 2, atol=1e-10)
+    np.testing.assert_allclose(occlusion - games.shapley(game), build_symmetric(both, d).sum(axis=0) / 2, atol=1e-10)
 
 
 def test_order_two_survives_sixteen_features():
@@ -145,7 +145,7 @@ def test_order_two_survives_sixteen_features():
     held = design.masks.astype(float)
     values = held @ own + ((held @ matrix) * held).sum(axis=1) - 2.0
     np.testing.assert_allclose(design.attribute(values), own, atol=1e-9)
-    np.testing.assert_allclose(square(design.attribute_pairs(values), 16), matrix + matrix.T, atol=1e-9)
+    np.testing.assert_allclose(build_symmetric(design.attribute_pairs(values), 16), matrix + matrix.T, atol=1e-9)
 
 
 @pytest.mark.parametrize(("d", "budget"), [(6, 34), (6, 55), (7, 100)])
@@ -226,7 +226,7 @@ def test_the_posterior_is_that_of_the_explicit_prior(index):
     for part, size, product in zip(parts, variance, products, strict=True):
         for place, pair in enumerate(several):
             expected[place] += set(pair) <= set(part) and counts(part, index) * size / scale * product @ weights
-    found = _posterior(rows, even, relevance[None], np.array([rest]), index)[0][pairs_of(d)]
+    found = _posterior(rows, even, relevance[None], np.array([rest]), index)[0][enumerate_pairs(d)]
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
     holds = np.array([[set(pair) <= set(part) and counts(part, index) for pair in several] for part in parts])
@@ -329,7 +329,7 @@ def test_orders_come_to_every_index(index):
         found = []
         for seed in range(4):
             random = np.random.default_rng(seed)
-            orders = np.concatenate([random.permutation(9)[_block(9)] for _ in range(count)])
+            orders = np.concatenate([random.permutation(9)[_build_block(9)] for _ in range(count)])
             design = _follow_orders(orders, index)
             found.append(design.attribute_pairs(games.look_up(game, design.masks)) - exact[truth])
         return np.sqrt(np.square(found).mean())
@@ -351,7 +351,7 @@ def test_intervals_of_pairs_along_orders_hold_and_need_two_terms():
         ratio.append([np.square(spread).mean(), np.square(wrong).mean()])
     assert 0.9 <= np.mean(inside) <= 0.985
     assert 0.8 <= np.sqrt(np.divide(*np.mean(ratio, axis=0))) <= 1.4
-    least = _follow_orders(_block(10))  # every pair is neighbours once
+    least = _follow_orders(_build_block(10))  # every pair is neighbours once
     assert read_sample_interactions(least, values[:, least.masks @ bits])[2] is None
     every = designs.sample_interactions(10, 1024)
     assert (read_sample_interactions(every, values[:2, every.masks @ bits])[2] == 0).all()
@@ -386,7 +386,7 @@ def explained(method, **parameters):
 def test_an_explanation_has_its_own_pairs(method, parameters, tmp_path):
     """Of a sampled method each instance has a draw of its own, whose features are renamed."""
     found = explained(method, **parameters)
-    expected = np.einsum("ni,ij,nj->nij", ROWS, BOTH, ROWS)[:, *pairs_of(5)]
+    expected = np.einsum("ni,ij,nj->nij", ROWS, BOTH, ROWS)[:, *enumerate_pairs(5)]
     np.testing.assert_allclose(found.scores, ROWS * OWN, atol=1e-6)
     np.testing.assert_allclose(found.interaction_values, expected, atol=1e-6)
     whole = found.value_full - found.value_empty
@@ -465,7 +465,7 @@ def with_pairs(given, entry, unsure=False):
             spread = np.full(pairs.shape, 10 / d, np.float32)
             spread[:, 0] = 0
             frame["interactions_standard_error"] = list(spread)
-        whole = scores.matrix(frame) + square(pairs, d).sum(axis=1)
+        whole = scores.matrix(frame) + build_symmetric(pairs, d).sum(axis=1)
         occlusion |= dict(zip(frame["instance"], whole.astype(np.float32), strict=True))
         scores.write(path, frame, told)
     for path in given["scores"]["occlusion"]:

@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge, lars_path
 
 from shapeline import designs
 from shapeline.designs import surrogate
-from shapeline.designs.surrogate import SparseFit, fit
+from shapeline.designs.surrogate import SparseFit, fit_sparse
 from shapeline.errors import ShapelineError
 from tests.unit import games
 
@@ -43,7 +43,7 @@ def test_a_sparse_linear_game_is_found_exactly(selection, k):
     for row in truth:
         row[rng.choice(20, 3, replace=False)] = rng.choice([-1, 1], 3) * rng.uniform(0.5, 2, 3)
     values = 0.7 + truth @ design.masks.T
-    found = fit(design.masks, values, weights, k, ridge=0, selection=selection)
+    found = fit_sparse(design.masks, values, weights, k, ridge=0, selection=selection)
     np.testing.assert_allclose(found, truth, atol=1e-10)
     assert (np.count_nonzero(found, axis=1) <= k).all()
     if k == 3:
@@ -64,7 +64,7 @@ def test_on_all_coalitions_the_k_largest_are_kept_and_shrunk_by_the_ridge(select
         (5, {0, 1, 2, 4, 5}),
         (6, {0, 1, 2, 4, 5}),
     ):
-        found = fit(all_masks(d), values, np.ones(2**d), k, ridge, selection)
+        found = fit_sparse(all_masks(d), values, np.ones(2**d), k, ridge, selection)
         expected = np.where(np.isin(np.arange(d), list(kept)), effects * 16 / (16 + ridge), 0)
         np.testing.assert_allclose(found, expected, atol=1e-12)
         assert set(np.flatnonzero(found).tolist()) == kept
@@ -73,7 +73,7 @@ def test_on_all_coalitions_the_k_largest_are_kept_and_shrunk_by_the_ridge(select
 @BOTH
 def test_an_interaction_goes_to_its_members(selection):
     game = games.unanimity(5, {frozenset({1, 3}): 4.0, frozenset({2}): 0.5})
-    found = fit(all_masks(5), game, np.ones(32), 2, 0, selection)
+    found = fit_sparse(all_masks(5), game, np.ones(32), 2, 0, selection)
     np.testing.assert_allclose(found, [0, 2, 0, 2, 0], atol=1e-12)
 
 
@@ -81,7 +81,7 @@ def test_an_interaction_goes_to_its_members(selection):
 def test_equal_players_tie_and_null_players_stay_zero(selection):
     game = games.linear([1.0, 1.0, 0.0, 1.0, 0.0])
     for k in (1, 2, 3, 4, 5):
-        found = fit(all_masks(5), game, np.ones(32), k, 0, selection)
+        found = fit_sparse(all_masks(5), game, np.ones(32), k, 0, selection)
         kept = np.flatnonzero(found)
         assert len(kept) == min(k, 3) and set(kept) <= {0, 1, 3}
         np.testing.assert_allclose(found[kept], 1, atol=1e-12)
@@ -91,16 +91,16 @@ def test_equal_players_tie_and_null_players_stay_zero(selection):
 @pytest.mark.parametrize("level", [0.0, -0.6931471805599453, 1e6 / 3])
 def test_a_constant_game_scores_zero(selection, level):
     masks, weights, _ = drawn(7, 40)
-    assert not fit(masks, np.full((2, 40), level), weights, 3, selection=selection).any()
+    assert not fit_sparse(masks, np.full((2, 40), level), weights, 3, selection=selection).any()
 
 
 @BOTH
 def test_the_scale_and_the_offset_of_the_values_change_no_selection(selection):
     masks, weights, rng = drawn(9, 60)
     values = rng.normal(size=(10, 60))
-    plain = fit(masks, values, weights, 4, selection=selection)
+    plain = fit_sparse(masks, values, weights, 4, selection=selection)
     for scale, offset in ((1e-9, 0), (1e9, 0), (1, 1e3)):
-        other = fit(masks, values * scale + offset, weights, 4, selection=selection)
+        other = fit_sparse(masks, values * scale + offset, weights, 4, selection=selection)
         assert chosen(other) == chosen(plain)
         np.testing.assert_allclose(other, plain * scale, rtol=1e-8)
 
@@ -135,7 +135,7 @@ def test_the_lasso_is_the_path_of_scikit_learn(d):
         masks, weights, rng = drawn(d, 2 * d + 6, seed)
         values = rng.normal(size=(8, len(masks))) + rng.normal(size=(8, d)) @ masks.T * (seed % 2)
         for k in range(1, d + 1):
-            found = chosen(fit(masks, values, weights, k, selection="lasso"))
+            found = chosen(fit_sparse(masks, values, weights, k, selection="lasso"))
             for one, row in zip(found, values, strict=True):
                 expected, dropped = lasso_by_path(masks, row, weights, k)
                 assert one == expected
@@ -162,7 +162,7 @@ def test_forward_selection_is_the_greedy_one():
         masks, weights, rng = drawn(9, 50, seed)
         values = rng.normal(size=(5, 50))
         for k in (1, 2, 4, 8):
-            found = chosen(fit(masks, values, weights, k, selection="forward"))
+            found = chosen(fit_sparse(masks, values, weights, k, selection="forward"))
             assert found == [forward_by_trying(masks, row, weights, k) for row in values]
 
 
@@ -171,7 +171,7 @@ def test_forward_selection_is_the_greedy_one():
 def test_the_refit_is_a_weighted_ridge_with_a_free_intercept(selection, ridge):
     masks, weights, rng = drawn(12, 80)
     values = rng.normal(size=(6, 80)) + 5
-    found = fit(masks, values, weights, 4, ridge, selection)
+    found = fit_sparse(masks, values, weights, 4, ridge, selection)
     for row, one in zip(values, found, strict=True):
         kept = np.flatnonzero(one)
         oracle = Ridge(alpha=max(ridge, 1e-12)).fit(masks[:, kept], row, sample_weight=weights)
@@ -184,7 +184,7 @@ def test_the_refit_is_a_weighted_ridge_with_a_free_intercept(selection, ridge):
 def test_with_all_features_kept_it_is_lime(selection, kernel):
     design = designs.lime(8, 60, seed=3, kernel=kernel, kernel_width=0.5, ridge=2.0)
     values = np.random.default_rng(0).normal(size=(4, len(design.masks)))
-    kept = surrogate.sparse(design, 8, kernel, 0.5, 2.0, selection)
+    kept = surrogate.sparsify(design, 8, kernel, 0.5, 2.0, selection)
     np.testing.assert_allclose(kept.attribute(values), design.attribute(values), atol=1e-10)
 
 
@@ -198,7 +198,7 @@ def test_equal_and_constant_columns(selection):
     masks[:, 5] = ~masks[:, 2]
     masks[:, 0] = True
     truth = np.array([9.0, 2, -1, 0.5, 0, 0])
-    found = fit(masks, masks @ truth, weights, 6, 0, selection)
+    found = fit_sparse(masks, masks @ truth, weights, 6, 0, selection)
     assert found[0] == 0 and np.count_nonzero(found) == 3
     assert np.count_nonzero(found[[1, 4]]) == 1 and np.count_nonzero(found[[2, 5]]) == 1
     np.testing.assert_allclose([found[1] + found[4], found[2] - found[5], found[3]], [2, -1, 0.5], atol=1e-10)
@@ -208,7 +208,7 @@ def test_equal_and_constant_columns(selection):
 def test_fewer_coalitions_than_features(selection):
     masks, weights, rng = drawn(30, 8, 4)
     values = rng.normal(size=(20, 8))
-    found = fit(masks, values, weights, 30, 0, selection)
+    found = fit_sparse(masks, values, weights, 30, 0, selection)
     assert np.isfinite(found).all() and (np.count_nonzero(found, axis=1) <= 7).all()
     # Seven features and an intercept meet eight values.
     fitted = found @ masks.T
@@ -219,7 +219,7 @@ def test_fewer_coalitions_than_features(selection):
 @BOTH
 def test_one_feature(selection):
     masks = np.array([[True], [False]])
-    np.testing.assert_allclose(fit(masks, np.array([3.0, 1.0]), np.ones(2), 5, 0, selection), [2])
+    np.testing.assert_allclose(fit_sparse(masks, np.array([3.0, 1.0]), np.ones(2), 5, 0, selection), [2])
 
 
 # ---- as a design
@@ -236,7 +236,7 @@ def test_shapes_and_independence_of_instances(selection, monkeypatch):
     for i in range(3):
         for j in range(4):
             np.testing.assert_allclose(kept.attribute(values[i, j]), together[i, j], atol=1e-12)
-    monkeypatch.setattr(surrogate, "CHUNK_CELLS", 100)  # two or three instances at a time
+    monkeypatch.setattr(surrogate, "MAX_CHUNK_CELLS", 100)  # two or three instances at a time
     np.testing.assert_allclose(kept.attribute(values), together, atol=1e-12)
     assert kept.attribute(np.zeros((0, 60))).shape == (0, 10)
 
@@ -262,19 +262,19 @@ MASKS, WEIGHTS = np.eye(4, dtype=bool), np.ones(4)
 )
 def test_wrong_input(arguments, words):
     with pytest.raises(ShapelineError) as caught:
-        fit(*arguments)
+        fit_sparse(*arguments)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_shapley_kernel_has_no_sparse_fit():
     with pytest.raises(ShapelineError, match="kernel is 'shapley'"):
-        surrogate.sparse(designs.lime(5, 20, kernel="shapley"), 2, kernel="shapley")
+        surrogate.sparsify(designs.lime(5, 20, kernel="shapley"), 2, kernel="shapley")
 
 
 def test_it_has_all_that_is_asked_of_a_design():
     asked = {name for name in dir(designs.Design) if not name.startswith("_")} - set(
         designs.Design.__dataclass_fields__
     )
-    kept = surrogate.sparse(designs.lime(5, 20, kernel="shapley"), 2)
+    kept = surrogate.sparsify(designs.lime(5, 20, kernel="shapley"), 2)
     assert {"attribute", "attribute_pairs", "d", "evaluations"} <= asked <= set(dir(kept))
     assert kept.attribute_pairs(np.zeros(kept.evaluations)) is None

@@ -237,7 +237,7 @@ def test_the_errors_of_a_large_design_take_little_beside_it(monkeypatch):
     design = sampled.kernel_shap(d, 4 * d)
     values = np.random.default_rng(0).normal(size=(1, design.evaluations))
     whole = uncertainty.kernel_shap_uncertainty(design, values)
-    monkeypatch.setattr(uncertainty, "CELLS", 1 << 12)
+    monkeypatch.setattr(uncertainty, "MAX_CELLS", 1 << 12)
     tracemalloc.start()
     some = uncertainty.kernel_shap_uncertainty(design, values)
     peak = tracemalloc.get_traced_memory()[1]

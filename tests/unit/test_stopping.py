@@ -15,7 +15,7 @@ from shapeline.config import validation
 from shapeline.config.derived import SMOKE, find_budget
 from shapeline.designs import gaussian_process, sampled
 from shapeline.designs.stopping import (
-    AT_THE_CAP,
+    CAP_WARNING,
     MAX_CHANGE,
     MIN_VARIANCE_FACTOR,
     PredictedErrors,
@@ -82,14 +82,14 @@ def tables_of(n, d=D):
 @pytest.mark.parametrize("d", [2, 5, 10, 40])
 def test_a_larger_budget_asks_what_a_smaller_one_does(make, d):
     before = set()
-    for budget in (sampled.round_minimum(d), 5 * d, 6 * d, 9 * d, 16 * d):
+    for budget in (sampled.compute_round_minimum(d), 5 * d, 6 * d, 9 * d, 16 * d):
         design = make(d, budget, seed=3)
         asked = {mask.tobytes() for mask in design.masks}
         assert before <= asked
         assert len(asked) == design.evaluations <= max(budget, 4)
         before = asked
     with pytest.raises(ShapelineError, match="too few to stop"):
-        sampled.grow_kernel_shap(d, sampled.round_minimum(d) - 1)
+        sampled.grow_kernel_shap(d, sampled.compute_round_minimum(d) - 1)
 
 
 @pytest.mark.parametrize("make", [sampled.grow_kernel_shap, sampled.grow_sample_shapley])
@@ -119,7 +119,7 @@ def test_the_fit_that_grows_weighs_what_is_drawn_as_the_kernel_does():
 def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing_twice(method):
     tables, asked = tables_of(12), {row: [] for row in range(12)}
     found = explained(method, tables, StoppingCriterion(16, error=0.05), asked=asked)
-    errors, at_cap = predict_error(found.standard_error), np.array(found.warning) == AT_THE_CAP
+    errors, at_cap = predict_error(found.standard_error), np.array(found.warning) == CAP_WARNING
     assert (errors[~at_cap] <= 0.05).all() and (errors[at_cap] > 0.05).all()
     rounds = StoppingCriterion(16, error=0.05).rounds(D, METHODS[method].first_round)
     assert rounds == ([120, 150, 160] if method == "sample_shapley" else [40, 50, 62, 78, 97, 122, 152, 160])
@@ -175,7 +175,7 @@ def test_the_predicted_error_holds_when_it_decides(method, error, least):
     inside, wrong, predicted = [], [], []
     for seed in range(2):
         found = explained(method, game.values[:60], StoppingCriterion(32, error=error), seed)
-        done = np.array(found.warning) != AT_THE_CAP
+        done = np.array(found.warning) != CAP_WARNING
         assert done.mean() > 0.8
         apart = (found.scores - game.shapley[:60])[done]
         inside.append(np.abs(apart) <= 1.96 * found.standard_error[done])
@@ -383,7 +383,7 @@ def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
     spent = found.evaluations
     assert row["target"] == "predicted RMSE ≤ 0.02"
     assert row["evaluations, mean"] == number(spent.mean(), 4) and row["maximum"] == number(spent.max())
-    assert row["at the cap"] == share(np.mean(np.array(found.warning) == AT_THE_CAP)) != "0 %"
+    assert row["at the cap"] == share(np.mean(np.array(found.warning) == CAP_WARNING)) != "0 %"
     assert row["equal RMSE at"] == "4 d (fixed)"  # half way between 0.04 at 2 d and 0.01 at 8 d
     assert row["saved"] == share(1 - spent.mean() / spent.max())
     page = robustness.stopping_section(results).data

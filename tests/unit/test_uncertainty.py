@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from shapeline import designs
+from shapeline.designs.semivalues import count_pairs_by_size
 from shapeline.designs.stopping import find_separated, predict_error
-from shapeline.designs.uncertainty import _sample_masks, _weights, kernel_shap_uncertainty, sample_shapley_uncertainty
+from shapeline.designs.uncertainty import _recover_weights, kernel_shap_uncertainty, sample_shapley_uncertainty
 from shapeline.errors import ShapelineError
 
 from . import games
@@ -64,10 +65,10 @@ def test_the_weights_of_a_fit_are_read_from_its_readout():
     design = designs.kernel_shap(d, budget, seed=1)
     half = (design.evaluations - 2) // 2
     inner = design.masks[1 : 1 + half]
-    weights = _weights(inner, design.readout[:, 1 : 1 + half])
+    weights = _recover_weights(inner, design.readout[:, 1 : 1 + half])
     alone = inner.sum(axis=1) == 1
     np.testing.assert_allclose(weights[alone], games.kernel(d, 1), rtol=1e-9)
-    assert (_sample_masks(d, inner) == ~alone).all()
+    assert count_pairs_by_size(d).tolist() == [9, 36, 84, 126]
     # A sampled pair weighs the mass of sizes 2 to 7 over the draws, once for each time it was drawn.
     counts = weights[~alone] / weights[~alone].min()
     np.testing.assert_allclose(counts, np.round(counts), rtol=1e-9)

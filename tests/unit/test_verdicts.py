@@ -487,7 +487,7 @@ def test_the_best_order_of_an_additive_game_masks_the_largest_first():
 def test_the_best_order_in_parts_is_that_of_all_at_once(monkeypatch):
     values = np.random.default_rng(14).normal(size=(7, 32))
     order, area = designs.optimal_order(values)
-    monkeypatch.setattr("shapeline.designs.orders.CELLS", 64)
+    monkeypatch.setattr("shapeline.designs.orders.MAX_CELLS", 64)
     again = designs.optimal_order(values)
     assert (again[0] == order).all() and (again[1] == area).all()
     for wrong in (values[:, :31], np.zeros((2, 2**17)), np.zeros((2, 1))):

@@ -19,7 +19,7 @@ from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, count_processes
 from shapeline.datasets import sources
-from shapeline.designs.design import whole
+from shapeline.designs.design import check_integer
 from shapeline.errors import ShapelineError, name_type, nearest, rename_place, reported_extras
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
@@ -235,8 +235,8 @@ def shapley_values(
     identity = _read_attribute(game, "identity") if identity is None else identity
     how = Evaluation(
         count_processes(n_jobs),
-        None if batch is None else whole(WHERE, "batch", batch, 1),
-        whole(WHERE, "retries", retries, 0),
+        None if batch is None else check_integer(WHERE, "batch", batch, 1),
+        check_integer(WHERE, "retries", retries, 0),
         _check_choice(on_error, ("fail", "record")),
         None if cache is None else Path(cache),
         None if identity is None else str(identity),
@@ -289,7 +289,7 @@ def _count_players(game: object, n_players: object, names: object) -> int:
         if not isinstance(names, list | tuple):
             raise ShapelineError(f"{WHERE}: n_players is missing; give their number, or a list of player_names")
         n_players = len(names)
-    n = whole(WHERE, "n_players", own if n_players is None else n_players, 1)
+    n = check_integer(WHERE, "n_players", own if n_players is None else n_players, 1)
     if own is not None and n != own:
         raise ShapelineError(f"{WHERE}: n_players is {n} and the game has {own} players; leave n_players out")
     return n

@@ -4,7 +4,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from shapeline.config.mistakes import MAX_BUDGET
-from shapeline.designs.design import MAX_D, whole
+from shapeline.designs.design import MAX_D, check_integer
 from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS, find_stopping_problem
@@ -25,7 +25,7 @@ def check_spending(where: str, budget: float | dict | None, evaluations: object)
         return BUDGET if budget is None else budget
     if budget is not None:
         raise ShapelineError(f"{where}: budget and evaluations both set the cost; give one of them")
-    whole(where, "evaluations", evaluations, 1)
+    check_integer(where, "evaluations", evaluations, 1)
     return BUDGET
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from shapeline.api import drawing, formatting, stored
 from shapeline.attribution.explanation import Explanation as Record
-from shapeline.designs.interactions import square
+from shapeline.designs.interactions import build_symmetric
 from shapeline.errors import ShapelineError, describe_missing, nearest
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
@@ -364,7 +364,7 @@ def _flatten(scores: np.ndarray) -> np.ndarray:
 
 def _select_pairs(pairs: np.ndarray, d: int, kept: np.ndarray) -> np.ndarray:
     """Return the pairs (n, d (d-1) / 2) among some of the features."""
-    return square(pairs, d)[:, kept[:, None], kept][:, *np.triu_indices(len(kept), 1)]
+    return build_symmetric(pairs, d)[:, kept[:, None], kept][:, *np.triu_indices(len(kept), 1)]
 
 
 def _to_numbers(values: pd.Series) -> pd.Series:

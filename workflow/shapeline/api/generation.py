@@ -13,8 +13,7 @@ import pandas as pd
 
 from shapeline.api import drawing
 from shapeline.api.choice import AUTO, check_entry, check_spending, choose_method, parse_stopping_rule
-from shapeline.designs.design import evaluations as evaluations_of
-from shapeline.designs.design import whole
+from shapeline.designs.design import check_integer, count_evaluations
 from shapeline.errors import ShapelineError, name_type, nearest, reported_extras
 from shapeline.generation import estimates, game
 from shapeline.generation.game import Encoder, PromptGame, Removal
@@ -358,7 +357,7 @@ def _check_choices(removal: str, value: str, evaluations: int, max_tokens: int, 
         if chosen not in choices:
             raise ShapelineError(f"{WHERE}: {name} is {chosen!r}.{nearest(chosen, choices)}")
     for name, number, least in (("evaluations", evaluations, 1), ("max_tokens", max_tokens, 1), ("seed", seed, 0)):
-        whole(WHERE, name, number, least)
+        check_integer(WHERE, name, number, least)
     if callable(value) and (removal == "mask" or not hasattr(model, "seq2seq")):
         raise ShapelineError(f"{WHERE}: a function of generated texts needs a model and no mask; use removal='delete'.")
     if removal == "mask" and not hasattr(model, "seq2seq"):
@@ -372,7 +371,7 @@ def _explain(
     if not built.d:
         raise ShapelineError(f"{WHERE}: the prompt has no parts by features={call.features!r}; give a context.")
     rule = parse_stopping_rule(call.budget)
-    spent = call.evaluations if call.budget is None or rule else evaluations_of(call.budget, built.d)
+    spent = call.evaluations if call.budget is None or rule else count_evaluations(call.budget, built.d)
     method = parse_method(call.method, call.parameters, spent, built.d, rule)
     made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
     played, answer = made(call, built, target, contrast)

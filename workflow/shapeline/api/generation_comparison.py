@@ -11,7 +11,7 @@ import pandas as pd
 from shapeline.api import comparison, drawing
 from shapeline.api.comparison import CONTROL, PRINTED, Comparison
 from shapeline.api.generation import PromptExplanation, explain_generation, parse_method
-from shapeline.designs.design import whole
+from shapeline.designs.design import check_integer
 from shapeline.errors import ShapelineError, reported_extras
 from shapeline.generation import estimates
 from shapeline.methods.settings import MethodSettings, parse
@@ -105,7 +105,7 @@ def compare_generation(
         Where an input is wrong or all methods fail; one line.
     """
     for name, number, least in (("repeats", repeats, 1), ("exact_parts", exact_parts, 1)):
-        whole(WHERE, name, number, least)
+        check_integer(WHERE, name, number, least)
     if options.get("value", "sum") not in ("sum", "mean"):
         raise ShapelineError(f"{WHERE}: value is {options['value']!r}; give 'sum' or 'mean'.")
     first = explain_generation(

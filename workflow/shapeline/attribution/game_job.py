@@ -23,7 +23,7 @@ from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, hash_masks
 from shapeline.datasets import sources
 from shapeline.datasets.sources import source_files
-from shapeline.designs.design import whole
+from shapeline.designs.design import check_integer
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import MethodFailure, ShapelineError, name_type, rename_place
 from shapeline.games.features import Features
@@ -100,7 +100,7 @@ def _find_game(name: str, number: int, game: object) -> NamedGame:
             f"{WHERE}: it returned {name_type(game)}; return a function from coalitions (K, n_players) to values "
             "(K,) that has n_players, as the classes of shapeline.games have"
         )
-    n = whole(WHERE, "n_players", own, 1)
+    n = check_integer(WHERE, "n_players", own, 1)
     players = check_names("player_names", getattr(game, "player_names", None), n, "player")
     identity = getattr(game, "identity", None)
     outputs = getattr(game, "output_names", None)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from shapeline import scores
 from shapeline.attribution.row_store import ADDRESS, Table
-from shapeline.designs.design import unique_rows
+from shapeline.designs.design import find_unique_rows
 from shapeline.errors import ShapelineError, first_line
 from shapeline.files import atomic
 
@@ -203,7 +203,7 @@ def _join_keys(instances: np.ndarray, packed: np.ndarray) -> np.ndarray:
 
 def _group_missing(known: np.ndarray):
     """Yield groups of instances that miss the same coalitions, with the columns of these."""
-    first, group = unique_rows(known)
+    first, group = find_unique_rows(known)
     for number, row in enumerate(first):
         columns = np.flatnonzero(~known[row])
         if len(columns):

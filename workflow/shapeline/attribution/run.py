@@ -15,9 +15,8 @@ from shapeline.attribution.sampling import Answer, Batch, Rounds, Sampling, samp
 from shapeline.datasets import sources
 from shapeline.datasets.loading import Dataset
 from shapeline.datasets.sources import Call
-from shapeline.designs.design import Design
-from shapeline.designs.design import evaluations as evaluations_of
-from shapeline.designs.orders import best_orders
+from shapeline.designs.design import Design, count_evaluations
+from shapeline.designs.orders import find_best_orders
 from shapeline.errors import MethodFailure, ShapelineError, first_line, locate, locate_input, reject
 from shapeline.games import features as feature_kinds
 from shapeline.games.game import PREDICTION, Game, check_full
@@ -229,7 +228,7 @@ def _scorer(method: MethodSettings, game: Game, options: Options, spend: float |
         "features": game.features,
         "d": game.features.d,
         "seed": options.seed,
-        "budget": evaluations_of(spend, game.features.d) if spend else None,
+        "budget": count_evaluations(spend, game.features.d) if spend else None,
         "dataset": options.dataset,
         "all_points": options.all_points,
         "device": options.device,
@@ -291,7 +290,7 @@ def _explain_together(run: _Run, positions: np.ndarray, batch: Batch | Rounds, b
         seconds = began.since(runs_elsewhere(run.game, run.options))  # without the best orders below
         run.spent[positions] += seconds / len(positions)
         if run.method.method.exact:
-            for position, orders in zip(positions, best_orders(batch.masks, values, run.game.value), strict=True):
+            for position, orders in zip(positions, find_best_orders(batch.masks, values, run.game.value), strict=True):
                 run.results[-1].details[position].update(orders)
         for result, answer in zip(run.results, answers, strict=True):
             _store(run, positions, result, answer, batch)

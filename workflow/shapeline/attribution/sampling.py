@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shapeline.designs.design import Design, unique_rows
-from shapeline.designs.stopping import AT_THE_CAP, PredictedErrors, StoppingCriterion
+from shapeline.designs.design import Design, find_unique_rows
+from shapeline.designs.stopping import CAP_WARNING, PredictedErrors, StoppingCriterion
 from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings, Size
 from shapeline.seeds import seed_of
@@ -258,7 +258,7 @@ def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarr
     if len(designs) < 2:
         return (designs[0].masks, [np.arange(designs[0].evaluations)]) if designs else (np.zeros((0, d), bool), [])
     masks = np.concatenate([design.masks for design in designs])
-    first, inverse = unique_rows(masks)
+    first, inverse = find_unique_rows(masks)
     return masks[first], np.split(inverse, np.cumsum([design.evaluations for design in designs])[:-1])
 
 
@@ -301,7 +301,7 @@ class Rounds:
         """
         n = len(self.positions)
         full, empty, evaluations = np.empty(n), np.empty(n), np.zeros(n, np.int64)
-        scores, standard_error, details = None, None, {"rounds": np.zeros(n), "warning": [AT_THE_CAP] * n}
+        scores, standard_error, details = None, None, {"rounds": np.zeros(n), "warning": [CAP_WARNING] * n}
         running, cache = np.arange(n), _ValueCache(n)
         for number, select in enumerate(self.batches, 1):
             batch = select(self.positions[running])

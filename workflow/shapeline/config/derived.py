@@ -109,7 +109,7 @@ def find_budget(config: Config, name: str, entry: str) -> float:
 @functools.cache
 def count_fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
     """Return the evaluations of a fixed-cost method by building its design (networkx and scipy are imported here)."""
-    from shapeline.designs.exact import occlusion_count
+    from shapeline.designs.exact import count_occlusions
     from shapeline.methods.settings import parse
 
     entry = json.loads(settings)
@@ -119,7 +119,7 @@ def count_fixed_cost(settings: str, shape: tuple[int, ...]) -> int:
             squares = sum(math.prod(side - size for side in shape) for size in range(min(order, *shape)))
             return 1 + squares + entry.get("constrained", False)
     if entry["method"] == "occlusion":
-        return occlusion_count(math.prod(shape))
+        return count_occlusions(math.prod(shape))
     return parse(entry, [None]).build(shape).evaluations
 
 

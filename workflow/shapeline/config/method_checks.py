@@ -19,7 +19,7 @@ from shapeline.config.mistakes import (
 from shapeline.config.types import Model
 from shapeline.datasets import folders, sources
 from shapeline.datasets.sources import list_arguments
-from shapeline.designs.design import MAX_D, evaluations
+from shapeline.designs.design import MAX_D, count_evaluations
 from shapeline.errors import ShapelineError, nearest
 from shapeline.files import format_bytes
 from shapeline.games.features import IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS
@@ -386,7 +386,7 @@ def _check_minimum(entry: MethodPlace, budgets: list[tuple[str, float]]) -> Iter
         return
     least = minimum({**settings.model_dump(), "d": d})
     for place, multiple in budgets:
-        count = evaluations(multiple, d)
+        count = count_evaluations(multiple, d)
         if count < least:
             yield (
                 f"{place}: {multiple:g} x d is {count} evaluations and {settings.method} needs at least {least} "

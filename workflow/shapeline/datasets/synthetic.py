@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.designs.design import whole
+from shapeline.designs.design import check_integer
 from shapeline.errors import ShapelineError
 from shapeline.seeds import seed_of
 
@@ -170,9 +170,9 @@ def generate(
     Image i has the random numbers of `seed` and first + i alone. height, width: multiples of 10. Raises
     ShapelineError.
     """
-    count, first = whole("crosses", "count", count, 0), whole("crosses", "first", first, 0)
+    count, first = check_integer("crosses", "count", count, 0), check_integer("crosses", "first", first, 0)
     for name, side in (("height", height), ("width", width)):
-        if whole("crosses", name, side, CELL) % CELL:
+        if check_integer("crosses", name, side, CELL) % CELL:
             raise ShapelineError(f"crosses: {name} is {side}; give a multiple of {CELL}, the size of a cell.")
     rows, columns = height // CELL, width // CELL
     given = np.asarray(-1 if crosses is None else crosses)

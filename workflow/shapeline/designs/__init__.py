@@ -1,6 +1,6 @@
-"""Every removal-based attribution as a design: masks to evaluate and a linear readout of their values.
+"""Removal-based attributions as designs: masks to evaluate, and a linear readout of their values.
 
-Lazy, so that asking one family for its minimum budget imports that family alone.
+Imports are lazy: the minimum budget of one family imports that family only.
 """
 
 from shapeline.lazy import names_from

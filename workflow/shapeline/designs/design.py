@@ -1,6 +1,7 @@
 """A design (masks and estimator weights) and its parts; scipy is imported at its first use, for fast dry runs."""
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb, floor
 
@@ -11,8 +12,8 @@ from shapeline.threads import limit_to_one
 
 MAX_D = 20  # features of which all coalitions are enumerated
 MAX_COALITIONS = 2**MAX_D
-FIRST_ROUND = 4  # evaluations per feature of the first adaptive round: with fewer no error is known
-MAX_CELLS = 2**28  # coalitions times the width of their windows: bounds memory while a design is built
+FIRST_ROUND = 4  # evaluations per feature of the first adaptive round; fewer give no standard error
+MAX_CELLS = 2**28  # coalitions times the width of their windows; bounds the memory of building a design
 
 
 class Coalitions:
@@ -38,8 +39,8 @@ class Design(Coalitions):
     masks: (K, d) bool, unique rows, True for kept features. readout: (d, K) float64, dense or scipy.sparse, the
     estimator weights. sample: input of the standard error of a sampled design: the weights of its pairs (with nested
     rounds also which of them are sampled), its permutations, or for interactions the pair of each term and its four
-    coalitions. pairs: (d (d-1) / 2, K) float64, dense or sparse: the weights of the pairs' interactions, if there are
-    any, in row-major upper-triangle order.
+    coalitions. pairs: (d (d-1) / 2, K) float64, dense or sparse, or None: the estimator weights of interactions, in
+    row-major upper-triangle order.
     """
 
     masks: np.ndarray
@@ -63,14 +64,14 @@ class Design(Coalitions):
             raise ShapelineError(
                 f"design: values of shape {values.shape} for {self.evaluations} coalitions; give (..., K)."
             )
-        return _read(self.readout, values)
+        return _multiply(self.readout, values)
 
     def attribute_pairs(self, values: np.ndarray) -> np.ndarray | None:
         """Return interactions (..., d (d-1) / 2) float64 from the same values; None for a design without pairs."""
-        return None if self.pairs is None else _read(self.pairs, np.asarray(values, dtype=np.float64))
+        return None if self.pairs is None else _multiply(self.pairs, np.asarray(values, dtype=np.float64))
 
 
-def _read(readout, values: np.ndarray) -> np.ndarray:
+def _multiply(readout, values: np.ndarray) -> np.ndarray:
     """Return the products (..., rows) of values (..., K) and weights (rows, K), dense or sparse."""
     rows, count = readout.shape
     if hasattr(readout, "tocsr"):
@@ -79,29 +80,39 @@ def _read(readout, values: np.ndarray) -> np.ndarray:
         return values @ readout.T
 
 
-def whole(where: str, name: str, value: object, least: int) -> int:
-    """Return `value` as an int of at least `least`. Raises ShapelineError for other values."""
+def check_integer(where: str, name: str, value: object, minimum: int) -> int:
+    """Return `value` as an int of at least `minimum`. Raises ShapelineError for other values."""
     try:
         number = operator.index(value)
     except TypeError:
         number = None
-    if number is None or number < least or isinstance(value, bool):
-        raise ShapelineError(f"{where}: {name} is {value!r}; give a whole number of at least {least}.")
+    if number is None or number < minimum or isinstance(value, bool):
+        raise ShapelineError(f"{where}: {name} is {value!r}; give a whole number of at least {minimum}.")
     return number
 
 
-def evaluations(budget: float, d: int) -> int:
-    """Return the evaluations of a budget as a multiple of d; the small term prevents 9.7 x 10 from becoming 96."""
+def check_budget(where: str, d: int, budget: int, minimum: Callable[[int], int]) -> tuple[int, int]:
+    """Return d and the budget in evaluations, at most 2^d. Raises ShapelineError if it is below minimum(d)."""
+    d, budget = check_integer(where, "d", d, 1), check_integer(where, "budget", budget, 0)
+    if budget < (least := minimum(d)):
+        raise ShapelineError(
+            f"{where}: budget is {budget} evaluations and the minimum for d = {d} is {least}; raise it."
+        )
+    return d, min(budget, 2**d)
+
+
+def count_evaluations(budget: float, d: int) -> int:
+    """Return the evaluations of a budget per feature; the small term prevents 9.7 x 10 from becoming 96."""
     return floor(budget * d + 1e-9)
 
 
-def one_of(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise ShapelineError for a `value` that is not among `choices`."""
     if value not in choices:
         raise ShapelineError(f"{where}: {name} is {value!r}.{nearest(value, choices)}")
 
 
-def all_coalitions(d: int, where: str) -> np.ndarray:
+def enumerate_coalitions(d: int, where: str) -> np.ndarray:
     """Return all coalitions of d features, (2^d, d) bool; row r keeps the features whose bit is set in r."""
     if d > MAX_D:
         raise ShapelineError(
@@ -111,19 +122,19 @@ def all_coalitions(d: int, where: str) -> np.ndarray:
     return (np.arange(2**d, dtype=np.int32)[:, None] >> np.arange(d, dtype=np.int32) & 1).astype(bool)
 
 
-def subsets_of_size(d: int, size: int) -> np.ndarray:
-    """Return all coalitions of `size` of d features, (C(d, size), d) bool."""
+def enumerate_size(d: int, size: int) -> np.ndarray:
+    """Return all coalitions of one size, (C(d, size), d) bool."""
     if size == 1:
         return np.eye(d, dtype=bool)
     if 2 * size > d:
-        return ~subsets_of_size(d, d - size)
+        return ~enumerate_size(d, d - size)
     members = np.zeros((1, 0), np.int64)
     for _ in range(size):
         # Each step appends to each row every feature above its last one: combinations in lexicographic order.
         last = members[:, -1] if members.shape[1] else np.array([-1])
-        more = d - 1 - last
-        step = np.arange(more.sum()) - np.repeat(np.cumsum(more) - more, more)
-        members = np.column_stack([np.repeat(members, more, axis=0), np.repeat(last, more) + 1 + step])
+        repeats = d - 1 - last
+        step = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+        members = np.column_stack([np.repeat(members, repeats, axis=0), np.repeat(last, repeats) + 1 + step])
     masks = np.zeros((len(members), d), bool)
     masks[np.arange(len(members))[:, None], members] = True
     return masks
@@ -145,57 +156,57 @@ def kernel_weight(d: int, sizes: np.ndarray | int) -> np.ndarray | float:
     return np.exp(np.log(d - 1) - log_count - np.log(s) - np.log(d - s))
 
 
-def size_mass(d: int, sizes: np.ndarray) -> np.ndarray:
+def compute_size_mass(d: int, sizes: np.ndarray) -> np.ndarray:
     """Return the Shapley kernel summed over all coalitions of a size: (d-1) / (s (d-s)), for sizes 1..d-1."""
     s = np.asarray(sizes, dtype=np.float64)
     return (d - 1) / (s * (d - s))
 
 
-def size_count(d: int, size: int) -> int:
+def count_of_sizes(d: int, size: int) -> int:
     """Return the number of coalitions of sizes `size` and d - `size` together, an exact int."""
     return comb(d, size) * (1 if 2 * size == d else 2)
 
 
-def unique_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the first copy of each distinct row, and for each row the number of its copy."""
+def find_unique_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the index of the first copy of each distinct row, and for each row the number of its distinct row."""
     rows = np.packbits(rows, axis=1) if rows.dtype == bool else np.ascontiguousarray(rows)
     keys = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return first, inverse.ravel()
 
 
-def sparse_readout(d: int, coalitions: int, features: np.ndarray, rows: np.ndarray, weights: np.ndarray):
-    """Build a (d, coalitions) CSR array from terms `weight * v(row)` of a feature's score; duplicates add up."""
+def build_sparse_readout(d: int, coalitions: int, features: np.ndarray, rows: np.ndarray, weights: np.ndarray):
+    """Build a (d, coalitions) CSR array from the terms `weight * v(row)` of features' scores; duplicates add up."""
     from scipy.sparse import coo_array
 
     return coo_array((weights.astype(np.float64), (features, rows)), shape=(d, coalitions)).tocsr()
 
 
-def padded_sets(d: int, nodes: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """Return coalitions (..., w) as ascending feature numbers padded with d, from nodes (..., w) and a mask `keep`."""
-    kind = np.int16 if d < 2**15 else np.int32
-    return np.sort(np.where(keep, nodes.astype(kind), kind(d)), axis=-1)
+def pad_sets(d: int, nodes: np.ndarray, listed: np.ndarray) -> np.ndarray:
+    """Return the nodes (..., w) that the mask `listed` selects, ascending and padded with d."""
+    dtype = np.int16 if d < 2**15 else np.int32
+    return np.sort(np.where(listed, nodes.astype(dtype), dtype(d)), axis=-1)
 
 
-def from_sets(
+def merge_sets(
     d: int, sets: list[np.ndarray], features: np.ndarray, rows: np.ndarray, weights: np.ndarray, context: str
 ) -> Design:
-    """Return a design of small sets, merged so that all features share coalitions; terms as in `sparse_readout`.
+    """Return the design of small sets, with equal sets merged; terms as in `build_sparse_readout`.
 
-    sets: `padded_sets` (n, w). context "absent": a set lists kept features; "present": masked ones.
+    sets: results (n, w) of `pad_sets`. context "absent": a set lists the kept features; "present": the masked ones.
     """
     widest = max(block.shape[1] for block in sets)
     padded = [np.pad(block, ((0, 0), (0, widest - block.shape[1])), constant_values=d) for block in sets]
     listed = np.concatenate(padded)
-    first, inverse = unique_rows(listed)
+    first, inverse = find_unique_rows(listed)
     listed = listed[first]
     row, column = np.nonzero(listed < d)
     masks = np.full((len(first), d), context == "present")
     masks[row, listed[row, column]] = context == "absent"
-    return Design(masks, sparse_readout(d, len(first), features, inverse[rows], weights))
+    return Design(masks, build_sparse_readout(d, len(first), features, inverse[rows], weights))
 
 
-def only_feature() -> Design:
+def build_single_feature() -> Design:
     """Return the design for d = 1, where every score is v(N) - v(empty)."""
     return Design(np.array([[False], [True]]), np.array([[-1.0, 1.0]]))
 
@@ -208,7 +219,7 @@ def solve_positive(matrix: np.ndarray, right: np.ndarray, where: str) -> np.ndar
 
 
 def _factor(matrix: np.ndarray, where: str) -> np.ndarray:
-    """Return the lower Cholesky factor of a symmetric matrix, in place, in Fortran order, with zeros above."""
+    """Return the lower Cholesky factor of a symmetric matrix, computed in place: Fortran order, zeros above."""
     from scipy.linalg.lapack import dpotrf
 
     factor, failed = dpotrf(matrix.T, lower=True, overwrite_a=True)
@@ -221,18 +232,18 @@ def _factor(matrix: np.ndarray, where: str) -> np.ndarray:
     return factor
 
 
-def diagonal(matrix: np.ndarray) -> np.ndarray:
+def view_diagonal(matrix: np.ndarray) -> np.ndarray:
     """Return a writable view of the diagonal, for any memory order of the matrix."""
     return np.einsum("ii->i", matrix)
 
 
-def inverse_of(factor: np.ndarray, lower: bool) -> np.ndarray:
-    """Return the inverse of a matrix in place of its Cholesky factor, in Fortran order; the other half is zero."""
+def invert_factor(factor: np.ndarray, lower: bool) -> np.ndarray:
+    """Return the inverse of a matrix from its Cholesky factor, in place, in Fortran order; the other half is 0."""
     from scipy.linalg.lapack import dpotri
 
     inverse, _ = dpotri(factor, lower=lower, overwrite_c=True)
     inverse += inverse.T
-    diagonal(inverse)[:] /= 2
+    view_diagonal(inverse)[:] /= 2
     return inverse
 
 
@@ -247,7 +258,7 @@ def constrained_fit(
     ones ones'/d makes the system regular without changing psi, so scores sum to v(N) - v(empty) to float precision.
     """
     count, d = inner.shape
-    share, ends = np.count_nonzero(inner, axis=1) / d, np.ones((1, d), bool)
+    share, full = np.count_nonzero(inner, axis=1) / d, np.ones((1, d), bool)
     by_coalition = np.empty(((2 if mirrored else 1) * count + 2, d))
     fit = by_coalition[1 : 1 + count]
     _fit(inner, share, weights, where, ridge, mirrored, fit)
@@ -257,7 +268,7 @@ def constrained_fit(
     fit = by_coalition[1:-1]
     with limit_to_one(fit.size):
         by_coalition[0], by_coalition[-1] = -1 / d - (1 - share) @ fit, 1 / d - share @ fit
-    return Design(np.concatenate([~ends, inner, ends]), by_coalition.T)
+    return Design(np.concatenate([~full, inner, full]), by_coalition.T)
 
 
 def _fit(
@@ -265,22 +276,22 @@ def _fit(
 ) -> None:
     """Write the estimator weights of the inner coalitions to `out` (R, d). share (R,): fraction of kept features."""
     d = inner.shape[1]
-    # The products of single-feature coalitions, which come first in KernelSHAP, are known.
-    alone = d if np.array_equal(inner[:d], np.eye(d, dtype=bool)) else 0
-    root = np.sqrt(weights[alone:])[:, None]
-    rows = (inner[alone:] - share[alone:, None]) * root
+    # KernelSHAP lists the single-feature coalitions first; their products have a closed form.
+    single = d if np.array_equal(inner[:d], np.eye(d, dtype=bool)) else 0
+    root = np.sqrt(weights[single:])[:, None]
+    rows = (inner[single:] - share[single:, None]) * root
     with limit_to_one(rows.size * d):
         matrix = rows.T @ rows
-        if alone:
+        if single:
             matrix += weights[:d].sum() / d**2 - (weights[:d, None] + weights[:d]) / d
-            diagonal(matrix)[:] += weights[:d]
+            view_diagonal(matrix)[:] += weights[:d]
         if mirrored:
             matrix *= 2  # a complement's centred row is the negative of its partner's
         matrix += np.trace(matrix) / d**2
-        diagonal(matrix)[:] += ridge
-        inverse = inverse_of(_factor(matrix, where), lower=True)
-        np.matmul(rows, inverse, out=out[alone:])
-    out[alone:] *= root
-    if alone:
-        np.multiply(inverse, weights[:d, None], out=out[:alone])
+        view_diagonal(matrix)[:] += ridge
+        inverse = invert_factor(_factor(matrix, where), lower=True)
+        np.matmul(rows, inverse, out=out[single:])
+    out[single:] *= root
+    if single:
+        np.multiply(inverse, weights[:d, None], out=out[:single])
     out -= out.mean(axis=1, keepdims=True)

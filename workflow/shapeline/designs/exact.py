@@ -1,4 +1,4 @@
-"""Exact values over all coalitions: Shapley, Banzhaf, Myerson; and occlusion, the control with the same form."""
+"""Exact values over all coalitions: Shapley, Banzhaf, Myerson; and occlusion (leave-one-out)."""
 
 import networkx
 import numpy as np
@@ -40,8 +40,8 @@ def shapley(d: int) -> design.Design:
     >>> design.attribute(game(design.masks))
     array([5., 1., 4.])
     """
-    d = design.whole("shapley", "d", d, 1)
-    masks = design.all_coalitions(d, "shapley")
+    d = design.check_integer("shapley", "d", d, 1)
+    masks = design.enumerate_coalitions(d, "shapley")
     return design.Design(masks, shapley_readout(masks))
 
 
@@ -70,8 +70,8 @@ def banzhaf(d: int) -> design.Design:
     >>> design.attribute(design.masks.all(axis=1).astype(float))
     array([0.5, 0.5])
     """
-    d = design.whole("banzhaf", "d", d, 1)
-    masks = design.all_coalitions(d, "banzhaf")
+    d = design.check_integer("banzhaf", "d", d, 1)
+    masks = design.enumerate_coalitions(d, "banzhaf")
     return design.Design(masks, np.where(masks.T, 1.0, -1.0) * 2.0 ** (1 - d))
 
 
@@ -100,17 +100,17 @@ def occlusion(d: int) -> design.Design:
     >>> design.attribute(design.masks @ np.array([3.0, 1.0, 2.0]))
     array([3., 1., 2.])
     """
-    masks = np.ones((occlusion_count(d), d), bool)
+    masks = np.ones((count_occlusions(d), d), bool)
     features = np.arange(d)
     masks[features + 1, features] = False
     rows = np.concatenate([np.zeros(d, int), features + 1])
     weights = np.repeat([1.0, -1.0], d)
-    return design.Design(masks, design.sparse_readout(d, d + 1, np.tile(features, 2), rows, weights))
+    return design.Design(masks, design.build_sparse_readout(d, d + 1, np.tile(features, 2), rows, weights))
 
 
-def occlusion_count(d: int) -> int:
-    """Return the d + 1 coalitions of occlusion. Raises ShapelineError if their masks exceed MAX_CELLS."""
-    d = design.whole("occlusion", "d", d, 1)
+def count_occlusions(d: int) -> int:
+    """Return the number d + 1 of coalitions of occlusion. Raises ShapelineError if their masks exceed MAX_CELLS."""
+    d = design.check_integer("occlusion", "d", d, 1)
     if d * (d + 1) > design.MAX_CELLS:
         raise ShapelineError(
             f"occlusion: {d + 1:,} coalitions of {d:,} features do not fit; give it patches: "
@@ -122,8 +122,8 @@ def occlusion_count(d: int) -> int:
 def myerson(graph: networkx.Graph, max_coalitions: int = design.MAX_COALITIONS) -> design.Design:
     """Return the design of the Myerson value: the Shapley value of the sum of v(T) - v(empty) over the components T.
 
-    Only the empty and the connected coalitions are evaluated, so d may exceed 20. With u nodes and b beside it, a
-    connected U has the weight (u-1)! b!/(u+b)! for its members and -u! (b-1)!/(u+b)! for its neighbours.
+    Only the empty and the connected coalitions are evaluated, so d may exceed 20. A connected U with u nodes and b
+    neighbours has the weight (u-1)! b!/(u+b)! for its members and -u! (b-1)!/(u+b)! for its neighbours.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def myerson(graph: networkx.Graph, max_coalitions: int = design.MAX_COALITIONS) 
 
     d = graphs.check(graph, "myerson")
     table = graphs.adjacency(graph, range(d))
-    most = min(max_coalitions, design.MAX_CELLS // 4 // d) - 1  # a dense readout stands beside the masks for a moment
+    most = min(max_coalitions, design.MAX_CELLS // 4 // d) - 1  # masks and a dense readout are in memory together
     subsets = graphs.connected_table(table, limit=most)
     if subsets is None:
         raise ShapelineError(
@@ -171,10 +171,10 @@ def myerson(graph: networkx.Graph, max_coalitions: int = design.MAX_COALITIONS) 
     u, b = subsets.sum(axis=1), edge.sum(axis=1)
     total = design.log_factorial(u + b)
     inside = np.exp(design.log_factorial(u - 1) + design.log_factorial(b) - total)
-    # Where b is 0 there is no boundary node to weigh; the maximum only keeps the logarithm defined.
+    # Where b is 0 this weight is not used; the maximum only keeps the logarithm defined.
     outside = -np.exp(design.log_factorial(u) + design.log_factorial(np.maximum(b - 1, 0)) - total)
     readout = np.where(subsets.T, inside, np.where(edge.T, outside, 0.0))
-    # Each v(U) stands for v(U) - v(empty).
+    # The empty coalition's weights turn each v(U) into v(U) - v(empty).
     readout = np.column_stack([-readout.sum(axis=1), readout])
     masks = np.concatenate([np.zeros((1, d), bool), subsets])
     return design.Design(masks, readout if d <= design.MAX_D else csr_array(readout))

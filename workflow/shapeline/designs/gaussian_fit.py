@@ -18,7 +18,7 @@ from functools import cache
 
 import numpy as np
 
-from shapeline.designs.design import inverse_of, log_factorial
+from shapeline.designs.design import invert_factor, log_factorial
 
 REACH = (0.03, 0.1, 0.3, 0.8)  # a quarter of the sum of the relevances: near 0, only main effects
 REST = (1e-6, 1e-3, 3e-2)  # variance outside the prior, relative to a coalition's
@@ -337,7 +337,7 @@ def inverses(matrix: np.ndarray) -> np.ndarray:
     """Return inverses of positive definite matrices (n, m, m), at half the cost of general ones."""
     found = np.linalg.cholesky(matrix)
     for one in found:
-        inverse_of(one.T, lower=False)
+        invert_factor(one.T, lower=False)
     return found
 
 

@@ -12,18 +12,18 @@ from functools import cache
 import numpy as np
 
 from shapeline.designs import gaussian_process
-from shapeline.designs.design import Design, log_factorial, one_of, whole
+from shapeline.designs.design import Design, check_choice, check_integer, log_factorial
 from shapeline.designs.gaussian_fit import JITTER, MIN_PAIRS, even_relevance, log_nodes, nodes, relevance_of, whiten
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
 from shapeline.designs.gaussian_process import CELLS, MANY, MOST_COALITIONS, SUBSET, defer_readout, read_out
 from shapeline.designs.interactions import (
-    MOST_EXACT,
-    MOST_PAIRED,
-    check_few,
+    MAX_EXACT_FEATURES,
+    MAX_PAIRED_FEATURES,
+    build_symmetric,
+    check_feature_count,
     derivative_weights,
-    pairs_of,
+    enumerate_pairs,
     shapley_interactions,
-    square,
 )
 from shapeline.designs.uncertainty import drop_unknown
 from shapeline.errors import ShapelineError
@@ -46,10 +46,10 @@ def gp_interactions_minimum(d: int) -> int:
 def gp_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii") -> Design:
     """Each feature alone and random pairs, whose readout follows from the values: `read_stack` has it, the
     design none. Pairs that are chosen for Shapley values, of odd orders, tell less of even ones than random pairs."""
-    one_of("gp_interactions", "index", index, INDICES)
-    d, budget = whole("gp_interactions", "d", d, 1), whole("gp_interactions", "budget", budget, 0)
-    check_few("gp_interactions", d, MOST_PAIRED, "coarser features")
-    if budget > MOST_COALITIONS and not (d <= MOST_EXACT and budget >= 2**d):
+    check_choice("gp_interactions", "index", index, INDICES)
+    d, budget = check_integer("gp_interactions", "d", d, 1), check_integer("gp_interactions", "budget", budget, 0)
+    check_feature_count("gp_interactions", d, MAX_PAIRED_FEATURES, "coarser features")
+    if budget > MOST_COALITIONS and not (d <= MAX_EXACT_FEATURES and budget >= 2**d):
         raise ShapelineError(
             f"gp_interactions: {budget} coalitions need a matrix of {budget // 2} rows and columns; give at most "
             f"{MOST_COALITIONS}, or choose sample_interactions."
@@ -69,7 +69,7 @@ def read_stack(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> t
     features too many, and of the own parts of FSII.
     """
     n, count, d = masks.shape
-    if d <= MOST_EXACT and count == 2**d:
+    if d <= MAX_EXACT_FEATURES and count == 2**d:
         whole = np.empty((n, count))
         np.put_along_axis(whole, masks @ (1 << np.arange(d)), values, axis=1)
         exact = shapley_interactions(d, index)
@@ -82,14 +82,14 @@ def read_stack(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> t
     shapley = read_out(masks, values)
     # A feature's k-SII pairs add up to what it adds as the last less what it adds as the first, which are asked.
     own = shapley.standard_error if index == "k_sii" else None
-    return shapley.scores - square(pairs, d).sum(axis=1) / 2, own, pairs, drop_unknown(spread)
+    return shapley.scores - build_symmetric(pairs, d).sum(axis=1) / 2, own, pairs, drop_unknown(spread)
 
 
 def read_outputs(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> tuple[np.ndarray | None, ...]:
     """The same of outputs of one game, by one estimator: that of their sum, or where this is constant of the output
     that varies most."""
     n, count, d = masks.shape
-    if d <= MOST_EXACT and count == 2**d:
+    if d <= MAX_EXACT_FEATURES and count == 2**d:
         return read_stack(masks, values, index)
     total = values.sum(axis=0)
     varies = np.ptp(values, axis=1)
@@ -101,7 +101,12 @@ def read_outputs(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") ->
         made.append([part[1:] for part in _block(np.repeat(masks[:1], len(some), axis=0), some, index, together=True)])
     pairs, spread = (np.concatenate(one) for one in zip(*made, strict=True))
     scores, own = gaussian_process.read_outputs(masks[:1], values)
-    return scores - square(pairs, d).sum(axis=1) / 2, own if index == "k_sii" else None, pairs, drop_unknown(spread)
+    return (
+        scores - build_symmetric(pairs, d).sum(axis=1) / 2,
+        own if index == "k_sii" else None,
+        pairs,
+        drop_unknown(spread),
+    )
 
 
 def _block(masks: np.ndarray, values: np.ndarray, index: str, together: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -127,13 +132,13 @@ def _fit_pairs(rows: np.ndarray, even: np.ndarray, index: str, choosing: slice) 
     some = slice(None)
     if m > MANY:
         some = np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET - 1, replace=False))]
-    values, fitted, spread, pairs = [], [], [], pairs_of(d)
+    values, fitted, spread, pairs = [], [], [], enumerate_pairs(d)
     for power in POWERS:
         tried = []
         for reach in REACH:
             relevance = np.full((n, d), even_relevance(d, reach))
             if fitted:
-                relevance = relevance_of(square(np.abs(fitted[-1][choosing]), d).sum(axis=2) ** power, reach)
+                relevance = relevance_of(build_symmetric(np.abs(fitted[-1][choosing]), d).sum(axis=2) ** power, reach)
                 relevance = np.broadcast_to(relevance, (n, d))
             tried.append((relevance, *_best_rest(rows[:, some], even[:, some], relevance)))
         best, each = np.argmin([value[choosing] for *_, value in tried], axis=0), np.arange(n)[choosing]
@@ -202,7 +207,7 @@ def _variance(
     """Return posterior variances (n, d (d-1) / 2) of the interactions, with fitted scale and mean of the values."""
     matrix, log_variance = _correlation(rows, relevance)
     n, m, d = rows.shape
-    each, (first, second) = np.arange(m), pairs_of(d)
+    each, (first, second) = np.arange(m), enumerate_pairs(d)
     matrix[:, each, each] += rest[:, None] + JITTER
     cross = _cross(rows, relevance, log_variance, index) + rest[:, None, None] * _rest_of(rows, index)
     prior = _prior_variance(relevance, log_variance, index)[:, first, second] + rest[:, None] * _rest_variance(d, index)
@@ -236,7 +241,7 @@ def _rule_of_two(d: int, index: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _cross(rows: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray, index: str) -> np.ndarray:
     """Return covariances (n, m, d (d-1) / 2) of even parts and interactions, as in `_by_prior`."""
-    first, second = pairs_of(rows.shape[2])
+    first, second = enumerate_pairs(rows.shape[2])
     total = 0.0
     for place, part in zip(*_rule(rows.shape[2], index), strict=True):
         for sign in (1, -1):
@@ -251,7 +256,7 @@ def _cross(rows: np.ndarray, relevance: np.ndarray, log_variance: np.ndarray, in
 def _rest_of(rows: np.ndarray, index: str) -> np.ndarray:
     """Return the same (n, m, d (d-1) / 2) where each pair of coalitions has an even part of its own."""
     d = rows.shape[2]
-    first, second = pairs_of(d)
+    first, second = enumerate_pairs(d)
     size = np.round((rows.sum(axis=2) + d) / 2).astype(int)
     share = 2 * derivative_weights(d, index)  # at a coalition and at the complement of the pair with it
     held = (rows[..., first] + rows[..., second] + 2).astype(int) // 2  # of the two

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from shapeline.designs.design import all_coalitions, unique_rows, whole
+from shapeline.designs.design import check_integer, enumerate_coalitions, find_unique_rows
 from shapeline.designs.gaussian_fit import rest_weights, score_covariance
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
@@ -36,7 +36,7 @@ def draw_pairs(d: int, budget: int, seed: int = 0, spread: bool = True) -> np.nd
     without replacement.
     The complements of the last two of the single features come after both, so that 2d evaluations see every feature.
     """
-    d, budget = whole("gp_shapley", "d", d, 1), whole("gp_shapley", "budget", budget, 0)
+    d, budget = check_integer("gp_shapley", "d", d, 1), check_integer("gp_shapley", "budget", budget, 0)
     if budget < gp_shapley_minimum(d):
         raise ShapelineError(
             f"gp_shapley: budget is {budget} evaluations and the minimum for d = {d} is {gp_shapley_minimum(d)}; "
@@ -73,12 +73,12 @@ def _sample_pairs(d: int, wanted: int, rng: np.random.Generator, number: int | N
         size = rng.choice(sizes, size=BLOCK)
         more = rng.permuted(np.arange(d) < size[:, None], axis=1)
         drawn = np.concatenate([drawn, more ^ ~more[:, :1]])
-        drawn = drawn[np.sort(unique_rows(drawn)[0])]
+        drawn = drawn[np.sort(find_unique_rows(drawn)[0])]
     drawn = drawn[:by_rejection]
     if wanted == by_rejection:
         return drawn
     # The rest in the order of exponential / rate: samples without replacement (Efraimidis & Spirakis 2006).
-    masks = all_coalitions(d, "gp_shapley")[1::2]
+    masks = enumerate_coalitions(d, "gp_shapley")[1::2]
     size = masks.sum(axis=1)
     left = (size > 1) & (size < d - 1)
     left[drawn @ (1 << np.arange(d)) >> 1] = False

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from shapeline.designs import gaussian_fit as fitting
-from shapeline.designs.design import Design, diagonal, log_factorial, solve_positive
+from shapeline.designs.design import Design, log_factorial, solve_positive, view_diagonal
 from shapeline.designs.gaussian_fit import Data, Extra, Fit
 from shapeline.designs.gaussian_pairs import Pairs, draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.uncertainty import drop_unknown
@@ -354,7 +354,7 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
     else:
         with limit_to_one(m**2 * (m + d)):
             matrix = fitting.correlation(pairs.rows, weights)[0]
-            diagonal(matrix)[:] += rest
+            view_diagonal(matrix)[:] += rest
             cross = fitting.score_covariance(pairs.rows, weights)[0] + rest * fitting.rest_weights(pairs.rows)[0]
             share = solve_positive(matrix, cross, "gp_shapley").T
     share = share - share.mean(axis=0)

@@ -6,11 +6,11 @@ The nested designs of adaptive rounds include the coalitions of smaller budgets.
 import numpy as np
 
 from shapeline.designs import design
-from shapeline.designs.design import FIRST_ROUND, Design, constrained_fit, kernel_weight, size_mass, unique_rows, whole
+from shapeline.designs.design import FIRST_ROUND, Design, check_budget
 from shapeline.errors import ShapelineError
 
-TRIES = 1000  # permutations sampled for the last part of a budget
-MAX_TRIED_CELLS = 1 << 17  # of these permutations; it limits their number for many features
+MAX_TRIES = 1000  # permutations sampled to fill the last part of a budget
+MAX_TRIED_CELLS = 1 << 17  # entries of these permutations; limits their number for many features
 
 
 def kernel_shap_minimum(d: int) -> int:
@@ -23,18 +23,18 @@ def kernel_shap_minimum(d: int) -> int:
 
 
 def sample_shapley_minimum(d: int) -> int:
-    """Return the smallest budget of `sample_shapley`, in evaluations: d + 1, one permutation with both of its ends."""
+    """Return the smallest budget of `sample_shapley`, in evaluations: d + 1, one permutation with both ends."""
     return d + 1
 
 
 def kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     """Return the design of KernelSHAP: Shapley kernel least squares with both ends met exactly.
 
-    Sizes 1 and d - 1 are enumerated whole, then 2 and d - 2, and so on while their share of the kernel mass of the
-    remaining budget covers them. The rest is sampled in complementary pairs from the mass of the other sizes until the
+    Sizes 1 and d - 1 are enumerated, then 2 and d - 2, and so on while the remaining budget, times the sizes' share of
+    the remaining kernel mass, covers them. The other sizes are sampled in complementary pairs by their mass, until the
     budget of distinct coalitions is used; the weight of a sampled row is that mass / rows sampled, and duplicates add
-    up. A size that would use up the budget is not enumerated, because few samples would represent all sizes between. A
-    budget just below sizes 1 and d - 1 omits one or two coalitions of size d - 1, by `seed`.
+    up. A size that would use up the budget is not enumerated, because few samples would represent the sizes between. A
+    budget just below sizes 1 and d - 1 omits one or two coalitions of size d - 1, chosen by `seed`.
 
     Parameters
     ----------
@@ -69,23 +69,23 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     >>> design.attribute(design.masks @ np.arange(1.0, 11.0)).round(6)
     array([ 1.,  2.,  3.,  4.,  5.,  6.,  7.,  8.,  9., 10.])
     """
-    d, budget = _limit_budget("kernel_shap", d, budget, kernel_shap_minimum)
+    d, budget = check_budget("kernel_shap", d, budget, kernel_shap_minimum)
     if d == 1:
-        return design.only_feature()
+        return design.build_single_feature()
     rng = np.random.default_rng(seed)
     if d > 2 and budget < 2 * d + 4:
-        return _ends(d, budget, rng)
-    left = budget - 2
+        return _fit_ends(d, budget, rng)
+    remaining = budget - 2
     masks, weights, size = [], [], 1
-    while 2 * size <= d and design.size_count(d, size) <= left * (_share(d, size) if size > 1 else 1):
-        lower = design.subsets_of_size(d, size)
-        masks.append(lower[lower[:, 0]] if 2 * size == d else lower)
+    while 2 * size <= d and design.count_of_sizes(d, size) <= remaining * (_compute_share(d, size) if size > 1 else 1):
+        coalitions = design.enumerate_size(d, size)
+        masks.append(coalitions[coalitions[:, 0]] if 2 * size == d else coalitions)
         weights.append(np.full(len(masks[-1]), design.kernel_weight(d, size)))
-        left -= 2 * len(masks[-1])
+        remaining -= 2 * len(masks[-1])
         size += 1
-    if 2 * size <= d and left >= 2:
-        pairs, counts = _pairs(d, np.arange(size, d - size + 1), left // 2, rng)
-        mass = design.size_mass(d, np.arange(size, d - size + 1)).sum()
+    if 2 * size <= d and remaining >= 2:
+        pairs, counts = _sample_pairs(d, np.arange(size, d - size + 1), remaining // 2, rng)
+        mass = design.compute_size_mass(d, np.arange(size, d - size + 1)).sum()
         masks.append(pairs)
         weights.append(counts * (mass / (2 * counts.sum())))
     # Each list holds one coalition of a complementary pair.
@@ -94,20 +94,20 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     return design.Design(fitted.masks, fitted.readout, weights)
 
 
-def _share(d: int, size: int) -> float:
+def _compute_share(d: int, size: int) -> float:
     """Return the share of these two sizes in the kernel mass of sizes from `size` to d - `size`; 1 without others."""
     if 2 * size >= d - 1:
         return 1.0
-    mass = design.size_mass(d, np.arange(size, d - size + 1))
+    mass = design.compute_size_mass(d, np.arange(size, d - size + 1))
     return 2 * mass[0] / mass.sum()
 
 
 def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False) -> design.Design:
     """Return the design of the mean marginal contribution over random permutations.
 
-    Prefixes that permutations share are evaluated once, so permutations are sampled until the distinct coalitions reach
-    the budget; one that would exceed it is sampled again, and the one of TRIES that uses most of the rest is selected.
-    The selection depends only on counts, which are invariant to renaming features, so the mean stays unbiased.
+    Prefixes that permutations share are evaluated once. Permutations are sampled while even distinct prefixes fit the
+    budget; each later one is the one of MAX_TRIES that uses most of the remaining budget. The selection depends only
+    on counts, which are invariant to renaming features, so the mean stays unbiased.
 
     Parameters
     ----------
@@ -144,111 +144,98 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     >>> design.attribute(design.masks @ np.arange(1.0, 11.0)).round(6)
     array([ 1.,  2.,  3.,  4.,  5.,  6.,  7.,  8.,  9., 10.])
     """
-    d, budget = _limit_budget("sample_shapley", d, budget, sample_shapley_minimum)
+    d, budget = check_budget("sample_shapley", d, budget, sample_shapley_minimum)
     if d == 1:
-        return design.only_feature()
-    if d < 64 and budget >= 2**d:
+        return design.build_single_feature()
+    if budget == 2**d:
         from shapeline.designs.exact import shapley
 
         return shapley(d)
-    return build_from_orders(_orders(d, budget - 2, np.random.default_rng(seed), antithetic))
+    return build_from_orders(_sample_orders(d, budget - 2, np.random.default_rng(seed), antithetic))
 
 
 def build_from_orders(order: np.ndarray) -> design.Design:
-    """Build the mean of marginal contributions along permutations (count, d) of the features, with merged prefixes."""
+    """Return the design of the mean marginal contribution over permutations (count, d), with equal prefixes merged."""
     count, d = order.shape
     rank = order.argsort(axis=1)
     # Row p*(d-1) + j - 1 holds the first j features of permutation p; the two ends follow.
     inner = (rank[:, None, :] < np.arange(1, d)[:, None]).reshape(-1, d)
-    first, inverse = design.unique_rows(inner)
+    first, inverse = design.find_unique_rows(inner)
     prefix = np.zeros((count, d + 1), int)
     prefix[:, 1:d] = inverse.reshape(count, d - 1) + 1
     prefix[:, d] = len(first) + 1
     masks = np.concatenate([np.zeros((1, d), bool), inner[first], np.ones((1, d), bool)])
     features = np.tile(order.ravel(), 2)
     rows = np.concatenate([prefix[:, 1:].ravel(), prefix[:, :-1].ravel()])
-    readout = design.sparse_readout(d, len(masks), features, rows, np.repeat([1 / count, -1 / count], count * d))
+    readout = design.build_sparse_readout(d, len(masks), features, rows, np.repeat([1 / count, -1 / count], count * d))
     return design.Design(masks, readout, order)
 
 
-def _orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> np.ndarray:
-    """Sample as many permutations (count, d) as have at most `budget` distinct prefixes, not counting the ends."""
-    numbers = feature_numbers(d, rng)
-    orders, seen = np.zeros((0, d), int), np.zeros(0, np.uint64)
-    for runs in (2, 1) if antithetic else (1,):  # permutations per step: pairs, then a single one
-        tries = max(1, min(TRIES, MAX_TRIED_CELLS // (runs * d)))
-        while len(seen) < budget:
-            fitting = (budget - len(seen)) // (runs * (d - 1))  # fit even without shared prefixes
+def _sample_orders(d: int, budget: int, rng: np.random.Generator, antithetic: bool) -> np.ndarray:
+    """Sample as many permutations (count, d) as have at most `budget` distinct prefixes without the ends."""
+    keys = sample_feature_keys(d, rng)
+    orders, known = np.zeros((0, d), int), np.zeros(0, np.uint64)
+    for step in (2, 1) if antithetic else (1,):  # permutations per step: pairs, then a single one
+        tries = max(1, min(MAX_TRIES, MAX_TRIED_CELLS // (step * d)))
+        while len(known) < budget:
+            fitting = (budget - len(known)) // (step * (d - 1))  # fit even without shared prefixes
             drawn = rng.permuted(np.tile(np.arange(d), (fitting or tries, 1)), axis=1)
-            drawn = drawn[:, None] if runs == 1 else np.stack([drawn, drawn[:, ::-1]], axis=1)
-            prefixes = prefix_keys(numbers, drawn)
+            drawn = drawn[:, None] if step == 1 else np.stack([drawn, drawn[:, ::-1]], axis=1)
+            prefixes = compute_prefix_keys(keys, drawn)
             if not fitting:
-                new = _count_new(prefixes, seen)
-                best = int(np.where(new <= budget - len(seen), new, 0).argmax())
-                if not 0 < new[best] <= budget - len(seen):
+                new = _count_new(prefixes, known)
+                best = int(np.where(new <= budget - len(known), new, 0).argmax())
+                if not 0 < new[best] <= budget - len(known):
                     break
                 drawn, prefixes = drawn[best : best + 1], prefixes[best : best + 1]
-            orders, seen = np.concatenate([orders, drawn.reshape(-1, d)]), np.union1d(seen, prefixes)
-            if antithetic and runs == 1:
+            orders, known = np.concatenate([orders, drawn.reshape(-1, d)]), np.union1d(known, prefixes)
+            if antithetic and step == 1:
                 break
     return orders
 
 
-def feature_numbers(d: int, rng: np.random.Generator) -> np.ndarray:
-    """Return random 64-bit numbers (d,) of the features; the exclusive or of its features identifies a coalition."""
+def sample_feature_keys(d: int, rng: np.random.Generator) -> np.ndarray:
+    """Sample 64-bit keys (d,) of the features; the exclusive or of its features' keys identifies a coalition."""
     return rng.integers(1 << 63, size=d, dtype=np.uint64) << np.uint64(1) | rng.integers(2, size=d, dtype=np.uint64)
 
 
-def prefix_keys(numbers: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """Return keys (count, runs x (d - 1)) of the prefixes of permutations (count, runs, d), without both ends."""
-    return np.bitwise_xor.accumulate(numbers[orders], axis=2)[:, :, :-1].reshape(len(orders), -1)
+def compute_prefix_keys(keys: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """Return keys (count, m (d - 1)) of the prefixes of permutations (count, m, d), without both ends."""
+    return np.bitwise_xor.accumulate(keys[orders], axis=2)[:, :, :-1].reshape(len(orders), -1)
 
 
-def _count_new(prefixes: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return how many distinct prefixes of each row (tries, m) are not in `seen`, (tries,)."""
+def _count_new(prefixes: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return the number of distinct prefixes in each row (tries, m) that are not in `known`, (tries,)."""
     ordered = np.sort(prefixes, axis=1)
-    again = np.zeros(ordered.shape, bool)
-    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    return (~again & ~np.isin(ordered, seen)).sum(axis=1)
+    duplicate = np.zeros(ordered.shape, bool)
+    duplicate[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return (~duplicate & ~np.isin(ordered, known)).sum(axis=1)
 
 
-def _limit_budget(where: str, d: int, budget: int, minimum) -> tuple[int, int]:
-    d, budget = design.whole(where, "d", d, 1), design.whole(where, "budget", budget, 0)
-    if budget < minimum(d):
-        raise ShapelineError(
-            f"{where}: budget is {budget} evaluations and the minimum for d = {d} is {minimum(d)}; raise it."
-        )
-    return d, budget
-
-
-def _pairs(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Sample `wanted` distinct complementary pairs, as the member with feature 0, and count their draws."""
-    share = design.size_mass(d, sizes)
-    share /= share.sum()
+def _sample_pairs(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Sample `wanted` distinct complementary pairs, as the member with feature 0, and count the samples of each."""
+    share = _compute_shares(d, sizes)
     drawn = np.zeros((0, d), bool)
     while True:
-        size = rng.choice(sizes, size=wanted, p=share)
-        more = rng.permuted(np.arange(d) < size[:, None], axis=1)
-        more ^= ~more[:, :1]
-        drawn = np.concatenate([drawn, more])
-        first, inverse = design.unique_rows(drawn)
+        drawn = np.concatenate([drawn, _sample_members(d, sizes, share, wanted, rng)])
+        first, inverse = design.find_unique_rows(drawn)
         if len(first) >= wanted:
             break
     # Stop at the sample that completes the budget.
     last = np.sort(first)[wanted - 1]
-    kept = first[first <= last]
-    return drawn[kept], np.bincount(inverse[: last + 1], minlength=len(first))[first <= last]
+    selected = first <= last
+    return drawn[first[selected]], np.bincount(inverse[: last + 1], minlength=len(first))[selected]
 
 
-def _ends(d: int, budget: int, rng: np.random.Generator) -> design.Design:
+def _fit_ends(d: int, budget: int, rng: np.random.Generator) -> design.Design:
     """Return all coalitions of size 1 and as many of size d-1 as the budget holds, solved in closed form.
 
     A feature's n = 1 or 2 rows have the mean t; the gap v(N) - v(empty) - sum t is spread in proportion to 1/n.
     """
     dropped = rng.choice(d, size=max(0, 2 * d + 2 - budget), replace=False)
     kept = np.setdiff1d(np.arange(d), dropped)
-    alone = np.eye(d, dtype=bool)
-    masks = np.concatenate([np.zeros((1, d), bool), alone, ~alone[kept], np.ones((1, d), bool)])
+    single = np.eye(d, dtype=bool)
+    masks = np.concatenate([np.zeros((1, d), bool), single, ~single[kept], np.ones((1, d), bool)])
     share = np.ones(d)
     share[kept] = 0.5
     gap = np.concatenate([[share.sum() - 1], -share, np.full(len(kept), 0.5), [1 - len(kept) / 2]])
@@ -260,7 +247,7 @@ def _ends(d: int, budget: int, rng: np.random.Generator) -> design.Design:
     return design.Design(masks, readout)
 
 
-BLOCK = 64  # pairs or orders that are sampled at a time, for any budget
+BLOCK_SIZE = 64  # pairs or permutations sampled at a time, so that a larger budget continues a smaller one's sample
 
 
 def grow_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
@@ -273,9 +260,10 @@ def grow_kernel_shap(d: int, budget: int, seed: int = 0) -> Design:
     if budget >= 2 ** min(d, 62):
         return kernel_shap(d, budget)
     pairs, times = _grow_pairs(d, budget // 2 - 1 - d, np.random.default_rng(seed))
-    mass = size_mass(d, np.arange(2, d - 1)).sum() / (2 * times.sum())
-    weights = np.concatenate([np.full(d, kernel_weight(d, 1)), times * mass])
-    fitted = constrained_fit(np.concatenate([np.eye(d, dtype=bool), pairs]), weights, "kernel_shap", mirrored=True)
+    mass = design.compute_size_mass(d, np.arange(2, d - 1)).sum() / (2 * times.sum())
+    weights = np.concatenate([np.full(d, design.kernel_weight(d, 1)), times * mass])
+    inner = np.concatenate([np.eye(d, dtype=bool), pairs])
+    fitted = design.constrained_fit(inner, weights, "kernel_shap", mirrored=True)
     return Design(fitted.masks, fitted.readout, np.stack([weights, np.arange(len(weights)) >= d]))
 
 
@@ -285,44 +273,53 @@ def grow_sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = F
     if budget >= 2 ** min(d, 62):
         return sample_shapley(d, budget)
     rng = np.random.default_rng(seed)
-    numbers = feature_numbers(d, rng)
+    keys = sample_feature_keys(d, rng)
     order = np.zeros((0, 2 if antithetic else 1, d), int)
     spent = np.zeros(1)
     while spent[-1] <= budget - 2:
-        more = rng.permuted(np.tile(np.arange(d), (BLOCK, 1)), axis=1)
+        more = rng.permuted(np.tile(np.arange(d), (BLOCK_SIZE, 1)), axis=1)
         more = np.stack([more, more[:, ::-1]], axis=1) if antithetic else more[:, None]
         order = np.concatenate([order, more])
-        _, first = np.unique(prefix_keys(numbers, order), return_index=True)
+        _, first = np.unique(compute_prefix_keys(keys, order), return_index=True)
         spent = np.bincount(first // (order.shape[1] * (d - 1)), minlength=len(order)).cumsum()
     return build_from_orders(order[: np.searchsorted(spent, budget - 2, side="right")].reshape(-1, d))
 
 
 def round_minimum(d: int) -> int:
-    """Return the smallest budget of the designs here, in evaluations, or all 2^d."""
+    """Return the smallest budget of nested rounds, in evaluations, at most 2^d."""
     return min(FIRST_ROUND * d, 2 ** min(d, 62))
 
 
 def _grow_pairs(d: int, wanted: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """`wanted` distinct pairs of sizes 2 to d - 2 in the order of their first sample, by the member with feature 0, and
-    how often each was drawn by then; those of a smaller number come first."""
+    """Sample `wanted` distinct pairs of sizes 2 to d - 2 as the member with feature 0, in the order of first samples,
+    and count the samples of each until the last pair is found; a larger number begins with the same pairs."""
     sizes = np.arange(2, d - 1)
-    share = size_mass(d, sizes)
-    share /= share.sum()
+    share = _compute_shares(d, sizes)
     blocks, needed, first = [], 0, []
     while len(first) < wanted:
-        needed += max(wanted // (4 * BLOCK), 1) if blocks else -(-wanted // BLOCK)
+        needed += max(wanted // (4 * BLOCK_SIZE), 1) if blocks else -(-wanted // BLOCK_SIZE)
         while len(blocks) < needed:
-            size = rng.choice(sizes, size=BLOCK, p=share)
-            more = rng.permuted(np.arange(d) < size[:, None], axis=1)
-            blocks.append(more ^ ~more[:, :1])
+            blocks.append(_sample_members(d, sizes, share, BLOCK_SIZE, rng))
         drawn = np.concatenate(blocks)
-        first, inverse = unique_rows(drawn)
+        first, inverse = design.find_unique_rows(drawn)
     ranked = np.argsort(first)[:wanted]
     return drawn[first[ranked]], np.bincount(inverse[: first[ranked[-1]] + 1], minlength=len(first))[ranked]
 
 
+def _compute_shares(d: int, sizes: np.ndarray) -> np.ndarray:
+    """Return the probability of each size under the kernel mass of `sizes`."""
+    mass = design.compute_size_mass(d, sizes)
+    return mass / mass.sum()
+
+
+def _sample_members(d: int, sizes: np.ndarray, share: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Sample pairs with replacement, as the member (count, d) with feature 0."""
+    drawn = rng.permuted(np.arange(d) < rng.choice(sizes, size=count, p=share)[:, None], axis=1)
+    return drawn ^ ~drawn[:, :1]
+
+
 def _check_growth(where: str, d: int, budget: int) -> int:
-    budget = whole(where, "budget", budget, 0)
+    budget = design.check_integer(where, "budget", budget, 0)
     if budget < round_minimum(d):
         raise ShapelineError(
             f"{where}: {budget} evaluations are too few to stop by their error at d = {d}; "

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.designs.design import FIRST_ROUND, evaluations
+from shapeline.designs.design import FIRST_ROUND, count_evaluations
 from shapeline.errors import ShapelineError
 
-AT_THE_CAP = "stopped at the cap"  # the warning of an explanation that reached max_budget before the target
+CAP_WARNING = "stopped at the cap"  # the warning of an explanation that reached max_budget before the target
 GROWTH = 1.25  # factor of the evaluations from one round to the next
-PRIOR_ROUNDS = 2.0  # weight of the predicted change of scores, in rounds, beside the observed changes
-MAX_CHANGE = 9.0  # largest squared change of scores in one round that counts, in units of the predicted one
-MIN_VARIANCE_FACTOR = 0.7  # if scores change less than predicted
+PRIOR_ROUNDS = 2.0  # weight, in rounds, of the predicted change of scores against the observed changes
+MAX_CHANGE = 9.0  # larger squared changes of scores in one round, in units of the predicted one, are clipped
+MIN_VARIANCE_FACTOR = 0.7  # lower bound where scores change less than predicted
 
 
 @dataclass(frozen=True)
@@ -23,35 +23,35 @@ class StoppingCriterion:
     error: float | str | None = None
     top: int | None = None
 
-    def is_met(self, scores: np.ndarray, standard_error: np.ndarray | None, whole: np.ndarray) -> np.ndarray:
-        """Return which explanations (n,) reach the targets; whole (n,): v(N) - v(empty); None: unknown errors."""
+    def is_met(self, scores: np.ndarray, standard_error: np.ndarray | None, total: np.ndarray) -> np.ndarray:
+        """Return which explanations (n,) reach the targets; total (n,): v(N) - v(empty); None: unknown errors."""
         if standard_error is None:
             return np.zeros(len(scores), bool)
         met = np.isfinite(standard_error).all(axis=1)
         if self.error is not None:
-            met &= predict_error(standard_error) <= self.compute_tolerance(whole)
+            met &= predict_error(standard_error) <= self.compute_tolerance(total)
         if self.top is not None:
             met &= find_separated(scores, standard_error, min(self.top, scores.shape[1])).all(axis=1)
         return met
 
-    def compute_tolerance(self, whole: np.ndarray) -> np.ndarray:
+    def compute_tolerance(self, total: np.ndarray) -> np.ndarray:
         """Return the tolerated error (n,)."""
         if isinstance(self.error, str):
-            return float(self.error.rstrip("% ")) / 100 * np.abs(whole)
-        return np.full(len(whole), self.error)
+            return float(self.error.rstrip("% ")) / 100 * np.abs(total)
+        return np.full(len(total), self.error)
 
     def rounds(self, d: int, first: int = FIRST_ROUND, largest: int | None = None) -> list[int]:
         """Return the evaluations after each round: first x d, then GROWTH times as many, at most 2^d or `largest`."""
-        cap = min(evaluations(self.max_budget, d), 2 ** min(d, 62), largest or 2**62)
-        rounds = [int(first * d * GROWTH**number) for number in range(80)]  # 2^25 times the first
+        cap = min(count_evaluations(self.max_budget, d), 2 ** min(d, 62), largest or 2**62)
+        rounds = [int(first * d * GROWTH**number) for number in range(80)]  # up to 2^25 times the first
         return [*(spent for spent in rounds if spent < cap), cap]
 
 
 class PredictedErrors:
     """The errors that earlier rounds predict for n explanations.
 
-    Stopping at the first small error selects predictions that are low by chance: each is averaged, in logarithms, with
-    earlier ones, error ~ evaluations^-rate, and larger changes of scores than predicted widen it.
+    Stopping at the first small error selects predictions that are low by chance. So each is averaged in logarithms with
+    the earlier ones (error ~ evaluations^-rate), and widened where scores change more than predicted.
     """
 
     def __init__(self, n: int, d: int, rate: float):
@@ -70,8 +70,8 @@ class PredictedErrors:
 
         Call it in each round with all explanations that continue.
         """
-        own = np.log(np.maximum(predict_error(standard_error), 1e-150))
-        error, variance = own, np.ones(len(rows))
+        log_error = np.log(np.maximum(predict_error(standard_error), 1e-150))
+        error, variance = log_error, np.ones(len(rows))
         if self.rounds:
             fall = self.rate * np.log(evaluations / self.evaluations[rows])
             before = self.error[rows]
@@ -79,10 +79,10 @@ class PredictedErrors:
             change = ((scores - self.scores[rows]) ** 2).mean(axis=1)
             self.changes[rows] += np.minimum(change / np.maximum(expected, 1e-300), MAX_CHANGE)
             variance = np.maximum(self.changes[rows] / (PRIOR_ROUNDS + self.rounds), MIN_VARIANCE_FACTOR)
-            error = (before - fall + own) / 2
+            error = (before - fall + log_error) / 2
         self.rounds += 1
         self.evaluations[rows], self.scores[rows], self.error[rows] = evaluations, scores, error
-        return standard_error * (np.exp(error - own) * np.sqrt(variance))[:, None]
+        return standard_error * (np.exp(error - log_error) * np.sqrt(variance))[:, None]
 
 
 def predict_error(standard_error: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""Linear surrogates: LIME, least squares with any symmetric weight, and fits by a lasso.
+"""Linear surrogates: LIME, least squares with any symmetric weight, and lasso fits.
 
-A lasso is not linear in the values and so no `Design`: LIME with K features, and ContextCite.
+A lasso (LIME with K features, ContextCite) is not linear in the values, so it is not a `Design`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +13,8 @@ from shapeline.designs import design
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
 
-CHUNK_CELLS = 2**22  # instances x selected features x features: bounds memory, 32 MB
-NEGLIGIBLE = 1e-10  # of a feature's own variance, or of the largest correlation: rounding, not signal
+MAX_CHUNK_CELLS = 2**22  # instances x selected features x features in one chunk: 32 MB
+NEGLIGIBLE = 1e-10  # smaller shares of a feature's variance, or of the largest correlation, are rounding
 
 
 def lime_minimum(d: int, ridge: float = 1.0) -> int:
@@ -27,8 +27,8 @@ def lime(
 ) -> design.Design:
     """Return the design of a ridge regression with a free intercept on randomly masked inputs.
 
-    Masks are sampled as in the authors' library: the full mask first, then a uniform number of masked features,
-    uniformly placed; a repeated mask is sampled again, so each counts once.
+    Masks are sampled as in the authors' library: the full mask first, then uniform subsets of a uniform number of
+    masked features. A repeated mask is replaced, so the masks are distinct.
 
     Parameters
     ----------
@@ -69,8 +69,8 @@ def lime(
     >>> design.attribute(design.masks @ np.array([3.0, 1.0, 2.0])).round(6)
     array([3., 1., 2.])
     """
-    d, budget = design.whole("lime", "d", d, 1), design.whole("lime", "budget", budget, 0)
-    design.one_of("lime", "kernel", kernel, ("cosine", "fraction", "shapley"))
+    d, budget = design.check_integer("lime", "d", d, 1), design.check_integer("lime", "budget", budget, 0)
+    design.check_choice("lime", "kernel", kernel, ("cosine", "fraction", "shapley"))
     for name, value, good in (("kernel_width", kernel_width, kernel_width > 0), ("ridge", ridge, ridge >= 0)):
         if not (good and np.isfinite(value)):
             raise ShapelineError(
@@ -83,12 +83,12 @@ def lime(
     rng = np.random.default_rng(seed)
     if kernel == "shapley":
         if d == 1:
-            return design.only_feature()
-        inner = _masks(d, np.arange(1, d), budget - 2, rng)
+            return design.build_single_feature()
+        inner = _sample_masks(d, np.arange(1, d), budget - 2, rng)
         if len(inner) == 0:
-            return _even(d)
+            return design.Design(np.array([[True] * d, [False] * d]), np.tile([1 / d, -1 / d], (d, 1)))
         sizes = inner.sum(axis=1)
-        weights = design.size_mass(d, np.arange(1, d))[sizes - 1] / np.bincount(sizes)[sizes]
+        weights = design.compute_size_mass(d, np.arange(1, d))[sizes - 1] / np.bincount(sizes)[sizes]
         fitted = design.constrained_fit(inner, weights, "lime", ridge)
         back = np.r_[len(fitted.masks) - 1, : len(fitted.masks) - 1]  # the full mask first
         return design.Design(fitted.masks[back], fitted.readout[:, back])
@@ -99,27 +99,27 @@ def lime(
 
 def lime_masks(d: int, budget: int, rng: np.random.Generator) -> np.ndarray:
     """Return the masks that `lime` samples, (K, d), K = min(budget, 2^d), the full one first."""
-    return np.concatenate([np.ones((1, d), bool), _masks(d, np.arange(d), budget - 1, rng)])
+    return np.concatenate([np.ones((1, d), bool), _sample_masks(d, np.arange(d), budget - 1, rng)])
 
 
 def lime_weights(masks: np.ndarray, kernel: str = "cosine", kernel_width: float = 0.25) -> np.ndarray:
-    """Return LIME's weights sqrt(exp(-D^2/kernel_width^2)) (K,) of masks (K, d), for fits outside a `Design`."""
+    """Return LIME's weights sqrt(exp(-D^2/kernel_width^2)) (K,) of masks (K, d)."""
     share = masks.mean(axis=1)
     distance = 1 - (np.sqrt(share) if kernel == "cosine" else share)
     return np.exp(-(distance**2) / (2 * kernel_width**2))
 
 
 def symmetric_least_squares(d: int, q: Callable[[int], float] | Sequence[float]) -> design.Design:
-    """Least squares over all 2^d coalitions, d <= 20, weights q(s) by size, both ends met (Charnes et al. 1988).
+    """Return the design of least squares over all 2^d coalitions with weights q(s) by size (Charnes et al. 1988).
 
-    q: function of the size, or the d - 1 weights of sizes 1..d-1; finite, not negative, not all 0. The Shapley value
-    is q(s) proportional to 1/C(d-2, s-1).
+    d <= 20; both ends are met. q: function of the size, or the d - 1 weights of sizes 1..d-1; finite, not negative, not
+    all 0. q(s) proportional to 1/C(d-2, s-1) gives the Shapley value.
     """
     where = "symmetric_least_squares"
-    d = design.whole(where, "d", d, 1)
-    masks = design.all_coalitions(d, where)
+    d = design.check_integer(where, "d", d, 1)
+    masks = design.enumerate_coalitions(d, where)
     if d == 1:
-        return design.only_feature()
+        return design.build_single_feature()
     weights = np.array([q(size) for size in range(1, d)] if callable(q) else q, dtype=np.float64)
     if weights.shape != (d - 1,):
         raise ShapelineError(f"{where}: q has shape {weights.shape}; give the {d - 1} weights of sizes 1..{d - 1}.")
@@ -138,18 +138,12 @@ def symmetric_least_squares(d: int, q: Callable[[int], float] | Sequence[float])
     return design.Design(masks, readout)
 
 
-def _even(d: int) -> design.Design:
-    """Return the design of two coalitions: v(N) - v(empty) in equal shares."""
-    masks = np.array([[True] * d, [False] * d])
-    return design.Design(masks, np.tile([1 / d, -1 / d], (d, 1)))
-
-
-def _masks(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+def _sample_masks(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
     """Sample `wanted` distinct masks (or all): a uniform size, then a uniform coalition of that size."""
     if d <= design.MAX_D and wanted > 2**d // 32:
-        # Rejection would be slow near the end. The smallest exponential / rate are samples without replacement in turn
+        # Rejection would be slow near the end. The smallest exponential / rate sample without replacement in order
         # (Efraimidis & Spirakis 2006).
-        masks = design.all_coalitions(d, "lime")
+        masks = design.enumerate_coalitions(d, "lime")
         size = masks.sum(axis=1)
         masks = masks[(size >= sizes[0]) & (size <= sizes[-1])]
         size = masks.sum(axis=1)
@@ -159,12 +153,12 @@ def _masks(d: int, sizes: np.ndarray, wanted: int, rng: np.random.Generator) -> 
     while len(drawn) < wanted:
         size = rng.choice(sizes, size=wanted - len(drawn))
         drawn = np.concatenate([drawn, rng.permuted(np.arange(d) < size[:, None], axis=1)])
-        drawn = drawn[np.sort(design.unique_rows(drawn)[0])]
+        drawn = drawn[np.sort(design.find_unique_rows(drawn)[0])]
     return drawn
 
 
 def ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.ndarray:
-    """Return weights (d, K) of a weighted ridge fit; centring by the weighted mean leaves the intercept unpenalised."""
+    """Return the readout (d, K) of a weighted ridge fit; centring by the weighted mean leaves the intercept free."""
     n, d = masks.shape
     root = np.sqrt(weights)
     rows = masks - weights @ masks / weights.sum()
@@ -173,27 +167,27 @@ def ridge_readout(masks: np.ndarray, weights: np.ndarray, ridge: float) -> np.nd
         if n < d and ridge > 0:
             # The dual form: K equations in place of d.
             gram = rows @ rows.T
-            design.diagonal(gram)[:] += ridge
+            design.view_diagonal(gram)[:] += ridge
             return (design.solve_positive(gram, rows, "lime").T) * root
         gram = rows.T @ rows
-        design.diagonal(gram)[:] += ridge
+        design.view_diagonal(gram)[:] += ridge
         return design.solve_positive(gram, rows.T * root, "lime")
 
 
-def fit(
+def fit_sparse(
     masks: np.ndarray, values: np.ndarray, weights: np.ndarray, k: int, ridge: float = 1.0, selection: str = "lasso"
 ) -> np.ndarray:
-    """Return scores (..., d) float64, at most k of an instance's not zero (Ribeiro et al. 2016, algorithm 1).
+    """Return scores (..., d) float64, at most k of an instance's nonzero (Ribeiro et al. 2016, algorithm 1).
 
     masks (K, d) bool, values (..., K), weights (K,) >= 0. selection "lasso": the features of the lasso path just before
-    a (k+1)-th would enter (Efron et al. 2004, section 3.1); "forward": one after the other, the feature that lowers the
-    squared error most. Then a weighted ridge fit of those, with a free intercept. A feature that the selected ones
-    determine on these masks is never selected. Raises ShapelineError.
+    a (k+1)-th enters (Efron et al. 2004, section 3.1); "forward": repeatedly the feature that lowers the squared error
+    most. The scores are a weighted ridge fit of the selected features with a free intercept. A feature that is a linear
+    function of the selected ones on these masks is never selected. Raises ShapelineError.
     """
     return SparseFit(masks, weights, k, ridge, selection).attribute(values)
 
 
-def sparse(
+def sparsify(
     fitted: design.Design,
     n_features: int,
     kernel: str = "cosine",
@@ -202,7 +196,7 @@ def sparse(
     selection: str = "lasso",
 ) -> "SparseFit":
     """Return the fit of at most `n_features` features on the masks of a `lime` design of this kernel and width."""
-    design.one_of("lime with a number of features", "kernel", kernel, ("cosine", "fraction"))
+    design.check_choice("lime with a number of features", "kernel", kernel, ("cosine", "fraction"))
     return SparseFit(fitted.masks, lime_weights(fitted.masks, kernel, kernel_width), n_features, ridge, selection)
 
 
@@ -215,7 +209,7 @@ class FeatureFit(design.Coalitions):
 
 @dataclass(frozen=True, eq=False)
 class SparseFit(FeatureFit):
-    """Coalitions and a fit of at most `n_features` features to their values, where a `Design` would stand; as `fit`."""
+    """Coalitions and a fit of at most `n_features` features to their values (`fit_sparse`), in place of a `Design`."""
 
     masks: np.ndarray
     weights: np.ndarray
@@ -231,14 +225,14 @@ class SparseFit(FeatureFit):
             )
         if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
             raise ShapelineError("lasso: weights are out of range; give finite ones of at least 0, and one above 0.")
-        design.whole("lasso", "the number of features kept", self.n_features, 1)
-        design.one_of("lasso", "selection", self.selection, tuple(SELECTIONS))
+        design.check_integer("lasso", "the number of features kept", self.n_features, 1)
+        design.check_choice("lasso", "selection", self.selection, tuple(SELECTIONS))
         if not 0 <= self.ridge < np.inf:
             raise ShapelineError(f"lasso: ridge is {self.ridge!r}; give a finite number of at least 0.")
 
     @cached_property
     def _products(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weighted columns (K, d) and their products (d, d), centred: the intercept is free and drops out."""
+        """Weighted centred columns (K, d) and their products (d, d); centring removes the free intercept."""
         rows = self.masks - self.weights @ self.masks / self.weights.sum()
         weighted = rows * self.weights[:, None]
         return weighted, weighted.T @ rows
@@ -250,36 +244,35 @@ class SparseFit(FeatureFit):
             raise ShapelineError(f"lasso: values {values.shape}; give (..., {self.evaluations}), all finite.")
         weighted, gram = self._products
         flat = values.reshape(-1, self.evaluations)
-        # The mean changes no product, but without it a large common value would leave its rounding in them.
+        # Centring the values changes no product, but removes the rounding error of a large common value.
         centred = flat - (flat @ self.weights / self.weights.sum())[:, None]
         centred[np.abs(centred).max(axis=1, initial=0) <= 1e-14 * np.abs(flat).max(axis=1, initial=0)] = 0
         right = centred @ weighted
         k = min(self.n_features, self.d)
-        scores = np.zeros((len(flat), self.d + 1))  # the last for empty places
-        step = max(1, CHUNK_CELLS // (k * self.d))
+        scores = np.zeros((len(flat), self.d + 1))  # the last column is the padding's
+        step = max(1, MAX_CHUNK_CELLS // (k * self.d))
         for first in range(0, len(flat), step):
-            part = slice(first, first + step)
-            chosen = SELECTIONS[self.selection](gram, right[part], k)
-            wanted = np.take_along_axis(np.pad(right[part], ((0, 0), (0, 1))), chosen, axis=1)
-            np.put_along_axis(scores[part], chosen, _solve(gram, chosen, wanted, self.ridge), axis=1)
+            chunk = slice(first, first + step)
+            chosen = SELECTIONS[self.selection](gram, right[chunk], k)
+            products = np.take_along_axis(np.pad(right[chunk], ((0, 0), (0, 1))), chosen, axis=1)
+            np.put_along_axis(scores[chunk], chosen, _solve(gram, chosen, products, self.ridge), axis=1)
         return scores[:, : self.d].reshape(*values.shape[:-1], self.d)
 
 
 def _solve(gram: np.ndarray, chosen: np.ndarray, right: np.ndarray, ridge: float = 0.0) -> np.ndarray:
     """Return solutions (n, k) of each instance's equations for its selected features (n, k); 0 for padding (d)."""
-    empty = chosen == len(gram)
-    within = np.pad(gram, (0, 1))[chosen[:, :, None], chosen[:, None, :]]
-    places = np.arange(chosen.shape[1])
-    within[:, places, places] += np.where(empty, 1, ridge)
-    return np.linalg.solve(within, np.where(empty, 0, right)[:, :, None])[:, :, 0]
+    padding = chosen == len(gram)
+    matrices = np.pad(gram, (0, 1))[chosen[:, :, None], chosen[:, None, :]]
+    np.einsum("nkk->nk", matrices)[:] += np.where(padding, 1, ridge)
+    return np.linalg.solve(matrices, np.where(padding, 0, right)[:, :, None])[:, :, 0]
 
 
 def _lasso(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     """Return features (n, k) of each instance's lasso path before a (k+1)-th enters, padded with d.
 
     gram (d, d), right (n, d): products of the columns with each other and with the values. Least angle regression with
-    the lasso's drops, all instances a step at a time: the correlations of the active features fall together, at rate
-    1, until another's is as large (it joins), a coefficient is back at 0 (it drops), or none is left.
+    lasso drops, one step of all instances at a time: the correlations of the active features fall together, at rate 1,
+    until another feature's is as large (it joins), a coefficient returns to 0 (it drops), or no correlation remains.
     """
     n, d = right.shape
     padded = np.pad(gram, ((0, 1), (0, 0)))
@@ -289,35 +282,35 @@ def _lasso(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     level = np.abs(right).max(axis=1, initial=0)
     least = NEGLIGIBLE * level
     live = np.flatnonzero(level > 0)
-    # A path has about k steps. Features that rounding lets join and drop in turns must not run for ever.
+    # A path has about k steps; the limit stops features that join and drop alternately because of rounding.
     for _ in range(10 * (k + 10)):
         if not len(live):
             break
-        here, active = np.arange(len(live)), chosen[live]
+        row, active = np.arange(len(live)), chosen[live]
         direction = _solve(gram, active, signs[live])
         drift = np.matmul(direction[:, None], padded[active])[:, 0]
         joining = np.full((len(live), d + 1), np.inf)
         for sign in (1, -1):
             gap = np.maximum(level[live, None] - sign * correlations[live], 0)
-            speed = 1 - sign * drift  # at which the level catches up; parallel where it is 0
+            speed = 1 - sign * drift  # at which the level approaches this correlation
             steps = np.where(speed > NEGLIGIBLE, gap / np.maximum(speed, NEGLIGIBLE), np.inf)
             np.minimum(joining[:, :d], steps, out=joining[:, :d])
         np.put_along_axis(joining, active, np.inf, axis=1)
         returning = signs[live] * direction < 0
         dropping = np.where(returning, np.abs(coefficients[live]) / np.maximum(np.abs(direction), 1e-300), np.inf)
         joiner, dropped = joining.argmin(axis=1), dropping.argmin(axis=1)
-        join, drop = joining[here, joiner], dropping[here, dropped]
+        join, drop = joining[row, joiner], dropping[row, dropped]
 
-        taken = np.minimum(np.minimum(join, drop), level[live])
-        coefficients[live] += taken[:, None] * direction
-        correlations[live] -= taken[:, None] * drift
-        level[live] -= taken
+        length = np.minimum(np.minimum(join, drop), level[live])
+        coefficients[live] += length[:, None] * direction
+        correlations[live] -= length[:, None] * drift
+        level[live] -= length
         ended = level[live] <= least[live]
         drops = ~ended & (drop <= join)
         full = ~ended & ~drops & (active < d).all(axis=1)
         joins = ~ended & ~drops & ~full
-        for array, nothing in ((chosen, d), (signs, 0), (coefficients, 0)):
-            array[live[drops], dropped[drops]] = nothing
+        for array, empty in ((chosen, d), (signs, 0), (coefficients, 0)):
+            array[live[drops], dropped[drops]] = empty
         free = (active == d).argmax(axis=1)
         chosen[live[joins], free[joins]] = joiner[joins]
         signs[live[joins], free[joins]] = np.sign(correlations[live, joiner])[joins]
@@ -328,30 +321,30 @@ def _lasso(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
 def _forward(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     """Return features (n, k), each reducing the squared error most beside earlier ones, padded with d.
 
-    Shapes as in `_lasso`. The columns are made orthogonal to the chosen ones as they go, by their products alone (a
-    Cholesky factor with pivots; orthogonal least squares, Chen, Cowan & Grant 1991).
+    Shapes as in `_lasso`. Each chosen column is projected out of the others through their products (a pivoted Cholesky
+    factor; orthogonal least squares, Chen, Cowan & Grant 1991).
     """
     n, d = right.shape
     chosen, factor = np.full((n, k), d), np.zeros((n, k, d))
-    left, spread = right.copy(), np.tile(np.diagonal(gram), (n, 1))
-    least, here = NEGLIGIBLE * np.diagonal(gram), np.arange(n)
+    residual, variance = right.copy(), np.tile(np.diagonal(gram), (n, 1))
+    least, instance = NEGLIGIBLE * np.diagonal(gram), np.arange(n)
     first = None
-    for place in range(k):
-        gain = np.where(spread > least, left**2 / np.where(spread > least, spread, 1), 0)
+    for step in range(k):
+        gain = np.where(variance > least, residual**2 / np.where(variance > least, variance, 1), 0)
         pick = gain.argmax(axis=1)
-        best = gain[here, pick]
+        best = gain[instance, pick]
         first = best if first is None else first
-        enough = best > NEGLIGIBLE**2 * first
-        if not enough.any():
+        improved = best > NEGLIGIBLE**2 * first
+        if not improved.any():
             break
-        root = np.sqrt(np.where(enough, spread[here, pick], 1))
-        row = gram[pick] - np.matmul(factor[here, :, pick][:, None], factor)[:, 0]
-        row *= (enough / root)[:, None]
-        left -= row * (left[here, pick] / root)[:, None]
-        spread -= row**2
-        spread[here[enough], pick[enough]] = 0
-        factor[:, place] = row
-        chosen[enough, place] = pick[enough]
+        root = np.sqrt(np.where(improved, variance[instance, pick], 1))
+        row = gram[pick] - np.matmul(factor[instance, :, pick][:, None], factor)[:, 0]
+        row *= (improved / root)[:, None]
+        residual -= row * (residual[instance, pick] / root)[:, None]
+        variance -= row**2
+        variance[instance[improved], pick[improved]] = 0
+        factor[:, step] = row
+        chosen[improved, step] = pick[improved]
     return chosen
 
 
@@ -359,18 +352,19 @@ SELECTIONS = {"lasso": _lasso, "forward": _forward}
 
 
 def context_cite_minimum(d: int) -> int:
-    """Return the smallest budget of `context_cite`, in evaluations: two, between which a part can differ."""
+    """Return the smallest budget of `context_cite`, in evaluations: two masks, which can differ in a feature."""
     return 2
 
 
 def context_cite(d: int, budget: int, seed: int = 0, keep_probability: float = 0.5, alpha: float = 0.01) -> "Ablations":
-    """Random ablations and a lasso on standardised masks, as ContextCite fits them.
+    """Return random ablations with a lasso on standardised masks, as ContextCite fits them.
 
-    Each part is kept independently with `keep_probability`; a mask that is sampled twice is evaluated once and counts
-    twice. alpha: of the lasso's penalty, in the unit of the values (the authors' 0.01 is for values per answer token).
+    Each feature is kept independently with `keep_probability`; a mask that is sampled twice is evaluated once and
+    counts twice. alpha: penalty of the lasso, in the unit of the values (the authors' 0.01 is for values per answer
+    token).
     """
-    d, budget = design.whole("context_cite", "d", d, 1), design.whole("context_cite", "budget", budget, 0)
-    if budget < context_cite_minimum(d):
+    d = design.check_integer("context_cite", "d", d, 1)
+    if design.check_integer("context_cite", "budget", budget, 0) < context_cite_minimum(d):
         raise ShapelineError(f"context_cite: budget is {budget} evaluations and the minimum is 2; raise it.")
     masks = np.random.default_rng(seed).random((budget, d)) < keep_probability
     return Ablations(*np.unique(masks, axis=0, return_counts=True), alpha)
@@ -393,5 +387,5 @@ class Ablations(FeatureFit):
         scale = np.sqrt(np.average(centred**2, axis=0, weights=self.counts))
         rows = centred / np.where(scale > 0, scale, 1.0)
         flat = values.reshape(-1, self.evaluations)
-        scores = [Lasso(self.alpha).fit(rows, one, sample_weight=self.counts).coef_ for one in flat]
+        scores = [Lasso(self.alpha).fit(rows, value, sample_weight=self.counts).coef_ for value in flat]
         return (np.array(scores) / np.where(scale > 0, scale, 1.0)).reshape(*values.shape[:-1], self.d)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shapeline.designs.design import all_coalitions, whole
+from shapeline.designs.design import check_integer, enumerate_coalitions
 from shapeline.errors import ShapelineError, first_line
 from shapeline.files import atomic
 from shapeline.games.validation_scores import build_identity
@@ -51,8 +51,9 @@ class StoredGame:
     @classmethod
     def of(cls, game: Callable, n_players: int | None = None) -> "StoredGame":
         """Return all 2^n values of a game of at most 20 players."""
-        n = whole("StoredGame", "n_players", getattr(game, "n_players", None) if n_players is None else n_players, 1)
-        masks = all_coalitions(n, "StoredGame")
+        n_players = getattr(game, "n_players", None) if n_players is None else n_players
+        n = check_integer("StoredGame", "n_players", n_players, 1)
+        masks = enumerate_coalitions(n, "StoredGame")
         return cls(masks, game(masks), getattr(game, "player_names", None))
 
     @classmethod

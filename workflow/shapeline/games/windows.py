@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.designs.design import unique_rows
+from shapeline.designs.design import find_unique_rows
 from shapeline.errors import ShapelineError
 
 STRETCH = 4  # windows per first stretch, which has few patterns (2^(w + 3)) and reduces the windows to a quarter
@@ -200,7 +200,7 @@ def _logits(local: Local, plan: Plan, inputs: np.ndarray, rows: np.ndarray) -> n
     if len(plan.outside):
         ids = np.ascontiguousarray(inputs[plan.outside[:, None] + cells].transpose(0, 2, 1))
         # Most windows are padding, so the model evaluates each distinct one once.
-        once, copies = unique_rows(ids.reshape(-1, local.width))
+        once, copies = find_unique_rows(ids.reshape(-1, local.width))
         distinct = local.table(ids.reshape(-1, 1, local.width)[once])
         untouched = take_maxima(distinct, copies.reshape(ids.shape[:2]), local.threads)
         np.maximum(table, untouched.reshape(1, -1), out=table)

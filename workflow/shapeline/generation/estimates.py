@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.attribution.sampling import Answer, Batch, MergedDesigns, Rounds, merge_designs
-from shapeline.designs.design import Design, whole
+from shapeline.designs.design import Design, check_integer
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.generation.game import PromptGame
 from shapeline.generation.prompts import WHERE, Prompt, split_text
@@ -340,7 +340,7 @@ def rmse(scores: np.ndarray, exact: np.ndarray) -> float:
 
 def top_k_drop(game: PromptGame, scores: np.ndarray, k: int = 3) -> float:
     """Return by how much the value falls when the k parts of largest score are removed (Cohen-Wang et al. 2024)."""
-    k = whole("top_k_drop", "k", k, 1)
+    k = check_integer("top_k_drop", "k", k, 1)
     masks = np.ones((2, game.d), bool)
     masks[1, np.argsort(-np.asarray(scores), kind="stable")[:k]] = False
     full, removed = game.totals(masks)
@@ -351,7 +351,8 @@ def datamodeling_score(game: PromptGame, scores: np.ndarray, samples: int = 64, 
     """Return the linear datamodeling score: Spearman's correlation of the sum of the kept parts' scores with the value,
     over fresh coalitions that keep each part with probability 1/2 (Cohen-Wang et al. 2024); NaN where either is
     constant."""
-    masks = np.random.default_rng([seed, 1]).random((whole("datamodeling_score", "samples", samples, 2), game.d)) < 0.5
+    samples = check_integer("datamodeling_score", "samples", samples, 2)
+    masks = np.random.default_rng([seed, 1]).random((samples, game.d)) < 0.5
     predicted, actual = _ranks(masks @ np.asarray(scores, float)), _ranks(game.totals(masks))
     if np.ptp(predicted) < TIES or np.ptp(actual) < TIES:
         return float("nan")
@@ -375,7 +376,7 @@ def citation(scores: np.ndarray, support: Iterable[int], k: int | None = None) -
         raise ShapelineError(
             f"citation: support is {support!r:.60}; give a list of numbers of parts, 0 to {len(scores) - 1}."
         )
-    best = np.argsort(-scores, kind="stable")[: len(given) if k is None else whole("citation", "k", k, 1)]
+    best = np.argsort(-scores, kind="stable")[: len(given) if k is None else check_integer("citation", "k", k, 1)]
     cited = {int(place) for place in best if scores[place] > 0}
     hits = len(cited & given)
     return (hits / len(cited) if cited else 0.0), hits / len(given)

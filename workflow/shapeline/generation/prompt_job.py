@@ -20,7 +20,7 @@ from shapeline.attribution.context import AttributionSettings, ExplanationContex
 from shapeline.attribution.row_store import ADDRESS, Table, digest_file, digest_of
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
-from shapeline.designs.design import evaluations as evaluations_of
+from shapeline.designs.design import count_evaluations
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import MethodFailure, ShapelineError, rename_place
 from shapeline.generation import estimates, game, language_models
@@ -195,7 +195,7 @@ class PromptJob:
         method = self.settings.method
         seed = seed_of(self.settings.game.seed, self.entry, repeat, int(row["instance"]))
         usual = 2**played.d if method.method.exact else played.d + 1
-        spent = evaluations_of(budget, played.d) if budget and not until else usual
+        spent = count_evaluations(budget, played.d) if budget and not until else usual
         try:
             result = estimates.estimate(played, method, spent, "sum", seed)
         except ShapelineError as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.designs import exact
-from shapeline.designs.design import one_of, whole
+from shapeline.designs.design import check_choice, check_integer
 from shapeline.errors import ShapelineError
 
 MODES = ("absolute", "relative")
@@ -263,8 +263,8 @@ def explore_trees(
     tolerance: float,
 ) -> Exploration:
     """Run h-Shap on trees from `roots` (n, c), whose first columns are rectangles; sides: of the entire input."""
-    one_of("h_shap", "mode", mode, MODES)
-    one_of("h_shap", "leaf_score", leaf_score, LEAF_SCORES)
+    check_choice("h_shap", "mode", mode, MODES)
+    check_choice("h_shap", "leaf_score", leaf_score, LEAF_SCORES)
     limit = 100 if mode == "relative" else np.inf
     if not isinstance(threshold, int | float | np.number) or not 0 <= threshold <= limit:
         wanted = "a percentile from 0 to 100" if mode == "relative" else "a number of at least 0"
@@ -417,8 +417,8 @@ def image_sides(shape: Sequence[int], min_size: int) -> tuple[int, int]:
     """Return the shape as (height, width), height 1 for a vector. Raises ShapelineError for a wrong shape."""
     if len(shape) not in (1, 2):
         raise ShapelineError(f"h_shap: shape is {tuple(shape)}; give (length,) or (height, width).")
-    sides = tuple(whole("h_shap", "a side of the shape", side, 1) for side in shape)
-    min_size = whole("h_shap", "min_size", min_size, 1)
+    sides = tuple(check_integer("h_shap", "a side of the shape", side, 1) for side in shape)
+    min_size = check_integer("h_shap", "min_size", min_size, 1)
     if min_size > max(sides):
         size = "x".join(map(str, sides))
         raise ShapelineError(

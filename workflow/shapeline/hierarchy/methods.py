@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shapeline.designs.design import whole
+from shapeline.designs.design import check_integer
 from shapeline.errors import MethodFailure, ShapelineError, is_installed, locate_input
 from shapeline.games.game import Game
 from shapeline.hierarchy import exploration
@@ -80,7 +80,7 @@ def forest(trees: Sequence) -> Forest:
                 raise ShapelineError(f"h_shap: a node of the tree has {len(tree)} part(s); give 2 to {MAX_CHILDREN}.")
             children[number] = [grow(part, order) for part in tree]
         else:
-            order.append(whole("h_shap", "a label of the tree", tree, 0))
+            order.append(check_integer("h_shap", "a label of the tree", tree, 0))
             children[number] = [number]
         nodes[number] = (0, 1, start, len(order), number)
         return number
@@ -208,7 +208,7 @@ def partition(
     trees than halves. Raises ShapelineError.
     """
     sides = image_sides(shape, 1)
-    evaluations = whole("partition", "evaluations", evaluations, 2)
+    evaluations = check_integer("partition", "evaluations", evaluations, 2)
     tally = Tally(evaluate, n_instances)
     instances, nodes = np.arange(n_instances), np.tile([0, sides[0], 0, sides[1]], (n_instances, 1))
     ends = tally.values(np.tile(instances, 2), np.concatenate([np.zeros_like(nodes), nodes])[:, None])

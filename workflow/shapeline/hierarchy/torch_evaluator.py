@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shapeline.designs.design import one_of
+from shapeline.designs.design import check_choice
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, execution, torch_execution
 from shapeline.games.execution import BackendRefused, ExecutionBackend, select_traced_rows
@@ -204,7 +204,7 @@ class Evaluator:
         owners: np.ndarray | None = None,
         shifts: np.ndarray | None = None,
     ):
-        one_of("h_shap", "value", game.value, VALUES)
+        check_choice("h_shap", "value", game.value, VALUES)
         model = game.model
         if model.framework == "function" and (model.task == "multilabel" or game.value == "logit"):
             raise ShapelineError(

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from shapeline.designs.design import all_coalitions
+from shapeline.designs.design import enumerate_coalitions
 from shapeline.designs.exact import shapley_readout
 from shapeline.errors import ShapelineError, nearest
 from shapeline.influence.distances import Neighbours, check, column_hashes, identities, positive, row_hashes, table
@@ -442,7 +442,7 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
     if permutations < 1:
         raise ShapelineError(f"qii: permutations = {permutations}; at least 1.")
     if n <= MAX_EXACT:
-        masks = all_coalitions(n, "qii")
+        masks = enumerate_coalitions(n, "qii")
         values = [[_mean(predict, x, X, mask) for mask in masks] for x in points]
         return np.asarray(values) @ shapley_readout(masks).T
     random = np.random.default_rng(seed)

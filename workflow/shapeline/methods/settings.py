@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from shapeline.datasets import sources
-from shapeline.designs.design import Design, evaluations
+from shapeline.designs.design import Design, count_evaluations
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError, name_type
 from shapeline.games import features as feature_kinds
@@ -98,7 +98,7 @@ class MethodSettings:
     ) -> Design:
         """Return the design on features of a shape; budget: a multiple of d; graph: replaces the shape's."""
         d = math.prod(shape)
-        spent = None if budget is None else evaluations(budget, d)
+        spent = None if budget is None else count_evaluations(budget, d)
         available = {**self.arguments, "d": d, "shape": shape, "seed": seed, "budget": spent}
         if "graph" in self._build.names:
             kind = getattr(self.parameters, "graph", "features")
@@ -143,7 +143,7 @@ class MethodSettings:
     @functools.cached_property
     def _sparsify(self) -> sources.Call | None:
         # By name, because an import would make the digest of every method depend on that file.
-        return sources.resolve("shapeline.designs.surrogate:sparse") if self.arguments.get("n_features") else None
+        return sources.resolve("shapeline.designs.surrogate:sparsify") if self.arguments.get("n_features") else None
 
     @functools.cached_property
     def arguments(self) -> dict[str, Any]:

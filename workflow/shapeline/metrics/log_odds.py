@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.designs.orders import INSERTION, MASKING
+from shapeline.designs.orders import INSERTION_ORDER, MASKING_ORDER
 from shapeline.errors import locate
 from shapeline.games.features import Features
 from shapeline.games.game import Game
@@ -67,12 +67,14 @@ def _ceiling(rows: pd.DataFrame, game: Game, inputs: np.ndarray) -> pd.DataFrame
     """Return the curves of the optimal orders, for the rows with them."""
     texts = rows["details"] if "details" in rows else [None] * len(rows)
     details = [json.loads(text) if isinstance(text, str) else {} for text in texts]
-    known = np.flatnonzero([MASKING in each for each in details])
+    known = np.flatnonzero([MASKING_ORDER in row for row in details])
     if not len(known):
         return rows.iloc[:0][["instance", "repeat"]].assign(statistic="", x=0.0, value=0.0)
     part = rows.iloc[known].reset_index(drop=True)
     # From an order of features to the rank of each.
-    ranks = tuple(np.argsort([details[place][name] for place in known], axis=1) for name in (MASKING, INSERTION))
+    ranks = tuple(
+        np.argsort([details[row][name] for row in known], axis=1) for name in (MASKING_ORDER, INSERTION_ORDER)
+    )
     counts = np.arange(game.features.d + 1)
     curves = _curves(part, game.having(value="log_odds"), inputs[known], ranks, counts, None)
     named = {f"best_{name}": curve for name, curve in curves.items()}

@@ -11,7 +11,7 @@ import networkx
 import numpy as np
 
 from shapeline import graphs
-from shapeline.designs.design import Design, all_coalitions
+from shapeline.designs.design import Design, enumerate_coalitions
 from shapeline.designs.exact import banzhaf, myerson, occlusion, shapley
 from shapeline.designs.local import c_shapley, c_shapley_regression, l_shapley
 from shapeline.designs.sampled import kernel_shap, sample_shapley
@@ -85,7 +85,7 @@ def efficiency(side: int = 9, games: int = 200, seed: int = 0) -> list[Efficienc
     kinds = (
         free,
         additive_over_components(chain, free),
-        1 + rng.normal(size=(games, d)) @ all_coalitions(d, "efficiency").T,
+        1 + rng.normal(size=(games, d)) @ enumerate_coalitions(d, "efficiency").T,
     )
     return [
         Efficiency(name, design.evaluations, *(_efficiency_gap(design, tables) for tables in kinds))
@@ -353,7 +353,7 @@ def sum_influence(away: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def check_equal_shares(d: int = 9) -> float:
     """Compare Shapley values of "any of k features is kept" with 1/k on these (Teneggi et al. 2021, remark 3.3)."""
-    masks = all_coalitions(d, "equal_shares")
+    masks = enumerate_coalitions(d, "equal_shares")
     games = np.stack([masks[:, :k].any(axis=1) for k in range(1, d + 1)]).astype(float)
     shares = np.tril(np.ones((d, d))) / np.arange(1, d + 1)[:, None]
     return largest(scores(shapley(d), games) - shares)
@@ -362,7 +362,7 @@ def check_equal_shares(d: int = 9) -> float:
 def check_monotonicity(d: int = 6, games: int = 200, seed: int = 0) -> float:
     """Return how far a Shapley value falls where no marginal contribution does (Young 1985); 0: never."""
     random = generator(seed, "monotone")
-    masks = all_coalitions(d, "monotone")
+    masks = enumerate_coalitions(d, "monotone")
     before, added = random.normal(size=(2, games, 2**d))
     without = np.flatnonzero(~masks[:, 0])
     added[:, without + 1] = added[:, without] + np.abs(added[:, without + 1])  # row r + 1 has feature 0 too
@@ -373,7 +373,7 @@ def check_monotonicity(d: int = 6, games: int = 200, seed: int = 0) -> float:
 def check_expectations(seed: int = 0, d: int = 4) -> Expectations:
     """Compare v(S) as conditional, marginal and plug-in expectation, d binary features (Pei 2018, eq. 7 to 9)."""
     random = generator(seed, "expectations")
-    points = all_coalitions(d, "expectations").astype(float)
+    points = enumerate_coalitions(d, "expectations").astype(float)
     chance = random.uniform(0.2, 0.8, d)
     apart = np.where(points == 1, chance, 1 - chance).prod(axis=1)
     joint = random.dirichlet(np.ones(2**d))

@@ -13,7 +13,7 @@ import networkx
 import numpy as np
 
 from shapeline import graphs
-from shapeline.designs.design import Design, all_coalitions, kernel_weight, whole
+from shapeline.designs.design import Design, check_integer, enumerate_coalitions, kernel_weight
 from shapeline.designs.exact import banzhaf, shapley
 from shapeline.designs.local import c_shapley, l_shapley
 from shapeline.designs.sampled import kernel_shap
@@ -183,12 +183,12 @@ def chain_model(coupling: float, d: int = 6, seed: int = 0) -> np.ndarray:
     P(x) is proportional to exp(coupling * sum of x_j x_{j+1} + h.x), x_j = -1 or 1; independent at coupling 0.
     """
     rng = generator(seed, "chain model")
-    features = all_coalitions(d, "chain_model")
+    features = enumerate_coalitions(d, "chain_model")
     sign = 2.0 * features - 1
     energy = coupling * (sign[:, 1:] * sign[:, :-1]).sum(axis=1) + sign @ rng.uniform(-0.4, 0.4, d)
     margin = np.exp(energy - energy.max())
     read = features[:, ::2]
-    outcomes = all_coalitions(read.shape[1], "chain_model")
+    outcomes = enumerate_coalitions(read.shape[1], "chain_model")
     noise = rng.uniform(0.05, 0.2, read.shape[1])
     reading = np.where(read[:, None] == outcomes, 1 - noise, noise).prod(axis=-1)
     return margin[:, None] / margin.sum() * reading
@@ -260,8 +260,8 @@ class KernelProof:
 
 def kernel_proof(d: int = 8, games: int = 50, seed: int = 0) -> KernelProof:
     """Check the formulas of "Shapley Kernel Proof" (Lundberg 2017) with linear algebra over 2^d coalitions; d >= 4."""
-    d = whole("kernel_proof", "d", d, 4)
-    X = all_coalitions(d, "kernel_proof").astype(float)
+    d = check_integer("kernel_proof", "d", d, 4)
+    X = enumerate_coalitions(d, "kernel_proof").astype(float)
     weight = np.zeros(2**d)
     weight[1:-1] = kernel_weight(d, X[1:-1].sum(axis=1).astype(int))
     weight[-1] = FULL_WEIGHT
@@ -374,7 +374,7 @@ class SymmetricWeight:
 
 def charnes(d: int = 7, games: int = 20, random_weights: int = 4, seed: int = 0) -> list[SymmetricWeight]:
     """Check least squares with symmetric weights (Charnes et al. 1988), named and `random_weights` random ones."""
-    d = whole("charnes", "d", d, 3)
+    d = check_integer("charnes", "d", d, 3)
     rng = generator(seed, "charnes")
     tables = rng.normal(size=(games, 2**d))
     size = np.arange(1, d)
@@ -407,7 +407,7 @@ def charnes(d: int = 7, games: int = 20, random_weights: int = 4, seed: int = 0)
 def charnes_solution(tables: np.ndarray, q: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     """Return scores (games, d) of tables (games, 2^d) for weights q of sizes 1..d-1, by (6) and (-1) of Pei 2018."""
     d = len(q) + 1
-    X = all_coalitions(d, "charnes_solution").astype(float)
+    X = enumerate_coalitions(d, "charnes_solution").astype(float)
     s = X.sum(axis=1).astype(int)
     padded = np.r_[0.0, q, 0.0]  # q(0) and q(d) cancel in both forms
     scale = sum(comb(d - 2, k - 1) * padded[k] for k in range(1, d))
@@ -427,7 +427,7 @@ def charnes_solution(tables: np.ndarray, q: Sequence[float]) -> tuple[np.ndarray
 def constrained_least_squares(tables: np.ndarray, q: Sequence[float]) -> np.ndarray:
     """Return the minimum w (games, d) of sum q(s) (w(S) - v(S))^2 under w(N) = v(N) - v(empty)."""
     d = len(q) + 1
-    X = all_coalitions(d, "constrained_least_squares")[1:-1].astype(float)
+    X = enumerate_coalitions(d, "constrained_least_squares")[1:-1].astype(float)
     root = np.sqrt(np.asarray(q, dtype=float))[X.sum(axis=1).astype(int) - 1]
     even = np.repeat((tables[:, -1:] - tables[:, :1]) / d, d, axis=1)
     free = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:]  # orthogonal to ones

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.designs.design import whole
+from shapeline.designs.design import check_integer
 from shapeline.designs.exact import shapley
 from shapeline.errors import ShapelineError
 from shapeline.theory.estimators import ROUNDING, generator
@@ -87,7 +87,7 @@ def similarity_lower_bound(n: int, s: int, k: int) -> float:
     0.5
     """
     where = "similarity_lower_bound"
-    n, s, k = whole(where, "n", n, 1), whole(where, "s", s, 1), whole(where, "k", k, 1)
+    n, s, k = check_integer(where, "n", n, 1), check_integer(where, "s", s, 1), check_integer(where, "k", k, 1)
     for name, value in (("s", s), ("k", k)):
         if value > n:
             raise ShapelineError(f"{where}: {name} is {value} of n = {n} cells; give at most n.")
@@ -95,7 +95,7 @@ def similarity_lower_bound(n: int, s: int, k: int) -> float:
 
 
 def _levels(where: str, n: int, gamma: int) -> int:
-    n, gamma = whole(where, "n", n, 1), whole(where, "gamma", gamma, 2)
+    n, gamma = check_integer(where, "n", n, 1), check_integer(where, "gamma", gamma, 2)
     levels = 0
     while gamma**levels < n:
         levels += 1

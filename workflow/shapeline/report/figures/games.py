@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from shapeline.designs.interactions import pairs_of, square
+from shapeline.designs.interactions import build_symmetric, enumerate_pairs
 from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, QUIET, tint
 from shapeline.report.elements import SIGNS, WIDTH, Style, name_rows, place_axes, style_names, styled
 from shapeline.report.figures.score_maps import LEVEL, scale_tones
@@ -121,7 +121,7 @@ def keep_significant(pairs: np.ndarray, standard_error: np.ndarray | None) -> np
 
 def largest(pairs: np.ndarray, d: int) -> list[tuple[int, int, float, float]]:
     """Return the MAX_PAIRS largest pairs, the largest last: first, second, score, share of the largest."""
-    first, second = pairs_of(d)
+    first, second = enumerate_pairs(d)
     order = np.argsort(np.abs(pairs), kind="stable")[-MAX_PAIRS:]
     top = max(float(np.abs(pairs).max(initial=0.0)), 1e-300)
     drawn = [(int(first[k]), int(second[k]), float(pairs[k]), abs(float(pairs[k])) / top) for k in order]
@@ -166,7 +166,7 @@ def network(
 def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, most: int = 20) -> Figure:
     """Draw a heat matrix: own parts (d,) on the diagonal, pairs above; at most `most` features, the largest."""
     d = len(names)
-    whole = square(pairs, d) + np.diag(own)
+    whole = build_symmetric(pairs, d) + np.diag(own)
     drawn_words = np.sort(np.argsort(-np.abs(whole).sum(axis=1), kind="stable")[:most])
     shown = np.where(np.tri(len(drawn_words), k=-1, dtype=bool), np.nan, whole[np.ix_(drawn_words, drawn_words)])
     limit = max(float(np.nanmax(np.abs(shown))), 1e-300)

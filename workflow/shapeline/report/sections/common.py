@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from shapeline.designs.orders import MOST
+from shapeline.designs.orders import MAX_D
 from shapeline.report import experiment, findings, tables
 from shapeline.report.criteria import MIN_INSTANCES
 from shapeline.report.elements import (
@@ -214,8 +214,8 @@ def _best_order(results: Results, frame: pd.DataFrame) -> str:
         return (
             f"Black dots: the optimal order, computed from all coalitions of {rows} instances; no method can be better."
         )
-    if results.features is None or results.d > MOST:
-        return f"No optimal order: it needs at most {MOST} features, the same for all instances."
+    if results.features is None or results.d > MAX_D:
+        return f"No optimal order: it needs at most {MAX_D} features, the same for all instances."
     return (
         "No optimal order: it needs a method with the values of all coalitions (shapley), as probabilities or their "
         "logarithms, and every number of masked features."

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from shapeline.designs.interactions import pairs_of
+from shapeline.designs.interactions import enumerate_pairs
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
 from shapeline.report.elements import FOLD, HTML, assign_styles, figure, fold, heading, join_parts, note, table
@@ -250,7 +250,7 @@ def interactions_section(results: Results) -> HTML:
 
 
 def _pairs_table(names: list[str], found: np.ndarray, spread: np.ndarray | None) -> pd.DataFrame:
-    first, second = pairs_of(len(names))
+    first, second = enumerate_pairs(len(names))
     order = np.argsort(-np.abs(found), kind="stable")[:MAX_PAIRS]
     shown = [_format_signed(found[index], spread, index) for index in order]
     return pd.DataFrame(

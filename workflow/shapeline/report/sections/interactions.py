@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.designs.interactions import pairs_of, square
+from shapeline.designs.interactions import build_symmetric, enumerate_pairs
 from shapeline.games.features import IMAGE_KINDS
 from shapeline.report import experiment
 from shapeline.report.colours import signs
@@ -87,7 +87,7 @@ def _strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.ndarra
     pairs = np.array([row for _, row in parts.values()])
     index = int(np.abs(pairs).mean(axis=0).argmax())
     names = _names(results)
-    first, second = (names[one[index]] for one in pairs_of(results.d))
+    first, second = (names[one[index]] for one in enumerate_pairs(results.d))
     return f"{first} × {second}: mean {number(pairs[:, index].mean(), whole=False)}"
 
 
@@ -161,7 +161,7 @@ def _as_rows(titles: Sequence[str], names: Sequence, own: Sequence[np.ndarray], 
     """Return the rows of a figure: main effects have no second feature."""
     tables = []
     for title, named, row, both in zip(titles, names, own, pairs, strict=True):
-        first, second = pairs_of(len(row))
+        first, second = enumerate_pairs(len(row))
         named = np.array(list(named), dtype=object)
         firsts, seconds = np.r_[named, named[first]], np.r_[np.full(len(row), ""), named[second]]
         tables.append(pd.DataFrame({"instance": title, "first": firsts, "second": seconds, "score": np.r_[row, both]}))
@@ -212,7 +212,7 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
 
 def split_occlusion(occlusion: np.ndarray, own: np.ndarray, pairs: np.ndarray) -> pd.DataFrame:
     """Return a row per feature: occlusion, shapley, difference, half of its pairs' sum, and the residual."""
-    half = square(pairs, len(own)).sum(axis=1) / 2
+    half = build_symmetric(pairs, len(own)).sum(axis=1) / 2
     shapley = own + half
     columns = {"occlusion": occlusion, "shapley": shapley, "difference": occlusion - shapley, "half": half}
     residual = occlusion - shapley - half
@@ -238,7 +238,7 @@ def _describe_instance(results: Results, entry: str, index: int, split: pd.DataF
         names = texts.build_documents(results, row)[0].words
     else:
         names = [f"feature {one}" for one in range(len(split))] if results.features is None else _names(results)
-    matrix = square(pairs, len(split))
+    matrix = build_symmetric(pairs, len(split))
     order = np.argsort(-split["difference"].abs().to_numpy(), kind="stable")[:MAX_ROWS]
     partner = np.abs(matrix).argmax(axis=1)
     shown = pd.DataFrame(

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from shapeline.designs.stopping import AT_THE_CAP, predict_error
+from shapeline.designs.stopping import CAP_WARNING, predict_error
 from shapeline.report import criteria, elements
 from shapeline.report.colours import QUIET
 from shapeline.report.criteria import name_reference
@@ -309,7 +309,7 @@ def _row(results: Results, entry: str, budget: Mapping) -> dict:
         "evaluations, mean": number(spent.mean(), 4),
         "median": number(np.median(spent), 4),
         "maximum": number(spent.max()),
-        "at the cap": share((rows["warning"] == AT_THE_CAP).mean()),
+        "at the cap": share((rows["warning"] == CAP_WARNING).mean()),
         f"RMSE, predicted ({results.value_unit})": number(predicted),
     }
     if results.exact:
