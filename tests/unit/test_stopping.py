@@ -82,14 +82,14 @@ def tables_of(n, d=D):
 @pytest.mark.parametrize("d", [2, 5, 10, 40])
 def test_a_larger_budget_asks_what_a_smaller_one_does(make, d):
     before = set()
-    for budget in (sampled.compute_round_minimum(d), 5 * d, 6 * d, 9 * d, 16 * d):
+    for budget in (sampled.round_minimum(d), 5 * d, 6 * d, 9 * d, 16 * d):
         design = make(d, budget, seed=3)
         asked = {mask.tobytes() for mask in design.masks}
         assert before <= asked
         assert len(asked) == design.evaluations <= max(budget, 4)
         before = asked
     with pytest.raises(ShapelineError, match="too few to stop"):
-        sampled.grow_kernel_shap(d, sampled.compute_round_minimum(d) - 1)
+        sampled.grow_kernel_shap(d, sampled.round_minimum(d) - 1)
 
 
 @pytest.mark.parametrize("make", [sampled.grow_kernel_shap, sampled.grow_sample_shapley])
