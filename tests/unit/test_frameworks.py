@@ -128,3 +128,9 @@ def test_nothing_is_imported_where_triton_is_missing():
     blocked = "import sys; sys.path_hooks; import importlib.util as u; u.find_spec = lambda name: None; "
     environment = os.environ | {"PYTHONPATH": PACKAGE_ROOT}
     assert subprocess.run([sys.executable, "-c", blocked + code], env=environment, check=False).returncode == 0
+
+
+def test_keras_on_another_backend_is_one_line(tmp_path):
+    program = "import os; os.environ['KERAS_BACKEND'] = 'torch'; import shapeline.models.keras_models"
+    error = finish(tmp_path, program).stderr.strip().splitlines()[-1]
+    assert "Keras: it runs on torch" in error and "KERAS_BACKEND=tensorflow" in error

@@ -58,6 +58,12 @@ with _quiet():
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, True)
 
+if keras.config.backend() != "tensorflow":
+    raise ShapelineError(
+        f"Keras: it runs on {keras.config.backend()}, and its models are explained on TensorFlow; set the environment "
+        "variable KERAS_BACKEND=tensorflow, or give a function of rows in place of the model"
+    )
+
 
 def threads() -> int:
     """Return the number of threads of an operation: the job's, else the processor's."""
