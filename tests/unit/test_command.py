@@ -368,10 +368,14 @@ def test_keys_of_a_table_are_options_of_init(tmp_path, monkeypatch, capsys):
         ("model.txt", None, "no folder of images or of a model"),
         ("classes.csv", "lable", "no column 'lable'"),
         (".", None, "one folder per class"),
+        ("reviews", None, "write the texts into a CSV file"),
     ],
 )
 def test_what_it_cannot_read_is_one_line(path, target, words, tmp_path):
     made(tmp_path, "classes")
+    for name in ("good", "bad"):
+        (tmp_path / "reviews" / name).mkdir(parents=True)
+        (tmp_path / "reviews" / name / "0.txt").write_text("a film")
     with pytest.raises(ShapelineError, match=words) as failure:
         init_config.build_configuration(tmp_path / path, target)
     assert "\n" not in str(failure.value)

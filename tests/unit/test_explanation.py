@@ -478,7 +478,7 @@ def test_plots_of_many_instances_have_the_conventions_of_shap(explained):
         ("dependence", {"feature": "agee"}, "no feature 'agee'. Did you mean 'age'"),
         ("cohort", {"groups": [1, 2]}, "2 for 6 instances; give one per instance"),
         ("cohort", {"groups": "agee"}, "no column 'agee'. Did you mean 'age'"),
-        ("cohort", {"groups": [1] * 6}, "compares 2 to 12 groups, and there are 1"),
+        ("cohort", {"groups": [1] * 6}, "compares 2 to 12 groups, and these instances have 1"),
         (
             "bar",
             {"feature": "age"},

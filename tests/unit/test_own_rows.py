@@ -383,21 +383,36 @@ def test_a_base_catboost_names_its_classifier():
 
 
 class Booster:
-    """LightGBM's own model of several classes."""
+    """LightGBM's own model of an objective."""
+
+    def __init__(self, objective):
+        self.objective = objective
 
     def num_model_per_iteration(self):
-        return 3
+        return 3 if self.objective.startswith("multiclass") else 1
+
+    def dump_model(self, num_iteration):
+        return {"objective": self.objective}
 
     def predict(self, rows):
+        if self.num_model_per_iteration() == 1:
+            return 1 / (1 + np.exp(-rows["a"].to_numpy()))
         parts = np.exp(np.column_stack([rows["a"], rows["b"], 0 * rows["a"]]))
         return parts / parts.sum(axis=1, keepdims=True)
 
 
-def test_a_booster_of_several_classes_gives_probabilities():
+def test_a_booster_of_classes_gives_probabilities():
     frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
-    found = shapeline.explain(Booster(), frame[:2], "shapley", background=frame[:9], target=2)
-    expected = brute(lambda rows: Booster().predict(rows)[:, 2], frame[:2], frame[:9])
-    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+    for objective, target in (("multiclass num_class:3", 2), ("binary sigmoid:1", 0), ("binary sigmoid:1", 1)):
+        model = Booster(objective)
+        found = shapeline.explain(model, frame[:2], "shapley", background=frame[:9], target=target)
+
+        def answer(rows, model=model, target=target):
+            values = model.predict(rows)
+            return values[:, target] if values.ndim > 1 else np.abs(1 - target - values)
+
+        np.testing.assert_allclose(found.scores, brute(answer, frame[:2], frame[:9]), atol=1e-12)
+    assert shapeline.explain(Booster("regression"), frame[:2], background=frame[:9]).about.value == "prediction"
 
 
 def test_the_full_coalition_is_the_models_own_answer():

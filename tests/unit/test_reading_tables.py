@@ -275,7 +275,7 @@ def test_keys_that_would_make_other_numbers_are_refused(prepared):
     for content, entry in (
         ("x;y\n" + "0.5;a\n1.5;b\n" * 9, {"decimal": ",", "thousands": "."}),
         ("x;y\n" + "2,5;a\n3,25;b\n" * 9, {"thousands": ","}),
-        ("x;y\n" + "1.2.3;a\n3.2.5;b\n" * 9, {"decimal": ",", "thousands": "."}),
+        ("x;y\n" + "1.234;a\n1.2.3;b\n0.5;b\n" * 9, {"decimal": ",", "thousands": "."}),
     ):
         with pytest.raises(ShapelineError, match="does not precede three digits; correct the keys"):
             prepared(content, separator=";", **entry)
@@ -292,6 +292,8 @@ def test_a_decimal_comma_beside_words_and_what_is_no_number(prepared):
     data = prepared(content, separator=";", decimal=",", na_values=["k.A."])
     np.testing.assert_array_equal(data.inputs[:3, 0], np.array([1.5, np.nan, 2.5], np.float32))
     assert list(data.card["categories"]) == ["day", "net"]
+    thousands = prepared(content, separator=";", decimal=",", thousands=".", na_values=["k.A."])
+    assert thousands.card["categories"] == data.card["categories"]
     assert prepared(content, separator=";", categorical=["x"]).card["categories"]["x"] == ["1,5", "2,5", "k.A."]
 
 

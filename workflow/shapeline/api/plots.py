@@ -135,8 +135,8 @@ def _cohort(explanation, groups=None):
     codes, cohorts = pd.factorize(pd.Series(groups).map(str), sort=True)
     if not 1 < len(cohorts) <= MAX_COHORTS:
         raise ShapelineError(
-            f"plot: 'cohort' compares 2 to {MAX_COHORTS} groups, and there are {len(cohorts)}; give groups=, one per "
-            "instance"
+            f"plot: 'cohort' compares 2 to {MAX_COHORTS} groups, and these instances have {len(cohorts)}; give other "
+            "groups=, one per instance"
         )
     sizes = {
         name: figures.mean_sizes(scores[codes == code], numbers[codes == code]) for code, name in enumerate(cohorts)

@@ -168,6 +168,8 @@ def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
     """Return the whole file with the columns of `header`; attrs["words"] lists texts such as NA."""
     names = header(path, form)
     table = _read(path, form, names)
+    if form.thousands:
+        _check_groups(path, form, table, names)
     doubtful = [
         name for name, cells in table.items() if cells.isna().any() and (_holds_texts(cells) or cells.isna().all())
     ]
@@ -186,8 +188,6 @@ def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
                 f"{path}, column '{name}': holds whole numbers of more than 64 bits; leave it out of the file, or put "
                 "a letter before each, which makes it a column of texts."
             )
-    if form.thousands:
-        _check_groups(path, form, table, names)
     table.attrs["words"] = words
     return table
 
@@ -349,12 +349,15 @@ def describe_style(style: tuple[str, str | None]) -> str:
 
 
 def _check_groups(path: Path, form: CsvFormat, table: "pd.DataFrame", names: list[str]) -> None:
-    """Raise ShapelineError if pandas dropped a thousands separator at a wrong position, as in 0.5 or 2,5."""
+    """Restore columns of dates such as 31.5.2024, and raise ShapelineError if pandas dropped a thousands separator at a
+    wrong position in a number, as in 0.5 or 2,5."""
     numeric = [name for name, cells in table.items() if cells.dtype.kind in "iuf"]
     for name, cells in _read(path, form, names, usecols=numeric, dtype=str).items() if numeric else ():
         grouped = cells[cells.str.contains(form.thousands, regex=False, na=False)]
         odd = grouped[~grouped.str.fullmatch(_pattern(form.decimal, form.thousands))]
-        if len(odd):
+        if len(odd) and len(odd) == cells.count() and (odd.str.count(re.escape(form.thousands)) > 1).all():
+            table[name] = cells
+        elif len(odd):
             raise ShapelineError(
                 f"{path}, column '{name}': holds {odd.iloc[0]!r} in row {odd.index[0]} (from 0), where "
                 f"{form.thousands!r} does not precede three digits; correct the keys 'decimal' and 'thousands'."

@@ -353,8 +353,8 @@ def compose_shapley(
     gap = np.abs(scores.sum(axis=1) - (ends[:, 0] - ends[:, 1]))
     if (gap > EFFICIENCY_TOLERANCE * (1 + np.abs(ends).sum(axis=1))).any():
         raise reject(
-            f"{where}: what the {type(fitted.last).__name__} says is not the sum that its scores are of (they miss "
-            f"{game.value} by {gap.max():.2g}); {ALTERNATIVES}"
+            f"{where}: the scores do not sum to the {game.value} of the {type(fitted.last).__name__} (difference "
+            f"{gap.max():.2g}); {ALTERNATIVES}"
         )
     return scores, 2
 
@@ -363,7 +363,10 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     """Return the estimator of a model: a pipeline from a file, or the object of a bound method."""
     estimator = module.estimator if isinstance(module, Pipeline) else _find_estimator(module)
     if estimator is None:
-        raise reject(f"{where}: the model is none of scikit-learn and no boosted trees; {ALTERNATIVES}")
+        raise reject(
+            f"{where}: the model is not an estimator of scikit-learn or a boosting library, such as XGBClassifier; "
+            f"{ALTERNATIVES}"
+        )
     classes, outputs = find_classes(estimator), None
     if classes is not None:
         names = [class_name(label) for label in classes]

@@ -16,6 +16,7 @@ import numpy as np
 from shapeline.errors import ShapelineError, first_line, name_type, nearest
 from shapeline.models.classifier import FRAMEWORKS, OUTPUTS, TASK, Classifier, backend, detach
 
+LIGHTGBM_CLASSIFIERS = ("binary", "multiclass", "cross_entropy")  # objectives
 LOGISTIC, SOFTMAX = "binary:logistic", ("multi:softprob", "multi:softmax")
 
 
@@ -60,9 +61,11 @@ def find_probabilities(model: Any) -> Callable[[Any], np.ndarray]:
 
 
 def unwrap_booster(model: Any) -> Any:
-    """Return the probability method of LightGBM's own Booster of several classes; else the model."""
-    several = hasattr(model, "num_model_per_iteration") and model.num_model_per_iteration() > 1
-    return model.predict if several else model
+    """Return the probability method of LightGBM's own Booster of a classification; else the model."""
+    if not hasattr(model, "num_model_per_iteration"):
+        return model
+    objective = model.dump_model(num_iteration=1).get("objective", "")
+    return model.predict if objective.startswith(LIGHTGBM_CLASSIFIERS) else model
 
 
 def find_owner(model: Any) -> Any:
@@ -85,23 +88,23 @@ def check_explainable(model: Any) -> None:
     module = type(estimator).__module__.partition(".")[0]
     if module == "xgboost" and name == "Booster":
         raise _unexplainable(
-            name,
+            estimator,
             "takes a DMatrix",
             "the XGBClassifier or XGBRegressor, or lambda rows: model.predict(xgboost.DMatrix(rows))",
         )
     if module == "catboost" and name == "CatBoost" and classes is not None and not kind:
         own = "lambda rows: model.predict(rows, prediction_type='Probability')"
-        raise _unexplainable(name, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
+        raise _unexplainable(estimator, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
     if classes is not None and isinstance(classes[0], np.ndarray | list) and kind in ("", "predict_proba"):
         raise _unexplainable(
-            name,
+            estimator,
             f"gives {len(classes)} labels a row",
             "one of them, as lambda rows: model.predict_proba(rows)[0] (of a ClassifierChain [:, 0]), whose "
             "class_names are model.classes_[0]",
         )
     if classes is not None and len(classes) == 1 and kind in ("", "predict_proba"):
         raise _unexplainable(
-            name,
+            estimator,
             f"has one class, '{classes[0]}', so that there is nothing to explain",
             "a model that was fitted on rows of two classes or more",
         )
@@ -116,22 +119,22 @@ def check_explainable(model: Any) -> None:
             remedy = "the model with voting='soft'"
         elif not hasattr(estimator, "decision_function"):
             remedy = "lambda rows: (model.predict(rows) == model.classes_[0]).astype(float), 1 where that is the label"
-        raise _unexplainable(name, "returns labels, not probabilities", remedy)
+        raise _unexplainable(estimator, "returns labels, not probabilities", remedy)
     if hasattr(estimator, "predict_proba"):
         return
     own = "lambda rows: model.transform(rows)[:, 0]"
     if not hasattr(estimator, "predict") and hasattr(estimator, "transform"):
-        raise _unexplainable(name, "gives no predictions", f"{own} with value='prediction'")
+        raise _unexplainable(estimator, "gives no predictions", f"{own} with value='prediction'")
     marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
     if marks:
         remedy = f"model.{marks[0]}"
         if marks == ["fit_predict"]:
             remedy = own if hasattr(estimator, "transform") else "a function that gives a number per row,"
-        raise _unexplainable(name, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
+        raise _unexplainable(estimator, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
 
 
-def _unexplainable(name: str, what: str, remedy: str) -> ShapelineError:
-    return ShapelineError(f"models: a {name} {what}; give {remedy}")
+def _unexplainable(estimator: object, what: str, remedy: str) -> ShapelineError:
+    return ShapelineError(f"models: {name_type(estimator)} {what}; give {remedy}")
 
 
 def _convert_margins(model: Any, rows: Any) -> np.ndarray:

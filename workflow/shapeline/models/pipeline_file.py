@@ -19,6 +19,7 @@ from shapeline.datasets.sources import names_function, user_function
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.adapters import (
+    LIGHTGBM_CLASSIFIERS,
     ORDERS,
     failure,
     find_classes,
@@ -274,7 +275,7 @@ def _lightgbm(content: bytes) -> tuple[Any, Any]:
 
     booster = lightgbm.Booster(model_str=content.decode())
     objective, groups = booster.dump_model(num_iteration=1).get("objective", ""), booster.num_model_per_iteration()
-    classifier = objective.startswith(("binary", "multiclass", "cross_entropy"))
+    classifier = objective.startswith(LIGHTGBM_CLASSIFIERS)
     names = booster.feature_name()
     unnamed = names == [f"Column_{place}" for place in range(len(names))]
     classes = np.arange(max(2, groups)) if classifier else None

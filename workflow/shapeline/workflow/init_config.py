@@ -408,7 +408,10 @@ def _configure_images(path: Path, model: str | None, trained: Model | None, keys
     classes = sorted(folder for folder in path.iterdir() if folder.is_dir())
     files = [file for folder in classes for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGE_SUFFIXES]
     if len(classes) < 2 or not files:
-        raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders; use one folder per class")
+        fix = "use one folder per class"
+        if any(path.glob("*/*.txt")):
+            fix = "write the texts into a CSV file with a column of texts and one of classes"
+        raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders; {fix}")
     by_mode: dict[str, Path] = {}
     sizes = []
     for file in files:
@@ -483,7 +486,8 @@ def _format_experiment(
             "budget: 4    # model evaluations of a sampled method per feature",
         ],
         methods,
-        f"{{{', '.join([*metrics, 'cost: {}'])}}}    # of methods; log_odds: deletion and insertion AUC",
+        f"{{{', '.join([*metrics, 'cost: {}'])}}}    # of methods"
+        + "; log_odds: deletion and insertion AUC" * ("log_odds: {}" in metrics),
     )
 
 
