@@ -150,7 +150,14 @@ def test_many_columns_in_a_moment():
         (linear_model.Ridge(), TARGET, "tree_shap", "prediction", 1, "Ridge is not a tree model of scikit-learn"),
         (SVR(), TARGET, "linear_shap", "prediction", 1, "SVR has no single weight per input"),
         (linear_model.LogisticRegression(), LABELS, "linear_shap", "margin", 1, "of 3 classes has no single weight"),
-        (linear_model.PoissonRegressor(), TARGET**2, "linear_shap", "prediction", 1, "the scores do not sum to the prediction"),
+        (
+            linear_model.PoissonRegressor(),
+            TARGET**2,
+            "linear_shap",
+            "prediction",
+            1,
+            "the scores do not sum to the prediction",
+        ),
         (make_pipeline(PCA(3), linear_model.Ridge()), TARGET, "linear_shap", "prediction", 1, "Ridge mixes columns"),
     ],
 )
@@ -176,7 +183,7 @@ def test_what_a_pipeline_of_a_frame_says_is_read_from_python():
 
 def test_a_function_is_refused():
     model = adapters.wrap(lambda rows: np.full((len(rows), 2), 0.5))
-    with pytest.raises(ShapelineError, match="tree_shap: the model is not an estimator of scikit-learn or a boosting"):
+    with pytest.raises(ShapelineError, match="tree_shap: the model is not an estimator such as"):
         explain(model, "tree_shap", "probability", X[:1])
 
 

@@ -349,8 +349,7 @@ def describe_style(style: tuple[str, str | None]) -> str:
 
 
 def _check_groups(path: Path, form: CsvFormat, table: "pd.DataFrame", names: list[str]) -> None:
-    """Restore columns of dates such as 31.5.2024, and raise ShapelineError if pandas dropped a thousands separator at a
-    wrong position in a number, as in 0.5 or 2,5."""
+    """Restore dates such as 31.5.2024; raise ShapelineError if pandas dropped a sign of another meaning, as in 0.5."""
     numeric = [name for name, cells in table.items() if cells.dtype.kind in "iuf"]
     for name, cells in _read(path, form, names, usecols=numeric, dtype=str).items() if numeric else ():
         grouped = cells[cells.str.contains(form.thousands, regex=False, na=False)]

@@ -363,10 +363,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     """Return the estimator of a model: a pipeline from a file, or the object of a bound method."""
     estimator = module.estimator if isinstance(module, Pipeline) else _find_estimator(module)
     if estimator is None:
-        raise reject(
-            f"{where}: the model is not an estimator of scikit-learn or a boosting library, such as XGBClassifier; "
-            f"{ALTERNATIVES}"
-        )
+        raise reject(f"{where}: the model is not an estimator such as XGBClassifier; {ALTERNATIVES}")
     classes, outputs = find_classes(estimator), None
     if classes is not None:
         names = [class_name(label) for label in classes]

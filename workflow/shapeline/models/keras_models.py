@@ -600,7 +600,10 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             "splits them and calls it, with framework: function"
         )
     shape, wanted = tuple(known["input_shape"]), inner.input_shape[1:]
-    order = find_order(shape, lambda sides: len(sides) == len(wanted) and all(map(_fits, sides, wanted)))
+    order = find_order(
+        shape,
+        lambda sides: len(sides) == len(wanted) and all(map(lambda side, own: own in (None, side), sides, wanted)),
+    )
     if order is None:
         raise ShapelineError(f"models: {source} takes inputs of shape {wanted}, and the dataset's have {shape}")
     outputs = inner.output_shape[-1] if len(inner.output_shape) > 1 else 1
@@ -617,10 +620,6 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             f"models: {source} has {classes} classes and the dataset {len(known['classes'])}; give a model of these"
         )
     return Ready(_arrange(inner, order), stripped, content)
-
-
-def _fits(side: int, wanted: int | None) -> bool:
-    return wanted in (None, side)
 
 
 def _arrange(inner: keras.Model, order: str) -> keras.Model:

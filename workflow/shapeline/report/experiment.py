@@ -229,13 +229,9 @@ def describe_explained_class(results: Results) -> str:
     if results.dataset_card.get("task") == "multilabel":
         return "the label named beside the image"
     if target := results.settings.get("target"):
-        return "the true class" if target == "true" else f"class {results.dataset_card['classes'][_target(results)]}"
+        first = int(results.instances["target"].iloc[0])
+        return "the true class" if target == "true" else f"class {results.dataset_card['classes'][first]}"
     return "the predicted class" if results.model_card else "the image's own label"
-
-
-def _target(results: Results) -> int:
-    """Return the class that is explained for all instances."""
-    return int(results.instances["target"].iloc[0])
 
 
 def describe_rows(results: Results) -> str:

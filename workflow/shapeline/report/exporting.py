@@ -151,7 +151,10 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
     if tracking_uri is not None:
         mlflow.set_tracking_uri(tracking_uri)
     mlflow.set_experiment(experiment)
-    with contextlib.chdir(executed.parents[_depth(parameters["root"])]), mlflow.start_run(run_name=experiment) as run:
+    with (
+        contextlib.chdir(executed.parents[len(Path(parameters["root"]).parts)]),
+        mlflow.start_run(run_name=experiment) as run,
+    ):
         loaded = experiments.load(**parameters)
         mlflow.log_params(
             {name: _text(loaded.settings.get(name)) for name in ("features", "reference", "value", "budget")}
@@ -168,11 +171,6 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
                 for file in parameters["scores"].get(name, ()):
                     mlflow.log_artifact(file, "scores")
     return run.info.run_id
-
-
-def _depth(root: str) -> int:
-    """Return the depth of the reports below the run's working folder; root: of an experiment's results."""
-    return len(Path(root).parts)
 
 
 def _text(value: object) -> str:

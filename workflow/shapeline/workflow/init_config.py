@@ -408,9 +408,8 @@ def _configure_images(path: Path, model: str | None, trained: Model | None, keys
     classes = sorted(folder for folder in path.iterdir() if folder.is_dir())
     files = [file for folder in classes for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGE_SUFFIXES]
     if len(classes) < 2 or not files:
-        fix = "use one folder per class"
-        if any(path.glob("*/*.txt")):
-            fix = "write the texts into a CSV file with a column of texts and one of classes"
+        texts = "write the texts into a CSV file with a column of texts and one of classes"
+        fix = texts if any(path.glob("*/*.txt")) else "use one folder per class"
         raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders; {fix}")
     by_mode: dict[str, Path] = {}
     sizes = []

@@ -152,7 +152,8 @@ def sentence_table(
             facts = ["–", "–", "–"]
         else:
             limit = _limit(scores)
-            cells = _align_words(text_words, scores, limit) if aligned else _flowing(text_words, scores, limit)
+            flow = f'<td class="flow">{" ".join(_spans(text_words, scores, limit))}</td>'
+            cells = _align_words(text_words, scores, limit) if aligned else flow
             same = entry == exact
             facts = ["–" if same else two_digits(value) for value in _correlations(scores, scores_by_entry[exact])]
             own = (units or {}).get(entry, unit)
@@ -173,10 +174,6 @@ def _align_words(text_words: Sequence[str], scores: np.ndarray, limit: float) ->
     spans = _spans(text_words, scores, limit)
     cells = (f"{span}<small>{_format_signed(score, limit)}</small>" for span, score in zip(spans, scores, strict=True))
     return "".join(f'<td class="word">{cell}</td>' for cell in cells)
-
-
-def _flowing(text_words: Sequence[str], scores: np.ndarray, limit: float) -> str:
-    return f'<td class="flow">{" ".join(_spans(text_words, scores, limit))}</td>'
 
 
 def _correlations(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, float]:
