@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
+from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
@@ -365,6 +366,34 @@ BAYES = GaussianNB()
 ONE = masks_of(2)
 
 
+class Outside:
+    """A model that scikit-learn does not know, with the probabilities of a model that it knows."""
+
+    def __init__(self):
+        self.predict, self.predict_proba = BAYES.fit(X, y).predict, BAYES.predict_proba
+
+
+def test_models_that_scikit_learn_does_not_know_are_taken():
+    outside = Outside()
+    outside.classes_ = np.arange(3)
+    values = [games.EnsembleSelection([model, model], X, y)(ONE) for model in (outside, BAYES)]
+    np.testing.assert_array_equal(*values)
+    values = [games.GlobalImportance(model, X, y, background=X[::50])(masks_of(4)) for model in (outside, BAYES)]
+    np.testing.assert_array_equal(*values)
+
+
+def test_a_pipeline_of_columns_is_valued():
+    """The parameters of its encoder name a type."""
+    estimator = make_pipeline(
+        make_column_transformer((OneHotEncoder(handle_unknown="ignore"), [0]), remainder="passthrough"), GaussianNB()
+    )
+    estimator.set_params(columntransformer__onehotencoder__sparse_output=False)
+    game, other = (games.DataValuation(estimator, X, y, X, y, groups=y % parts) for parts in (2, 3))
+    full = clone(estimator).fit(X, y).score(X, y)
+    assert game([[1, 1]])[0] == full == other([[1, 1, 1]])[0]
+    assert game.identity == games.DataValuation(estimator, X, y, X, y, groups=y % 2).identity != other.identity
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -418,6 +447,13 @@ ONE = masks_of(2)
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, background=X[:, :2]), "give rows with 4 columns"),
         (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[:2], X), "x has 2 rows; give one"),
         (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[0], X, kind="all"), "kind: there is no 'all'"),
+        (lambda: games.GlobalImportance(LinearSVC().fit(X, y), X, y), "LinearSVC gives no probabilities; wrap it"),
+        (lambda: games.GlobalImportance(Ridge(), X, y), "not fitted"),
+        (lambda: games.GlobalImportance(Ridge().fit(X, y), X, y, loss="log"), "loss: the model gives no probabilities"),
+        (lambda: games.GlobalImportance(Ridge().fit(X, y), X, None), "y is a NoneType; give an array"),
+        (lambda: games.EnsembleSelection([Ridge()], X, y), "give fitted models, and rows that they take"),
+        (lambda: games.EnsembleSelection([Outside()], X, y), "Outside has probabilities and no classes_"),
+        (lambda: games.DataValuation(BAYES, X, y[:9], X, y, groups=[1] * 150), "X has 150 rows and y 9"),
         (lambda: games.StoredGame(ONE, [1, 2]), "give (K, n_players) and a value for each"),
         (lambda: games.StoredGame(np.ones((2, 2), bool), [1, 2]), "a coalition occurs twice"),
     ],

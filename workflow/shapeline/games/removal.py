@@ -1,13 +1,14 @@
 """Games of a fitted model with masked columns filled from a background: global importance and uncertainty."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from shapeline.errors import ShapelineError, name_type, nearest
-from shapeline.games.retraining import drop_column, group_columns, list_members, predict_member
+from shapeline.games.retraining import check_probabilities, drop_column, group_columns, list_members, predict_member
 from shapeline.games.validation_scores import build_identity, check_columns, check_rows, select_rows
 
 MIN_PROBABILITY = 1e-12  # below which probabilities are clipped before the logarithm
@@ -97,11 +98,12 @@ class GlobalImportance(_Removal):
         check_rows("GlobalImportance", X, y, ("X", "y"))
         sample = np.unique(np.linspace(0, len(y) - 1, min(len(y), 64)).astype(int))
         super().__init__("GlobalImportance", X, select_rows(X, sample) if background is None else background, groups)
-        self.predict = getattr(model, "predict_proba", getattr(model, "predict", None))
-        if self.predict is None:
+        if not hasattr(model, "predict_proba") and not hasattr(model, "predict"):
             raise ShapelineError(
                 f"GlobalImportance: model is {name_type(model)}; give a fitted one with predict_proba or predict"
             )
+        check_probabilities("GlobalImportance", [model])
+        self.predict = partial(predict_member, "GlobalImportance", model)
         classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
         self.y = drop_column(np.asarray(y))
         if classes is not None:
@@ -118,7 +120,9 @@ class GlobalImportance(_Removal):
         return np.array([self.without - self._mean_loss(mask) for mask in np.asarray(masks, bool)])
 
     def _mean_loss(self, mask: np.ndarray) -> float:
-        prediction = drop_column(self.average(np.asarray(self.predict(self.mask(mask)), float)))
+        prediction = drop_column(self.average(self.predict(self.mask(mask))))
+        if self.loss in (_log_loss, _zero_one_loss) and prediction.ndim == 1:
+            raise ShapelineError("GlobalImportance: loss: the model gives no probabilities; use squared or absolute")
         if self.loss in (_squared_loss, _absolute_loss) and prediction.shape != self.y.shape:
             raise ShapelineError(
                 f"GlobalImportance: the model predicts shape {prediction.shape} and y has {self.y.shape}; give targets "
@@ -205,7 +209,7 @@ class UncertaintyExplanation(_Removal):
 
     def _value(self, mask: np.ndarray) -> list[float]:
         rows = self.mask(mask)
-        each = np.array([predict_member(member, rows) for member in self.members])
+        each = np.array([predict_member("UncertaintyExplanation", member, rows) for member in self.members])
         total = float(_entropy(each.mean(axis=0)).mean())
         aleatoric = float(_entropy(each).mean())
         return [{"total": total, "aleatoric": aleatoric, "epistemic": total - aleatoric}[name] for name in self.kinds]

@@ -6,15 +6,18 @@ import numpy as np
 import pandas as pd
 
 from shapeline.errors import ShapelineError, name_type
-from shapeline.games import validation_scores
 from shapeline.games.validation_scores import (
     Scoring,
+    build_failure,
     build_identity,
+    check_columns,
     check_rows,
     compute_scores,
     find_empty_value,
+    is_classifier,
     name_outputs,
     read_scorers,
+    select_rows,
 )
 
 
@@ -23,26 +26,22 @@ class _Retraining:
 
     where: str
 
-    def __init__(
-        self, estimator: object, data: tuple, scoring: validation_scores.Scoring, empty: float | Sequence[float] | None
-    ):
+    def __init__(self, estimator: object, data: tuple, scoring: Scoring, empty: float | Sequence[float] | None):
         if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
             raise ShapelineError(
                 f"{self.where}: estimator is {name_type(estimator)}; give one of scikit-learn, not fitted"
             )
         self.estimator, (self.X, self.y, self.X_test, self.y_test) = estimator, data
-        validation_scores.check_rows(self.where, self.X, self.y, ("X", "y"))
-        validation_scores.check_rows(self.where, self.X_test, self.y_test, ("X_test", "y_test"))
+        check_rows(self.where, self.X, self.y, ("X", "y"))
+        check_rows(self.where, self.X_test, self.y_test, ("X_test", "y_test"))
         if len(getattr(self.X, "shape", ())) == len(getattr(self.X_test, "shape", ())) == 2:
-            validation_scores.check_columns(self.where, self.X, self.X_test, "X_test")
-        self.scorers = validation_scores.read_scorers(self.where, scoring)
-        self.output_names = validation_scores.name_outputs(self.scorers)
-        self.empty = validation_scores.find_empty_value(
+            check_columns(self.where, self.X, self.X_test, "X_test")
+        self.scorers = read_scorers(self.where, scoring)
+        self.output_names = name_outputs(self.scorers)
+        self.empty = find_empty_value(
             self.where, self.scorers, empty, (estimator, self.X, self.y), (self.X_test, self.y_test)
         )
-        self.identity = validation_scores.build_identity(
-            type(self).__name__, estimator, *data, self.scorers, self.empty, self._players()
-        )
+        self.identity = build_identity(type(self).__name__, estimator, *data, self.scorers, self.empty, self._players())
 
     def _players(self) -> object:
         """Return the definition of the players, a part of the identity."""
@@ -57,7 +56,7 @@ class _Retraining:
 
     def _train(self, X: object, y: object) -> object:
         """Return the trained estimator; for one class a constant, since many classifiers refuse one class."""
-        from sklearn.base import clone, is_classifier
+        from sklearn.base import clone
         from sklearn.dummy import DummyClassifier
 
         one_class = is_classifier(self.estimator) and np.ndim(y) == 1 and len(set(np.asarray(y).tolist())) == 1
@@ -120,10 +119,11 @@ class DataValuation(_Retraining):
         y_test: object,
         *,
         groups: Sequence[Hashable] | None = None,
-        scoring: validation_scores.Scoring = None,
+        scoring: Scoring = None,
         empty: float | Sequence[float] | None = None,
         untrainable: str = "raise",
     ):
+        check_rows("DataValuation", X, y, ("X", "y"))
         count = len(y)
         if groups is not None and len(groups) != count:
             raise ShapelineError(f"DataValuation: groups has {len(groups)} labels for {count} examples; give {count}")
@@ -146,15 +146,13 @@ class DataValuation(_Retraining):
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         indices = np.flatnonzero(mask[self.player_of])
         try:
-            model = self._train(
-                validation_scores.select_rows(self.X, indices), validation_scores.select_rows(self.y, indices)
-            )
-            return validation_scores.compute_scores(self.scorers, model, self.X_test, self.y_test)
+            model = self._train(select_rows(self.X, indices), select_rows(self.y, indices))
+            return compute_scores(self.scorers, model, self.X_test, self.y_test)
         except ValueError as error:
             if self.untrainable == "empty":
                 return self.empty
             remedy = "give untrainable='empty' where the examples may be too few"
-            raise validation_scores.build_failure(self.where, error, remedy) from error
+            raise build_failure(self.where, error, remedy) from error
 
 
 class FeatureSelection(_Retraining):
@@ -198,7 +196,7 @@ class FeatureSelection(_Retraining):
         y_test: object,
         *,
         groups: Mapping[str, Sequence] | None = None,
-        scoring: validation_scores.Scoring = None,
+        scoring: Scoring = None,
         empty: float | Sequence[float] | None = None,
     ):
         self.player_names, self.columns = group_columns(self.where, X, groups)
@@ -211,7 +209,7 @@ class FeatureSelection(_Retraining):
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         columns = np.sort(np.concatenate([self.columns[index] for index in np.flatnonzero(mask)]))
         train, test = (X.iloc[:, columns] if hasattr(X, "iloc") else X[:, columns] for X in (self.X, self.X_test))
-        return validation_scores.compute_scores(self.scorers, self._train(train, self.y), test, self.y_test)
+        return compute_scores(self.scorers, self._train(train, self.y), test, self.y_test)
 
 
 def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) -> tuple[list[str], list[np.ndarray]]:
@@ -283,7 +281,7 @@ class EnsembleSelection:
         names, members, classes = list_members("EnsembleSelection", models)
         check_rows("EnsembleSelection", X, y, ("X", "y"))
         self.player_names, self.n_players, self.classes, self.y = names, len(names), classes, y
-        predictions = [predict_member(member, X) for member in members]
+        predictions = [predict_member("EnsembleSelection", member, X) for member in members]
         if len({one.shape for one in predictions}) > 1 or (
             classes is not None and predictions[0].shape[1] != len(classes)
         ):
@@ -338,8 +336,6 @@ def averaging_ensembles() -> tuple[type, ...]:
 
 def list_members(where: str, models: object) -> tuple[list[str], list[object], np.ndarray | None]:
     """Return names, members and classes (None of a regression) of an ensemble. Raises ShapelineError."""
-    from sklearn.base import is_classifier
-
     classes = getattr(models, "classes_", None)
     if hasattr(models, "estimators_"):
         weighted = getattr(models, "weights", None) is not None or getattr(models, "voting", "soft") != "soft"
@@ -358,27 +354,39 @@ def list_members(where: str, models: object) -> tuple[list[str], list[object], n
     members = list(models.values() if named else models if isinstance(models, Sequence) else [])
     if not members or not all(hasattr(member, "predict") for member in members):
         raise ShapelineError(f"{where}: models is {name_type(models)}; give a list of fitted models")
-    if lacking := [member for member in members if is_classifier(member) and not hasattr(member, "predict_proba")]:
-        raise ShapelineError(
-            f"{where}: {type(lacking[0]).__name__} gives no probabilities; wrap it in CalibratedClassifierCV"
-        )
+    check_probabilities(where, members)
     if classes is None and is_classifier(members[0]):
-        classes = members[0].classes_
+        classes = getattr(members[0], "classes_", None)
+        if classes is None:
+            raise ShapelineError(
+                f"{where}: {name_type(members[0])} has probabilities and no classes_; set this attribute to its classes"
+            )
         if not all(np.array_equal(getattr(member, "classes_", None), classes) for member in members):
             raise ShapelineError(f"{where}: the models have other classes than each other; give models of one task")
     names = [str(name) for name in models] if named else [f"model {index}" for index in range(len(members))]
     return names, members, None if classes is None else np.asarray(classes)
 
 
-def predict_member(member: object, X: object) -> np.ndarray:
+def check_probabilities(where: str, models: Sequence[object]) -> None:
+    """Raise ShapelineError for a classifier without probabilities."""
+    for model in models:
+        if is_classifier(model) and not hasattr(model, "predict_proba"):
+            raise ShapelineError(
+                f"{where}: {type(model).__name__} gives no probabilities; wrap it in CalibratedClassifierCV"
+            )
+
+
+def predict_member(where: str, member: object, X: object) -> np.ndarray:
     """Return a member's probabilities (n_rows, n_classes), or its predictions (n_rows,)."""
     from sklearn.tree import BaseDecisionTree
 
     if isinstance(member, BaseDecisionTree) and not hasattr(member, "feature_names_in_"):
         X = np.asarray(X)  # the trees of a forest fitted on a data frame have no names
-    if hasattr(member, "predict_proba"):
-        return np.asarray(member.predict_proba(X))
-    return drop_column(np.asarray(member.predict(X)))
+    try:
+        outputs = member.predict_proba(X) if hasattr(member, "predict_proba") else member.predict(X)
+        return np.asarray(outputs) if hasattr(member, "predict_proba") else drop_column(np.asarray(outputs, float))
+    except Exception as error:  # whatever the model raises
+        raise build_failure(where, error, "give fitted models, and rows that they take") from error
 
 
 def drop_column(values: np.ndarray) -> np.ndarray:

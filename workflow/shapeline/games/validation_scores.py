@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shapeline.errors import ShapelineError, first_line, nearest
+from shapeline.errors import ShapelineError, first_line, name_type, nearest
 
 Scoring = str | Callable | Sequence[str] | None
 
@@ -48,9 +48,18 @@ def compute_scores(scorers: dict[str, Callable], estimator: object, X: object, y
     return np.array(scores) if len(scores) > 1 else scores[0]
 
 
+def is_classifier(model: object) -> bool:
+    """Return whether a model is a classifier; one that is not of scikit-learn has probabilities then."""
+    from sklearn import base
+
+    try:
+        return base.is_classifier(model)
+    except AttributeError:  # it has no tags of scikit-learn
+        return hasattr(model, "predict_proba")
+
+
 def fit_baseline(estimator: object, X: object, y: object) -> object:
     """Return scikit-learn's fitted predictor without features: class frequencies, or a regression's mean."""
-    from sklearn.base import is_classifier
     from sklearn.dummy import DummyClassifier, DummyRegressor
 
     dummy = DummyClassifier(strategy="prior") if is_classifier(estimator) else DummyRegressor()
@@ -59,6 +68,9 @@ def fit_baseline(estimator: object, X: object, y: object) -> object:
 
 def check_rows(where: str, X: object, y: object, names: tuple[str, str]) -> None:
     """Raise ShapelineError for missing inputs or targets, or different numbers of them."""
+    for name, one in zip(names, (X, y), strict=True):
+        if not hasattr(one, "shape") and not hasattr(one, "__len__"):
+            raise ShapelineError(f"{where}: {name} is {name_type(one)}; give an array, a data frame or a list")
     sizes = [one.shape[0] if hasattr(one, "shape") else len(one) for one in (X, y)]
     if sizes[0] != sizes[1] or not sizes[0]:
         raise ShapelineError(
@@ -108,6 +120,8 @@ def build_identity(name: str, *parts: object) -> str:
 def _to_bytes(part: Any, depth: int = 12) -> bytes:
     """Return the content of a part of a game as bytes, independent of memory addresses."""
     kind = type(part).__qualname__
+    if isinstance(part, type):  # its methods are not those of an instance
+        return repr(part).encode()
     if isinstance(part, pd.DataFrame | pd.Series):
         named = list(part.columns) if part.ndim == 2 else ""
         return pd.util.hash_pandas_object(part).to_numpy().tobytes() + repr(named).encode()
