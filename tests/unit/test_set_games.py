@@ -441,7 +441,7 @@ def test_a_pipeline_of_columns_is_valued():
             "give a scorer that takes such targets",
         ),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, loss="squared"), "predicts shape (150, 3)"),
-        (lambda: games.GlobalImportance(3, X, y), "model is an int; give a fitted one"),
+        (lambda: games.GlobalImportance(3, X, y), "give fitted models"),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, loss="logg"), "Did you mean 'log'?"),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y + 1), "y has the label 3, which is no class"),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, background=X[:, :2]), "give rows with 4 columns"),

@@ -69,7 +69,8 @@ def values(
     full = np.exp(full) if expected else None
     a, b = execution.choose_tile(n, K, max(1, limit // M))
     chunk = b * max(1, MASK_BYTES["cpu"] // (4 * size * b))
-    threads = _threads(game)
+    # A graph's threads compose and evaluate rows; one thread for a function or rows of each input.
+    threads = 1 if game.reference.own is not None or game.reference.given is not None else _calls(game.model)
     blocks = [slice(start, min(start + a, n)) for start in range(0, n, a)]
     # With fewer blocks of instances than threads, the threads share the coalitions of a block.
     step = chunk if len(blocks) >= threads else b * math.ceil(min(chunk, K) / b / threads)
@@ -103,12 +104,6 @@ def values(
 def _device(model: Classifier) -> str:
     """Return the key of the limit of rows per call."""
     return "function" if model.framework == "function" else "cpu"
-
-
-def _threads(game: Game) -> int:
-    """Return the number of threads that compose and evaluate rows: a graph's threads; one for a function."""
-    reference = game.reference
-    return 1 if reference.own is not None or reference.given is not None else _calls(game.model)
 
 
 def _calls(model: Classifier) -> int:

@@ -204,8 +204,9 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     units of the prepared inputs. Raises ShapelineError.
     """
     kind, chosen = parse(settings)
-    input_shape, tokens = dataset.inputs.shape[1:], _is_tokens(dataset)
-    dtype = dataset.inputs.dtype
+    input_shape, dtype = dataset.inputs.shape[1:], dataset.inputs.dtype
+    # Token ids; where the card states no kind, integers are.
+    tokens = dataset.card.get("kind", "text") == "text" and np.issubdtype(dtype, np.integer)
     real = np.result_type(dtype, np.float32) if dtype.kind == "f" else np.dtype(np.float64)
     if tokens and kind not in TOKEN_KINDS:
         raise ShapelineError(f"reference kind '{kind}': the inputs are tokens, which have no mean; use pad.")
@@ -260,11 +261,6 @@ def _padding(token: int | None, dataset: "Dataset") -> int:
         )
     _check_known("reference key 'id'", np.array(token), dataset.card)
     return token
-
-
-def _is_tokens(dataset: "Dataset") -> bool:
-    """Return whether the inputs are token ids; where the card states no kind, integers are."""
-    return dataset.card.get("kind", "text") == "text" and np.issubdtype(dataset.inputs.dtype, np.integer)
 
 
 def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: int) -> Reference:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shapeline.errors import ShapelineError, name_type, nearest
+from shapeline.errors import ShapelineError, nearest
 from shapeline.games.retraining import check_probabilities, drop_column, group_columns, list_members, predict_member
 from shapeline.games.validation_scores import build_identity, check_columns, check_rows, select_rows
 
@@ -98,10 +98,6 @@ class GlobalImportance(_Removal):
         check_rows("GlobalImportance", X, y, ("X", "y"))
         sample = np.unique(np.linspace(0, len(y) - 1, min(len(y), 64)).astype(int))
         super().__init__("GlobalImportance", X, select_rows(X, sample) if background is None else background, groups)
-        if not hasattr(model, "predict_proba") and not hasattr(model, "predict"):
-            raise ShapelineError(
-                f"GlobalImportance: model is {name_type(model)}; give a fitted one with predict_proba or predict"
-            )
         check_probabilities("GlobalImportance", [model])
         self.predict = partial(predict_member, "GlobalImportance", model)
         classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
