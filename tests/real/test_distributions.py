@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 from pathlib import Path
 
@@ -19,7 +18,6 @@ BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta
 def run(*words, cwd: Path, **more) -> str:
     """What a command says; it sees no package of this clone."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
-    environment["JUPYTER_PATH"] = sysconfig.get_path("data") + "/share/jupyter"  # templates of nbconvert, borrowed too
     done = subprocess.run([*map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, **more)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout

@@ -276,7 +276,8 @@ def test_the_index_names_other_pages_where_the_run_has_experiments_of_the_papers
 
 def test_a_notebook_runs_in_this_process(tmp_path):
     lines = ["import gc, os, warnings", "warnings.warn('noise')", "print(word, os.getpid(), gc.get_threshold()[0])"]
-    cells = [new_code_cell("\n".join(lines)), new_code_cell("value = 6\nvalue * 7"), new_code_cell("value = None")]
+    cells = [new_code_cell("\n".join(lines)), new_code_cell("value = 6\nvalue * 7")]
+    cells.append(new_code_cell("value = None", outputs=[new_output("stream", text="of an earlier run")]))
     path, before = (
         notebook(tmp_path / "tiny.ipynb", new_markdown_cell("# A <em>title</em> & more"), *cells),
         gc.get_threshold(),
@@ -285,6 +286,7 @@ def test_a_notebook_runs_in_this_process(tmp_path):
         rendering.render(path, {"word": "given"}, tmp_path / "out" / "tiny.html", tmp_path / "out" / "tiny.ipynb")
     page = (tmp_path / "out" / "tiny.html").read_text()
     assert f"given {os.getpid()} 100000" in page and "noise" not in page and "42" in page
+    assert "of an earlier run" not in page
     assert "<title>A title &amp; more</title>" in page and gc.get_threshold() == before
     kept = nbformat.read(tmp_path / "out" / "tiny.ipynb", as_version=4).cells[-3:]
     assert [cell.execution_count for cell in kept] == [3, 4, 5]

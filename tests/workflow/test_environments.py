@@ -52,7 +52,6 @@ def make_environment(folder: Path) -> Path:
     (site,) = (folder / "lib").glob("python*/site-packages")
     # A site directory of its own, so that an editable installation in it counts, too.
     (site / "packages.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-    (folder / "share").symlink_to(Path(sys.prefix) / "share")  # where nbconvert has its templates
     return folder / "bin/python"
 
 

@@ -16,7 +16,7 @@ EXTRAS = {
     "torch": ("torch", "captum", "onnx", "onnxruntime", "safetensors"),
     "tensorflow": ("tensorflow", "keras"),
     "text": ("transformers", "tokenizers"),
-    "workflow": ("snakemake", "papermill", "nbconvert", "filelock", "yaml", "skops", "skimage"),
+    "workflow": ("snakemake", "papermill", "mistune", "filelock", "yaml", "skops", "skimage"),
     "peers": ("shap", "lime", "shapiq"),
     "boosted": ("lightgbm", "xgboost", "catboost"),
     "mlflow": ("mlflow",),

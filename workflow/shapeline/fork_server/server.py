@@ -30,7 +30,7 @@ LIBRARIES = {
     "onnx": ("onnxruntime",),  # jobs that evaluate the graph of a network
     "skops": ("skops.io",),  # which imports scikit-learn and torch, for seconds
     "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
-    "report": ("papermill", "black", "nbconvert", "matplotlib.pyplot"),
+    "report": ("papermill", "black", "mistune", "matplotlib.pyplot"),
     "snakemake": ("snakemake.cli", "sqlmodel", "pydantic"),  # tests run Snakemake itself as a fork
 }
 # Modules of the package that most jobs import and that import no other library.

@@ -184,7 +184,7 @@ def wrap_name(label: str, width: float) -> str:
 
 @dataclass(frozen=True, repr=False)
 class HTML:
-    """A fragment of a page; IPython and nbconvert display it by `_repr_html_`, so that neither is a dependency."""
+    """A fragment of a page, which notebooks display by `_repr_html_`."""
 
     data: str
 

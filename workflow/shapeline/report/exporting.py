@@ -33,39 +33,22 @@ def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
         raise ShapelineError(
             f"export: {executed} is of no notebook of the workflow; render the report again: shapeline run"
         )
-    written, heading = {"figures": [], "tables": []}, [""]
+    written, headings = {"figures": [], "tables": []}, [""]
     folder.mkdir(parents=True, exist_ok=True)
-    observer = _writer(folder, written, heading)
+    observer, parameters = _writer(folder, written, headings), record.get("parameters", {})
     elements.observers.append(observer)
-    names: dict = {"__name__": "report"}
     try:
-        for number, cell in enumerate(files.document(source_file)["cells"], 1):
-            source = "".join(cell["source"])
-            if cell["cell_type"] == "markdown":
-                heading += re.findall(r"^#+ (.*)", source, re.M)
-            else:
-                _execute(source, f"{executed}, cell {number}", names)
-                if "parameters" in cell["metadata"].get("tags", ()):
-                    names |= record.get("parameters", {})
+        rendering.execute(source_file, parameters, lambda text: headings.extend(re.findall(r"^#+ (.*)", text, re.M)))
+    except ShapelineError as error:  # such as of results of another version
+        raise ShapelineError(f"export: {executed}: {error}; render the report again: shapeline run") from error
     finally:
         elements.observers.remove(observer)
-    compared = names.get("metrics")
+    compared = parameters.get("metrics")
     if compared and Path(compared).is_file():
         written["tables"] += rendering.write_metrics(compared, folder, "metric_")
     if not written["figures"] and not written["tables"]:
         raise ShapelineError(f"export: {executed} has no figures and no tables; name another page")
     return [*written["figures"], *written["tables"]]
-
-
-def _execute(source: str, where: str, names: dict) -> None:
-    """Run a cell as in the original run; it fails where the results are of another version."""
-    try:
-        rendering.run_cell(source, where, names)
-    except ShapelineError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ShapelineError(f"export: {where} failed ({reason}); render the report again: shapeline run") from error
 
 
 def _writer(folder: Path, written: dict[str, list[Path]], headings: list[str]) -> Callable:

@@ -3,14 +3,14 @@
 import ast
 import base64
 import contextlib
-import copy
 import functools
 import gc
 import html as markup
 import io
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from shapeline.errors import ShapelineError
 from shapeline.report import colours
 
 NO_SCRIPT = "Without JavaScript: all figures and tables are here; sorting, filters and the instance explorer are not."
-MARKER = "shapeline output "  # marks a cell's output while the notebook is converted to a page
 IMAGE = (
     r'<svg role="img" aria-label="([^"]*)".*?</svg>|<img[^>]*?alt="([^"]*)"[^>]*?src="data:image/png;base64,([^"]+)"'
 )
@@ -59,12 +58,12 @@ def render(
 
     metadata: stored under metadata.shapeline; remark: under each figure. Raises ShapelineError where a cell fails.
     """
-    import nbformat  # imported here, as papermill and nbconvert below, since the index does not need them
+    import nbformat  # imported here, as papermill and mistune below, since the index does not need them
 
     notebook, html, executed = Path(notebook), Path(html), Path(executed)
     if not notebook.is_file():
         raise ShapelineError(f"notebook {notebook}: no such file; restore it, for example from version control.")
-    node = _execute(notebook, dict(parameters))
+    node = execute(notebook, parameters)
     _tidy(node, notebook, dict(metadata or {}))
     body = _add_remark(_body(node), remark)
     heading = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
@@ -73,13 +72,16 @@ def render(
     write(html, link_files(page(title, _add_navigation(body)), html.stem))
 
 
-def _execute(notebook: Path, parameters: dict):
-    """Return the notebook with its parameters and the outputs of its cells, which run in this process."""
+def execute(notebook: Path, parameters: Mapping[str, object], read_text: Callable[[str], None] | None = None):
+    """Return the notebook with its parameters and the outputs of its cells, which run in this process.
+
+    read_text: called with each cell of text. Raises ShapelineError where a cell fails.
+    """
     import papermill
 
     # A notebook without a kernel name needs one; no kernel is started.
     options = {"kernel_name": "python3", "language": "python", "progress_bar": False}
-    node = papermill.execute_notebook(str(notebook), None, parameters, prepare_only=True, **options)
+    node = papermill.execute_notebook(str(notebook), None, dict(parameters), prepare_only=True, **options)
     names, counter = {"__name__": "report"}, itertools.count(1)
     # Figures have thousands of objects: at default thresholds, garbage collection takes a tenth of a report's time.
     thresholds = gc.get_threshold()
@@ -87,8 +89,10 @@ def _execute(notebook: Path, parameters: dict):
     try:
         for number, cell in enumerate(node.cells, 0 if parameters else 1):  # from 1, without the cell of parameters
             if cell.cell_type == "code":
-                cell.execution_count = next(counter)
+                cell.execution_count, cell.outputs = next(counter), []
                 _run_and_store(cell, f"notebook {notebook}, cell {number}", names)
+            elif read_text is not None:
+                read_text(cell.source)
     finally:
         gc.set_threshold(*thresholds)
     return node
@@ -149,47 +153,29 @@ def _drop_empty_sections(cells: list) -> list:
 
 
 def _body(node) -> str:
-    """Return outputs and texts of the cells as HTML, without code, prompts, warnings or external resources."""
-    shown = copy.deepcopy(node)
-    pages: list[str] = []
-    for cell in shown.cells:
-        if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
-    shown.cells = _drop_empty_sections(shown.cells)
-    for cell in shown.cells:
+    """Return texts of the cells and their outputs as HTML, without code."""
+    import mistune
+
+    parts = []
+    for cell in _drop_empty_sections(node.cells):
+        if cell.cell_type == "markdown":
+            parts.append(f'<div class="text_cell">{mistune.html(cell.source)}</div>')
         for output in cell.get("outputs", ()):
-            if "text/html" in output.get("data", {}):  # inserted below, since parsing HTML of megabytes is slow
-                pages.append("".join(output.data["text/html"]))
-                output.data["text/html"] = f"<i>{MARKER}{len(pages)};</i>"
-    body = _exporter().from_notebook_node(shown)[0]
-    return re.sub(rf"<i>{MARKER}(\d+);</i>", lambda index: pages[int(index[1]) - 1], body)
-
-
-@functools.cache
-def _exporter():
-    from nbconvert import HTMLExporter
-
-    return HTMLExporter(
-        template_name="basic",
-        exclude_input=True,
-        exclude_input_prompt=True,
-        exclude_output_prompt=True,
-        exclude_anchor_links=True,
-    )
+            data = output.get("data", {})
+            text = output.get("text", data.get("text/plain", ""))
+            parts.append("".join(data.get("text/html", f"<pre>{markup.escape(''.join(text))}</pre>")))
+    return "\n".join(parts)
 
 
 def _add_navigation(body: str) -> str:
     """Return the body with an anchor per section and, after the title block, links to them."""
     links: list[str] = []
-
-    names: dict[str, int] = {}
+    names: Counter[str] = Counter()
 
     def name_heading(heading: re.Match) -> str:
-        name = (
-            re.sub(r"[^a-z0-9]+", "-", markup.unescape(re.sub("<[^>]*>", "", heading[1])).lower()).strip("-")
-            or "section"
-        )
-        names[name] = names.get(name, 0) + 1
+        text = markup.unescape(re.sub("<[^>]*>", "", heading[1])).lower()
+        name = re.sub(r"[^a-z0-9]+", "-", text).strip("-") or "section"
+        names[name] += 1
         name += f"-{names[name]}" if names[name] > 1 else ""
         links.append(f'<a href="#{name}">{heading[1]}</a>')
         return f'<h2 id="{name}">{heading[1]}</h2>'
