@@ -1,7 +1,7 @@
 """The recommendation per criterion of an experiment, by the rule of `statistics.recommendation`, and its tests."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -41,52 +41,18 @@ class Criterion:
 
 
 CRITERIA = (
-    Criterion(
-        "localization",
-        "auprc",
-        "higher",
-        "Localisation of the annotated objects: area under the precision–recall curve",
-        "localisation",
-        "",
-        "Finds the annotated objects",
-    ),
-    Criterion(
-        "ground_truth_words",
-        "f1",
-        "higher",
-        "Ground-truth words: F1",
-        "ground-truth words",
-        "",
-        "Finds the words that decide",
-    ),
-    Criterion(
-        "error",
-        "rmse",
-        "lower",
-        "Closeness to the exact values: RMSE",
-        "error",
-        "{value}",
-        "Closest to the exact values",
-    ),
-    Criterion(
-        "log_odds",
-        "deletion_auc",
-        "lower",
-        "Faithfulness by deletion: AUC of the log-odds curve",
-        "deletion AUC",
-        "nats",
-        "Finds what the model relies on",
-    ),
-    Criterion(
-        "log_odds",
-        "insertion_auc",
-        "higher",
-        "Faithfulness by insertion: AUC of the log-odds curve",
-        "insertion AUC",
-        "nats",
-        "Finds what suffices for the prediction",
-    ),
-)
+    Criterion("localization", "auprc", "higher",
+              "Localisation of the annotated objects: area under the precision–recall curve",
+              "localisation", "", "Finds the annotated objects"),
+    Criterion("ground_truth_words", "f1", "higher", "Ground-truth words: F1",
+              "ground-truth words", "", "Finds the words that decide"),
+    Criterion("error", "rmse", "lower", "Closeness to the exact values: RMSE",
+              "error", "{value}", "Closest to the exact values"),
+    Criterion("log_odds", "deletion_auc", "lower", "Faithfulness by deletion: AUC of the log-odds curve",
+              "deletion AUC", "nats", "Finds what the model relies on"),
+    Criterion("log_odds", "insertion_auc", "higher", "Faithfulness by insertion: AUC of the log-odds curve",
+              "insertion AUC", "nats", "Finds what suffices for the prediction"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,8 +60,9 @@ class Evidence:
     """An experiment's values (instances, methods) and costs by one criterion.
 
     A gradient counts as three evaluations. also: further candidates, methods at smaller budgets and the `truth` of
-    errors; absent: methods with too few instances; random: the end of the margin's range; available: number of
-    instances; incomplete: methods whose scores do not add up and which are never recommended.
+    errors; absent: methods with too few instances; random: the end of the margin's range; available: number of test
+    instances, minus explained ones without values of all methods; incomplete: methods whose scores do not add up and
+    which are never recommended.
     """
 
     criterion: Criterion
@@ -122,12 +89,15 @@ class Evidence:
         return {}
 
     @functools.cached_property
-    def _references(self) -> list[tuple[pd.DataFrame, dict[str, "Evidence"]]]:
-        return []  # cache of `compare_references` per table of measurements
+    def _computed(self) -> dict:
+        return {}
 
-    @functools.cached_property
-    def _trainings(self) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-        return []  # cache of `training_values` per table of measurements
+    def compute_once(self, compute: Callable, measured: pd.DataFrame):
+        """Return compute(evidence, measured), cached per table of measurements."""
+        key = compute, id(measured)
+        if key not in self._computed:
+            self._computed[key] = measured, compute(self, measured)  # the table stays, and so its id
+        return self._computed[key][1]
 
     def advice(self, most: float = np.inf) -> Recommendation | None:
         """Return the recommendation among methods with at most `most` evaluations per instance; None without any."""
@@ -208,10 +178,14 @@ class Evidence:
         budget = results.settings.get("budget")
         return self.advice(np.inf) if budget is None else self.advice(budget * results.d + 2)
 
+    def first(self, results: Results) -> Recommendation:
+        """Return the recommendation that a page gives first: within the budget, or `last` where nothing fits it."""
+        return self.within(results) or self.last
+
 
 def collect_evidence(results: Results) -> list[Evidence]:
     """Return the evidence per criterion; criteria without two methods on six instances are left out."""
-    answers = []
+    answers, n_test = [], experiment.count_rows(results.dataset_card).get("test")
     for criterion in list_criteria(results.measured):
         measured = results.measured.get(criterion.metric)
         if measured is None or measured.empty:
@@ -235,7 +209,7 @@ def collect_evidence(results: Results) -> list[Evidence]:
                 tuple(entry for entry in entries if entry not in shared),
                 random[0] if random else None,
                 results.settings.get("margin") or MARGIN,
-                _count_available(results, measured["instance"].nunique() - len(values)),
+                None if n_test is None else n_test - (measured["instance"].nunique() - len(values)),
                 frozenset(experiment.list_gradient_methods(results)),
                 frozenset(entry for entry, frame in results.scores.items() if (frame["warning"] == NO_RULE).any()),
             )
@@ -243,19 +217,12 @@ def collect_evidence(results: Results) -> list[Evidence]:
     return answers
 
 
-def _count_available(results: Results, lost: int) -> int | None:
-    """Return the number of test instances, minus explained ones without values of all methods; None if unknown."""
-    whole = experiment.count_rows(results.dataset_card).get("test")
-    return None if whole is None else whole - lost
-
-
 def _add_reference_points(
     criterion: Criterion, measured: pd.DataFrame, results: Results
 ) -> tuple[list[pd.DataFrame], pd.Series, str | None]:
     """Return measurements and evaluations of the further candidates, and the name of the truth."""
     spent = experiment.average_evaluations(results)
-    taking = experiment.list_gradient_methods(results)
-    spent[taking] *= GRADIENT_EVALUATIONS
+    spent[experiment.list_gradient_methods(results)] *= GRADIENT_EVALUATIONS
     if criterion.metric != "error":
         return [], spent, None
     parts, earlier = [name_budgets(measured)], experiment.average_evaluations_at_budgets(results)
@@ -281,8 +248,8 @@ def _name_budget(entry: str, budget: float) -> str:
 
 def list_criteria(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
     """Return the criteria of the metrics, and one per statistic of custom metrics."""
-    own = measured.get("own")
-    names = [] if own is None else sorted(own["statistic"].unique())
+    custom = measured.get("own")
+    names = [] if custom is None else sorted(custom["statistic"].unique())
     more = (Criterion("own", name, "lower", f"Custom metric: {name}", name, "") for name in names)
     return [*CRITERIA, *more]
 
@@ -296,14 +263,7 @@ def name_reference(results: Results) -> str:
 def compare_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
     """Return the evidence with other baselines, of the metric's `references`; cached."""
     measured = results.measured.get(answer.criterion.metric)
-    if measured is None:
-        return {}
-    for known, result in answer._references:
-        if known is measured:
-            return result
-    result = _evaluate_references(answer, measured)
-    answer._references.append((measured, result))
-    return result
+    return {} if measured is None else answer.compute_once(_evaluate_references, measured)
 
 
 def _evaluate_references(answer: Evidence, measured: pd.DataFrame) -> dict[str, Evidence]:
@@ -328,16 +288,12 @@ def pivot_by_seed(answer: Evidence, results: Results) -> pd.DataFrame:
     measured = results.by_training_seed.get(answer.criterion.metric)
     if measured is None or not len(measured):
         return pd.DataFrame()
-    for known, result in answer._trainings:
-        if known is measured:
-            return result
-    answer._trainings.append((measured, result := _training_values(answer, measured)))
-    return result
+    return answer.compute_once(_pivot_seeds, measured)
 
 
-def _training_values(answer: Evidence, measured: pd.DataFrame) -> pd.DataFrame:
+def _pivot_seeds(answer: Evidence, measured: pd.DataFrame) -> pd.DataFrame:
     measured = measured[measured["method"].isin(list(answer.values))]
-    common = set.intersection(*(set(own) for _, own in measured.groupby("training")["instance"]))
+    common = set.intersection(*(set(instances) for _, instances in measured.groupby("training")["instance"]))
     measured = measured[measured["instance"].isin(common)]
     columns = measured["method"] + "@" + measured["training"].astype(str)
     wide = paired.pivot_by_method(measured.assign(method=columns), answer.criterion.statistic)

@@ -131,6 +131,16 @@ class Style:
         return PAPER if self.control else self.colour
 
     @property
+    def dot(self) -> dict[str, object]:
+        """The keywords of `plot` for points without a line."""
+        return {"color": self.colour, "marker": self.marker, "markerfacecolor": self.face, "linestyle": "none"}
+
+    @property
+    def curve(self) -> dict[str, object]:
+        """The keywords of `plot` for a line with markers."""
+        return self.dot | {"linestyle": self.line, "linewidth": self.width}
+
+    @property
     def ink(self) -> tuple[float, float, float]:
         """The colour for text, dark enough on white."""
         red, green, blue = matplotlib.colors.to_rgb(self.colour)
@@ -339,7 +349,14 @@ def place_axes(
     return drawing.subplots(1, columns, sharey=True, squeeze=False, gridspec_kw=indices)[0]
 
 
-def name_rows(axes: Axes, entries: Sequence[str]) -> None:
+def name_rows(axes: Axes, entries: Sequence[str], margin: float = 0.6) -> None:
     """Label a row per method, from the top, with a margin above the first and below the last."""
     axes.set_yticks(range(len(entries)), entries)
-    axes.set_ylim(len(entries) - 0.4, -0.6)
+    axes.set_ylim(len(entries) - 1 + margin, -margin)
+
+
+def name_features(axes: Axes, names: Sequence[str]) -> None:
+    """Label a row per feature, from the top, by its shortened name, without ticks and lines."""
+    name_rows(axes, [shorten(name) for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)

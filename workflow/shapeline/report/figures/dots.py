@@ -76,24 +76,11 @@ def dot_panel(
     for index, entry in enumerate(entries):
         if entry in rows.index:
             row, style = rows.loc[entry], styles[entry]
-            drawn = [
-                *axes.plot(
-                    [row["low"], row["high"]], [index, index], color=style.colour, linewidth=2, solid_capstyle="butt"
-                ),
-                *axes.plot(
-                    row["mean"], index, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6.5
-                ),
-                axes.text(
-                    1.02,
-                    index,
-                    number(row["mean"], whole=False),
-                    transform=beside,
-                    va="center",
-                    fontsize=8.5,
-                    color=INK,
-                ),
-            ]
-            mark_method(entry, *drawn)
+            ends, mean = [row["low"], row["high"]], number(row["mean"], whole=False)
+            bar = axes.plot(ends, [index, index], color=style.colour, linewidth=2, solid_capstyle="butt")
+            dot = axes.plot(row["mean"], index, markersize=6.5, **style.dot)
+            text = axes.text(1.02, index, mean, transform=beside, va="center", fontsize=8.5, color=INK)
+            mark_method(entry, *bar, *dot, text)
     controls = rows.loc[[entry for entry in rows.index if styles[entry].control], "mean"]
     if len(controls):
         best = controls.max() if panel.higher else controls.min()
@@ -122,10 +109,9 @@ def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, St
         drawn = axes.plot(means[entry].agg(["min", "max"]), [index, index], color=style.colour, linewidth=1.2)
         for training, mean in means[entry].items():
             face = style.colour if training == 0 else PAPER
-            drawn += axes.plot(mean, index, style.marker, color=style.colour, markerfacecolor=face, markersize=6.5)
+            drawn += axes.plot(mean, index, markersize=6.5, **style.dot | {"markerfacecolor": face})
         mark_method(entry, *drawn)
-    axes.set_yticks(range(len(entries)), entries)
-    axes.set_ylim(len(entries) - 0.5, -0.5)
+    name_rows(axes, entries, margin=0.5)
     what = answer.criterion.title.split(": ")[-1]
     axes.set_xlabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}, {answer.criterion.better} is better")
     axes.grid(axis="y", linewidth=0.4)
@@ -196,29 +182,17 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
         row = index + 1 if left else k - index
         edge = 0.7 if left else k + 0.3
         line = axes.plot([rank, rank, edge], [0, row, row], color=style.colour, linewidth=0.9)
-        dot = axes.plot(rank, 0, style.marker, color=style.colour, markerfacecolor=style.face, markersize=6)
-        name = f"{entry}  {rank:.1f}" if left else f"{rank:.1f}  {entry}"
-        text = axes.text(
-            edge + (-0.08 if left else 0.08),
-            row,
-            name,
-            ha="right" if left else "left",
-            va="center",
-            fontsize=9,
-            color=style.ink,
+        dot = axes.plot(rank, 0, markersize=6, **style.dot)
+        name, beside, side = (
+            (f"{entry}  {rank:.1f}", -0.08, "right") if left else (f"{rank:.1f}  {entry}", 0.08, "left")
         )
+        text = axes.text(edge + beside, row, name, ha=side, va="center", fontsize=9, color=style.ink)
         mark_method(entry, *line, *dot, text)
     for level, (first, last) in enumerate(groups):
         height = -0.85 - 0.34 * (level + 1)
         axes.plot([average[first] - 0.04, average[last] + 0.04], [height] * 2, color=INK, linewidth=3.2)
     height = -0.85 - 0.34 * (len(groups) + 1)
     axes.plot([1, 1 + critical], [height] * 2, color=MIDDLE, linewidth=1.2, marker="|")
-    axes.text(
-        1 + critical + 0.15,
-        height,
-        f"critical difference {critical:.2f}; all ranks equal: p {equals(p)} (Friedman)",
-        va="center",
-        fontsize=8.5,
-        color=QUIET,
-    )
+    test = f"critical difference {critical:.2f}; all ranks equal: p {equals(p)} (Friedman)"
+    axes.text(1 + critical + 0.15, height, test, va="center", fontsize=8.5, color=QUIET)
     return drawing

@@ -10,7 +10,18 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, PALE, signs, tint
-from shapeline.report.elements import HTML, MARKERS, SIGNS, WIDTH, escape_formulas, palette, shorten, style_names
+from shapeline.report.elements import (
+    HTML,
+    MARKERS,
+    SIGNS,
+    WIDTH,
+    escape_formulas,
+    name_features,
+    name_rows,
+    palette,
+    shorten,
+    style_names,
+)
 from shapeline.report.figures.score_maps import scale_tones
 from shapeline.report.formatting import format_evaluations, number
 from shapeline.statistics.bounds import moments, student
@@ -123,10 +134,7 @@ def draw_means(axes: Axes, names: Sequence[str], sizes: np.ndarray, across: str)
     axes.barh(rows, means, color=MIDDLE, height=0.62)
     axes.errorbar(means, rows, xerr=ends, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
     axes.set(xlabel=f"mean |{across.partition(' ')[0]}|")
-    axes.set_yticks(rows, [shorten(name) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
+    name_features(axes, names)
 
 
 @style_names
@@ -152,10 +160,8 @@ def heat_map(
     matrix.set_yticks(range(len(names)), [shorten(name) for name in names])
     note = "" if half is None else "; without colour: the 95 % interval includes 0"
     noun = "instances" if len(sizes) == len(scores) else "instances and classes"
-    noun = (
-        f"{number(len(scores))} {noun}, similar explanations beside each other" if len(scores) > 1 else "one instance"
-    )
-    matrix.set(xlabel=f"{noun}{note}", xticks=[])
+    columns = f"{number(len(scores))} {noun}, similar explanations beside each other"
+    matrix.set(xlabel=f"{columns if len(scores) > 1 else 'one instance'}{note}", xticks=[])
     matrix.grid(False)
     matrix.tick_params(length=0)
     top.plot(np.arange(len(order)), values[order], color=INK, linewidth=1, marker="." if len(order) == 1 else "")
@@ -195,10 +201,8 @@ def dependence(
     axes.scatter(indices, scores, s=16, color=FOR, linewidths=0, zorder=2)
     axes.axhline(0, color=INK, linewidth=0.8)
     missing = int(np.isnan(indices).sum())
-    axes.set(
-        xlabel=f"{shorten(name)}{f' ({number(missing)} missing values are not shown)' if missing else ''}",
-        ylabel=across,
-    )
+    remark = f" ({number(missing)} missing values are not shown)" if missing else ""
+    axes.set(xlabel=f"{shorten(name)}{remark}", ylabel=across)
     axes.set_title(_dots(scores, numbers) + (", with its 95 % interval" if half is not None else ""))
     return drawing
 
@@ -228,22 +232,12 @@ def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str)
     for index, (name, scores) in enumerate(groups.items()):
         rows = np.arange(len(names)) + step * (index - (len(groups) - 1) / 2)
         means, low, high = mean_intervals(np.abs(scores[:, :MAX_BARS]))
-        axes.barh(
-            rows,
-            means,
-            height=0.9 * step,
-            color=colours[index % len(colours)],
-            label=f"{shorten(name)} ({number(len(scores))})",
-        )
-        ends = [means - low, high - means]
-        axes.errorbar(
-            means, rows, xerr=ends, fmt=MARKERS[index % len(MARKERS)], markersize=3, color=INK, elinewidth=1, capsize=2
-        )
+        label, colour = f"{shorten(name)} ({number(len(scores))})", colours[index % len(colours)]
+        axes.barh(rows, means, height=0.9 * step, color=colour, label=label)
+        look = {"fmt": MARKERS[index % len(MARKERS)], "markersize": 3, "color": INK, "elinewidth": 1, "capsize": 2}
+        axes.errorbar(means, rows, xerr=[means - low, high - means], **look)
     axes.set(xlabel=f"mean |{across.partition(' ')[0]}| with 95 % intervals over instances")
-    axes.set_yticks(range(len(names)), [shorten(name) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
+    name_features(axes, names)
     axes.legend(title="group (instances)", loc="lower right")
     return drawing
 
@@ -268,12 +262,8 @@ def overlay(
         paper = np.repeat(0.35 + 0.6 * grey[..., None], 3, axis=-1)
         sign = np.where(values[..., None] > 0, to_rgb(FOR), to_rgb(AGAINST))
         axes.imshow((1 - share) * paper + share * sign, interpolation="nearest")
-        axes.set_title(
-            f"{shorten(name)}\n{f'± {number(limit)}' if largest else 'no significant score'}",
-            fontsize=8.5,
-            fontweight="normal",
-            loc="center",
-        )
+        title = f"{shorten(name)}\n{f'± {number(limit)}' if largest else 'no significant score'}"
+        axes.set_title(title, fontsize=8.5, fontweight="normal", loc="center")
     legend = [signs("the class")]
     legend += ["plain: the 95 % interval includes 0"] * intervals + [f"{rest} more not shown"] * bool(rest)
     drawing.supxlabel("; ".join(legend), fontsize=8.5)
@@ -314,8 +304,7 @@ def trade_off(
         look = {"marker": "*" if best else "o", "markersize": 13 if best else 6, "color": FOR if best else MIDDLE}
         ends = [[means[index] - low[index]], [high[index] - means[index]]]
         left.errorbar(means[index], row, xerr=ends, capsize=2, elinewidth=1, **look)
-    left.set_yticks(range(len(entries)), [f"{entries[index]} ({format_evaluations(costs[index])})" for index in order])
-    left.set_ylim(len(entries) - 0.4, -0.6)
+    name_rows(left, [f"{entries[index]} ({format_evaluations(costs[index])})" for index in order])
     left.set(xlabel=across, title="Quality (evaluations per instance); star: recommended")
     right.imshow(agreement, cmap="gray_r", vmin=-0.2, vmax=2.2, interpolation="nearest")
     for (row, column), value in np.ndenumerate(agreement):
@@ -335,9 +324,8 @@ def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, se
         value = number(score, whole=False) + (f" ± {number(within, 2, whole=False)}" if within else "")
         strength = 0.0 if np.isnan(score) or abs(score) <= within else abs(score) / limit
         level = round(LEVELS * strength) * (1 if score > 0 else -1)
-        line = (
-            f"border-{'bottom' if level > 0 else 'top'}:{1 + 2 * strength:.1f}px solid {FOR if level > 0 else AGAINST}"
-        )
+        side, colour = ("bottom", FOR) if level > 0 else ("top", AGAINST)
+        line = f"border-{side}:{1 + 2 * strength:.1f}px solid {colour}"
         look = f"background:{tint(level)};color:{EXACT};{line}" if level else ""
         separator = "<br>" if index == second else ""
         spans.append(f'{separator}<span style="{look}" title="{value}">{html.escape(name)}</span>')
@@ -357,10 +345,7 @@ def _rows(names: Sequence[str], title: str, across: str) -> tuple[Figure, Axes]:
     drawing = Figure(figsize=(0.72 * WIDTH, 1.0 + 0.28 * len(names)), layout="constrained")
     axes = drawing.subplots()
     axes.set(title=shorten(title, MAX_TITLE), xlabel=across)
-    axes.set_yticks(range(len(names)), [shorten(name) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
+    name_features(axes, names)
     return drawing, axes
 
 
@@ -388,12 +373,8 @@ def mean_intervals(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def _swarm(scores: np.ndarray) -> np.ndarray:
     """Return heights (n,) within ±0.35 that separate dots of similar scores, by their positions in bins."""
-    span = np.nanmax(scores) - np.nanmin(scores)
-    bins = (
-        np.zeros(len(scores), int)
-        if not span > 0
-        else np.nan_to_num((scores - np.nanmin(scores)) / span * 50).astype(int)
-    )
+    low, span = np.nanmin(scores), np.nanmax(scores) - np.nanmin(scores)
+    bins = np.nan_to_num((scores - low) / span * 50).astype(int) if span > 0 else np.zeros(len(scores), int)
     order = np.argsort(bins, kind="stable")
     first = np.r_[True, np.diff(bins[order]) > 0]
     rank = np.empty(len(scores), int)

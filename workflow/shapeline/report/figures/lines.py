@@ -39,8 +39,7 @@ def draw_completion(spent: Mapping[str, np.ndarray], d: int, styles: Mapping[str
         style = styles[entry]
         axes.step(np.r_[across[0], across], np.r_[0, share], where="post", color=style.colour, label=entry)
         mean = across.mean()
-        up = 100 * (across <= mean).mean()
-        axes.plot(mean, up, style.marker, color=style.colour, markerfacecolor=style.face, markersize=7)
+        axes.plot(mean, 100 * (across <= mean).mean(), markersize=7, **style.dot)
     axes.set(xscale="log", ylim=(0, 103), xlabel="evaluations / d", ylabel="explanations within this cost (%)")
     low, high = axes.get_xlim()
     ticks = [tick for tick in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if low <= tick <= high]
@@ -86,7 +85,7 @@ def error_by_cost(
 def draw_point(axes: Axes, across: float, row: pd.Series, style: Style) -> None:
     """Draw a mean with its interval at its cost; row: of a method, whose name is the row's name."""
     bar = axes.plot([across, across], [row["low"], row["high"]], color=style.colour, linewidth=1.8)
-    dot = axes.plot(across, row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5)
+    dot = axes.plot(across, row["mean"], markersize=7.5, **style.dot)
     mark_method(row.name, *bar, *dot)
 
 
@@ -179,24 +178,21 @@ def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     for axes, statistic in zip(panels, quantities, strict=True):
         title, across, up = PANELS[statistic]
         for entry in entries:
-            draw_curve(
-                axes,
-                select_line(frame, statistic, entry),
-                styles[entry],
-                entry,
-                band=0.12 if len(entries) <= MAX_BANDS else 0.0,
-            )
+            band = 0.12 if len(entries) <= MAX_BANDS else 0.0
+            draw_curve(axes, select_line(frame, statistic, entry), styles[entry], entry, band)
         best = select_ceiling(frame, statistic)
         if len(best):
             axes.plot(100 * best["x"], best["mean"], color=INK, linestyle=BEST_DASH, linewidth=1.2, label=BEST)
         axes.set(title=title, xlabel=across, ylabel=up)
         axes.margins(x=0.02)
-    handles, names = panels[0].get_legend_handles_labels()
-    heading = "best AUC first"
-    drawing.legend(
-        handles, names, loc="outside right upper", title=heading, alignment="left", handlelength=3.2, labelspacing=0.7
-    )
+    add_legend(drawing, panels[0], "best AUC first")
     return drawing
+
+
+def add_legend(drawing: Figure, axes: Axes, title: str) -> None:
+    """Add the legend of curves in these axes to the right of a figure."""
+    place = {"loc": "outside right upper", "alignment": "left", "handlelength": 3.2, "labelspacing": 0.7}
+    drawing.legend(*axes.get_legend_handles_labels(), title=title, **place)
 
 
 @styled
@@ -245,25 +241,17 @@ def select_line(frame: pd.DataFrame, statistic: str, entry: str) -> pd.DataFrame
     return frame[(frame["statistic"] == statistic) & (frame["method"] == entry)].sort_values("x")
 
 
-def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, entry: str, band: float) -> None:
-    across = 100 * line["x"]
+def draw_curve(
+    axes: Axes, line: pd.DataFrame, style: Style, entry: str, band: float, scale: float = 100, reach: bool = True
+) -> None:
+    """Draw a curve over x times scale with a band of this opacity; reach: the axes reach the interval without a band."""
+    across = scale * line["x"]
     if band:
         axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
-    else:  # extend the axes' limits to the interval
+    elif reach:
         axes.update_datalim(np.column_stack([np.tile(across, 2), np.concatenate([line["low"], line["high"]])]))
-    curve = axes.plot(
-        across,
-        line["mean"],
-        color=style.colour,
-        linestyle=style.line,
-        linewidth=style.width,
-        marker=style.marker,
-        markersize=4.5,
-        markevery=max(1, len(line) // 8),
-        markerfacecolor=style.face,
-        label=entry,
-    )
-    mark_method(entry, *curve)
+    every = max(1, len(line) // 8)
+    mark_method(entry, *axes.plot(across, line["mean"], markersize=4.5, markevery=every, label=entry, **style.curve))
 
 
 def order_best_first(

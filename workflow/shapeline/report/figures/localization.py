@@ -13,11 +13,11 @@ from shapeline.datasets import images as regions_module
 from shapeline.games import references
 from shapeline.report import experiment
 from shapeline.report.colours import FIRST, MIDDLE, QUIET, SECOND
-from shapeline.report.elements import HTML, MAX_BANDS, WIDTH, Style, figure, heading, join_parts, styled
+from shapeline.report.elements import HTML, MAX_BANDS, WIDTH, Style, figure, heading, join_parts, name_rows, styled
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.dots import Panel, dot_panel
-from shapeline.report.figures.lines import name_points, select_line
+from shapeline.report.figures.lines import add_legend, draw_curve, name_points, select_line
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
 
@@ -93,16 +93,13 @@ def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
         title, across = PANELS[present[index]]
         dot_panel(axes, scalars(frame, present[index]), styles, entries, Panel(title, across, higher=True))
         axes.set_xlabel(across)
-        axes.set_yticks(range(len(entries)), entries if index % columns == 0 else [""] * len(entries))
-        axes.set_ylim(len(entries) - 0.4, -0.6)
+        name_rows(axes, entries if index % columns == 0 else [""] * len(entries))
         if present[index].startswith("f1"):
             for name, marker in zip(CEILINGS, "|>", strict=True):
                 tops = scalars(frame, name)["mean"]
-                there = [entry for entry in entries if entry in tops.index]
-                axes.plot(
-                    tops[there], [entries.index(entry) for entry in there], marker, color=QUIET, markersize=7,
-                    markerfacecolor="none",
-                )  # fmt: skip
+                measured = [entry for entry in entries if entry in tops.index]
+                rows_of = [entries.index(entry) for entry in measured]
+                axes.plot(tops[measured], rows_of, marker, color=QUIET, markersize=7, markerfacecolor="none")
         axes.set_xlim(-0.03 * axes.get_xlim()[1], None)  # the marker at 0 stays within the axes
     return drawing
 
@@ -119,21 +116,12 @@ def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure 
     entries = sorted((entry for entry in styles if entry in means.index), key=lambda entry: means[entry])
     for axes, statistic in zip(panels, present, strict=True):
         for entry in entries:
-            line, style = select_line(frame, statistic, entry), styles[entry]
-            if len(entries) <= MAX_BANDS:
-                axes.fill_between(line["x"], line["low"], line["high"], color=style.colour, alpha=0.12, linewidth=0)
-            axes.plot(
-                line["x"], line["mean"], color=style.colour, linestyle=style.line, linewidth=style.width,
-                marker=style.marker, markersize=4.5, markevery=max(1, len(line) // 8), markerfacecolor=style.face,
-                label=entry,
-            )  # fmt: skip
+            line, band = select_line(frame, statistic, entry), 0.12 if len(entries) <= MAX_BANDS else 0.0
+            draw_curve(axes, line, styles[entry], entry, band, scale=1, reach=False)
         axes.set(xscale="log", title=OUTPUTS[statistic], xlabel="positive features removed (k)")
         axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
     panels[0].set_ylabel("share of the whole image's")
-    drawing.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside right upper", title="steepest first", alignment="left",
-        handlelength=3.2, labelspacing=0.7,
-    )  # fmt: skip
+    add_legend(drawing, panels[0], "steepest first")
     return drawing
 
 
@@ -199,9 +187,7 @@ def runtime_plane(
         axes.plot([across[index]] * 2, [row["low"], row["high"]], color=style.colour, linewidth=1.8)
         if np.isfinite(took["low"]):
             axes.plot([took["low"], took["high"]], [row["mean"]] * 2, color=style.colour, linewidth=1.8)
-        axes.plot(
-            across[index], row["mean"], style.marker, color=style.colour, markerfacecolor=style.face, markersize=7.5
-        )
+        axes.plot(across[index], row["mean"], markersize=7.5, **style.dot)
     spans = time.loc[rows.index, ["low", "high"]].to_numpy(dtype=float)
     axes.set_xlim(np.nanmin([across, spans[:, 0]]) / 1.5, np.nanmax([across, spans[:, 1]]) * 2.5)
     axes.set_ylim(0, 1.12 * rows[["mean", "high"]].max(axis=None) or 1)

@@ -70,44 +70,26 @@ def _no_recommendation(instances: int) -> str:
     return f"No recommendation: {least} with values of two methods, and no metric has them."
 
 
-def health(results: Results) -> HTML:
-    """Return the diagnostics, without the columns that need a model."""
-    if results.model_card:
-        return full_health(results)
-    shown = tables.health(results)
-    columns = ("method", "rows", "failures", "warnings", "packages", "zero scores", "ties at top-20 %")
-    shown_columns = [name for name in columns if name in shown]
-    return join_parts(
-        table(shown[shown_columns], text=["failures", "warnings", "packages"]),
-        note(
-            f"Ties at top-{share(TOP)}: share of instances whose top features are not unique, because influences are "
-            "equal. ⚠ marks a failure."
-        ),
-        list_failure_reasons(results),
-    )
-
-
-def health_note(results: Results) -> HTML:
-    """Return how the columns of the diagnostics are computed."""
-    text = (
-        "Efficiency gap: difference between the sum of the scores (with interactions) and the value of the full input "
-        f"minus the base value. Ties at top-{share(TOP)}: share of explanations whose top features are not unique, "
-        "because scores are equal. ⚠ marks a failure, or a gap that should be 0; for a method that is not efficient, a "
-        "gap does not affect the ranking of features."
-    )
-    return fold(FOLD, note(text))
-
-
-def full_health(results: Results) -> HTML:
-    """Return the diagnostics with every column."""
-    shown = table(tables.health(results), text=["failures", "warnings", "packages"])
-    return join_parts(shown, health_note(results), list_failure_reasons(results))
+def health(results: Results, complete: bool | None = None) -> HTML:
+    """Return the diagnostics; complete: with the columns that need a model or a game, by default where a model is."""
+    frame, text = tables.health(results), ["failures", "warnings", "packages"]
+    ties = f"Ties at top-{share(TOP)}: share of {{}} whose top features are not unique, because {{}} are equal."
+    if complete or (complete is None and results.model_card):
+        notes = (
+            "Efficiency gap: difference between the sum of the scores (with interactions) and the value of the full "
+            f"input minus the base value. {ties.format('explanations', 'scores')} ⚠ marks a failure, or a gap that "
+            "should be 0; for a method that is not efficient, a gap does not affect the ranking of features."
+        )
+        return join_parts(table(frame, text=text), fold(FOLD, note(notes)), list_failure_reasons(results))
+    frame = frame.drop(columns=[name for name in frame if name.startswith(MODEL_DIAGNOSTICS)])
+    notes = note(f"{ties.format('instances', 'influences')} ⚠ marks a failure.")
+    return join_parts(table(frame, text=text), notes, list_failure_reasons(results))
 
 
 def find_failure_reasons(results: Results) -> dict[str, str]:
     """Return the most frequent reason of failure per method that failed."""
     errors = {entry: frame["error"][frame["status"] != "ok"].dropna().mode() for entry, frame in results.scores.items()}
-    return {entry: own.iloc[0].removeprefix(f"{entry}: ") for entry, own in errors.items() if len(own)}
+    return {entry: texts.iloc[0].removeprefix(f"{entry}: ") for entry, texts in errors.items() if len(texts)}
 
 
 def list_failure_reasons(results: Results) -> HTML | None:
@@ -116,6 +98,8 @@ def list_failure_reasons(results: Results) -> HTML | None:
     return join_parts(*notes) if notes else None
 
 
+# Columns of the diagnostics, as their names begin, that a model is needed for.
+MODEL_DIAGNOSTICS = ("efficiency gap", "should be 0", "evaluations, total")
 TIMED = {
     "batch": "Time is measured per batch and divided by its instances, so it has no interval. It includes the "
     "sampling of coalitions and excludes loading, calibration, superpixel segmentation and one warm-up call.",
@@ -126,14 +110,13 @@ TIMED = {
 
 def cost_note(results: Results) -> HTML:
     """Return how the columns of the cost table are computed."""
-    budget, timed = results.settings.get("budget"), TIMED[results.settings.get("timing", "batch")]
-    if not budget:
-        return fold(FOLD, note(timed))
-    text = (
-        f"The budget is {number(budget)} d = {number(budget * results.d)} evaluations per instance, including the "
-        "empty and the full input. Sampled methods spend the budget; other methods have a fixed "
-        "cost, with ⚠ if it is higher. " + timed
-    )
+    budget, text = results.settings.get("budget"), TIMED[results.settings.get("timing", "batch")]
+    if budget:
+        text = (
+            f"The budget is {number(budget)} d = {number(budget * results.d)} evaluations per instance, including the "
+            "empty and the full input. Sampled methods spend the budget; other methods have a fixed cost, with ⚠ if it "
+            f"is higher. {text}"
+        )
     return fold(FOLD, note(text))
 
 
@@ -187,21 +170,15 @@ def masking_section(results: Results) -> HTML:
         figure(
             curve_panels(frame, drawn),
             "Deletion curve of each method in front of all others",
-            (
-                "Deletion curve of each method with its 95 % interval, all others in grey; lower "
-                "is better, lowest AUC first."
-            ),
+            "Each method's deletion curve with its 95 % interval, all others in grey; lowest (best) AUC first.",
         ),
         heading("AUC", 4),
         figure(
             areas(frame, drawn),
             "Deletion and insertion AUC with 95 % intervals",
             "Mean height of each curve with its 95 % interval. Dotted line: the best control."
-            + (
-                " Black dots: optimal order of the features, its interval grey."
-                if len(select_ceiling(frame, "deletion"))
-                else ""
-            ),
+            + " Black dots: optimal order of the features, its interval grey."
+            * bool(len(select_ceiling(frame, "deletion"))),
         ),
         table(tables.area_table(results)),
     )

@@ -52,7 +52,7 @@ def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
 
 
 def _card(answer: Evidence, results: Results) -> str:
-    advice = answer.within(results) or answer.last
+    advice = answer.first(results)
     [(decision, reason)] = answers([answer], results)
     lines = [("need", answer.criterion.need or answer.criterion.title)]
     if advice is None:
@@ -74,7 +74,7 @@ def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, 
         return [("All criteria", "⚠ none", "the model is not significantly better than chance")]
     rows = []
     for answer in evidence:
-        advice, need = answer.within(results) or answer.last, answer.criterion.need or answer.criterion.title
+        advice, need = answer.first(results), answer.criterion.need or answer.criterion.title
         cost = "" if advice is None or not advice.entry else f"{_cost(answer, advice.entry)} per instance"
         rows.append((need, "no method fits the budget" if advice is None else name_verdict(advice), cost))
         if robustness.changes(answer, results):
@@ -111,8 +111,7 @@ def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) 
 
 def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     subject, quantity = answer.criterion.title.split(": ")
-    within = answer.within(results)
-    advice = within or answer.last
+    within, advice = answer.within(results), answer.first(results)
     if advice is None:
         return f"{subject}: no method fits the budget.", ""
     (scope, (decision, why)), *others = advices(answer, results).items()

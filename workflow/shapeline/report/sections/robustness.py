@@ -43,6 +43,7 @@ from shapeline.statistics import bounds, paired
 from shapeline.statistics.recommendation import Recommendation, recommend
 
 STATISTIC = "deletion_auc"
+WORSE = ("worse", "plainly worse")  # statuses in the bounds of a recommendation
 PANELS = {
     "rank_correlation": "Rank correlation",
     "rank_correlation_absolute": "Rank correlation of magnitudes",
@@ -75,7 +76,10 @@ def compare_training_seeds(answer: criteria.Evidence, results: Results, styles: 
             "each; filled: the seed of the rest of the page.",
             numbers=means.rename_axis("training").reset_index(),
         ),
-        _compare_seeds(answer, results, values[list(means)]),
+        _confirm(
+            *(answer, results, recommend_by_seed(answer, results, values[list(means)]), "training seed"),
+            f"per training seed, on {format_count(len(values), 'instance')}",
+        ),
         note(
             f"Agreement of the training seeds: Kendall's W {agreement:.2f} (1: identical rankings); {leaders}."
             + (f" Left out, without a measurement: {format_count(lost, 'training seed')}." if lost else "")
@@ -86,52 +90,34 @@ def compare_training_seeds(answer: criteria.Evidence, results: Results, styles: 
 
 def recommend_by_seed(answer: criteria.Evidence, results: Results, values: pd.DataFrame) -> dict[str, Recommendation]:
     """Return the recommendation of each training seed; values: (instances, (method, seed))."""
-    affordable = _recommendation(answer, results).bounds.index
-
-    def recommend_in(training: int) -> Recommendation:
-        own = values.xs(training, axis=1, level=1)
-        fitting = [entry for entry in own if entry in affordable]
-        return recommend(own[fitting], answer.evaluations, answer.margin, answer.random, answer.criterion.better)
-
-    return {number(training): recommend_in(training) for training in sorted(values.columns.unique(1))}
-
-
-def _compare_seeds(answer: criteria.Evidence, results: Results, values: pd.DataFrame) -> HTML | None:
-    """Return the recommended method against the best mean per training seed; values: (instances, (method, seed))."""
-    each = recommend_by_seed(answer, results, values)
-    return _confirm(
-        answer, results, each, "training seed", f"per training seed, on {format_count(len(values), 'instance')}"
-    )
+    affordable, settings = answer.first(results).bounds.index, (answer.margin, answer.random, answer.criterion.better)
+    of_seeds = {seed: values.xs(seed, axis=1, level=1) for seed in sorted(values.columns.unique(1))}
+    return {
+        number(seed): recommend(table[[entry for entry in table if entry in affordable]], answer.evaluations, *settings)
+        for seed, table in of_seeds.items()
+    }
 
 
 def changes(answer: criteria.Evidence, results: Results) -> list[str]:
     """Return the baselines and training seeds with a method significantly better than the recommended one."""
-    entry, found = _recommendation(answer, results).entry, []
-    for name, other in criteria.compare_references(answer, results).items():
-        found += _change(_recommendation(other, results), entry, f"with the baseline {name}")
+    entry, references = answer.first(results).entry, criteria.compare_references(answer, results)
+    advices = {f"with the baseline {name}": other.first(results) for name, other in references.items()}
     means = criteria.average_per_seed(answer, results)
     if len(means) > 1 and means.shape[1] > 1:
         seeds = recommend_by_seed(answer, results, criteria.pivot_by_seed(answer, results)[list(means)])
-        found += [one for seed, other in seeds.items() for one in _change(other, entry, f"for training seed {seed}")]
-    return found
-
-
-def _change(advice: Recommendation | None, entry: str | None, where: str) -> list[str]:
-    if advice is None or advice.bounds["status"].get(entry) not in ("worse", "plainly worse"):
-        return []
-    return [f"{advice.bounds.index[0]} is better {where}"]
-
-
-def _recommendation(answer: criteria.Evidence, results: Results) -> Recommendation:
-    """Return the recommendation within the budget, as the page gives it first, or at any cost where nothing fits it."""
-    return answer.within(results) or answer.last
+        advices |= {f"for training seed {seed}": other for seed, other in seeds.items()}
+    return [
+        f"{advice.bounds.index[0]} is better {where}"
+        for where, advice in advices.items()
+        if advice is not None and advice.bounds["status"].get(entry) in WORSE
+    ]
 
 
 def _confirm(
     answer: criteria.Evidence, results: Results, each: Mapping[str, Recommendation], what: str, scope: str
 ) -> HTML | None:
     """Return the recommended method against the best mean of each variation; None where one lacks the method."""
-    entry, limited = _recommendation(answer, results).entry, results.settings.get("budget") is not None
+    entry, limited = answer.first(results).entry, results.settings.get("budget") is not None
     rows, unit = [], f" ({answer.unit})" if answer.unit else ""
     best = "best mean within the budget" if limited and answer.within(results) else "best mean"
     for name, advice in each.items():
@@ -157,7 +143,7 @@ def compare_baselines(answer: criteria.Evidence, results: Results) -> HTML | Non
     if not others:
         return None
     judged = {criteria.name_reference(results): answer, **others}
-    each = {name: _recommendation(other, results) for name, other in judged.items()}
+    each = {name: other.first(results) for name, other in judged.items()}
     return join_parts(
         heading("Sensitivity to the baseline", 4),
         _confirm(answer, results, each, "baseline", "for every baseline"),
@@ -170,23 +156,19 @@ def compare_baselines(answer: criteria.Evidence, results: Results) -> HTML | Non
 
 def reference_change(answer: criteria.Evidence, results: Results) -> str | None:
     """Return in a sentence whether the recommendation changes with the baseline; None where there is no other."""
-    entry = _recommendation(answer, results).entry
-    others = {
-        name: _recommendation(other, results) for name, other in criteria.compare_references(answer, results).items()
-    }
+    entry = answer.first(results).entry
+    references = criteria.compare_references(answer, results)
+    others = {name: other.first(results) for name, other in references.items()}
     status = {name: advice.bounds["status"].get(entry) for name, advice in others.items()}
     if not others or None in status.values():
         return None
-    own = criteria.name_reference(results)
-    worse = [name for name in status if status[name] in ("worse", "plainly worse")]
-    if worse:
+    replaced = f"in place of {criteria.name_reference(results)}, {entry} is"
+    if worse := [name for name in status if status[name] in WORSE]:
         ahead = join_names([_format_difference(others[name], entry, answer.unit, name) for name in worse])
         return f"⚠ The recommendation changes with the baseline: {entry} is significantly worse than {ahead}."
     if unsure := [name for name in status if status[name] == "undecided"]:
-        return f"Sensitivity to the baseline: with {join_names(unsure)} in place of {own}, {entry} is undecided."
-    return (
-        f"Sensitivity to the baseline: with {join_names(list(status))} in place of {own}, {entry} is non-inferior too."
-    )
+        return f"Sensitivity to the baseline: with {join_names(unsure)} {replaced} undecided."
+    return f"Sensitivity to the baseline: with {join_names(list(status))} {replaced} non-inferior too."
 
 
 def _format_difference(advice: Recommendation, entry: str, unit: str, name: str) -> str:
@@ -406,10 +388,7 @@ def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     across = np.arange(ranks.shape[1])
     for entry, row in ranks.iterrows():
         style = styles[entry]
-        axes.plot(
-            across, row, linestyle=style.line, color=style.colour, linewidth=style.width, marker=style.marker,
-            markerfacecolor=style.face, markersize=6.5, clip_on=False,
-        )  # fmt: skip
+        axes.plot(across, row, markersize=6.5, clip_on=False, **style.curve)
         end = {"xytext": (9, 0), "textcoords": "offset points", "va": "center", "fontsize": 9, "annotation_clip": False}
         axes.annotate(entry, (across[-1], row.iloc[-1]), color=style.ink, **end)
     axes.set_xticks(across, ranks.columns)
@@ -457,7 +436,7 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
             "Mean over instances with 95 % intervals. 0: unrelated to the scores of the trained model; 1: identical. "
             "Solid: most layers randomised, paler: fewer.",
         ),
-        table(shown, f"{_layers(most)} randomised"),
+        table(shown, f"{format_count(most, 'layer')} randomised"),
         note(
             "The last layers of the model, or all, are randomised (Adebayo et al. 2018), and the same class is "
             "explained with the same sampled coalitions. Scores that stay similar do not depend on what the model "
@@ -489,18 +468,19 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
             rows = scalars(frame[frame["x"] == depth], statistic)
             for index, entry in enumerate(entries):
                 if entry in rows.index:
-                    row, style = rows.loc[entry], styles[entry]
-                    at = index + offset
-                    drawn = {"color": style.colour, "alpha": strength}
-                    axes.plot([row["low"], row["high"]], [at, at], linewidth=2, solid_capstyle="butt", **drawn)
-                    axes.plot(row["mean"], at, style.marker, markerfacecolor=style.face, markersize=5.5, **drawn)
+                    row, style, at = rows.loc[entry], styles[entry], index + offset
+                    bar = {"color": style.colour, "linewidth": 2, "solid_capstyle": "butt"}
+                    axes.plot([row["low"], row["high"]], [at, at], alpha=strength, **bar)
+                    axes.plot(row["mean"], at, alpha=strength, markersize=5.5, **style.dot)
         axes.axvline(0, color=QUIET, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
         axes.set(title=PANELS[statistic], xlabel="with the trained model's scores")
         axes.set_xlim(min(-0.25, axes.get_xlim()[0]), 1.05)
         axes.grid(axis="y", linewidth=0.4)
         axes.tick_params(axis="y", length=0)
     if len(depths) > 1:
-        panels[0].set_ylabel(f"from bottom to top: {', '.join(_layers(depth) for depth in depths)}", fontsize=8.5)
+        panels[0].set_ylabel(
+            f"from bottom to top: {', '.join(format_count(depth, 'layer') for depth in depths)}", fontsize=8.5
+        )
     name_rows(panels[0], entries)
     return drawing
 
@@ -508,7 +488,3 @@ def randomisation(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | 
 def _order_by_similarity(rows: pd.DataFrame, styles: Mapping[str, Style]) -> list[str]:
     means, present = scalars(rows, "rank_correlation")["mean"], set(rows["method"])
     return sorted((entry for entry in styles if entry in present), key=lambda entry: abs(means.get(entry, np.inf)))
-
-
-def _layers(count: float) -> str:
-    return f"{number(count)} layer{'' if count == 1 else 's'}"
