@@ -244,7 +244,7 @@ def select_line(frame: pd.DataFrame, statistic: str, entry: str) -> pd.DataFrame
 def draw_curve(
     axes: Axes, line: pd.DataFrame, style: Style, entry: str, band: float, scale: float = 100, reach: bool = True
 ) -> None:
-    """Draw a curve over x times scale with a band of this opacity; reach: the axes reach the interval without a band."""
+    """Draw a curve over x times scale with a band of this opacity; reach: whether axes include an undrawn interval."""
     across = scale * line["x"]
     if band:
         axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
