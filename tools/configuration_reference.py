@@ -13,17 +13,16 @@ from shapeline.config.types import (
     CUSTOM_METHOD,
     Config,
     Data,
-    Dataset,
     Experiment,
     Features,
     Instances,
-    Limits,
     Model,
     Reference,
     Report,
     Training,
 )
 from shapeline.config.validation import build_schema
+from shapeline.datasets.checks import Dataset, Limits
 from shapeline.methods.parameters import CustomMethod, Sampled, StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS

@@ -346,7 +346,7 @@ def test_keys_of_a_table_are_options_of_init(tmp_path, monkeypatch, capsys):
     for wrong, words in (
         ("na_value: [a]", "Did you mean 'na_values'"),
         ("na_values", "is not understood"),
-        ("columns: zip", "--set: columns: 'zip' is not valid; input should be a valid list"),
+        ("columns: zip", "--set: columns: 'zip' is not valid; give a list"),
         ("target: y", "target is given by DATA or --target"),
     ):
         assert command.main(["init", "cars.csv", "--set", wrong]) == 1 and words in capsys.readouterr().err

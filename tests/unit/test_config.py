@@ -199,7 +199,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("device", "gpu", ["device: unknown value 'gpu'", "cpu"]),
         ("experiments.digits.instances.label", 11, ["digits.instances.label", "11 is not one of them"]),
         ("data.mirror", "${NOT_SET}/m", ["data.mirror: path '${NOT_SET}/m'", "NOT_SET is not set"]),
-        ("data.offline", "yes", ["data.offline", "valid boolean"]),
+        ("data.offline", "yes", ["data.offline", "give true or false"]),
     ],
 )
 def test_a_mistake_is_one_clear_line(default, path, value, words):
@@ -396,11 +396,11 @@ def test_typed_defaults_of_metrics_are_those_of_the_function(name):
 
 def test_a_framework_that_is_not_installed_is_refused_before_any_job(default, monkeypatch):
     """As TensorFlow is on a Python that it has no release for; only where the run needs it."""
-    from shapeline.config import model_checks
+    from shapeline.config import entry_checks
 
     config = validation.load(default)
     validation.check_frameworks(config, config.run)
-    monkeypatch.setattr(model_checks, "is_installed", lambda package: package != "tensorflow")
+    monkeypatch.setattr(entry_checks, "is_installed", lambda package: package != "tensorflow")
     with pytest.raises(ShapelineError) as failure:
         validation.check_frameworks(config, config.run)
     assert str(failure.value) == (

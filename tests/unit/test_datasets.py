@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shapeline.datasets import loading, preparation, registry, sources
+from shapeline.datasets import checks, loading, preparation, registry, sources
 from shapeline.datasets import mnist as official_mnist
 from shapeline.errors import ShapelineError
 from tests.fixtures import builders, failures
@@ -168,6 +168,20 @@ def test_known_records_stay_in_their_parts(tmp_path):
     assert data.part("validation").ids[:5].tolist() == [8, 29, 31, 71, 74]
 
 
+def test_settings_of_a_job_may_be_tuples_paths_and_versions(tmp_path):
+    settings = {
+        "path": tmp_path,
+        "header": ("a", "b"),
+        "target": "b",
+        "seed": 3,
+        "code": "c0de",
+        "versions": {"numpy": "2"},
+    }
+    dataset = checks.read_entry("table_file", settings)
+    assert (dataset.path, dataset.header, dataset.seed) == (str(tmp_path), ["a", "b"], 3)
+    assert "'limits': unknown key 'membr'; remove it" in failure("digits", {"limits": {"membr": 3}}, [], tmp_path)
+
+
 def test_another_seed_draws_other_records(tmp_path):
     for seed in (0, 1):
         preparation.prepare("digits", {"seed": seed}, [], tmp_path / str(seed))
@@ -196,15 +210,15 @@ def test_fractions(tmp_path):
 @pytest.mark.parametrize(
     ("source", "settings", "words"),
     [
-        ("digits", {"validation": 1}, "validation < 1"),
-        ("digits", {"test": 0}, "0 < test"),
-        ("digits", {"test": "0.3"}, "'0.3' is not a fraction"),
-        ("digits", {"seed": 0.5}, "not a whole number"),
+        ("digits", {"validation": 1}, "1 is not valid; input should be less than 1"),
+        ("digits", {"test": 0}, "0 is not valid; input should be greater than 0"),
+        ("digits", {"test": "0.3"}, "'0.3' is text to YAML; write 0.3 without quotes"),
+        ("digits", {"seed": 0.5}, "0.5 is not valid; give a whole number"),
         ("digits", {"clases": [3, 8]}, "Did you mean 'classes'?"),
-        ("digits", {"classes": [3]}, "at least two"),
+        ("digits", {"classes": [3]}, "should have at least 2 items"),
         ("digits", {"classes": [3, 3]}, "listed twice"),
         ("digits", {"classes": [3, 10]}, "10 is not one of them"),
-        ("digits", {"classes": [3, True]}, "True is not one of them"),
+        ("digits", {"classes": [3, True]}, "True is not valid; give a whole number"),
         ("breast_cancer", {"classes": ["benign", "malignent"]}, "Did you mean 'malignant'?"),
         ("digits", {"path": "somewhere"}, "needs no file"),
         ("mnist", {"test": 0.2}, "official test part"),

@@ -293,7 +293,7 @@ def prepared(source: str, name: str, content: bytes, entry: dict) -> None:
         file = Path(folder, name)
         file.write_bytes(content)
         entry = {"source": source, "path": str(file), **entry}
-        bounded(lambda: checks.check(source, entry))
+        bounded(lambda: checks.read_entry(source, entry))
         bounded(lambda: preparation.prepare(source, entry, [], Path(folder, "made")))
 
 

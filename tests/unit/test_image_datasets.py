@@ -513,9 +513,9 @@ def test_a_tar_whose_first_name_begins_like_a_zip_is_a_tar(tmp_path):
     ("source", "settings", "words"),
     [
         ("image_folder", {}, "reads data of your own; name their file, folder or archive"),
-        ("image_folder", {"path": "x", "size": [32]}, "[32] is not a size; give [height, width]"),
-        ("image_folder", {"path": "x", "size": [32, 0]}, "is not a size; give [height, width]"),
-        ("image_folder", {"path": "x", "size": 32}, "is not a size; give [height, width]"),
+        ("image_folder", {"path": "x", "size": [32]}, "[32] is not valid; list should have at least 2 items"),
+        ("image_folder", {"path": "x", "size": [32, 0]}, "0 is not valid; input should be greater"),
+        ("image_folder", {"path": "x", "size": 32}, "32 is not valid; give a list"),
         ("image_folder", {"path": "x", "resize": "crop"}, "add size: [height, width]"),
         ("image_folder", {"path": "x", "size": [8, 8], "resize": "corp"}, "Did you mean 'crop'?"),
         ("image_folder", {"path": "x", "color": "gray"}, "Did you mean 'grey'?"),
@@ -566,8 +566,8 @@ def test_the_configuration_knows_the_shape_from_size(folder):
     assert derived.find_feature_shape(loaded, loaded.experiments["pets"]) == (4, 6)
     assert prepare_settings(loaded, "pets")["size"] == [16, 24]
     own = registry.SOURCES["image_folder"]
-    assert checks.input_shape(own, {"size": [16, 24], "color": "grey"}) == (1, 16, 24)
-    assert checks.input_shape(own, {}) is None
+    assert checks.input_shape(own, checks.Dataset(source=own.name, size=[16, 24], color="grey")) == (1, 16, 24)
+    assert checks.input_shape(own, checks.Dataset(source=own.name)) is None
     raw["experiments"]["pets"]["features"] = {"kind": "patch", "size": 20}
     assert "larger than the image, 16x24" in told(raw)
     raw["datasets"]["pets"] |= {"resized": "crop"}

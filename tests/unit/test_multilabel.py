@@ -172,7 +172,7 @@ def test_malaria_tells_trophozoites_and_rings(tmp_path):
         assert one["classes"] == ["no trophozoite", "trophozoite"] and "task" not in one
     for source, told in (("digits", "does not take it"), ("malaria", "has no regression; set task: multilabel")):
         with pytest.raises(ShapelineError, match=told):
-            checks.check(source, {"source": source, "task": "regression"})
+            checks.read_entry(source, {"source": source, "task": "regression"})
 
 
 def test_the_real_slides_have_trophozoites_alone(real_data, tmp_path):

@@ -360,7 +360,7 @@ def test_documents_from_a_file(tmp_path):
         assert tokenizer.read_documents(tmp_path / "data", [1]) == ["bad food"]
     entry["text"] = "remarks"
     with pytest.raises(ShapelineError, match=r"has no column .remarks.\. Did you mean 'remark'"):
-        checks.check("text_file", entry)
+        checks.read_entry("text_file", entry)
     frame.assign(remark=[None, *frame["remark"][1:]]).to_parquet(file)
     with pytest.raises(ShapelineError, match=r"'remark' is empty in 1 row\(s\), first in row 0"):
         preparation.prepare("text_file", {**entry, "text": "remark"}, [], tmp_path / "data")

@@ -34,8 +34,8 @@ def prepared(tmp_path):
         file = tmp_path / "own.csv"
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
         settings = {"source": "table_file", "path": str(file), "target": "y", **entry}
-        checks.check("table_file", settings)  # the configuration sees what the job sees
-        seen = table_file.find_columns(settings)
+        entry = checks.read_entry("table_file", settings)  # the configuration sees what the job sees
+        seen = checks.find_columns(entry)
         preparation.prepare("table_file", settings, [], tmp_path / "data")
         data = loading.load(tmp_path / "data")
         assert data.card["feature_names"] == list(seen)
@@ -204,11 +204,11 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
         (written(), {"encoding": "latin"}, None),
         (written(), {"encoding": "utf8000"}, "'encoding': 'utf8000' is unknown."),
         (written(), {"encoding": "rot13"}, "'encoding': 'rot13' is unknown."),
-        (written(), {"header": -1}, "'header': -1 is not a header; give true, false, names, or a number"),
-        (written(), {"header": [1]}, "'header': [1] are not names"),
-        (written(), {"na_values": "?"}, "'na_values': '?' is not a list"),
-        (written(), {"trim": 1}, "'trim': 1 is not a truth value; give true or false"),
-        (written(), {"decimal": ";"}, "'decimal': ';' is not a decimal sign; give '.' or ','"),
+        (written(), {"header": -1}, "'header': -1 is not valid; input should be greater than or equal to 0"),
+        (written(), {"header": [1]}, "'header': 1 is not valid; give a text"),
+        (written(), {"na_values": "?"}, "'na_values': '?' is not valid; give a list"),
+        (written(), {"trim": 1}, "'trim': 1 is not valid; give true or false"),
+        (written(), {"decimal": ";"}, "'decimal': unknown value ';'."),
         (written(), {"thousands": "x"}, "'thousands': 'x' is not a thousands separator"),
         (written(), {"thousands": "."}, "'thousands': '.' is the sign of decimals too"),
     ],
@@ -378,7 +378,7 @@ def test_a_parquet_file_is_written_in_one_way(tmp_path):
     with pytest.raises(
         ShapelineError, match=r"'separator': is of CSV files, and .*own.parquet is none; remove the key"
     ):
-        checks.check("table_file", {"path": str(file), "target": "y", "separator": ";"})
+        checks.read_entry("table_file", {"path": str(file), "target": "y", "separator": ";"})
 
 
 def test_documents_however_they_are_written(tmp_path):
@@ -386,11 +386,11 @@ def test_documents_however_they_are_written(tmp_path):
     file.write_bytes("good food; 1\nsch\u00f6n ;0\n".encode("cp1252") * 9)
     form = {"separator": ";", "encoding": "cp1252", "header": ["said", "stars"], "trim": True}
     entry = {"source": "text_file", "path": str(file), "text": "said", "target": "stars", **form}
-    checks.check("text_file", entry)
+    checks.read_entry("text_file", entry)
     card = preparation.prepare("text_file", entry, [], tmp_path / "data")
     assert card["classes"] == ["0", "1"] and tokenizer.read_documents(tmp_path / "data", [1]) == ["sch\u00f6n"]
     with pytest.raises(ShapelineError, match="set separator: ';'"):
-        checks.check("text_file", {**entry, "separator": ","} | {"header": True})
+        checks.read_entry("text_file", {**entry, "separator": ","} | {"header": True})
 
 
 def test_keys_that_say_the_usual_are_no_other_setting(default, root, monkeypatch):
@@ -409,14 +409,13 @@ def test_keys_that_say_the_usual_are_no_other_setting(default, root, monkeypatch
 
 def test_other_sources_take_no_such_keys():
     with pytest.raises(ShapelineError, match="dataset key 'separator': source 'digits' does not take it"):
-        checks.check("digits", {"source": "digits", "separator": ";"})
+        checks.read_entry("digits", {"source": "digits", "separator": ";"})
 
 
 def test_a_form_is_of_python_too():
-    assert csv_file.read_format({}) == csv_file.PLAIN
-    assert csv_file.read_format({"header": ["a"], "na_values": ["?"]}) == csv_file.CsvFormat(
-        header=("a",), na_values=("?",)
-    )
+    assert checks.read_format(checks.Dataset(source="table_file")) == csv_file.PLAIN
+    written = checks.Dataset(source="table_file", header=["a"], na_values=["?"])
+    assert checks.read_format(written) == csv_file.CsvFormat(header=("a",), na_values=("?",))
 
 
 @pytest.mark.parametrize(
@@ -537,7 +536,7 @@ def test_the_index_of_a_parquet_file_is_named_where_it_is_not_read(tmp_path, ind
     with pytest.raises(
         ShapelineError, match=f"'{index[0]}' is the index of the data frame in .*; write .* reset_index"
     ):
-        table_file.find_columns(settings | {"columns": [index[0]]})
+        checks.read_entry("table_file", settings | {"columns": [index[0]]})
 
 
 def test_init_names_the_other_reading_of_numbers_and_refuses_a_missing_text(tmp_path):

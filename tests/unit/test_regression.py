@@ -124,7 +124,7 @@ def test_bad_records_are_one_line(tmp_path, labels, task, more, told):
 
 def test_classes_are_refused(tmp_path):
     with pytest.raises(ShapelineError, match="is of regression, it has none; remove the key"):
-        checks.check("diabetes", {"classes": [0, 1]})
+        checks.read_entry("diabetes", {"classes": [0, 1]})
     source = write_own_source(
         tmp_path / "own.py", "return {'inputs': np.eye(9), 'labels': np.arange(9.), 'task': 'regression'}"
     )

@@ -172,7 +172,7 @@ def test_paths_start_at_the_folder_of_the_file_that_names_them_or_of_the_run(tmp
     def locate():
         merged = copy.deepcopy(given) | {"seed": 1}
         merged["datasets"]["d"]["path"] = "later.csv"  # of a later file
-        validation.locate_files(merged, [own / "mine.yaml"])
+        validation.locate_files(merged, {own / "mine.yaml": given})
         return merged["datasets"], merged["experiments"]["e"]
 
     monkeypatch.chdir(run)

@@ -197,11 +197,11 @@ def test_an_absent_feature_is_padding_or_space(tmp_path):
 @pytest.mark.parametrize(
     ("source", "settings", "words"),
     [
-        ("reviews", {"unit": "letter"}, "'letter' is unknown"),
+        ("reviews", {"unit": "letter"}, "unknown value 'letter'"),
         ("reviews", {"unit": "words"}, "Did you mean 'word'?"),
-        ("reviews", {"length": 0}, "0 is out of range; give a whole number of 1 or more"),
+        ("reviews", {"length": 0}, "0 is not valid; input should be greater than or equal to 1"),
         ("reviews", {"length": 40.0}, "40.0"),
-        ("reviews", {"vocabulary": 2}, "2 is out of range; give a whole number of 3 or more"),
+        ("reviews", {"vocabulary": 2}, "2 is not valid; input should be greater than or equal to 3"),
         ("reviews", {"vocabulary": True}, "True"),
         ("reviews", {"vocabularly": 9}, "Did you mean 'vocabulary'?"),
         ("reviews", {"path": "here"}, "needs no file"),
@@ -211,16 +211,16 @@ def test_an_absent_feature_is_padding_or_space(tmp_path):
         ("imdb", {"test": 0.5, "path": "here"}, "official test part"),
         ("digits", {"unit": "word"}, "of kind image, not text"),
         ("breast_cancer", {"length": 3}, "of kind table, not text"),
-        ("own.py:records", {"unit": "letter"}, "'letter' is unknown"),
+        ("own.py:records", {"unit": "letter"}, "unknown value 'letter'"),
     ],
 )
 def test_wrong_settings(source, settings, words):
-    assert words in failures.failure(checks.check, source, settings)
+    assert words in failures.failure(checks.read_entry, source, settings)
 
 
 def test_settings_and_their_defaults():
     def chosen(source, **settings):
-        made = checks.text_settings(registry.SOURCES[source], settings)
+        made = checks.text_settings(registry.SOURCES[source], checks.Dataset(source=source, **settings))
         return made.unit, made.length, made.vocabulary
 
     assert chosen("imdb") == ("word", 400, 5000)
@@ -231,9 +231,9 @@ def test_settings_and_their_defaults():
     for source, entry in registry.SOURCES.items():
         if entry.kind == "text":
             assert chosen(source)[1:2] == entry.input_shape and entry.unit in text.UNITS
-    assert checks.find_unit({"source": "agnews"}) == "character"
-    assert checks.find_unit({"source": "agnews", "unit": "word"}) == "word"
-    assert checks.find_unit({"source": "digits"}) is None and checks.find_unit({"source": "own.py:f"}) is None
+    assert checks.find_unit(checks.Dataset(source="agnews")) == "character"
+    assert checks.find_unit(checks.Dataset(source="agnews", unit="word")) == "word"
+    assert [checks.find_unit(checks.Dataset(source=name)) for name in ("digits", "own.py:f")] == [None, None]
 
 
 # ---- a user's own documents

@@ -17,8 +17,9 @@ from shapeline.attribution.attribution_job import explain_rows
 from shapeline.attribution.context import parse
 from shapeline.attribution.context import parse_game as game_of
 from shapeline.config import validation
-from shapeline.config.dataset_checks import describe_entry
+from shapeline.config.entry_checks import describe_entry
 from shapeline.datasets import loading, preparation, registry, tokenizer
+from shapeline.datasets.checks import Dataset
 from shapeline.errors import ShapelineError
 from shapeline.games import references
 from shapeline.games.execution import ExecutionBackend
@@ -339,7 +340,7 @@ def test_a_source_of_characters_takes_a_tokenizer(example):
     own = {"source": "agnews", "length": 32, "tokenizer": example["datasets"]["pieces"]["tokenizer"]}
     example["datasets"]["pieces"] = own
     validation.load(example)
-    assert describe_entry(registry.SOURCES["agnews"], own)["unit"] == "word"
+    assert describe_entry(registry.SOURCES["agnews"], Dataset(**own))["unit"] == "word"
 
 
 def test_other_data_by_the_same_tokenizer_can_be_explained(example):

@@ -175,12 +175,12 @@ def test_truth_is_written_the_same_again(crossed, tmp_path):
     ],
 )
 def test_keys_that_crosses_do_not_take(settings, words):
-    assert words in failures.failure(checks.check, "crosses", settings)
+    assert words in failures.failure(checks.read_entry, "crosses", settings)
 
 
 def test_only_crosses_take_a_count():
-    assert "only crosses takes it" in failures.failure(checks.check, "digits", {"count": 3})
-    assert "only crosses takes it" in failures.failure(checks.check, "own.py:read", {"count": 3})
+    assert "only crosses takes it" in failures.failure(checks.read_entry, "digits", {"count": 3})
+    assert "only crosses takes it" in failures.failure(checks.read_entry, "own.py:read", {"count": 3})
 
 
 # ---- instances that are chosen

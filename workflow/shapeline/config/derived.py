@@ -1,5 +1,7 @@
 """What follows from a valid configuration: canonical settings, shapes, budgets, shards."""
 
+import contextlib
+import dataclasses
 import functools
 import json
 import math
@@ -7,9 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shapeline.config.types import INSTANCES_PER_SHARD, Config, Dataset, Experiment, Model
-from shapeline.datasets import checks, registry
-from shapeline.datasets.registry import SOURCES, Source
+from shapeline.config.types import INSTANCES_PER_SHARD, Config, Experiment, Model
+from shapeline.datasets import checks
+from shapeline.datasets.checks import Dataset
+from shapeline.datasets.registry import SOURCES, Source, adapt_to_task
+from shapeline.errors import ShapelineError
 from shapeline.games.features import find_shape
 from shapeline.methods.parameters import CShapleyRegression
 from shapeline.models.registry import ARCHITECTURES, FRAMEWORKS, find_suffix
@@ -37,7 +41,14 @@ def find_framework(model: Model) -> str:
 
 def find_source(dataset: Dataset | None) -> Source | None:
     """Return the source of a dataset before it is read; None for a user's function and without a dataset."""
-    return registry.source_for(canonical(dataset)) if dataset else None
+    entry = SOURCES.get(dataset.source) if dataset else None
+    if entry is None or not (entry.local and entry.kind == "table"):
+        return entry and adapt_to_task(entry, dataset.task)
+    names = ()
+    with contextlib.suppress(ShapelineError):  # reported by the checks of the dataset
+        names = checks.find_columns(dataset) or ()
+    task = dataset.task or entry.task
+    return dataclasses.replace(entry, task=task, feature_names=names, input_shape=(len(names),) if names else ())
 
 
 def settle_prompts(config: Config) -> Config:
@@ -91,7 +102,7 @@ def find_feature_shape(config: Config, experiment: Experiment, settings: Any = N
     source = find_source(dataset)
     if source is None:  # also where a name leads nowhere, which is stated elsewhere
         return None
-    chosen, input_shape = canonical(find_features(experiment, settings)), checks.input_shape(source, canonical(dataset))
+    chosen, input_shape = canonical(find_features(experiment, settings)), checks.input_shape(source, dataset)
     return find_shape(chosen, input_shape, source.groups, source.kind) if input_shape else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from shapeline.config import dataset_checks, derived, method_checks, model_checks
+from shapeline.config import derived, entry_checks, method_checks
 from shapeline.config.derived import canonical
 from shapeline.config.method_checks import check_budget, check_reach, check_size, check_stopping
 from shapeline.config.mistakes import MethodPlace, Place, Rule, catch, describe_long_name, refuse
@@ -15,6 +15,7 @@ from shapeline.config.types import ROOT_FOLDERS, Config, Experiment, Placeholder
 from shapeline.datasets import checks, folders, sources
 from shapeline.datasets.registry import SOURCES
 from shapeline.datasets.sources import list_arguments
+from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games import features, references
 from shapeline.games.features import FITTING, TEXT_KINDS
@@ -116,6 +117,91 @@ def check_training_seeds(place: Place) -> Iterator[str]:
         yield f"{where}.training_seeds: no metric compares training seeds; add one of {', '.join(PAIRED)}"
 
 
+def check_texts(place: Place) -> Iterator[str]:
+    """Check that custom texts have a model of text and no keys that select instances."""
+    where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
+    if not chosen.texts:
+        return
+    yield from refuse(where, chosen, ["count"], "custom texts are all explained")
+    if source and source.kind != "text":
+        yield f"{where}.texts: only a dataset of kind text takes them, not one of kind {source.kind}; remove the key"
+    of_pairs = bool(place.dataset and place.dataset.text_pair)
+    for number, text in enumerate(chosen.texts):
+        if isinstance(text, list) != of_pairs:
+            wanted = "pairs; write [first, second]" if of_pairs else "single texts; write one text each"
+            yield f"{where}.texts.{number}: the documents of datasets.{place.dataset_name} are {wanted}"
+        elif any(PAIR in sentence or (of_pairs and not sentence.strip()) for sentence in text):
+            yield f"{where}.texts.{number}: a sentence of it is empty or holds the sign U+001E; mend it"
+    keys = ("label", "correct", "objects", "fewer_ok")
+    yield from refuse(where, chosen, keys, "custom texts are all explained and have no class")
+
+
+def check_near(place: Place) -> Iterator[str]:
+    """Yield records are sought in a table, by columns that it has."""
+    where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
+    if not chosen.near:
+        return
+    keys = ("count", "texts", "label", "correct", "objects", "fewer_ok")
+    yield from refuse(where, chosen, keys, "the records that near selects are all explained")
+    if source and source.kind != "table":
+        yield f"{where}.near: records are selected by columns; source '{source.name}' is not a table; remove the key"
+    elif source and source.feature_names:
+        for column in dict.fromkeys(name for values in chosen.near for name in values):
+            if column not in source.feature_names:
+                yield f"{where}.near: there is no column '{column}'.{nearest(column, source.feature_names)}"
+
+
+def check_choice(place: Place) -> Iterator[str]:
+    """Yield the predictions, the class and the number of objects by which instances are chosen are known."""
+    where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
+    if chosen.correct and place.has_no_model:
+        yield f"{where}.correct: without a model nothing is predicted; remove the key"
+    if not source:
+        return
+    if source.task == "regression":
+        for key in ("label", "correct"):
+            if getattr(chosen, key):
+                yield f"{where}.{key}: source '{source.name}' is of regression and has no classes; remove the key"
+        return
+    if chosen.objects and chosen.label is None and source.task == "multilabel":
+        yield f"{where}.objects: a record has objects of several labels; name one by the key label, or remove this key"
+    if chosen.objects and not source.truth:
+        yield f"{where}.objects: the objects in records of source '{source.name}' are not known; remove the key"
+    if chosen.label is not None:
+        yield from _check_class(place, f"{where}.label", chosen.label)
+
+
+def check_target(place: Place) -> Iterator[str]:
+    """Yield the class that is explained is one, and there are classes."""
+    where, asked, source = f"{place.where}.target", place.experiment.target, place.source
+    if asked == "predicted":
+        return
+    if place.has_no_model:
+        yield f"{where}: without a model it is the points' own labels that are explained; remove the key"
+    elif source and source.task == "regression":
+        yield f"{where}: source '{source.name}' is of regression and has no classes; remove the key"
+    elif source and source.task == "multilabel":
+        yield f"{where}: each label of a record is explained; choose one with instances.label, or remove the key"
+    elif place.experiment.value == "expected_log_probability":
+        yield f"{where}: expected_log_probability is of all classes together; remove the key, or set another value"
+    elif asked == "true" and place.experiment.instances.texts:
+        yield f"{where}: the true class is unknown for custom texts; name a class, or remove the key"
+    elif asked != "true" and source:
+        yield from _check_class(place, where, asked)
+
+
+def _check_class(place: Place, where: str, item: int | str) -> Iterator[str]:
+    """Check that the dataset has a class, where its classes are known before it is read."""
+    source = place.source
+    try:
+        kept = checks.choose_classes(source.name, source.classes, place.dataset.classes)
+    except ShapelineError:  # told where the dataset is
+        return
+    yield from catch(
+        where, checks.class_index, "classes of the dataset", item, [source.classes[index] for index in kept]
+    )
+
+
 MAX_SHARDS = 10_000  # score files per method: Snakemake checks each of them
 
 
@@ -123,19 +209,19 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
     """Yield mistakes in combinations of keys; mistaken: (section, name) of mistakes that are already reported."""
     yield from _check_run(config, names)
     for name, dataset in config.datasets.items():
-        if dataset.source == model_checks.PROMPTS:
-            yield from model_checks.check_prompt_file(name, config)
+        if dataset.source == entry_checks.PROMPTS:
+            yield from entry_checks.check_prompt_file(name, config)
             continue
-        for rule in dataset_checks.RULES:
+        for rule in entry_checks.DATASET_RULES:
             yield from rule(f"datasets.{name}", dataset)
     for name, model in config.models.items():
-        yield from model_checks.check_language_model(name, config)
+        yield from entry_checks.check_language_model(name, config)
         if model.task:
             continue
         if model.dataset is None:
             yield f"models.{name}.dataset: is missing; name a dataset"
             continue
-        if config.datasets.get(model.dataset) and config.datasets[model.dataset].source == model_checks.PROMPTS:
+        if config.datasets.get(model.dataset) and config.datasets[model.dataset].source == entry_checks.PROMPTS:
             yield f"models.{name}.dataset: prompts are explained and not trained on; set task: generation"
             continue
         if model.dataset not in names["datasets"]:
@@ -143,7 +229,7 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
             yield f"models.{name}.dataset: there is no dataset '{model.dataset}'.{hint}"
         if (model.architecture is None) == (model.source is None) and ("models", name) not in mistaken:
             yield f"models.{name}: both or neither of architecture and source are given; give one"
-        for rule in model_checks.MODEL_RULES:
+        for rule in entry_checks.MODEL_RULES:
             yield from rule(name, model, config)
     for name, experiment in config.experiments.items():
         model = config.models.get(experiment.model)
@@ -155,7 +241,7 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
         for key in ("dataset", "model"):
             if (given := getattr(experiment, key)) and given not in names[f"{key}s"]:
                 yield f"experiments.{name}.{key}: there is no {key} '{given}'.{nearest(given, names[f'{key}s'])}"
-        mistakes = list(dataset_checks.check_other_data(config, name, experiment))
+        mistakes = list(entry_checks.check_other_data(config, name, experiment))
         yield from mistakes or _check_experiment(_find_place(config, name, experiment))
 
 
@@ -241,7 +327,7 @@ def check_features_fit(place: Place) -> Iterator[str]:
         allowed = ", ".join(FITTING[source.kind])
         yield f"{where}: '{place.kind}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
         return
-    unit = checks.find_unit(derived.canonical(place.dataset))
+    unit = checks.find_unit(place.dataset)
     if unit and (place.kind == "word") != (unit == "word"):
         fitting = "word" if unit == "word" else "character_run"
         yield f"{where}: '{place.kind}' does not fit tokens of unit {unit}; use {fitting}"
@@ -361,7 +447,7 @@ def check_methods(place: Place) -> Iterator[str]:
             yield f"{place.where}.methods.{name}.features: {shape}"
             continue
         entry = MethodPlace(place, name, settings, shape)
-        rules = (model_checks.check_game_method, *method_checks.RULES) if place.experiment.game else method_checks.RULES
+        rules = (entry_checks.check_game_method, *method_checks.RULES) if place.experiment.game else method_checks.RULES
         mistakes = [line for rule in (*rules, check_stopping) for line in rule(entry)]
         if entry.method.sampled and not mistakes:
             mistakes = list(check_size(entry))
@@ -378,19 +464,19 @@ RULES: tuple[Rule, ...] = (
     check_metrics,
     check_custom_metric,
     check_training_seeds,
-    dataset_checks.check_texts,
-    dataset_checks.check_near,
-    dataset_checks.check_choice,
-    dataset_checks.check_target,
+    check_texts,
+    check_near,
+    check_choice,
+    check_target,
     check_keys,
     check_features_cut,
     check_reach,
     check_several_features,
     check_methods,
     check_exact_entry,
-    model_checks.check_game_keys,
-    model_checks.check_others,
+    entry_checks.check_game_keys,
+    entry_checks.check_others,
 )
-PROMPT_RULES: tuple[Rule, ...] = (*model_checks.PROMPT_RULES, check_stopping_rules)
-GAME_RULES: tuple[Rule, ...] = (*model_checks.GAME_RULES, check_shards, check_reach, check_methods, check_exact_entry)
+PROMPT_RULES: tuple[Rule, ...] = (*entry_checks.PROMPT_RULES, check_stopping_rules)
+GAME_RULES: tuple[Rule, ...] = (*entry_checks.GAME_RULES, check_shards, check_reach, check_methods, check_exact_entry)
 FINAL_RULES: tuple[Rule, ...] = (check_features_fit, check_reach, check_several_features)

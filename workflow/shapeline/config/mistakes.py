@@ -5,7 +5,6 @@ At the end what a rule of the other modules looks at: an experiment with what it
 
 import math
 import re
-import reprlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,18 +15,17 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from shapeline.config.derived import SMOKE, find_features, find_framework
-from shapeline.config.types import PATTERN_HINTS, Config, Dataset, Experiment, Model
+from shapeline.config.types import Config, Experiment, Model
 from shapeline.datasets import sources
+from shapeline.datasets.checks import Dataset
+from shapeline.datasets.entries import NAME, USER_FILE, explain_errors, shorten_value
 from shapeline.datasets.registry import Source
-from shapeline.datasets.sources import USER_FILE
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError
 from shapeline.methods.parameters import CustomMethod
 from shapeline.methods.registry import METHODS, Method
 from shapeline.metrics.registry import METRICS, Metric
 from shapeline.models import registry
 
-NUMBERS = {"int_type": "a whole number", "float_type": "a number"}
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 TARGETS = ("all", "fetch", "train", "scores", "metrics", "report", "smoke")
 RULES = (
     "fetch_source prepare_dataset convert_weights train_model randomise_model select_instances evaluate_game attribute "
@@ -37,15 +35,12 @@ RULES = (
 RESERVED = ("models", "reports", "logs", "benchmark", "benchmarks", "theory", "accuracy", "index")
 FEW_PLACES = 2  # in which a key may stand: more say nothing
 SECTIONS = ("datasets", "models", "experiments")
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 MAX_NAME_LENGTH = 100  # characters of a key, which may become the name of a folder
 MAX_TEXT_LENGTH = 4096
 MAX_DOCUMENT_LENGTH = 1_000_000
 MAX_INTEGER = 2**64 - 1
 MAX_DESIGN_BYTES = 16e9  # masks and estimator weights, or permutations
 MAX_BUDGET = 1e8  # times d
-_SHORT = reprlib.Repr()
-_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxother = 3, 12, 6, 120, 120
 
 
 def get_value(raw: Any, path: tuple) -> Any:
@@ -74,51 +69,12 @@ def _check_name(where: str, name: object) -> Iterator[str]:
 
 
 def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
-    """Return the problem of the value at `path`, with the allowed values and the nearest name."""
-    error = next((e for e in errors if e["type"].startswith("union_tag") and isinstance(e["input"], dict)), errors[0])
-    kind, value = error["type"], error["input"]
-    if kind == "missing":
-        return "is missing; add it"
-    if kind == "extra_forbidden":
-        near, elsewhere = nearest(path[-1], _list_keys(path[:-1], raw)), _find_elsewhere(path)
-        return f"unknown key.{near if 'Did you mean' in near or not elsewhere else ''}{elsewhere}"
-    if kind == "union_tag_not_found":
-        key = error["ctx"]["discriminator"].strip("'()")
-        if isinstance(value, dict):
-            return f"the key '{key}' is missing; add it"
-        is_name = isinstance(value, str) and NAME.fullmatch(value)
-        return f"{shorten_value(value)} is not a mapping of keys; write {{{key}: {value if is_name else path[-1]}}}"
-    if kind == "union_tag_invalid":
-        allowed = re.findall(r"'([^']+)'", error["ctx"]["expected_tags"])
-        key, tag = error["ctx"]["discriminator"].strip("'()"), error["ctx"]["tag"]
-        return f"unknown {key} '{tag}'.{nearest(tag, allowed)}"
-    if kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in PATTERN_HINTS:
-        return f"{shorten_value(value)} is not understood; {PATTERN_HINTS[error['ctx']['pattern']]}"
-    if value is None or value == {} or value == []:
-        return "the section is empty; add an entry, or remove it"
-    if (
-        isinstance(value, str)
-        and NUMBER.fullmatch(value)
-        and any(e["type"] in ("float_type", "int_type") for e in errors)
-    ):
-        factor, _, power = value.lower().partition("e")
-        if not power:
-            return f"'{value}' is text to YAML; write {re.sub('^0+(?=[0-9])', '', value)} without quotes"
-        return f"'{value}' is text to YAML; write {float(factor)}e{int(power):+d}, with a point and a sign"
-    if isinstance(value, bool) and all(e["type"] == "string_type" for e in errors):
-        return f"{value} is a bare {'yes, on or true' if value else 'no, off or false'} to YAML; write it in quotes"
-    words = [
-        word for e in errors if e["type"] == "literal_error" for word in re.findall(r"'([^']+)'", e["ctx"]["expected"])
-    ]
-    others = [e["msg"][0].lower() + e["msg"][1:] for e in errors if e["type"] not in ("literal_error", "none_required")]
-    if words and (isinstance(value, str) or not others):
-        wanted = [f" Or write {NUMBERS[e['type']]}." for e in errors if e["type"] in NUMBERS]
-        return f"unknown value {shorten_value(value)}.{nearest(value, words)}{''.join(wanted)}"
-    if kind.endswith(("model_type", "attributes_type", "dict_type")):
-        return f"{shorten_value(value)} is not a mapping of keys; write one"
-    return f"{shorten_value(value)} is not valid; {' or '.join(dict.fromkeys(others))}" + (
-        f", or one of {', '.join(words)}" if words else ""
-    )
+    """Return the problem of the value at `path`, with the allowed values, the nearest name or the section of a key."""
+    key = path[-1] if path else "the configuration"
+    problem, elsewhere = explain_errors(errors, key, _list_keys(path[:-1], raw)), ""
+    if errors[0]["type"] == "extra_forbidden" and (elsewhere := _find_elsewhere(path)):
+        problem = problem if "Did you mean" in problem else "unknown key."
+    return f"{problem}{elsewhere}"
 
 
 def _find_elsewhere(path: tuple) -> str:
@@ -194,11 +150,6 @@ def _split_type(kind: Any) -> list[Any]:
     """Return a type without what is annotated to it, or the members of a union."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     return [part for member in get_args(kind) for part in _split_type(member)] if get_origin(kind) is Union else [kind]
-
-
-def shorten_value(value: Any) -> str:
-    """Return the value as Python writes it, shortened where that is long."""
-    return _SHORT.repr(value)
 
 
 def shorten_text(text: str) -> str:

@@ -3,12 +3,11 @@
 import re
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, create_model
+from pydantic import Discriminator, Field, PrivateAttr, Tag, create_model
 
-from shapeline.datasets.archive import MAX_PIXELS
-from shapeline.datasets.registry import SOURCES
-from shapeline.datasets.sources import FOLDER, USER_FILE
-from shapeline.methods.parameters import CustomMethod, Patch, Positive, Superpixel
+from shapeline.datasets.checks import Dataset
+from shapeline.datasets.entries import MODEL_FILE, USER_FILE, Positive, Strict
+from shapeline.methods.parameters import CustomMethod, Patch, Superpixel
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, PRECISIONS, SCHEDULES
@@ -16,20 +15,6 @@ from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, 
 INSTANCES_PER_SHARD = 250
 # Folders of the repository that the folder of results must not be.
 ROOT_FOLDERS = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")
-MODEL_FILE = rf"{USER_FILE}|\.(skops|keras|onnx|json|ubj|txt|cbm)$|{FOLDER}"
-TOKENIZER = rf"{USER_FILE}|{FOLDER}"
-# Corrections for texts that do not match a pattern.
-PATTERN_HINTS = {
-    USER_FILE: "write path/to/file.py:function",
-    TOKENIZER: "write path/to/file.py:function, or path/to/folder of a tokenizer.json",
-    MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, one of XGBoost (.json, .ubj), LightGBM "
-    "(.txt) or CatBoost (.cbm), or path/to/folder of transformers (here: ./folder); pickle and joblib are not read, so "
-    "save a pipeline with skops.io.dump",
-}
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Data(Strict):
@@ -37,105 +22,6 @@ class Data(Strict):
         None, description="Folder or URL with <source>/<file>, tried before the official addresses."
     )
     offline: bool = Field(False, description="Never use the network; report which file to place where.")
-
-
-class Limits(Strict):
-    member: float | None = Field(
-        None, gt=0, description="Largest size in megabytes of an unpacked file of an archive or folder; 128 by default."
-    )
-    total: float | None = Field(
-        None,
-        gt=0,
-        description="Largest size in megabytes of an unpacked archive; by default 500, or 50 times its packed "
-        "size if that is more.",
-    )
-    pixels: float | None = Field(
-        None, gt=0, le=MAX_PIXELS, description="Largest number of pixels of a stored image, in millions; 50 by default."
-    )
-
-
-class Dataset(Strict):
-    source: str = Field(
-        description=f"One of {', '.join(SOURCES)}; prompts, a .jsonl or .csv file; or path/to/file.py:function."
-    )
-    path: str | None = Field(
-        None, description="Local file or folder instead of the official source; $VARIABLES expand."
-    )
-    classes: list[int | str] | None = Field(None, min_length=2, description="Selected classes, by index or name.")
-    unit: Literal["word", "character"] | None = Field(None, description="Texts: kind of token.")
-    length: Positive | None = Field(None, description="Texts: tokens per document; longer ones are cut.")
-    vocabulary: Annotated[int, Field(ge=3)] | None = Field(
-        None, description="Texts: number of most frequent words, including padding and unknown."
-    )
-    tokenizer: str | None = Field(
-        None,
-        pattern=TOKENIZER,
-        description="Texts: path/to/folder with a tokenizer.json of transformers, which also sets the default "
-        "length; or path/to/file.py:function without arguments that returns a tokenizer.",
-    )
-    target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
-    text: str | None = Field(None, description="text_file: the column of documents.")
-    text_pair: str | None = Field(
-        None, description="text_file: the column of second sentences of pairs; needs a folder's tokenizer."
-    )
-    task: Literal["classification", "regression", "multilabel"] | None = Field(
-        None,
-        description="table_file: classification (default) or regression. malaria: multilabel for the two labels "
-        "trophozoite and ring; torch only. A custom dataset function returns its task.",
-    )
-    columns: list[str] | None = Field(
-        None, min_length=1, description="table_file: the feature columns; by default all but the target."
-    )
-    categorical: list[str] | None = Field(
-        None, min_length=1, description="table_file: numeric columns that are categories."
-    )
-    separator: str = Field(
-        ",",
-        min_length=1,
-        description="CSV files of table_file and text_file: the separator between cells, or the word tab or spaces.",
-    )
-    header: bool | Annotated[int, Field(ge=0)] | list[str] | None = Field(
-        None,  # true: it would be equal to 1
-        description="CSV files: by default the first line; false: no header, columns are named 0, 1, ...; a list:"
-        " the names of a file without a header; a number: so many lines precede the header.",
-    )
-    na_values: list[str | int | float] | None = Field(
-        None,
-        min_length=1,
-        description="CSV files: values of missing cells, beside an empty cell and, in numeric columns, pandas' "
-        "own words (NA, null, None, ...).",
-    )
-    encoding: str = Field("utf-8", description="CSV files: text encoding, for example cp1252.")
-    trim: bool = Field(False, description="CSV files: remove spaces around cells and names.")
-    decimal: Literal[".", ","] = Field(".", description="CSV files: decimal separator.")
-    thousands: str | None = Field(
-        None, description="CSV files: thousands separator: a comma, a point, a space or an apostrophe."
-    )
-    count: Positive | None = Field(None, description="Number of images of a source that generates them.")
-    size: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = Field(
-        None, description="Image files: [height, width] in pixels of the resized images."
-    )
-    resize: Literal["resize", "crop"] | None = Field(
-        None, description="Image files: resize (default) stretches, crop cuts the longer side."
-    )
-    color: Literal["rgb", "grey"] | None = Field(
-        None, description="Image files: rgb by default, which refuses a grey image."
-    )
-    on_decode_error: Literal["stop", "skip"] | None = Field(
-        None, description="Image files: whether an image that cannot be decoded stops the run (default) or is skipped."
-    )
-    limits: Limits | None = Field(
-        None, description="Archives and image files: limits of size, if the defaults are too small."
-    )
-    validation: float = Field(
-        0.1, gt=0, lt=1, description="Fraction of the training part used to choose the best epoch."
-    )
-    split: Literal["official", "drawn"] = Field(
-        "official", description="drawn: the split is sampled from all instances, whatever split the source has."
-    )
-    test: Annotated[float, Field(gt=0, lt=1)] | Positive = Field(
-        0.3, description="Size of a sampled test part: a fraction of each class, or a number of instances."
-    )
 
 
 class Training(Strict):

@@ -1,11 +1,10 @@
 """The typed configuration: read it, check it, and write one clear line for every mistake."""
 
 import copy
-import functools
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from shapeline.config.derived import SCALES, SMOKE, settle_prompts
+from shapeline.config.entry_checks import find_missing_frameworks
 from shapeline.config.experiment_checks import find_problems
 from shapeline.config.mistakes import MAX_TEXT_LENGTH, SECTIONS, explain_failure, find_extremes, get_value, name_errors
-from shapeline.config.model_checks import find_missing_frameworks
 from shapeline.config.types import Config
 from shapeline.datasets.sources import names_function
 from shapeline.errors import ShapelineError
@@ -39,22 +38,19 @@ RENAMED_KEYS = (
 )
 
 
-def rename_keys(raw: dict, files: Iterable[str | Path] = ()) -> list[str]:
+def rename_keys(raw: dict, contents: Iterable[Any] = ()) -> list[str]:
     """Give the keys of a raw configuration their new names, in place; return one deprecation line per old key.
 
-    files: those that were merged into it, later ones over earlier ones. Of an old and a new name that stand in two of
-    them, the later one counts, as of one name; in one file they are a ShapelineError.
+    contents: of the files that were merged into it, later ones over earlier ones. Of an old and a new name that stand
+    in two of them, the later one counts, as of one name; in one file they are a ShapelineError.
     """
     lines, conflicts = [], []
-    contents = functools.cache(
-        lambda: [yaml.safe_load(Path(file).read_text(encoding="utf-8")) for file in files if Path(file).is_file()]
-    )
     for place, old, new in RENAMED_KEYS:
         for where, section in _find_sections(raw, place):
             if old not in section:
                 continue
             key = f"{where}.{old}".removeprefix(".")
-            if new in section and (earlier := _find_earlier(where, old, new, contents())):
+            if new in section and (earlier := _find_earlier(where, old, new, contents)):
                 del section[earlier]
                 if earlier == old:
                     continue
@@ -70,7 +66,7 @@ def rename_keys(raw: dict, files: Iterable[str | Path] = ()) -> list[str]:
     return lines
 
 
-def _find_earlier(where: str, old: str, new: str, contents: list[Any]) -> str | None:
+def _find_earlier(where: str, old: str, new: str, contents: Iterable[Any]) -> str | None:
     """Return which of two names stands only in an earlier file than the other; None if one file has both."""
     last = dict.fromkeys((old, new), float("inf"))  # what no file has is of the command line, which overrides them
     for rank, section in enumerate(contents):
@@ -84,27 +80,26 @@ PATH_KEYS = ("path", "weights", "mirror", "game_files")
 SOURCE_KEYS = ("source", "tokenizer", "method", "game", "functions")  # whose texts may be names of something else
 
 
-def locate_files(raw: dict, files: Iterable[str | Path]) -> None:
+def locate_files(raw: dict, contents: Mapping[Path, Any]) -> None:
     """Replace, in place, relative paths of files that lie beside the configuration file that names them."""
-    for file in map(Path, files):
-        folder = file.resolve().parent
-        if folder != Path.cwd() and file.is_file():
-            _locate(raw, yaml.safe_load(file.read_text(encoding="utf-8")), folder, "")
+    for file, content in contents.items():
+        if (folder := file.resolve().parent) != Path.cwd():
+            _locate(raw, content, folder, "")
 
 
-def _locate(merged: Any, own: Any, folder: Path, key: str) -> Any:
-    """Return the merged value, where it is the file's own with paths from the folder of the run."""
-    if isinstance(own, dict) and isinstance(merged, dict):
-        for name in own.keys() & merged.keys():
-            merged[name] = _locate(merged[name], own[name], folder, key if key == "functions" else name)
-    elif isinstance(own, list) and own == merged:
-        return [_locate(one, one, folder, key) for one in own]
-    elif (
-        isinstance(own, str) and own == merged and (key in PATH_KEYS or (key in SOURCE_KEYS and re.search("[./]", own)))
-    ):
-        path = folder / (own.rpartition(":")[0] if names_function(own) else own)
-        if not Path(own).is_absolute() and len(own) <= MAX_TEXT_LENGTH and os.path.exists(path):
-            return (os.path.relpath if folder.is_relative_to(Path.cwd()) else str)(folder / own)
+def _locate(merged: Any, value: Any, folder: Path, key: str) -> Any:
+    """Return the merged value; if it is the value in the file, with paths from the folder of the run."""
+    if isinstance(value, dict) and isinstance(merged, dict):
+        for name in value.keys() & merged.keys():
+            merged[name] = _locate(merged[name], value[name], folder, key if key == "functions" else name)
+    elif value != merged:
+        return merged
+    elif isinstance(value, list):
+        return [_locate(item, item, folder, key) for item in value]
+    elif isinstance(value, str) and (key in PATH_KEYS or (key in SOURCE_KEYS and re.search("[./]", value))):
+        path = folder / (value.rpartition(":")[0] if names_function(value) else value)
+        if not Path(value).is_absolute() and len(value) <= MAX_TEXT_LENGTH and os.path.exists(path):
+            return (os.path.relpath if folder.is_relative_to(Path.cwd()) else str)(folder / value)
     return merged
 
 
@@ -179,10 +174,11 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     if excess := list(find_extremes(raw)):
         raise ShapelineError("\n".join(excess))
     raw = copy.deepcopy(raw)
-    files = list(files)
-    for line in rename_keys(raw, files):
+    texts = {file: file.read_text(encoding="utf-8") for file in map(Path, files) if file.is_file()}
+    contents = {file: Loader(text).get_single_data() for file, text in texts.items()}
+    for line in rename_keys(raw, contents.values()):
         log.warning(line)
-    locate_files(raw, files)
+    locate_files(raw, contents)
     raw = _drop_removed(raw)
     of_games = _complete_games(raw)
     lines = list(name_errors(raw))

@@ -12,9 +12,11 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
+
+from pydantic import BaseModel
 
 from shapeline.errors import ShapelineError, nearest, shorten_name
 
@@ -79,19 +81,9 @@ def _key(name: str, needed: float) -> str:
     return f"limits: {{{name}: {min(enough, MAX_PIXELS) if name == 'pixels' else enough:g}}}"
 
 
-def of(given: dict | None, **usual: float) -> Limits:
-    """Return the limits of a dataset's key, by default those of its source (usual). Raises ShapelineError."""
-    if given is not None and not isinstance(given, dict):
-        raise ShapelineError(f"dataset key 'limits': {given!r} is not a mapping; give member, total and pixels.")
-    known = [field.name for field in fields(Limits)]
-    for name, limit in (given or {}).items():
-        if name not in known:
-            raise ShapelineError(f"dataset key 'limits': '{name}' is unknown.{nearest(name, known)}")
-        if limit is not None and (type(limit) not in (int, float) or not 0 < limit < math.inf):
-            raise ShapelineError(f"dataset key 'limits': {name} is {limit!r}; give a number above 0, in millions.")
-    if ((given or {}).get("pixels") or 0) > MAX_PIXELS:
-        raise ShapelineError(f"dataset key 'limits': pixels is {given['pixels']:g}; the most is {MAX_PIXELS:g}.")
-    return Limits(**usual | {name: limit for name, limit in (given or {}).items() if limit is not None})
+def of(limits: BaseModel | None, **usual: float) -> Limits:
+    """Return the limits of a dataset's key, by default those of its source (usual)."""
+    return Limits(**usual | (limits.model_dump(exclude_none=True) if limits else {}))
 
 
 @contextlib.contextmanager

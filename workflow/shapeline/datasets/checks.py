@@ -1,172 +1,310 @@
-"""Check what a configuration says of a dataset, before any data is read."""
+"""The keys of a dataset's entry, and checks of it before any data is read."""
 
 import importlib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
-from shapeline.datasets import archive, csv_file, folders, images, text
-from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, find_columns, find_source
-from shapeline.datasets.sources import is_own
+from shapeline.datasets import csv_file, folders, images, text
+from shapeline.datasets.archive import MAX_PIXELS
+from shapeline.datasets.csv_file import PLAIN, CsvFormat
+from shapeline.datasets.entries import REFUSED, TOKENIZER, Positive, Strict, parse
+from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, find_source
+from shapeline.datasets.sources import expand, is_own
 from shapeline.errors import ShapelineError, nearest
 
 TEXT_SETTINGS = ("unit", "length", "vocabulary", "tokenizer")
 COLUMN_SETTINGS = ("target", "text", "text_pair", "task", "columns", "categorical")  # of a file defined by the user
-SETTINGS = (
-    *("source", "classes", "path", "validation", "split", "test", "seed", "count"),
-    *(*TEXT_SETTINGS, *COLUMN_SETTINGS, *images.KEYS, *csv_file.KEYS, "limits"),
-)
-SPLITS = ("official", "drawn")
-TASKS = ("classification", "regression", "multilabel")
 
 
-def check(source: str, settings: dict) -> None:
-    """Check a dataset entry without its data: names, ranges, impossible combinations. Raises ShapelineError."""
-    for key in settings:
-        if key not in (*SETTINGS, "code"):  # a job's settings say by which code they are read
-            raise ShapelineError(f"dataset key '{key}': unknown.{nearest(key, SETTINGS)}")
+class Limits(Strict):
+    member: float | None = Field(
+        None, gt=0, description="Largest size in megabytes of an unpacked file of an archive or folder; 128 by default."
+    )
+    total: float | None = Field(
+        None,
+        gt=0,
+        description="Largest size in megabytes of an unpacked archive; by default 500, or 50 times its packed "
+        "size if that is more.",
+    )
+    pixels: float | None = Field(
+        None, gt=0, le=MAX_PIXELS, description="Largest number of pixels of a stored image, in millions; 50 by default."
+    )
+
+
+class Dataset(Strict):
+    source: str = Field(
+        description=f"One of {', '.join(SOURCES)}; prompts, a .jsonl or .csv file; or path/to/file.py:function."
+    )
+    path: str | None = Field(
+        None, description="Local file or folder instead of the official source; $VARIABLES expand."
+    )
+    classes: list[int | str] | None = Field(None, min_length=2, description="Selected classes, by index or name.")
+    unit: Literal["word", "character"] | None = Field(None, description="Texts: kind of token.")
+    length: Positive | None = Field(None, description="Texts: tokens per document; longer ones are cut.")
+    vocabulary: Annotated[int, Field(ge=3)] | None = Field(
+        None, description="Texts: number of most frequent words, including padding and unknown."
+    )
+    tokenizer: str | None = Field(
+        None,
+        pattern=TOKENIZER,
+        description="Texts: path/to/folder with a tokenizer.json of transformers, which also sets the default "
+        "length; or path/to/file.py:function without arguments that returns a tokenizer.",
+    )
+    target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
+    text: str | None = Field(None, description="text_file: the column of documents.")
+    text_pair: str | None = Field(
+        None, description="text_file: the column of second sentences of pairs; needs a folder's tokenizer."
+    )
+    task: Literal["classification", "regression", "multilabel"] | None = Field(
+        None,
+        description="table_file: classification (default) or regression. malaria: multilabel for the two labels "
+        "trophozoite and ring; torch only. A custom dataset function returns its task.",
+    )
+    columns: list[str] | None = Field(
+        None, min_length=1, description="table_file: the feature columns; by default all but the target."
+    )
+    categorical: list[str] | None = Field(
+        None, min_length=1, description="table_file: numeric columns that are categories."
+    )
+    separator: str = Field(
+        ",",
+        min_length=1,
+        description="CSV files of table_file and text_file: the separator between cells, or the word tab or spaces.",
+    )
+    header: bool | Annotated[int, Field(ge=0)] | list[str] | None = Field(
+        None,  # true: it would be equal to 1
+        description="CSV files: by default the first line; false: no header, columns are named 0, 1, ...; a list:"
+        " the names of a file without a header; a number: so many lines precede the header.",
+    )
+    na_values: list[str | int | float] | None = Field(
+        None,
+        min_length=1,
+        description="CSV files: values of missing cells, beside an empty cell and, in numeric columns, pandas' "
+        "own words (NA, null, None, ...).",
+    )
+    encoding: str = Field("utf-8", description="CSV files: text encoding, for example cp1252.")
+    trim: bool = Field(False, description="CSV files: remove spaces around cells and names.")
+    decimal: Literal[".", ","] = Field(".", description="CSV files: decimal separator.")
+    thousands: str | None = Field(
+        None, description="CSV files: thousands separator: a comma, a point, a space or an apostrophe."
+    )
+    count: Positive | None = Field(None, description="Number of images of a source that generates them.")
+    size: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="Image files: [height, width] in pixels of the resized images."
+    )
+    resize: Literal["resize", "crop"] | None = Field(
+        None, description="Image files: resize (default) stretches, crop cuts the longer side."
+    )
+    color: Literal["rgb", "grey"] | None = Field(
+        None, description="Image files: rgb by default, which refuses a grey image."
+    )
+    on_decode_error: Literal["stop", "skip"] | None = Field(
+        None, description="Image files: whether an image that cannot be decoded stops the run (default) or is skipped."
+    )
+    limits: Limits | None = Field(
+        None, description="Archives and image files: limits of size, if the defaults are too small."
+    )
+    validation: float = Field(
+        0.1, gt=0, lt=1, description="Fraction of the training part used to choose the best epoch."
+    )
+    split: Literal["official", "drawn"] = Field(
+        "official", description="drawn: the split is sampled from all instances, whatever split the source has."
+    )
+    test: Annotated[float, Field(gt=0, lt=1)] | Positive = Field(
+        0.3, description="Size of a sampled test part: a fraction of each class, or a number of instances."
+    )
+
+    @field_validator("separator", "encoding", "thousands", "header")
+    @classmethod
+    def _check_format(cls, value: Any, info: ValidationInfo) -> Any:
+        if problem := csv_file.find_problem(info.field_name, value):
+            raise PydanticCustomError(REFUSED, "{problem}", {"problem": problem})
+        return value
+
+    def is_default(self, key: str) -> bool:
+        """Return whether the value of a key is that of an entry without it."""
+        return getattr(self, key) == type(self).model_fields[key].default
+
+
+class JobDataset(Dataset):
+    """A dataset's entry with what the settings of a job add to it."""
+
+    validation: float = Field(0.1, ge=0, lt=1)  # none where nothing is trained on the rows
+    seed: int = 0
+    code: str | None = None
+    versions: dict[str, Any] | None = None
+
+
+def read_entry(source: str, settings: Mapping[str, Any]) -> JobDataset:
+    """Return the checked entry of a dataset from a mapping of its keys. Raises ShapelineError for its first mistake."""
     if settings.get("source", source) != source:
         raise ShapelineError(
             f"dataset source '{source}': its settings name another source, '{settings['source']}'; remove one."
         )
-    _check_numbers(source, settings)
-    for key in ("unit", "vocabulary"):
-        if settings.get("tokenizer") and settings.get(key) is not None:
-            raise ShapelineError(f"dataset key '{key}': the tokenizer has its own words and tokens; remove the key.")
-    images.check(settings)
-    archive.of(settings.get("limits"))
-    _refuse_picture_settings(source, settings)
-    if is_own(source):
-        text.read_settings(settings)
-        return
-    entry = adapt_to_task(find_source(source), settings)
-    if entry.kind != "text":
-        refuse_text_settings(source, entry.kind, settings)
-    else:
-        text_settings(entry, settings)
-    _check_local(source, entry, settings)
-    if entry.task == "regression":
-        refuse_classes(source, settings)
-    elif entry.classes:
-        choose_classes(source, entry.classes, settings.get("classes"))
+    dataset = parse(JobDataset, {**settings, "source": source}, "dataset key '{key}'")
+    check(dataset)
+    return dataset
 
 
-def _check_numbers(source: str, settings: dict) -> None:
-    """Check fractions, seed and count."""
-    for key, lowest in (("validation", "0 <="), ("test", "0 <")):
-        fraction = settings.get(key, 0.5)
-        number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
-        counted = key == "test" and type(fraction) is int and fraction > 0
-        if not counted and (not number or not 0 <= fraction < 1 or (key == "test" and fraction == 0)):
-            or_count = ", or a whole number of records of each class" if key == "test" else ""
-            raise ShapelineError(
-                f"dataset key '{key}': {fraction!r} is not a fraction; write a number, {lowest} {key} < 1{or_count}."
-            )
-    if settings.get("split", "official") not in SPLITS:
-        hint = nearest(str(settings["split"]), SPLITS)
-        raise ShapelineError(f"dataset key 'split': '{settings['split']}' is unknown.{hint}")
-    seed = settings.get("seed", 0)
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise ShapelineError(f"dataset key 'seed': {seed!r} is not a whole number; give one.")
-    count = settings.get("count")
-    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-        raise ShapelineError(
-            f"dataset key 'count': {count!r} is not a number of records; give a whole number of 1 or more."
-        )
-    if count is not None and (is_own(source) or find_source(source).count is None):
+def check(dataset: Dataset) -> None:
+    """Check a dataset entry without its data: combinations of keys, and names. Raises ShapelineError."""
+    source = dataset.source
+    if dataset.count is not None and (is_own(source) or find_source(source).count is None):
         counted = ", ".join(name for name, known in SOURCES.items() if known.count is not None)
         raise ShapelineError(f"dataset key 'count': source '{source}' has its own records; only {counted} takes it.")
+    for key in ("unit", "vocabulary"):
+        if dataset.tokenizer and getattr(dataset, key) is not None:
+            raise ShapelineError(f"dataset key '{key}': the tokenizer has its own words and tokens; remove the key.")
+    if dataset.resize is not None and dataset.size is None:
+        raise ShapelineError("dataset key 'resize': it sets how images are resized; add size: [height, width].")
+    _refuse_picture_settings(dataset)
+    read_format(dataset)
+    if is_own(source):
+        text_settings(None, dataset)
+        return
+    entry = adapt_to_task(find_source(source), dataset.task)
+    if entry.kind != "text":
+        refuse_text_settings(dataset, entry.kind)
+    else:
+        text_settings(entry, dataset)
+    _check_local(entry, dataset)
+    if entry.task == "regression":
+        refuse_classes(dataset)
+    elif entry.classes:
+        choose_classes(source, entry.classes, dataset.classes)
 
 
-def _check_local(source: str, entry: Source, settings: dict) -> None:
+def _check_local(entry: Source, dataset: Dataset) -> None:
     """Check the keys of parts, tasks and paths against what the source brings itself."""
-    local = settings.get("path") is not None
+    source, local = dataset.source, dataset.path is not None
     # A local copy may lack the official training file, and then the rest is split by `test`.
-    drawn = settings.get("split") == "drawn"
-    if entry.official_test and not drawn and "test" in settings and not (local and entry.optional):
+    drawn = dataset.split == "drawn" or (local and entry.optional)
+    if entry.official_test and not drawn and not dataset.is_default("test"):
         raise ShapelineError(
             f"dataset key 'test': source '{source}' has an official test part; remove the key, or set split: drawn."
         )
-    if entry.count is not None and "validation" in settings:
+    if entry.count is not None and not dataset.is_default("validation"):
         raise ShapelineError(f"dataset key 'validation': source '{source}' makes a validation part; remove the key.")
     if entry.local and not local:
         raise ShapelineError(
             f"dataset key 'path': source '{source}' reads data of your own; name their file, folder or archive."
         )
     if entry.local:
-        _check_columns(entry, settings)
-    elif settings.get("task") not in (None, entry.task, "classification"):
+        _check_columns(entry, dataset)
+    elif dataset.task not in (None, entry.task, "classification"):
         remedy = "set task: multilabel, or " if entry.labels else ""
-        raise ShapelineError(f"dataset key 'task': source '{source}' has no {settings['task']}; {remedy}remove it.")
-    if not (entry.files or entry.local) and local:
+        raise ShapelineError(f"dataset key 'task': source '{source}' has no {dataset.task}; {remedy}remove it.")
+    elif local and not entry.files:
         raise ShapelineError(f"dataset key 'path': source '{source}' needs no file; remove the key.")
 
 
-def _check_columns(entry: Source, settings: dict) -> None:
+def _check_columns(entry: Source, dataset: Dataset) -> None:
     """Check that the columns which an entry names are in its file, where there is one."""
-    if settings.get("task") not in (None, *TASKS):
-        raise ShapelineError(f"dataset key 'task': {settings['task']!r} is unknown.{nearest(settings['task'], TASKS)}")
     if entry.kind == "table":
-        find_columns(settings)
-        if settings.get("task") == "multilabel":
+        find_columns(dataset)
+        if dataset.task == "multilabel":
             raise ShapelineError(
                 f"dataset key 'task': source '{entry.name}' has one target; for several labels per record give a "
                 "function of your own, path/to/file.py:function."
             )
-        if settings.get("task") == "regression":
-            refuse_classes(entry.name, settings)
+        if dataset.task == "regression":
+            refuse_classes(dataset)
     elif entry.kind == "text":
-        keys = [key for key in ("text", "text_pair", "target") if key != "text_pair" or settings.get(key) is not None]
-        importlib.import_module(SOURCES["table_file"].module).check_names(settings, keys)
-        if "text_pair" in keys and not folders.names_folder(settings.get("tokenizer")):
+        keys = ("text", "target") if dataset.text_pair is None else ("text", "text_pair", "target")
+        path, reader = expand(dataset.path), importlib.import_module(SOURCES["table_file"].module)
+        columns = reader.header(path, read_format(dataset)) if path.is_file() else ()
+        for key in keys if path.is_file() else ():
+            reader.check_column(path, columns, key, getattr(dataset, key))
+        if dataset.text_pair is not None and not folders.names_folder(dataset.tokenizer):
             raise ShapelineError(
                 "dataset key 'text_pair': pairs are cut by the tokenizer of a folder; set tokenizer: path/to/folder."
             )
 
 
-def input_shape(entry: Source, settings: dict) -> tuple[int, ...] | None:
+def read_format(dataset: Dataset, usual: CsvFormat = PLAIN) -> CsvFormat:
+    """Return the format of CSV files by the keys of an entry, of other keys the usual one. Raises ShapelineError."""
+    values = dataset.model_dump(include=set(csv_file.KEYS), exclude_unset=True, exclude_none=True)
+    form = replace(usual, **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    if form.thousands == form.decimal:
+        raise ShapelineError(
+            f"dataset key 'thousands': {form.thousands!r} is the sign of decimals too; set decimal to the other"
+        )
+    if isinstance(form.header, tuple):
+        csv_file.refuse_repeated("dataset key 'header'", form.header)
+    return form
+
+
+def find_columns(dataset: Dataset) -> tuple[str, ...] | None:
+    """Return the feature columns of a table by its header alone; None without a file; each must be in it."""
+    path = dataset.path and expand(dataset.path)
+    if not (path and path.is_file()):
+        return None
+    # By name: were it imported, an edit of that file would run the jobs of all datasets again.
+    reader = importlib.import_module(SOURCES["table_file"].module)
+    header = reader.header(path, read_format(dataset))
+    return tuple(reader.select_columns(path, header, dataset.target, dataset.columns, dataset.categorical))
+
+
+def input_shape(entry: Source, dataset: Dataset) -> tuple[int, ...] | None:
     """Return the shape of one input of a dataset entry; None if only the images themselves tell."""
-    return images.shape_of(settings) or entry.input_shape or None
+    if dataset.size:
+        return (1 if dataset.color == "grey" else 3, *dataset.size)
+    return entry.input_shape or None
 
 
-def text_settings(entry: Source | None, settings: dict) -> text.Settings:
+def text_settings(entry: Source | None, dataset: Dataset) -> text.Settings:
     """Return how a text's documents become tokens: the entry's keys, else those of its source, else the usual ones."""
-    if folders.names_folder(settings.get("tokenizer")):
-        return text.read_settings({"length": folders.limit_tokens(settings["tokenizer"]), **settings})
-    if entry is None:
-        return text.read_settings(settings)
-    return text.read_settings(settings, entry.unit, entry.input_shape[0], entry.vocabulary)
+    unit, length, vocabulary = "word", None, text.VOCABULARY
+    if folders.names_folder(dataset.tokenizer):
+        length = folders.limit_tokens(dataset.tokenizer)
+    elif entry:
+        unit, length, vocabulary = entry.unit, entry.input_shape[0], entry.vocabulary
+    chosen = dataset.unit or unit
+    if chosen == "character" and dataset.vocabulary is not None:
+        raise ShapelineError("dataset key 'vocabulary': characters have a fixed alphabet of 69; remove the key.")
+    default = length if length and chosen == unit else text.LENGTHS[chosen]
+    return text.Settings(chosen, dataset.length or default, dataset.vocabulary or vocabulary)
 
 
-def find_unit(settings: dict) -> str | None:
+def find_unit(dataset: Dataset) -> str | None:
     """Return the unit of an entry's tokens, "word" or "character"; None if that is unknown."""
-    if settings.get("tokenizer"):
+    if dataset.tokenizer:
         return "word"
-    entry = SOURCES.get(settings["source"])
-    return settings.get("unit") or (entry.unit if entry else None)
+    entry = SOURCES.get(dataset.source)
+    return dataset.unit or (entry.unit if entry else None)
 
 
-def refuse_text_settings(source: str, kind: str, settings: dict) -> None:
+def refuse_text_settings(dataset: Dataset, kind: str) -> None:
     for key in TEXT_SETTINGS:
-        if settings.get(key) is not None:
-            raise ShapelineError(f"dataset key '{key}': source '{source}' is of kind {kind}, not text; remove the key.")
+        if getattr(dataset, key) is not None:
+            raise ShapelineError(
+                f"dataset key '{key}': source '{dataset.source}' is of kind {kind}, not text; remove the key."
+            )
 
 
-def _refuse_picture_settings(source: str, settings: dict) -> None:
-    given = [key for key in (*images.KEYS, *COLUMN_SETTINGS, *csv_file.KEYS, "limits") if settings.get(key) is not None]
-    taken = ()
-    if given and not is_own(source):
-        taken = set(inspect.signature(find_source(source).read).parameters)
+def _refuse_picture_settings(dataset: Dataset) -> None:
+    keys = (*images.KEYS, *COLUMN_SETTINGS, *csv_file.KEYS, "limits")
+    changed = [key for key in keys if not dataset.is_default(key)]
+    taken = set()
+    if changed and not is_own(dataset.source):
+        taken = set(inspect.signature(find_source(dataset.source).read).parameters)
         taken |= {*csv_file.KEYS} if "form" in taken else set()
-    for key in given:
+    for key in changed:
         if key not in taken:
-            raise ShapelineError(f"dataset key '{key}': source '{source}' does not take it; remove the key.")
+            raise ShapelineError(f"dataset key '{key}': source '{dataset.source}' does not take it; remove the key.")
 
 
-def refuse_classes(source: str, settings: dict) -> None:
-    if settings.get("classes") is not None:
-        raise ShapelineError(f"dataset key 'classes': source '{source}' is of regression, it has none; remove the key.")
+def refuse_classes(dataset: Dataset) -> None:
+    if dataset.classes is not None:
+        raise ShapelineError(
+            f"dataset key 'classes': source '{dataset.source}' is of regression, it has none; remove the key."
+        )
 
 
 def choose_classes(where: str, names: Iterable[str], classes: list | None) -> list[int]:

@@ -59,52 +59,24 @@ PLAIN = CsvFormat()
 KEYS = tuple(field.name for field in fields(CsvFormat))  # of a dataset's entry
 
 
-def read_format(settings: dict) -> CsvFormat:
-    """Return the format of the keys of a dataset's entry. Raises ShapelineError for a wrong key."""
-    given = {key: settings[key] for key in KEYS if settings.get(key) is not None}
-    separator, header, words = (given.get(key, getattr(PLAIN, key)) for key in ("separator", "header", "na_values"))
-    printable = isinstance(separator, str) and len(separator) == 1 and (separator == "\t" or " " <= separator < "\x7f")
-    decimal, thousands = given.get("decimal", PLAIN.decimal), given.get("thousands")
-    problems = {
-        "separator": separator not in SEPARATORS
-        and (not printable or separator == '"' or separator.isalnum())
-        and f"is not a separator; give one character, or {' or '.join(SEPARATORS)}",
-        "encoding": not _is_encoding(encoding := given.get("encoding", PLAIN.encoding))
-        and f"is unknown.{nearest(encoding, ENCODINGS)}",
-        "header": _header_problem(header),
-        "na_values": (not isinstance(words, list | tuple) or any(type(word) not in (str, int, float) for word in words))
-        and "is not a list; give the values of missing cells as a list",
-        "trim": not isinstance(given.get("trim", False), bool) and "is not a truth value; give true or false",
-        "decimal": decimal not in DECIMALS and "is not a decimal sign; give '.' or ','",
-        "thousands": (
-            thousands is not None
-            and thousands not in THOUSANDS
-            and "is not a thousands separator; give ',', '.', ' ' or \"'\""
-        )
-        or (thousands == decimal and "is the sign of decimals too; set decimal to the other"),
-    }
-    for key, problem in problems.items():
-        if problem:
-            raise ShapelineError(f"dataset key '{key}': {given[key]!r} {problem}")
-    if isinstance(header, list | tuple):
-        refuse_repeated("dataset key 'header'", header)
-        given["header"] = tuple(header)
-    return CsvFormat(**given | {"na_values": tuple(words)})
+def find_problem(key: str, value: object) -> str:
+    """Return why a value of a key cannot be the format of a file, "" if it can; its type is right."""
+    if key == "separator" and value not in SEPARATORS:
+        printable = len(value) == 1 and (value == "\t" or " " <= value < "\x7f")
+        if not printable or value == '"' or value.isalnum():
+            return f"is not a separator; give one character, or {' or '.join(SEPARATORS)}"
+    if key == "encoding" and not _is_encoding(value):
+        return f"is unknown.{nearest(value, ENCODINGS)}"
+    if key == "thousands" and value is not None and value not in THOUSANDS:
+        return "is not a thousands separator; give ',', '.', ' ' or \"'\""
+    return "are not names; give a text for each column" if key == "header" and value == [] else ""
 
 
-def _header_problem(header: object) -> str | None:
-    if isinstance(header, list | tuple):
-        named = header and all(isinstance(name, str) for name in header)
-        return None if named else "are not names; give a text for each column"
-    number = type(header) in (bool, int) and header >= 0
-    return None if number else "is not a header; give true, false, names, or a number of lines"
-
-
-def _is_encoding(name: object) -> bool:
+def _is_encoding(name: str) -> bool:
     try:
         "".encode(name)
         return codecs.lookup(name).name not in NO_FILE_ENCODINGS
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, ValueError):
         return False
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from shapeline.datasets.sources import FOLDER, expand
+from shapeline.datasets.entries import FOLDER
+from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 
 HEADS = {"text": "ForSequenceClassification", "image": "ForImageClassification"}  # by the kind of a dataset

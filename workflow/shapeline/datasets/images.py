@@ -20,7 +20,7 @@ import numpy as np
 
 from shapeline.datasets import archive
 from shapeline.datasets.archive import USUAL, Limits
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError
 
 FILE = "truth.npz"
 CLIPPED, EMPTY = "boxes_clipped", "boxes_outside_left_out"
@@ -194,33 +194,12 @@ def _read_truth(
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 KEYS = ("size", "resize", "color", "on_decode_error")  # of a dataset's entry, where its source is images in files
-WORDS = {"resize": ("resize", "crop"), "color": ("rgb", "grey"), "on_decode_error": ("stop", "skip")}
 MODES = {"rgb": "RGB", "grey": "L"}
 GREY, COLOUR, ALPHA = ("L", "1", "LA"), ("RGB", "P", "PA", "RGBA"), ("LA", "PA", "RGBA")
 
 
 class Undecodable(ShapelineError):
     """The content of a file is no whole image."""
-
-
-def check(settings: dict) -> None:
-    """Check the keys of KEYS in a dataset's settings, without reading any image; raises ShapelineError."""
-    for key, words in WORDS.items():
-        if settings.get(key) is not None and settings[key] not in words:
-            raise ShapelineError(f"dataset key '{key}': {settings[key]!r} is unknown.{nearest(settings[key], words)}")
-    size = settings.get("size")
-    if size is None:
-        if settings.get("resize") is not None:
-            raise ShapelineError("dataset key 'resize': it sets how images are resized; add size: [height, width].")
-        return
-    if not isinstance(size, list | tuple) or len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
-        raise ShapelineError(f"dataset key 'size': {size!r} is not a size; give [height, width] in pixels.")
-
-
-def shape_of(settings: dict) -> tuple[int, int, int] | None:
-    """Return channels, height and width of every image by the settings; None without `size`."""
-    size = settings.get("size")
-    return size and (1 if settings.get("color") == "grey" else 3, *size)
 
 
 def decode(

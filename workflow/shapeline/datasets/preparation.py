@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shapeline.datasets import folders, images, text, tokenizer
-from shapeline.datasets.checks import check, choose_classes, refuse_classes, refuse_text_settings
+from shapeline.datasets.checks import JobDataset, choose_classes, read_entry, refuse_classes, refuse_text_settings
 from shapeline.datasets.loading import NAN, TABLE
 from shapeline.datasets.records import check_records, check_texts, read_official, read_own
 from shapeline.datasets.registry import Source, adapt_to_task, find_source
@@ -22,8 +22,6 @@ from shapeline.seeds import digest, seed_of
 if TYPE_CHECKING:
     import pandas as pd
 
-VALIDATION_FRACTION = 0.1
-TEST_FRACTION = 0.3
 RARE_PATTERN = 4  # records with the same labels, below which they may be missing in a part
 
 
@@ -34,18 +32,17 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     vocabulary is of the training part) and truth.npz. raw_files, but not settings["path"], are verified by checksum.
     The same arguments give the same bytes. Raises ShapelineError, one line.
     """
-    check(source, settings)
-    own = is_own(source)
-    entry = None if own else adapt_to_task(find_source(source), settings)
-    records = read_own(source, settings) if own else read_official(entry, settings, raw_files)
-    where = f"{source} ({settings['path']})" if settings.get("path") is not None else source
+    dataset, own = read_entry(source, settings), is_own(source)
+    entry = None if own else adapt_to_task(find_source(source), dataset.task)
+    records = read_own(source, dataset.path) if own else read_official(entry, dataset, raw_files)
+    where = source if dataset.path is None else f"{source} ({dataset.path})"
     if records.get("texts") is not None:
-        content = check_texts(where, records, entry, settings)
+        content = check_texts(where, records, entry, dataset)
     else:
         content = check_records(where, records, entry)
-        refuse_text_settings(source, content["kind"], settings)
-    split, own_split = _split_records(source, content, settings)
-    names, kept, labels = _select_classes(source, content, split, settings, entry)
+        refuse_text_settings(dataset, content["kind"])
+    split, own_split = _split_records(content, dataset)
+    names, kept, labels = _select_classes(content, split, dataset, entry)
     inputs, described, documents = _describe_inputs(content, kept, split, entry)
     marked = content.get("truth") and images.arrays(content["truth"], kept, content["ids"][kept])
     if marked:
@@ -71,42 +68,43 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     return card
 
 
-def _split_records(source: str, content: dict, settings: dict) -> tuple[np.ndarray, bool]:
+def _split_records(content: dict, dataset: JobDataset) -> tuple[np.ndarray, bool]:
     """Return the part of every record, sampled by seed unless the source has a split; and whether it has one."""
-    labels, split, seed = content["labels"], content["split"], settings.get("seed", 0)
+    labels, split = content["labels"], content["split"]
     several = labels.ndim == 2
     strata = _number_patterns(labels) if several else labels
     if content.get("task") == "regression":
         strata = np.zeros(len(labels), np.int64)
-    if settings.get("split") == "drawn":
+    if dataset.split == "drawn":
         split = None
     own_split = split is not None
     if split is None:
         split = np.zeros(len(labels), np.uint8)
-        split[_hold_out(strata, split == TRAIN, settings.get("test", TEST_FRACTION), seed, "test")] = TEST
-    elif "test" in settings:
+        split[_hold_out(strata, split == TRAIN, dataset.test, dataset.seed, "test")] = TEST
+    elif not dataset.is_default("test"):
         raise ShapelineError(
-            f"dataset key 'test': source '{source}' returns its own split; remove the key, or set split: drawn."
+            f"dataset key 'test': source '{dataset.source}' returns its own split; remove the key, or set split: drawn."
         )
     if not (split == VALIDATION).any():
-        fraction = settings.get("validation", VALIDATION_FRACTION)
-        split[_hold_out(strata, split == TRAIN, fraction, seed, "validation")] = VALIDATION
-    elif "validation" in settings:
-        raise ShapelineError(f"dataset key 'validation': source '{source}' returns its own validation part; remove it.")
+        split[_hold_out(strata, split == TRAIN, dataset.validation, dataset.seed, "validation")] = VALIDATION
+    elif not dataset.is_default("validation"):
+        raise ShapelineError(
+            f"dataset key 'validation': source '{dataset.source}' returns its own validation part; remove it."
+        )
     return split, own_split
 
 
 def _select_classes(
-    source: str, content: dict, split: np.ndarray, settings: dict, entry: Source | None
+    content: dict, split: np.ndarray, dataset: JobDataset, entry: Source | None
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return the names of the chosen classes, the records kept, and labels as numbers of these, -1 of another."""
     labels = content["labels"]
     every = np.arange(len(labels))
     if content.get("task") == "regression":
-        refuse_classes(source, settings)
+        refuse_classes(dataset)
         return [], every, labels
     names = content["class_names"]
-    chosen = choose_classes(source, names, settings.get("classes"))
+    chosen = choose_classes(dataset.source, names, dataset.classes)
     kept_names = [names[index] for index in chosen]
     if labels.ndim == 2:
         return kept_names, every, labels[:, chosen]
@@ -114,7 +112,7 @@ def _select_classes(
     relabelled[chosen] = np.arange(len(chosen))
     kept = np.flatnonzero(relabelled[labels] >= 0)
     if entry and entry.balanced:
-        unbalanced, kept = len(kept), _balance(labels, split, kept, settings.get("seed", 0))
+        unbalanced, kept = len(kept), _balance(labels, split, kept, dataset.seed)
         content["odd"]["left_out_to_balance"] = unbalanced - len(kept)
         content["notes"].append("each class sampled by seed to the size of the rarest, in each part")
     return kept_names, kept, relabelled[labels]

@@ -8,25 +8,26 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.datasets import csv_file, images, text, tokenizer
-from shapeline.datasets.checks import TASKS, text_settings
+from shapeline.datasets import images, text, tokenizer
+from shapeline.datasets.checks import JobDataset, read_format, text_settings
 from shapeline.datasets.registry import Source
 from shapeline.datasets.sources import PARTS, expand, user_function
 from shapeline.errors import ShapelineError, nearest
 
 log = logging.getLogger(__name__)
 
+TASKS = ("classification", "regression", "multilabel")
 RETURNED_TEXT = ("texts", "labels", "split", "class_names", "kind", "ground_truth_words")
 RETURNED_TRUTH = ("masks", "boxes", "box_names")
 RETURNED = ("inputs", *RETURNED_TEXT, "feature_names", "groups", "categories", "scale", "task", *RETURNED_TRUTH)
 
 
-def read_own(source: str, settings: dict) -> dict:
+def read_own(source: str, path: str | None) -> dict:
     """Call the user's function, with the path if there is one."""
     function = user_function(source)
     arguments = []
-    if settings.get("path") is not None:
-        path = expand(settings["path"])
+    if path is not None:
+        path = expand(path)
         if not path.exists():
             raise ShapelineError(
                 f"dataset key 'path': there is nothing at {path}; paths start at the folder of the run."
@@ -62,10 +63,10 @@ def read_own(source: str, settings: dict) -> dict:
     return records
 
 
-def read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.PathLike]) -> dict:
+def read_official(entry: Source, dataset: JobDataset, raw_files: Iterable[str | os.PathLike]) -> dict:
     """Call the module of the source with {file name: path} and the keys of the entry that are its parameters."""
-    if settings.get("path") is not None:
-        paths = local_files(entry, expand(settings["path"]))
+    if dataset.path is not None:
+        paths = local_files(entry, expand(dataset.path))
     else:
         raw_files = [raw_files] if isinstance(raw_files, str | os.PathLike) else raw_files
         given = {Path(path).name: Path(path) for path in raw_files}
@@ -77,9 +78,9 @@ def read_official(entry: Source, settings: dict, raw_files: Iterable[str | os.Pa
             # Files that the user placed were not checked by fetch.
             if problem := file.problem(path):
                 raise ShapelineError(f"{path}: {problem}; delete it, and fetch it again or replace it by hand.")
-    known = settings | {"form": {key: settings[key] for key in csv_file.KEYS if key in settings}}
+    keys = {"form": read_format(dataset)} | {key: getattr(dataset, key) for key in type(dataset).model_fields}
     parameters = inspect.signature(entry.read).parameters
-    return entry.read(paths, **{key: known[key] for key in parameters if key in known})
+    return entry.read(paths, **{key: keys[key] for key in parameters if keys.get(key) is not None})
 
 
 def local_files(entry: Source, folder: Path) -> dict[str, Path]:
@@ -249,7 +250,7 @@ def _check_categories(
     return {name: checked[name] for name in names if name in checked}
 
 
-def check_texts(where: str, records: dict, entry: Source | None, settings: dict) -> dict:
+def check_texts(where: str, records: dict, entry: Source | None, dataset: JobDataset) -> dict:
     """Return the documents as tokens, without those that have none, and all else that check_records() gives."""
     texts, n_undecodable = [], 0
     for record, document in enumerate(records["texts"]):
@@ -262,7 +263,7 @@ def check_texts(where: str, records: dict, entry: Source | None, settings: dict)
     if len(labels) != len(texts):
         raise ShapelineError(f"{where}: {len(labels)} labels for {len(texts)} texts; return one per text.")
     split = _encode_split(where, records.get("split"), len(texts))
-    chosen, own = text_settings(entry, settings), settings.get("tokenizer")
+    chosen, own = text_settings(entry, dataset), dataset.tokenizer
     if own:
         tokens = tokenizer.tokenize(texts, tokenizer.load_tokenizer(own), chosen.length)
     else:

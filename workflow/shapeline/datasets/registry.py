@@ -1,6 +1,5 @@
 """Where data comes from: the table of sources with their official files; what data share with those of a model."""
 
-import contextlib
 import dataclasses
 import hashlib
 import importlib.util
@@ -111,30 +110,11 @@ def is_published(name: str | None) -> bool:
     return source is not None and not source.local
 
 
-def source_for(settings: dict) -> Source | None:
-    """Return the source of a dataset entry as its keys and its file's header tell; None for a user's function."""
-    entry = SOURCES.get(settings["source"])
-    if entry is None or not (entry.local and entry.kind == "table"):
-        return entry and adapt_to_task(entry, settings)
-    names = ()
-    with contextlib.suppress(ShapelineError):  # reported by check()
-        names = find_columns(settings) or ()
-    return dataclasses.replace(
-        entry, task=settings.get("task") or entry.task, feature_names=names, input_shape=(len(names),) if names else ()
-    )
-
-
-def adapt_to_task(entry: Source, settings: dict) -> Source:
+def adapt_to_task(entry: Source, task: str | None) -> Source:
     """Return the source with its labels instead of its classes, if a dataset entry has several labels per record."""
-    if entry.labels and settings.get("task") == "multilabel":
+    if entry.labels and task == "multilabel":
         return dataclasses.replace(entry, task="multilabel", classes=entry.labels)
     return entry
-
-
-def find_columns(settings: dict) -> tuple[str, ...] | None:
-    # By name: were it imported, an edit of that file would run the jobs of all datasets again.
-    module = importlib.import_module(SOURCES["table_file"].module)
-    return module.find_columns(settings) if settings.get("path") else None
 
 
 def remote_files(source: str) -> tuple[RemoteFile, ...]:

@@ -17,8 +17,6 @@ from pathlib import Path
 from shapeline.errors import ShapelineError, nearest
 
 PARTS = ("train", "validation", "test")
-USER_FILE = r"^[^:]+\.py:[A-Za-z_]\w*$"  # path/to/file.py:function
-FOLDER = r"^[^:]*/[^:/.]*(\.[^A-Za-z:/.][^:/.]*)*$"  # path/to/folder: a slash, and no suffix of letters
 TRAIN, VALIDATION, TEST = range(3)
 LONGEST_PART, LONGEST_PATH = 255, 4000  # bytes of a name and of a path that Linux takes
 

@@ -6,7 +6,6 @@ A table becomes numbers, and codes of other columns; the card's `columns` descri
 import json
 import math
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ def read(
     task: str = "classification",
     columns: list[str] | None = None,
     categorical: list[str] | None = None,
-    form: dict | None = None,
+    form: CsvFormat = PLAIN,
 ) -> dict:
     """Return inputs (n, columns) float64, NaN where missing, in the order of `columns` (all but the target).
 
@@ -40,15 +39,14 @@ def read(
     or unusable columns and targets.
     """
     (path,) = paths.values()
-    written = csv_file.read_format(form or {})
-    table = frame(path, written)
+    table = frame(path, form)
     names = select_columns(path, list(table), target, columns, categorical)
     if not _is_parquet(path):  # in Parquet, the type of a column is intended
         for name in names:
             if name not in (categorical or ()):
-                csv_file.refuse_numbers(f"{path}, column '{name}'", table[name], written)
+                csv_file.refuse_numbers(f"{path}, column '{name}'", table[name], form)
         if task == "regression":
-            csv_file.refuse_numbers(f"{path}, column '{target}'", table[target], written, "remove the rows")
+            csv_file.refuse_numbers(f"{path}, column '{target}'", table[target], form, "remove the rows")
     stored = [encode_column(f"{path}, column '{name}'", table[name], name in (categorical or ())) for name in names]
     inputs = np.stack([values for values, _ in stored], axis=1)
     described = [{"name": name, **what} for name, (_, what) in zip(names, stored, strict=True)]
@@ -65,24 +63,13 @@ def read(
         "inputs": inputs,
         "frame": table[names],
         "task": task,
-        **(read_numbers if task == "regression" else read_classes)(path, target, table[target], written),
+        **(read_numbers if task == "regression" else read_classes)(path, target, table[target], form),
         "feature_names": names,
         "categories": {column["name"]: column["values"] for column in described if "values" in column},
         "columns": described,
         "missing": missing,
         "notes": notes,
     }
-
-
-def find_columns(settings: dict) -> tuple[str, ...] | None:
-    """Return an entry's feature columns from the header alone; None without a file; each must be in it."""
-    from shapeline.datasets.sources import expand
-
-    path, form = expand(settings["path"]), csv_file.read_format(settings)
-    if not path.is_file():
-        return None
-    keys = ("target", "columns", "categorical")
-    return tuple(select_columns(path, header(path, form), *(settings.get(key) for key in keys)))
 
 
 def select_columns(
@@ -295,28 +282,16 @@ def _unreadable(path: Path, error: Exception) -> ShapelineError:
     )
 
 
-def check_names(settings: dict, keys: Iterable[str]) -> None:
-    """Raise ShapelineError unless the columns of the keys of a dataset entry are in its file, if it exists."""
-    from shapeline.datasets.sources import expand
-
-    path, form = expand(settings["path"]), csv_file.read_format(settings)
-    if path.is_file():
-        columns = header(path, form)
-        for key in keys:
-            check_column(path, columns, key, settings.get(key))
-
-
 def read_texts(
     paths: dict[str, Path],
     text: str | None = None,
     target: str | None = None,
     text_pair: str | None = None,
-    form: dict | None = None,
+    form: CsvFormat = PLAIN,
 ) -> dict:
     """Return the documents of a column, pairs with `text_pair`, and classes; ids are rows. Raises ShapelineError."""
     (path,) = paths.values()
-    written = csv_file.read_format(form or {})
-    table = frame(path, written)
+    table = frame(path, form)
     keys = {"text": text, "target": target} | ({} if text_pair is None else {"text_pair": text_pair})
     for key, name in keys.items():
         check_column(path, list(table), key, name)
@@ -324,7 +299,7 @@ def read_texts(
     if text_pair is not None:
         seconds = read_documents(path, text_pair, table[text_pair], True)
         documents = [first + PAIR + second for first, second in zip(documents, seconds, strict=True)]
-    return {"texts": documents, **read_classes(path, target, table[target], written)}
+    return {"texts": documents, **read_classes(path, target, table[target], form)}
 
 
 def read_documents(path: Path, name: str, column: "pd.Series", of_pairs: bool) -> list[str]:

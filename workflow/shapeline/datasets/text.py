@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.errors import ShapelineError, nearest
-
 UNITS = ("word", "character")
 PADDING, UNKNOWN = 0, 1
 DELETED = -1  # the id of a token that is removed from a document
@@ -47,25 +45,6 @@ class Tokens:
     sizes: np.ndarray
     empty: np.ndarray
     n_words: np.ndarray
-
-
-def read_settings(
-    settings: dict, unit: str = "word", length: int | None = None, vocabulary: int = VOCABULARY
-) -> Settings:
-    """Return the text keys of settings with defaults. Raises ShapelineError for an unknown unit or a wrong number."""
-    chosen = settings.get("unit") or unit
-    if chosen not in UNITS:
-        raise ShapelineError(f"dataset key 'unit': {chosen!r} is unknown.{nearest(chosen, UNITS)}")
-    for key, least in (("length", 1), ("vocabulary", 3)):
-        number = settings.get(key)
-        if number is not None and (type(number) is not int or number < least):
-            raise ShapelineError(
-                f"dataset key '{key}': {number!r} is out of range; give a whole number of {least} or more."
-            )
-    if chosen == "character" and settings.get("vocabulary") is not None:
-        raise ShapelineError("dataset key 'vocabulary': characters have a fixed alphabet of 69; remove the key.")
-    default = length if length and chosen == unit else LENGTHS[chosen]
-    return Settings(chosen, settings.get("length") or default, settings.get("vocabulary") or vocabulary)
 
 
 def split_words(text: str, unit: str, length: int) -> list[str]:

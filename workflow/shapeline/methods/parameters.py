@@ -3,19 +3,16 @@
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
-from shapeline.datasets.sources import USER_FILE
+from shapeline.datasets.entries import USER_FILE, Positive, Strict
 
-Positive = Annotated[int, Field(ge=1)]
 PERCENT = r"^\d+(\.\d+)? ?%$"
 Plain = bool | int | float | str
 
 
-class Parameters(BaseModel):
+class Parameters(Strict):
     """Base of the parameters of a method entry."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     def count_evaluations(self, d: float, shape: tuple[int, ...] | None) -> float | None:
         """Return the evaluations of an instance of d features if no budget, design or gradients determine them."""

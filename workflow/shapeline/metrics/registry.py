@@ -7,17 +7,15 @@ returns a tidy frame with columns instance, repeat, statistic, x (NaN for a scal
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
-from shapeline.datasets.sources import USER_FILE
+from shapeline.datasets.entries import USER_FILE, Strict
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
-class Parameters(BaseModel):
+class Parameters(Strict):
     """The parameters of a metric's entry."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     def rows(self) -> int:
         """Model rows per instance, method and repeat."""

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from pydantic import ValidationError
 
 from shapeline.config import mistakes
-from shapeline.config.types import Dataset
 from shapeline.datasets import folders
+from shapeline.datasets.checks import Dataset, read_format
 from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
+from shapeline.datasets.entries import parse
 from shapeline.datasets.sources import list_arguments, names_function
 from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
@@ -199,13 +199,7 @@ def parse_keys(texts: list[str]) -> dict:
     for key in ("source", "path", "target"):
         if key in keys:
             raise ShapelineError(f"--set: {key} is given by DATA or --target; leave it out")
-    try:
-        Dataset.model_validate({"source": "table_file", **keys})
-    except ValidationError as failure:
-        mistake = failure.errors()[0]
-        path = ("datasets", "table", *mistake["loc"])
-        problem = mistakes.explain_failure(path, [mistake], {"datasets": {"table": keys}})
-        raise ShapelineError(f"--set: {mistake['loc'][0]}: {problem}") from failure
+    parse(Dataset, {"source": "table_file", **keys}, "--set: {key}")
     return keys
 
 
@@ -221,7 +215,7 @@ def _configure_columns(path: Path, target: str | None, model: str | None, traine
     from shapeline.datasets import csv_file, table_file
 
     form, styles = (PLAIN, []) if path.suffix.lower() == ".parquet" else csv_file.detect(path)
-    form = csv_file.read_format({key: getattr(form, key) for key in KEYS} | keys)
+    form = read_format(Dataset(source="table_file", **keys), form)
     table = table_file.frame(path, form)
     names, guessed = list(table), target is None
     target = _find_target(table) if guessed else target

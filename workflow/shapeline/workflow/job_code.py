@@ -33,7 +33,7 @@ PLACES = tuple((PACKAGE / place).resolve() for place in ("../..", "../../../../s
 # (provenance) is for people to read, and rows come back from their store as they were.
 UNTRACKED = {
     *("config", "fork_server", "workflow"),
-    *("errors.py", "files.py", "lazy.py", "versions.py"),
+    *("errors.py", "files.py", "lazy.py", "versions.py", "datasets/entries.py"),
     *("methods/registry.py", "methods/parameters.py", "metrics/registry.py"),
     *("datasets/registry.py", "models/registry.py"),
     *("attribution/provenance.py", "attribution/row_store.py"),
@@ -292,7 +292,7 @@ def prepare_code(config: Config, dataset: str) -> list[str]:
 def prepare_facts(config: Config, dataset: str) -> dict:
     """Return the fields of a dataset's source that may affect numbers; none for a user's function."""
     entry = config.datasets[dataset]
-    return list_facts(adapt_to_task(SOURCES[entry.source], canonical(entry))) if entry.source in SOURCES else {}
+    return list_facts(adapt_to_task(SOURCES[entry.source], entry.task)) if entry.source in SOURCES else {}
 
 
 def train_code(config: Config, model: str) -> list[str]:

@@ -219,7 +219,7 @@ def find_input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
     """Return the shape of one input; None if only the data tell and they are not prepared."""
     entry = config.datasets[dataset]
     source = SOURCES.get(entry.source)
-    known = checks.input_shape(source, derived.canonical(entry)) if source else None
+    known = checks.input_shape(source, entry) if source else None
     if known and source.kind == "text":
         known = (entry.length or known[0],)
     return known or tuple(read_card(dataset).get("input_shape", ())) or None

@@ -1,15 +1,18 @@
-"""Rules of what is explained: the entry of a model (made, trained, ready, of language), or a game in its place.
+"""Rules of entries: a dataset's, and that of what is explained: a model (made, trained, ready, of language) or a game.
 
 Rules of experiments on games and on prompts are here too: their keys, methods and metrics.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 
-from shapeline.config.derived import canonical, find_framework, find_source
+from shapeline.config.derived import find_framework, find_source
 from shapeline.config.mistakes import MethodPlace, Place, catch, describe_absence, refuse
-from shapeline.config.types import Config, Model
-from shapeline.datasets import checks, folders, sources
-from shapeline.datasets.registry import WEIGHTS, Source
+from shapeline.config.types import Config, Experiment, Model
+from shapeline.datasets import checks, folders, records, sources
+from shapeline.datasets.checks import Dataset
+from shapeline.datasets.entries import USER_FILE
+from shapeline.datasets.registry import PAIRS, SOURCES, WEIGHTS, Source, difference
 from shapeline.datasets.sources import expand, list_arguments
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
 from shapeline.generation import prompts
@@ -19,6 +22,103 @@ from shapeline.models import registry
 from shapeline.models.registry import ARCHITECTURES
 
 FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "keras")}
+
+
+def check_source(where: str, dataset: Dataset) -> Iterator[str]:
+    """Yield the source is known or the user's own, and takes the keys of the entry."""
+    if dataset.source not in SOURCES and not re.match(USER_FILE, dataset.source):
+        hint = f".{nearest(dataset.source, SOURCES)}"
+        if dataset.source.endswith(("csv", "parquet")):
+            hint = "; name a custom file by path, with source: table_file, or text_file for documents."
+        yield f"{where}.source: unknown source '{dataset.source}'{hint}"
+    elif problem := dataset.source not in SOURCES and describe_absence(dataset.source.rpartition(":")[0]):
+        yield f"{where}.source: {problem}"
+    else:
+        yield from catch(where, checks.check, dataset)
+
+
+def check_path(where: str, dataset: Dataset) -> Iterator[str]:
+    """Yield the local copy is there, with the files of its source."""
+    if not dataset.path:
+        return
+    try:
+        path, source = sources.expand(dataset.path), SOURCES.get(dataset.source)
+        if not path.exists():
+            yield f"{where}.path: there is nothing at {path}; paths start at the folder of the configuration or run"
+        elif source and source.files:
+            records.local_files(source, path)
+    except ShapelineError as error:
+        yield f"{where}: {error}"
+
+
+def check_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
+    """Yield the folder of a tokenizer can be read; the function that makes one is there, and needs nothing."""
+    if not dataset.tokenizer:
+        return
+    try:
+        if folders.names_folder(dataset.tokenizer):
+            folders.check_tokenizer(dataset.tokenizer)
+            return
+        needed = [argument for argument, must in list_arguments(dataset.tokenizer).items() if must]
+        if needed:
+            yield (
+                f"{where}.tokenizer: {dataset.tokenizer} is called with nothing and needs {', '.join(needed)}; give it "
+                "defaults"
+            )
+    except ShapelineError as error:
+        yield f"{where}.tokenizer: {error}"
+
+
+DATASET_RULES = (check_source, check_path, check_tokenizer)
+
+
+def check_other_data(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
+    """Yield a model can explain the dataset named beside it, as far as the configuration tells."""
+    model = config.models.get(experiment.model)
+    own = config.datasets.get(model.dataset) if model else None
+    other = config.datasets.get(experiment.dataset)
+    if own is None or other is None:
+        return
+    where = f"experiments.{name}.dataset"
+    if model.dataset == experiment.dataset:
+        yield f"{where}: models.{experiment.model} is trained on {experiment.dataset} itself; remove the key"
+        return
+    try:
+        trained, explained = (describe_entry(find_source(dataset), dataset) for dataset in (own, other))
+    except ShapelineError:  # reported by the check of the dataset
+        return
+    any_size = model.source is not None or getattr(ARCHITECTURES.get(model.architecture), "any_size", False)
+    differs = difference(trained, explained, any_size)
+    same = "tokenizer" in trained and "tokenizer" in explained  # `difference` compared them
+    if differs is None and trained.get("unit") == explained.get("unit") == "word" and not same:
+        differs = "each dataset of words has a vocabulary of its own"
+    if differs:
+        yield (
+            f"{where}: models.{experiment.model} is trained on {model.dataset} and cannot explain "
+            f"{experiment.dataset}: {differs}; set another dataset or model"
+        )
+
+
+def describe_entry(source: Source | None, dataset: Dataset) -> dict:
+    """Return what an entry tells of its data, as `difference` compares it: nothing of a user's function."""
+    if source is None:
+        return {}
+    facts = {"kind": source.kind, "task": source.task}
+    shape = checks.input_shape(source, dataset)
+    if source.classes:
+        chosen = checks.choose_classes(source.name, source.classes, dataset.classes)
+        facts["classes"] = [source.classes[index] for index in chosen]
+    if source.kind == "image" and shape:
+        facts["channels"], facts["size"] = shape[0], list(shape[1:])
+    if source.kind == "table" and source.feature_names:
+        facts["columns"] = list(source.feature_names)
+    if source.kind == "text":
+        tokens = checks.text_settings(source, dataset)
+        facts["unit"], facts["tokens a document"] = tokens.unit, tokens.length
+        if dataset.tokenizer:
+            facts |= {"unit": "word", "tokenizer": dataset.tokenizer}
+        facts["documents"] = PAIRS if dataset.text_pair else "single texts"
+    return facts
 
 
 def check_kind(name: str, model: Model, config: Config) -> Iterator[str]:
@@ -118,7 +218,7 @@ def _check_folder(where: str, model: Model, config: Config) -> Iterator[str]:
         yield f"{where}.source: {error}"
         return
     if kind == "image":
-        shape = checks.input_shape(source, canonical(dataset)) if source else None
+        shape = checks.input_shape(source, dataset) if source else None
         if problem := shape and folders.unfit_pictures(model.source, shape):
             yield f"{where}.source: {problem}"
     elif dataset and not folders.names_folder(dataset.tokenizer):
@@ -177,7 +277,7 @@ def find_rows_problem(source: str) -> str | None:
 def check_unit(name: str, model: Model, config: Config) -> Iterator[str]:
     """Yield the architecture reads tokens of the unit that the documents are cut into."""
     dataset = config.datasets.get(model.dataset)
-    cut = checks.find_unit(canonical(dataset)) if find_source(dataset) else None
+    cut = checks.find_unit(dataset) if find_source(dataset) else None
     read = model.architecture and ARCHITECTURES[model.architecture].unit
     if cut and read and read != cut:
         yield (

@@ -1,0 +1,119 @@
+"""Entries of the configuration as frozen records of typed keys, and the mistakes in one, a line each."""
+
+import json
+import os
+import re
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shapeline.errors import ShapelineError, nearest
+
+USER_FILE = r"^[^:]+\.py:[A-Za-z_]\w*$"  # path/to/file.py:function
+FOLDER = r"^[^:]*/[^:/.]*(\.[^A-Za-z:/.][^:/.]*)*$"  # path/to/folder: a slash, and no suffix of letters
+MODEL_FILE = rf"{USER_FILE}|\.(skops|keras|onnx|json|ubj|txt|cbm)$|{FOLDER}"
+TOKENIZER = rf"{USER_FILE}|{FOLDER}"
+# Corrections for texts that do not match a pattern.
+PATTERN_HINTS = {
+    USER_FILE: "write path/to/file.py:function",
+    TOKENIZER: "write path/to/file.py:function, or path/to/folder of a tokenizer.json",
+    MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, one of XGBoost (.json, .ubj), LightGBM "
+    "(.txt) or CatBoost (.cbm), or path/to/folder of transformers (here: ./folder); pickle and joblib are not read, so "
+    "save a pipeline with skops.io.dump",
+}
+REFUSED = "refused"  # the type of errors whose message is a line of the package's own
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+NUMBERS = {"int_type": "a whole number", "float_type": "a number"}
+TYPES = NUMBERS | {"bool_type": "true or false", "list_type": "a list", "string_type": "a text"}
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxother = 3, 12, 6, 120, 120
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Positive = Annotated[int, Field(ge=1)]
+Entry = TypeVar("Entry", bound=Strict)
+
+
+def parse(kind: type[Entry], keys: Mapping, where: str) -> Entry:
+    """Return the record of a mapping; raise a ShapelineError for its first mistake. where: "{key}" stands for the key.
+
+    Lists may be tuples, and texts paths.
+    """
+    try:
+        return kind.model_validate(json.loads(json.dumps(dict(keys), default=os.fspath)))
+    except ValidationError as failure:
+        (key, *_) = failure.errors()[0]["loc"]
+        errors = [error for error in failure.errors() if error["loc"][0] == key]
+        last = errors[-1]  # of the innermost value
+        errors, inside = [error for error in errors if error["input"] is last["input"]], len(last["loc"]) > 1
+        problem = explain_errors(errors, last["loc"][-1], () if inside else kind.model_fields)
+        raise ShapelineError(f"{where.format(key=key)}: {problem}") from failure
+
+
+def explain_errors(errors: list[dict], key: Any, allowed: Iterable[str] = ()) -> str:
+    """Return the problem of the value of a key, with what is allowed and the nearest name; allowed: keys beside it."""
+    error = next((e for e in errors if e["type"].startswith("union_tag") and isinstance(e["input"], dict)), errors[0])
+    kind, value = error["type"], error["input"]
+    if kind == "missing":
+        return "is missing; add it"
+    if kind == "extra_forbidden":
+        return f"unknown key.{nearest(key, allowed)}" if allowed else f"unknown key '{key}'; remove it"
+    if kind == REFUSED:
+        return f"{shorten_value(value)} {error['msg']}"
+    if kind == "union_tag_not_found":
+        key_of_kind = error["ctx"]["discriminator"].strip("'()")
+        if isinstance(value, dict):
+            return f"the key '{key_of_kind}' is missing; add it"
+        is_name = isinstance(value, str) and NAME.fullmatch(value)
+        return f"{shorten_value(value)} is not a mapping of keys; write {{{key_of_kind}: {value if is_name else key}}}"
+    if kind == "union_tag_invalid":
+        choices = re.findall(r"'([^']+)'", error["ctx"]["expected_tags"])
+        tag, key_of_kind = error["ctx"]["tag"], error["ctx"]["discriminator"].strip("'()")
+        return f"unknown {key_of_kind} '{tag}'.{nearest(tag, choices)}"
+    if kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in PATTERN_HINTS:
+        return f"{shorten_value(value)} is not understood; {PATTERN_HINTS[error['ctx']['pattern']]}"
+    if value is None or value == {} or value == []:
+        return "the section is empty; add an entry, or remove it"
+    return _explain_yaml(value, errors) or _explain_type(kind, value, errors)
+
+
+def _explain_yaml(value: Any, errors: list[dict]) -> str:
+    """Return the problem of a value that YAML reads as another type than meant; "" if it does not."""
+    types = {error["type"] for error in errors}
+    if isinstance(value, str) and NUMBER.fullmatch(value) and types & set(NUMBERS):
+        factor, _, power = value.lower().partition("e")
+        if not power:
+            return f"'{value}' is text to YAML; write {re.sub('^0+(?=[0-9])', '', value)} without quotes"
+        return f"'{value}' is text to YAML; write {float(factor)}e{int(power):+d}, with a point and a sign"
+    if isinstance(value, bool) and types == {"string_type"}:
+        return f"{value} is a bare {'yes, on or true' if value else 'no, off or false'} to YAML; write it in quotes"
+    return ""
+
+
+def _explain_type(kind: str, value: Any, errors: list[dict]) -> str:
+    """Return the problem of a value that is not one of the allowed ones, or of another type."""
+    words = [
+        word for e in errors if e["type"] == "literal_error" for word in re.findall(r"'([^']+)'", e["ctx"]["expected"])
+    ]
+    types = [TYPES[e["type"]] for e in errors if e["type"] in TYPES]
+    known = {*TYPES, "literal_error", "none_required"}
+    others = [e["msg"][0].lower() + e["msg"][1:] for e in errors if e["type"] not in known]
+    if words and (isinstance(value, str) or not (others or types)):
+        wanted = [f" Or write {NUMBERS[e['type']]}." for e in errors if e["type"] in NUMBERS]
+        return f"unknown value {shorten_value(value)}.{nearest(value, words)}{''.join(wanted)}"
+    if kind.endswith(("model_type", "attributes_type", "dict_type")):
+        return f"{shorten_value(value)} is not a mapping of keys; write one"
+    if not others:  # a limit says more than the types of the other alternatives
+        others = [f"give {' or '.join(dict.fromkeys([*types, *words]))}"]
+    return f"{shorten_value(value)} is not valid; {' or '.join(dict.fromkeys(others))}"
+
+
+def shorten_value(value: Any) -> str:
+    """Return the value as Python writes it, shortened where that is long."""
+    return _SHORT.repr(value)
