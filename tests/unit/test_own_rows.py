@@ -383,36 +383,34 @@ def test_a_base_catboost_names_its_classifier():
 
 
 class Booster:
-    """LightGBM's own model of an objective."""
+    """LightGBM's own model, of one or three groups of trees."""
 
-    def __init__(self, objective):
-        self.objective = objective
+    def __init__(self, objective, groups):
+        self.objective, self.groups = objective, groups
 
     def num_model_per_iteration(self):
-        return 3 if self.objective.startswith("multiclass") else 1
+        return self.groups
 
     def dump_model(self, num_iteration):
         return {"objective": self.objective}
 
+    def feature_name(self):
+        return ["a", "b"]
+
     def predict(self, rows):
-        if self.num_model_per_iteration() == 1:
-            return 1 / (1 + np.exp(-rows["a"].to_numpy()))
         parts = np.exp(np.column_stack([rows["a"], rows["b"], 0 * rows["a"]]))
-        return parts / parts.sum(axis=1, keepdims=True)
+        return parts / parts.sum(axis=1, keepdims=True) if self.groups > 1 else 1 / (1 + parts[:, 1])
 
 
-def test_a_booster_of_classes_gives_probabilities():
+@pytest.mark.parametrize("objective", ["multiclass num_class:3", "binary sigmoid:1", "cross_entropy", "regression"])
+def test_the_objective_of_a_booster_decides_what_it_gives(objective):
+    booster = Booster(objective, 3 if "multi" in objective else 1)
     frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
-    for objective, target in (("multiclass num_class:3", 2), ("binary sigmoid:1", 0), ("binary sigmoid:1", 1)):
-        model = Booster(objective)
-        found = shapeline.explain(model, frame[:2], "shapley", background=frame[:9], target=target)
-
-        def answer(rows, model=model, target=target):
-            values = model.predict(rows)
-            return values[:, target] if values.ndim > 1 else np.abs(1 - target - values)
-
-        np.testing.assert_allclose(found.scores, brute(answer, frame[:2], frame[:9]), atol=1e-12)
-    assert shapeline.explain(Booster("regression"), frame[:2], background=frame[:9]).about.value == "prediction"
+    last = {} if objective == "regression" else {"target": booster.groups - 1 or 1}
+    found = shapeline.explain(booster, frame[["b", "a"]][:2], "shapley", background=frame[:9], **last)
+    expected = brute(lambda rows: np.c_[booster.predict(rows)][:, -1], frame[:2], frame[:9])
+    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+    assert set(found.target_names) == ({"2"} if "multi" in objective else {"1"} if last else {"prediction"})
 
 
 def test_the_full_coalition_is_the_models_own_answer():
@@ -903,6 +901,18 @@ def test_lightgbm_writes_other_names(kind):
     target = {} if kind == "LGBMRegressor" else {"target": 1}
     found = shapeline.explain(model, frame[:2], "shapley", background=frame[2:20], **target)
     np.testing.assert_allclose(found.scores, brute(value, frame[:2], frame[2:20]), atol=1e-9)
+
+
+@pytest.mark.parametrize("objective", ["binary", "regression"])
+def test_the_trees_of_a_booster_are_read(objective):
+    lightgbm = pytest.importorskip("lightgbm")
+    frame = pd.DataFrame(RNG.normal(size=(90, 3)), columns=list("abc"))
+    settings = {"objective": objective, "verbose": -1, "num_threads": 1, "min_child_samples": 5}
+    model = lightgbm.train(settings, lightgbm.Dataset(frame, frame["a"] > 0), 5)
+    named = {"value": "margin", "target": 1} if objective == "binary" else {}
+    found = shapeline.explain(model, frame[:2], "tree_shap", background=frame[2:20], **named)
+    expected = brute(lambda rows: model.predict(rows, raw_score=True), frame[:2], frame[2:20])
+    np.testing.assert_allclose(found.scores, expected, atol=1e-9)
 
 
 def test_answers_that_are_no_real_numbers():

@@ -393,7 +393,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
 def _find_estimator(module: Any) -> Any:
     """Return the object whose method is the model, also behind a conversion to data frames; None for a function."""
     estimator = getattr(getattr(module, "ask", module), "__self__", None)
-    return estimator if hasattr(estimator, "get_params") else None
+    return estimator if hasattr(estimator, "get_params") or choose_reader(estimator) else None
 
 
 def find_owners(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, cells: np.ndarray) -> np.ndarray:

@@ -16,7 +16,6 @@ import numpy as np
 from shapeline.errors import ShapelineError, first_line, name_type, nearest
 from shapeline.models.classifier import FRAMEWORKS, OUTPUTS, TASK, Classifier, backend, detach
 
-LIGHTGBM_CLASSIFIERS = ("binary", "multiclass", "cross_entropy")  # objectives
 LOGISTIC, SOFTMAX = "binary:logistic", ("multi:softprob", "multi:softmax")
 
 
@@ -60,12 +59,43 @@ def find_probabilities(model: Any) -> Callable[[Any], np.ndarray]:
     return model.predict_proba
 
 
+@dataclass(frozen=True, eq=False)
+class LightGBM:
+    """LightGBM's own Booster as a regressor; feature_names_in_: None where it was fitted on an array."""
+
+    booster_: Any
+    feature_names_in_: list[str] | None
+
+    @property
+    def n_features_in_(self) -> int:
+        return self.booster_.num_feature()
+
+    def predict(self, rows: Any) -> np.ndarray:
+        """Return predictions (n,)."""
+        return self.booster_.predict(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class LightGBMClassifier(LightGBM):
+    """The same as a classifier, whose classes are numbers."""
+
+    classes_: np.ndarray
+
+    def predict_proba(self, rows: Any) -> np.ndarray:
+        """Return probabilities (n, classes)."""
+        predictions = self.booster_.predict(rows)
+        return np.column_stack([1 - predictions, predictions]) if predictions.ndim == 1 else predictions
+
+
 def unwrap_booster(model: Any) -> Any:
-    """Return the probability method of LightGBM's own Booster of a classification; else the model."""
+    """Return LightGBM's own Booster as an estimator, which its objective decides; other models unchanged."""
     if not hasattr(model, "num_model_per_iteration"):
         return model
-    objective = model.dump_model(num_iteration=1).get("objective", "")
-    return model.predict if objective.startswith(LIGHTGBM_CLASSIFIERS) else model
+    objective, names = model.dump_model(num_iteration=1).get("objective", ""), model.feature_name()
+    fitted = None if names == [f"Column_{place}" for place in range(len(names))] else names
+    if not objective.startswith(("binary", "multiclass", "cross_entropy")):
+        return LightGBM(model, fitted)
+    return LightGBMClassifier(model, fitted, np.arange(max(2, model.num_model_per_iteration())))
 
 
 def find_owner(model: Any) -> Any:
@@ -88,23 +118,24 @@ def check_explainable(model: Any) -> None:
     module = type(estimator).__module__.partition(".")[0]
     if module == "xgboost" and name == "Booster":
         raise _unexplainable(
-            estimator,
+            name,
             "takes a DMatrix",
-            "the XGBClassifier or XGBRegressor, or lambda rows: model.predict(xgboost.DMatrix(rows))",
+            "the XGBClassifier or XGBRegressor, or lambda rows: model.predict(xgboost.DMatrix(rows)), of a regression "
+            "with value='prediction'",
         )
     if module == "catboost" and name == "CatBoost" and classes is not None and not kind:
         own = "lambda rows: model.predict(rows, prediction_type='Probability')"
-        raise _unexplainable(estimator, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
+        raise _unexplainable(name, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
     if classes is not None and isinstance(classes[0], np.ndarray | list) and kind in ("", "predict_proba"):
         raise _unexplainable(
-            estimator,
+            name,
             f"gives {len(classes)} labels a row",
             "one of them, as lambda rows: model.predict_proba(rows)[0] (of a ClassifierChain [:, 0]), whose "
             "class_names are model.classes_[0]",
         )
     if classes is not None and len(classes) == 1 and kind in ("", "predict_proba"):
         raise _unexplainable(
-            estimator,
+            name,
             f"has one class, '{classes[0]}', so that there is nothing to explain",
             "a model that was fitted on rows of two classes or more",
         )
@@ -119,22 +150,22 @@ def check_explainable(model: Any) -> None:
             remedy = "the model with voting='soft'"
         elif not hasattr(estimator, "decision_function"):
             remedy = "lambda rows: (model.predict(rows) == model.classes_[0]).astype(float), 1 where that is the label"
-        raise _unexplainable(estimator, "returns labels, not probabilities", remedy)
+        raise _unexplainable(name, "returns labels, not probabilities", remedy)
     if hasattr(estimator, "predict_proba"):
         return
     own = "lambda rows: model.transform(rows)[:, 0]"
     if not hasattr(estimator, "predict") and hasattr(estimator, "transform"):
-        raise _unexplainable(estimator, "gives no predictions", f"{own} with value='prediction'")
+        raise _unexplainable(name, "gives no predictions", f"{own} with value='prediction'")
     marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
     if marks:
         remedy = f"model.{marks[0]}"
         if marks == ["fit_predict"]:
             remedy = own if hasattr(estimator, "transform") else "a function that gives a number per row,"
-        raise _unexplainable(estimator, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
+        raise _unexplainable(name, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
 
 
-def _unexplainable(estimator: object, what: str, remedy: str) -> ShapelineError:
-    return ShapelineError(f"models: {name_type(estimator)} {what}; give {remedy}")
+def _unexplainable(name: str, what: str, remedy: str) -> ShapelineError:
+    return ShapelineError(f"models: a {name} {what}; give {remedy}")
 
 
 def _convert_margins(model: Any, rows: Any) -> np.ndarray:

@@ -19,7 +19,6 @@ from shapeline.datasets.sources import names_function, user_function
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, nearest
 from shapeline.models.adapters import (
-    LIGHTGBM_CLASSIFIERS,
     ORDERS,
     failure,
     find_classes,
@@ -27,6 +26,7 @@ from shapeline.models.adapters import (
     find_fitted_columns,
     find_probabilities,
     find_width,
+    unwrap_booster,
 )
 from shapeline.models.classifier import Classifier, detach
 from shapeline.models.registry import BOOSTED, explain_missing
@@ -210,28 +210,6 @@ def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[
     return lambda rows: ask(rows)[:, order]
 
 
-@dataclass(frozen=True, eq=False)
-class LightGBM:
-    """The booster of a .txt file as an estimator; classes_, feature_names_in_: or None."""
-
-    booster_: Any
-    classes_: np.ndarray | None
-    feature_names_in_: list[str] | None
-
-    @property
-    def n_features_in_(self) -> int:
-        return self.booster_.num_feature()
-
-    def predict(self, rows: Any) -> np.ndarray:
-        """Return predictions (n,)."""
-        return self.booster_.predict(rows)
-
-    def predict_proba(self, rows: Any) -> np.ndarray:
-        """Return probabilities (n, classes)."""
-        predictions = self.booster_.predict(rows)
-        return np.column_stack([1 - predictions, predictions]) if predictions.ndim == 1 else predictions
-
-
 def _load_trees(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
     """Return the trees in a file's bytes by their own package."""
     package = BOOSTED[Path(source).suffix]
@@ -273,13 +251,8 @@ def _xgboost(content: bytes) -> tuple[Any, Any]:
 def _lightgbm(content: bytes) -> tuple[Any, Any]:
     import lightgbm
 
-    booster = lightgbm.Booster(model_str=content.decode())
-    objective, groups = booster.dump_model(num_iteration=1).get("objective", ""), booster.num_model_per_iteration()
-    classifier = objective.startswith(LIGHTGBM_CLASSIFIERS)
-    names = booster.feature_name()
-    unnamed = names == [f"Column_{place}" for place in range(len(names))]
-    classes = np.arange(max(2, groups)) if classifier else None
-    return LightGBM(booster, classes, None if unnamed else names), classes
+    estimator = unwrap_booster(lightgbm.Booster(model_str=content.decode()))
+    return estimator, find_classes(estimator)
 
 
 def _catboost(content: bytes) -> tuple[Any, Any]:
