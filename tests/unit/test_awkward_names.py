@@ -200,7 +200,16 @@ def test_pictures_that_a_run_refuses_are_refused_at_once(mode, alpha, said, tmp_
         ("a, b, y\n" + "1.5, 2, in\n2.5, 3, out\n" * 20, {"trim": True}),
         ("a,b,y\n" + "1.5,2,in\n2.5,3,out\n" * 20, {}),
         ("a;b;y\n" + "1,5;2;s\u00fc\u00df\n2,5;3;out\n" * 20, {"separator": ";", "decimal": ",", "encoding": "cp1252"}),
-        ("a,b,y\n" + "1.5,2,in\n2.5,3,out\n" * 20, {"encoding": "utf-16"}),
+        *(
+            ("a,b,y\n" + f"1.5,2,{word}\n2.5,3,out\n" * 20, {"encoding": encoding})
+            for encoding, word in {
+                "utf-16": "in",
+                "shift_jis": "\u30c6\u30b9\u30c8",
+                "gb18030": "\u6570\u636e\u5206\u6790",
+                "euc_kr": "\ub370\uc774\ud130",
+                "cp1251": "\u041c\u043e\u0441\u043a\u0432\u0430",
+            }.items()
+        ),
         ("a;b;y\n" + f"1,5;2;{'x' * 400_000}\n2,5;3;out\n" * 2, {"separator": ";", "decimal": ","}),
         ("a b  y\n" + "1.5  2 in\n2.5 3 out\n" * 20, {"separator": "spaces"}),
     ],
@@ -212,6 +221,7 @@ def test_how_a_file_is_written_is_detected(content, keys, tmp_path, default, mon
     text = init_config.build_configuration(tmp_path / "d.csv")
     entry = read_dataset(text)
     assert {key: entry[key] for key in entry if key not in ("source", "path", "target")} == keys
+    assert ("# guessed from its letters" in text) == (keys.get("encoding", "utf-16") != "utf-16")
     data = read_back(tmp_path, text, default, monkeypatch)
     assert data.card["feature_names"] == ["a", "b"] and "categories" not in data.card
     assert "out" in data.card["classes"]

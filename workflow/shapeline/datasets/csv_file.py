@@ -371,12 +371,29 @@ def _detect_encoding(path: Path) -> str:
         return "utf-16"
     if b"\0" in first:
         return "utf-16-be" if first[:1] == b"\0" else "utf-16-le"
-    for encoding in ("utf-8", "cp1252"):
+    with open(path, "rb") as stream:
+        guessed = _guess_encoding(stream.read(MAX_LINE))
+    for encoding in ("utf-8", guessed, "cp1252"):
         with open(path, encoding=encoding) as stream, contextlib.suppress(UnicodeError):
             while stream.read(MAX_LINE):
                 pass
             return encoding
     return "latin-1"
+
+
+def _guess_encoding(content: bytes) -> str:
+    """Return the likeliest encoding of texts that are not in UTF-8, from the bytes of their letters."""
+    japanese = content.decode("shift_jis", "replace")
+    if len(re.findall("[\u3041-\u30ff]", japanese)) > len(re.findall("[^\0-\x7f\u3000-\u30ff\u4e00-\u9fff]", japanese)):
+        return "shift_jis"
+    words = re.findall(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*", content)
+    if 2 * sum(len(word) == 1 or word[:1].isalpha() or word[-1:].isalpha() for word in words) >= len(words):
+        return "cp1252"  # letters with accents are among plain ones
+    letters = [byte for byte in b"".join(words) if byte > 0x7F]
+    if 2 * sum(byte >= 0xE0 for byte in letters) > len(letters):  # small letters of Cyrillic
+        return "cp1251"
+    hangul = re.findall("[\uac00-\ud7a3]", content.decode("euc_kr", "replace"))
+    return "euc_kr" if 2 * len(hangul) > 0.9 * len(letters) else "gb18030"
 
 
 def _beginning(path: Path, form: CsvFormat) -> list[list[str]]:

@@ -573,7 +573,9 @@ def _is_regression(values) -> bool:
 def _format_csv_keys(form: CsvFormat) -> list[str]:
     """Return the keys of a CSV file whose format differs from the default."""
     values = {key: getattr(form, key) for key in KEYS if getattr(form, key) != getattr(PLAIN, key)}
-    return [f"{key}: {_quote(value) if isinstance(value, str) else _dump(value)}" for key, value in values.items()]
+    lines = [f"{key}: {_quote(value) if isinstance(value, str) else _dump(value)}" for key, value in values.items()]
+    guessed = "    # guessed from its letters; are names and texts right?"
+    return [f"{line}{guessed * (line.startswith('encoding') and 'utf-' not in line)}" for line in lines]
 
 
 def _dump(value: object) -> str:
