@@ -467,3 +467,14 @@ def test_annotations_near_valid_ones(edits):
         for number in range(3):
             Path(folder, f"{number}.png").write_bytes(picture(number))
         bounded(lambda: malaria.read({"malaria.zip": Path(folder)}, size=[6, 6]))
+
+
+@pytest.mark.parametrize("place", ["image", "category"])
+def test_names_in_annotations_that_are_pages_of_text(place, tmp_path):
+    name = "a\nb" * 9000
+    entry = {"image": "x.png", "objects": [SLIDES[0]["objects"][0] | {"category": "?"}]} | {place: name}
+    entry["objects"] = [entry["objects"][0] | ({place: name} if place == "category" else {})]
+    (tmp_path / "annotations.json").write_text(json.dumps([entry]))
+    bounded(lambda: malaria.read({"malaria.zip": tmp_path}, size=[6, 6]))
+    with pytest.raises(ShapelineError, match=r"a\\nba"):
+        malaria.read({"malaria.zip": tmp_path}, size=[6, 6])

@@ -381,5 +381,46 @@ def test_a_keras_file_whose_last_layer_is_not_its_output(tmp_path):
         expected = own_answer(np.asarray(own(X), np.float64), 1)
         np.testing.assert_allclose(np.exp(model.log_probs(X))[:, 1], expected, atol=1e-6)
     keras.Model([given, other], keras.layers.Dense(2)(given + other)).save(tmp_path / "two.keras")
-    with pytest.raises(ShapelineError, match="takes 2 inputs, and the dataset's rows are one"):
-        architectures.for_dataset({"source": str(tmp_path / "two.keras")}, card)
+    keras.Model({"x": given}, keras.layers.Dense(2)(given)).save(tmp_path / "one.keras")
+    for file, said in (("two", "2 inputs"), ("one", "1 inputs by name")):
+        with pytest.raises(ShapelineError, match=f"takes {said}, and the dataset's rows are one; .* framework: funct"):
+            architectures.for_dataset({"source": str(tmp_path / f"{file}.keras")}, card)
+
+
+def test_a_keras_network_of_inputs_by_name_is_pointed_to_a_function():
+    keras = pytest.importorskip("keras")
+    given = {"x": keras.Input((2,)), "y": keras.Input((1,))}
+    output = keras.layers.Dense(2, activation="softmax")(keras.layers.Concatenate()([given["x"], given["y"]]))
+    one = keras.Model({"x": given["x"]}, keras.layers.Dense(2, activation="softmax")(given["x"]))
+    for network, rows in ((keras.Model(given, output), X[:4]), (one, X[:4, :2])):
+        with pytest.raises(ShapelineError, match=r"by name; .* with framework: function") as told:
+            shapeline.explain(network, rows, "shapley", "zero")
+        function = eval(str(told.value).rpartition("as in ")[2], {"network": network})
+        assert function(rows).shape == (4, 2)
+
+
+@pytest.mark.parametrize("framework", ["torch", "keras"])
+def test_a_network_that_fails_on_masked_rows_is_one_line(framework):
+    class Failing(nn.Module):
+        def forward(self, rows):
+            if (rows[:, 0] == 0).any() and (rows[:, 1] != 0).any():
+                raise KeyError("no zero\nsecond line")
+            return rows @ torch.ones(3, 2) + torch.tensor([0.0, 2.0])
+
+    network = Failing()
+    if framework == "keras":
+        keras = pytest.importorskip("keras")
+        import tensorflow as tf
+
+        class Asserting(keras.Model):
+            def call(self, rows, training=False):
+                tf.debugging.assert_none_equal(rows[:, 0] * 0 + tf.cast(rows[:, 0] == 0, tf.float32) * rows[:, 1], 1.0)
+                return tf.pad(rows[:, :1], [[0, 0], [0, 1]])
+
+        network = Asserting()
+    rows = np.array([[2.0, 1.0, 3.0], [2.0, 1.0, 4.0]], np.float32)
+    with pytest.raises(
+        ShapelineError, match=r"fails on \d+ (masked inputs|rows): .*; give a model that takes any masked row"
+    ) as told:
+        shapeline.explain(network, rows, "shapley", "zero", outputs="logits")
+    assert "\n" not in str(told.value)

@@ -279,7 +279,9 @@ def test_keys_that_would_make_other_numbers_are_refused(prepared):
     ):
         with pytest.raises(ShapelineError, match="does not precede three digits; correct the keys"):
             prepared(content, separator=";", **entry)
-    with pytest.raises(ShapelineError, match=r"such as '0\.5'; write the numbers of all columns alike"):
+    with pytest.raises(
+        ShapelineError, match=r"such as '0\.5'; the file's key is decimal: ',': replace it by decimal: '\.', or"
+    ):
         prepared("x;y\n" + "0.5;a\n1.5;b\n" * 9, separator=";", decimal=",")
 
 

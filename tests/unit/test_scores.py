@@ -151,3 +151,9 @@ def test_a_failed_row_has_no_scores(tmp_path):
     found = scores.read(tmp_path)
     assert found["scores"][0] is None
     assert scores.matrix(found[found["status"] == "ok"]).shape == (1, 2)
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    for call in (scores.read, scores.metadata, scores.read_table, lambda path: scores.to_csv(path, tmp_path / "o.csv")):
+        with pytest.raises(ShapelineError, match=r"none: file not found; check the path"):
+            call(tmp_path / "none")

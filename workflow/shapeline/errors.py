@@ -1,4 +1,4 @@
-"""The one exception a user is meant to see, and the nearest valid name that goes into it."""
+"""The exceptions that a user is meant to see, and the nearest valid name that goes into it."""
 
 import contextlib
 import difflib
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 MAX_NAMES = 100  # names that a hint lists
 MAX_CHARACTERS = 200  # characters of one
-PREFACES = ("in user code:", "Exception encountered when calling")  # of Keras's messages
+# Of messages of Keras and TensorFlow.
+PREFACES = ("in user code:", "Exception encountered when calling", "Graph execution error:", "Detected at", 'File "')
 # What deep_lift flags of scores that do not add up, which is never recommended.
 NO_RULE = "scores do not sum to the prediction minus the base value: an operation of the network has no rule"
 # Packages that an installation may lack, by the extra that brings them.
@@ -39,7 +40,7 @@ class ShapelineError(Exception):
     """A mistake or failure that the user can act on, in one line: where, what, remedy; instance fills "{instance}"."""
 
     def __init__(self, message: str, instance: int | None = None):
-        super().__init__(message)
+        super().__init__(escape_breaks(message))
         self.instance = None if instance is None else int(instance)
 
     def __str__(self) -> str:
@@ -143,7 +144,20 @@ def shorten_name(name: object) -> str:
     """Return a name as a message shows it, in which a file may hold line breaks and pages of text."""
     text = str(name)
     text = text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return escape_breaks(text)
+
+
+def escape_breaks(text: str) -> str:
+    """Return a text as one line: line breaks and other characters that are not printed become escapes."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+class ShapelineErrors(ShapelineError):
+    """Several mistakes, a line each."""
+
+    def __init__(self, lines: Iterable[str] | str):
+        Exception.__init__(self, lines if isinstance(lines, str) else "\n".join(lines))
+        self.instance = None
 
 
 class MethodFailure(ShapelineError):

@@ -119,8 +119,8 @@ def _read_metadata(schema: pa.Schema) -> dict:
 def _name_file(path: str | Path) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        raise ShapelineError(f"{path}: file not found; check the path") from error
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # what a wrong bit may cause
         reason = str(error).splitlines()[0]
         raise ShapelineError(f"{path}: damaged ({reason}); remove it and run again, which re-computes it") from error

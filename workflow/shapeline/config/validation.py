@@ -17,7 +17,7 @@ from shapeline.config.experiment_checks import find_problems
 from shapeline.config.mistakes import MAX_TEXT_LENGTH, SECTIONS, explain_failure, find_extremes, get_value, name_errors
 from shapeline.config.types import Config
 from shapeline.datasets.sources import names_function
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineErrors
 
 # The place of each renamed key (* is any name), its old and its new name.
 RENAMED_KEYS = (
@@ -62,7 +62,7 @@ def rename_keys(raw: dict, contents: Iterable[Any] = ()) -> list[str]:
             section.update(items)
             lines.append(f"{key}: the key is deprecated; rename it to '{new}'")
     if conflicts:
-        raise ShapelineError("\n".join(conflicts))
+        raise ShapelineErrors(conflicts)
     return lines
 
 
@@ -126,7 +126,7 @@ def check_files(paths: Iterable[str | Path]) -> None:
         f"{path}: {problem}" for path in paths if Path(path).is_file() for problem in _list_problems(Path(path))
     ]
     if problems:
-        raise ShapelineError("\n".join(problems))
+        raise ShapelineErrors(problems)
 
 
 def _list_problems(path: Path) -> Iterator[str]:
@@ -172,7 +172,7 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     """Return the validated configuration, with warnings of old keys; raise one ShapelineError with a line per mistake.
     files: those that were merged into `raw`, later ones over earlier ones."""
     if excess := list(find_extremes(raw)):
-        raise ShapelineError("\n".join(excess))
+        raise ShapelineErrors(excess)
     raw = copy.deepcopy(raw)
     texts = {file: file.read_text(encoding="utf-8") for file in map(Path, files) if file.is_file()}
     contents = {file: Loader(text).get_single_data() for file, text in texts.items()}
@@ -192,7 +192,7 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     if config is not None:
         lines += find_problems(config, names, {path[:2] for path in mistakes})
     if lines:
-        raise ShapelineError("\n".join(_limit_lines([*dict.fromkeys(lines)])))
+        raise ShapelineErrors(_limit_lines([*dict.fromkeys(lines)]))
     return settle_prompts(SCALES[config.scale](config))
 
 
@@ -205,7 +205,7 @@ def _limit_lines(lines: list[str]) -> list[str]:
 def check_frameworks(config: Config, experiments: Iterable[str]) -> None:
     """Raise a ShapelineError where the model of an experiment needs a framework that is not installed."""
     if lines := list(find_missing_frameworks(config, config.experiments.keys() & set(experiments))):
-        raise ShapelineError("\n".join(lines))
+        raise ShapelineErrors(lines)
 
 
 def build_schema() -> dict:

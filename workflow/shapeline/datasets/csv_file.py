@@ -303,7 +303,8 @@ def refuse_numbers(where: str, cells: "pd.Series", form: CsvFormat, fix: str = C
         example = odd[odd.str.fullmatch(_pattern(*styles[0]))].iloc[0]
         keys = " or ".join(describe_style(style) for style in styles[:2])
         usual = (form.decimal, form.thousands) == (PLAIN.decimal, PLAIN.thousands)
-        keys = f"set {keys} for the file" if usual else "write the numbers of all columns alike"
+        given = describe_style((form.decimal, form.thousands))
+        keys = f"set {keys} for the file" if usual else f"the file's key is {given}: replace it by {keys}"
         raise ShapelineError(f"{where}: holds numbers such as {example!r}; {keys}, or {fix}.")
     if len(odd):
         words = list(dict.fromkeys(text[:40] for text in odd))[:3]

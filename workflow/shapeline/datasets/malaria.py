@@ -9,7 +9,7 @@ from shapeline.datasets import archive, images
 from shapeline.datasets.archive import of
 from shapeline.datasets.images import Annotation
 from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, nearest, shorten_name
 from shapeline.seeds import seed_of
 
 HEIGHT, WIDTH = 1200, 1600  # of the training images; those of the official test are 1383x1944
@@ -126,7 +126,7 @@ def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annot
     for number, entry in enumerate(entries):
         try:
             image = entry["image"]
-            image_name = image if isinstance(image, str) else image["pathname"]
+            image_name = shorten_name(image if isinstance(image, str) else image["pathname"])
             shape = {} if isinstance(image, str) else image.get("shape", {})
             sides = (shape["r"], shape["c"]) if shape else None
             objects = [
@@ -141,7 +141,8 @@ def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annot
         for category, *corners in objects:
             if category not in CATEGORIES:
                 raise ShapelineError(
-                    f"{where}, image {image_name}: the category '{category}' is unknown.{nearest(category, CATEGORIES)}"
+                    f"{where}, image {image_name}: the category '{shorten_name(category)}' is unknown."
+                    f"{nearest(category, CATEGORIES)}"
                 )
             if not all(type(corner) is int for corner in corners):
                 raise ShapelineError(f"{where}, image {image_name}: a box of {corners}; its corners are whole numbers.")

@@ -31,7 +31,7 @@ from shapeline.games.game import (
 )
 from shapeline.games.references import Reference
 from shapeline.memory import halve
-from shapeline.models.classifier import Classifier
+from shapeline.models.classifier import Classifier, ModelFailure, call
 from shapeline.models.keras_models import check_logits, tf, threads
 
 BACKENDS = ("plain", "compiled")  # in the order of their trials; compiled: by XLA
@@ -160,7 +160,8 @@ class _Runner:
                 start += size
             return np.concatenate([part.numpy() for part in parts])[:count]
 
-        outputs = halve(self.model, self.limit, run)
+        name, rows = self.model.architecture, range(count)
+        outputs = halve(self.model, self.limit, lambda limit: call(lambda _: run(limit), rows, name))
         self.limit = min(self.limit, self.model.most_rows or self.limit)
         return outputs
 
@@ -270,7 +271,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
     share = SEARCH_SECONDS / CALIBRATION_SECONDS
     plan = calibration.Search(
         shares=(2 / 3 * share, share),
-        refusals=(tf.errors.OpError, MethodFailure, NotImplementedError, TypeError, ValueError),
+        refusals=(ModelFailure, MethodFailure, NotImplementedError, TypeError, ValueError),
         smallest=smallest,
         sure=len(rows),
         stride=GAP,

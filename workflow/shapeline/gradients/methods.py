@@ -50,8 +50,9 @@ def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
     """Return whether the inputs are tokens. Raises ShapelineError where the model is not differentiable."""
     name = model.architecture
     if model.framework != framework:
+        kind = "a function" if model.framework == "function" else f"of {model.framework}"
         raise reject(
-            f"gradient methods: '{name}' is a {model.framework}, which {framework} cannot differentiate; "
+            f"gradient methods: '{name}' is {kind}, which {framework} cannot differentiate; "
             "give a network, or choose a method of coalitions"
         )
     tokens = np.issubdtype(inputs.dtype, np.integer)

@@ -118,24 +118,24 @@ def check_explainable(model: Any) -> None:
     module = type(estimator).__module__.partition(".")[0]
     if module == "xgboost" and name == "Booster":
         raise _unexplainable(
-            name,
+            estimator,
             "takes a DMatrix",
             "the XGBClassifier or XGBRegressor, or lambda rows: model.predict(xgboost.DMatrix(rows)), of a regression "
             "with value='prediction'",
         )
     if module == "catboost" and name == "CatBoost" and classes is not None and not kind:
         own = "lambda rows: model.predict(rows, prediction_type='Probability')"
-        raise _unexplainable(name, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
+        raise _unexplainable(estimator, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
     if classes is not None and isinstance(classes[0], np.ndarray | list) and kind in ("", "predict_proba"):
         raise _unexplainable(
-            name,
+            estimator,
             f"gives {len(classes)} labels a row",
             "one of them, as lambda rows: model.predict_proba(rows)[0] (of a ClassifierChain [:, 0]), whose "
             "class_names are model.classes_[0]",
         )
     if classes is not None and len(classes) == 1 and kind in ("", "predict_proba"):
         raise _unexplainable(
-            name,
+            estimator,
             f"has one class, '{classes[0]}', so that there is nothing to explain",
             "a model that was fitted on rows of two classes or more",
         )
@@ -150,22 +150,22 @@ def check_explainable(model: Any) -> None:
             remedy = "the model with voting='soft'"
         elif not hasattr(estimator, "decision_function"):
             remedy = "lambda rows: (model.predict(rows) == model.classes_[0]).astype(float), 1 where that is the label"
-        raise _unexplainable(name, "returns labels, not probabilities", remedy)
+        raise _unexplainable(estimator, "returns labels, not probabilities", remedy)
     if hasattr(estimator, "predict_proba"):
         return
     own = "lambda rows: model.transform(rows)[:, 0]"
     if not hasattr(estimator, "predict") and hasattr(estimator, "transform"):
-        raise _unexplainable(name, "gives no predictions", f"{own} with value='prediction'")
+        raise _unexplainable(estimator, "gives no predictions", f"{own} with value='prediction'")
     marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
     if marks:
         remedy = f"model.{marks[0]}"
         if marks == ["fit_predict"]:
             remedy = own if hasattr(estimator, "transform") else "a function that gives a number per row,"
-        raise _unexplainable(name, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
+        raise _unexplainable(estimator, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
 
 
-def _unexplainable(name: str, what: str, remedy: str) -> ShapelineError:
-    return ShapelineError(f"models: a {name} {what}; give {remedy}")
+def _unexplainable(estimator: Any, what: str, remedy: str) -> ShapelineError:
+    return ShapelineError(f"models: {name_type(estimator)} {what}; give {remedy}")
 
 
 def _convert_margins(model: Any, rows: Any) -> np.ndarray:
@@ -243,7 +243,7 @@ def _is_regression(model: Any) -> bool:
 
 def check_inputs(model: Any) -> None:
     """Raise ShapelineError for a network of several inputs, with how to write it as a function of one array."""
-    framework, width = find_framework(model), 3
+    framework, width, named = find_framework(model), 3, None
     if framework == "torch" and inspect.isfunction(getattr(type(model), "forward", None)):
         arguments = [*inspect.signature(type(model).forward).parameters.values()][1:]
         count = sum(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in arguments)
@@ -252,13 +252,18 @@ def check_inputs(model: Any) -> None:
         shapes = [one.shape[1:] for one in getattr(model, "inputs", None) or ()]
         count, call = len(shapes), "network.predict([{}], verbose=0)"
         width = shapes[0][0] if count and len(shapes[0]) == 1 else width
+        named = getattr(model, "input", None) if count else None
     else:
         return
-    if count > 1:
-        parts = f"rows[:, :{width}], rows[:, {width}:]{', ...' * (count > 2)}"
+    if count > 1 or isinstance(named, dict):
+        parts = [f"rows[:, :{width}]", f"rows[:, {width}:]"][:count]
+        if isinstance(named, dict):
+            call = call.replace("[{}]", "{{{}}}")
+            parts = [f"{name!r}: {part}" for name, part in zip(named, parts if count > 1 else ["rows"], strict=False)]
         raise ShapelineError(
-            f"models: {name_type(model)} takes {count} inputs; put their columns side by side in one array, and "
-            f"give a function that splits it, as in lambda rows: {call.format(parts)}"
+            f"models: {name_type(model)} takes {count} inputs{' by name' * isinstance(named, dict)}; put their columns "
+            "side by side in one array, and give a function that splits it (in a configuration with framework: "
+            f"function), as in lambda rows: {call.format(', '.join([*parts, *['...'] * (count > 2)]))}"
         )
 
 
@@ -268,8 +273,8 @@ def _regression(model: Any, framework: str | None) -> Classifier:
     name = getattr(model, "__name__", type(model).__name__)
     if not callable(function) or find_classes(model) is not None:
         raise ShapelineError(
-            f"models: a {name} cannot be used as 'regression'; give a network, an object whose predict gives numbers, "
-            "or a function that does"
+            f"models: {name_type(model)} cannot be used as 'regression'; give a network, an object whose predict "
+            "gives numbers, or a function that does"
         )
     return Classifier(framework or "function", name, function, 1, task="regression")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import MethodFailure, ShapelineError, name_type
+from shapeline.errors import MethodFailure, ShapelineError, first_line, name_type
 from shapeline.memory import halve, is_out_of_memory
 
 TASK = "classification"  # unless something else is stated
@@ -197,7 +197,7 @@ def call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         reason = f"there is no {reason}" if isinstance(error, KeyError) else reason
         remedy = "give a model that takes any masked row, a row of the baseline with cells of an input"
         raise ModelFailure(f"model '{name}' fails on {len(inputs)} rows: {reason}; {remedy}") from error

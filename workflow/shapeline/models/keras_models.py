@@ -594,10 +594,11 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
                 f"models: {source} cannot be read as a Keras file in safe mode ({reason})"
                 "; save it with model.save('name.keras')"
             ) from error
-    if len(inner.inputs) > 1:
+    if len(inner.inputs) > 1 or isinstance(getattr(inner, "input", None), dict):
+        named = " by name" * isinstance(inner.input, dict)
         raise ShapelineError(
-            f"models: {source} takes {len(inner.inputs)} inputs, and the dataset's rows are one; give a function that "
-            "splits them and calls it, with framework: function"
+            f"models: {source} takes {len(inner.inputs)} inputs{named}, and the dataset's rows are one; give a "
+            "function that splits them and calls it, with framework: function"
         )
     shape, wanted = tuple(known["input_shape"]), inner.input_shape[1:]
     order = find_order(

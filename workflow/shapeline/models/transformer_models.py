@@ -13,7 +13,7 @@ from torch import nn
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
 from shapeline.datasets.text import DELETED
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, name_type
 from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier
 
@@ -195,7 +195,7 @@ class TextNetwork(nn.Module):
         config = getattr(model, "config", None)
         if getattr(config, "model_type", None) == "xlnet":
             raise ShapelineError(
-                f"models: a {self.__name__} reads the end of its padding too; give a model that does not"
+                f"models: {name_type(model)} reads the end of its padding too; give a model that does not"
             )
         if find_task(model) != "regression" and getattr(config, "id2label", None):
             self.classes_ = [str(config.id2label[number]) for number in sorted(config.id2label)]

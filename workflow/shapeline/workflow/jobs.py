@@ -10,7 +10,7 @@ from shapeline.config.derived import canonical, find_budget, find_feature_shape,
 from shapeline.config.types import Config, Experiment
 from shapeline.datasets.registry import remote_files
 from shapeline.datasets.sources import expand
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, ShapelineErrors
 from shapeline.files import document
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
@@ -329,7 +329,7 @@ def check_records(config: Config) -> None:
         if os.path.exists(path) and not _is_recorded(path, settings) and _read_stored_digest(path) != digest(settings)
     ]
     if stale:
-        raise ShapelineError(
+        raise ShapelineErrors(
             f".snakemake: there is no true record of {len(stale)} output(s) that were made with other settings, "
             "or by other "
             f"code, than are here now: {', '.join(stale)}; remake them and what depends on them with:\n"
