@@ -241,11 +241,3 @@ def test_words_that_are_kept_are_said(tmp_path, default, monkeypatch, root):
     assert '# na_values: ["NA"] makes missing cells of words in "kind"' in text
     data = read_back(tmp_path, text, default, monkeypatch)
     assert data.card["classes"] == ["None", "some"] and data.card["categories"] == {"kind": ["NA", "bad", "mild"]}
-
-
-def test_a_folder_of_texts_is_pointed_to_a_table(tmp_path):
-    for name in ("good", "bad"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.txt").write_text("a film")
-    with pytest.raises(ShapelineError, match=r"holds \.txt files and no images; name one table .* a column of texts"):
-        init_config.build_configuration(tmp_path)

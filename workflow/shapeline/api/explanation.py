@@ -79,8 +79,6 @@ class Explanation(Record):
 
     about: Metadata = field(default_factory=Metadata)
 
-    # ------------------------------------------------------------------------------------------------ properties
-
     @property
     def feature_names(self) -> tuple[str, ...] | list[tuple[str, ...]]:
         """The feature names, or a tuple per instance where instances have different features."""
@@ -133,8 +131,6 @@ class Explanation(Record):
     def _shares_names(self) -> bool:
         names = self.about.names
         return bool(names) and all(each is names[0] or each == names[0] for each in names)
-
-    # ------------------------------------------------------------------------------------------------------ indexing
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -197,8 +193,6 @@ class Explanation(Record):
             interactions_standard_error=of_pairs,
             about=about,
         )
-
-    # ------------------------------------------------------------------------------------------------------- reading
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per instance and feature: instance, target, feature, value (of columns), score and half, the
@@ -321,8 +315,6 @@ class Explanation(Record):
 
     def _repr_html_(self) -> str:
         return drawing.page(self)
-
-    # ---------------------------------------------------------------------------------------------------- conversion
 
     def to_shap(self) -> "shap.Explanation":
         """Return a shap.Explanation, for the plots of shap. ShapelineError without shap or with differing features."""

@@ -238,9 +238,6 @@ def _build_frame(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame 
     return pd.DataFrame(rows, columns=list(names))
 
 
-# ------------------------------------------------------------------------------------------------------------ tables
-
-
 def _table(
     model: object, inputs: pd.DataFrame, background: Any, reference: Any, dtype: np.dtype | None = None
 ) -> Inputs:
@@ -355,9 +352,6 @@ def _cast(values: pd.Series, dtype: Any) -> pd.Series:
     except (TypeError, ValueError, OverflowError):
         return values
     return cast if is_same else values
-
-
-# ------------------------------------------------------------------------------------------------------------ arrays
 
 
 def _numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:

@@ -250,9 +250,6 @@ def _suggest_encoding(path: Path, form: CsvFormat) -> str:
     return "save it as a CSV file of texts in UTF-8" if is_same else f"set encoding: {other}, or its own"
 
 
-# ------------------------------------------------------------------------------------------- how numbers are written
-
-
 def _pattern(decimal: str, thousands: str | None) -> str:
     """Return the expression of a number; groups are of three digits, and of two before the last in India."""
     group, point = re.escape(thousands or ""), re.escape(decimal)
@@ -402,9 +399,6 @@ def _beginning(path: Path, form: CsvFormat) -> list[list[str]]:
         return list(itertools.islice(_rows(path, form), SAMPLE_SIZE))
     except (ValueError, csv.Error):
         return []
-
-
-# ------------------------------------------------------------------------------------------------- names of columns
 
 
 def refuse_repeated(where: str, names: list[str]) -> None:

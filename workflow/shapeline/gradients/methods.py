@@ -50,10 +50,9 @@ def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
     """Return whether the inputs are tokens. Raises ShapelineError where the model is not differentiable."""
     name = model.architecture
     if model.framework != framework:
-        kind = "a function" if model.framework == "function" else f"of {model.framework}"
         raise reject(
-            f"gradient methods: '{name}' is {kind}, which {framework} cannot differentiate; "
-            "give a network, or choose a method of coalitions"
+            f"gradient methods: '{name}' is a {model.framework}{' network' * (model.framework != 'function')}, which "
+            f"{framework} cannot differentiate; give a network, or choose a method of coalitions"
         )
     tokens = np.issubdtype(inputs.dtype, np.integer)
     if tokens and not (hasattr(model.module, "embed") and hasattr(model.module, "from_embedding")):

@@ -5,7 +5,6 @@ They are given data frames of the file's columns and types; features are columns
 
 import contextlib
 import hashlib
-import importlib
 import logging
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 
 from shapeline.datasets.sources import names_function, user_function
 from shapeline.datasets.table_file import class_name
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.models.adapters import (
     ORDERS,
     failure,
@@ -215,10 +214,12 @@ def _load_trees(source: str, content: bytes, known: dict[str, Any], task: str) -
     package = BOOSTED[Path(source).suffix]
     try:
         estimator, classes = OPENED[package](content)
-    except _failures(package) as error:
-        reason = next((line for line in str(error).splitlines() if line), type(error).__name__)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError):
+            raise
         raise ShapelineError(
-            f"models: {source} cannot be read as a file of {package} ({reason}); save it again with save_model"
+            f"models: {source} cannot be read as a file of {package} ({first_line(error)}); save it again with "
+            "save_model"
         ) from error
     check_columns(source, estimator, [column["name"] for column in known["columns"]])
     _check_numbers(source, estimator, known["columns"])
@@ -267,18 +268,7 @@ def _catboost(content: bytes) -> tuple[Any, Any]:
     return estimator, None
 
 
-FAILURES = {
-    "xgboost": ("xgboost.core", "XGBoostError"),
-    "lightgbm": ("lightgbm.basic", "LightGBMError"),
-    "catboost": ("catboost", "CatBoostError"),
-}
 OPENED = {"xgboost": _xgboost, "lightgbm": _lightgbm, "catboost": _catboost}
-
-
-def _failures(package: str) -> tuple[type[Exception], ...]:
-    """Return the errors that a package raises for a file that it cannot read."""
-    module, name = FAILURES[package]
-    return ValueError, TypeError, KeyError, getattr(importlib.import_module(module), name)
 
 
 def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:

@@ -21,9 +21,6 @@ def verdict(discrepancy: float | None) -> str:
     return f"holds ({size})" if discrepancy < ROUNDING else f"⚠ off by {size}"
 
 
-# ---------------------------------------------------------------------------------------------------- top of the page
-
-
 def header(checks: Checks) -> HTML:
     """Return title, key figures and main findings."""
     rows = _statements(checks)
@@ -180,9 +177,6 @@ def _window_share(checks: Checks, key: str) -> float:
     return max(float((run.errors[key] / bound).max()) for run, bound in zip(runs, bounds, strict=True))
 
 
-# ------------------------------------------------------------------------------------------------------------ kernel
-
-
 def kernel_section(checks: Checks) -> HTML:
     """Return the formulas of the kernel proof, the designs that use them, and the error from finite end weights."""
     kernel = checks.kernel
@@ -220,9 +214,6 @@ def kernel_section(checks: Checks) -> HTML:
     )
 
 
-# ------------------------------------------------------------------------------------------------ symmetric weights
-
-
 def charnes_section(checks: Checks) -> HTML:
     """Return a row per weight: closed forms against the direct fit, and the distance to known values."""
     frame = pd.DataFrame(
@@ -248,9 +239,6 @@ def _distance(value: float) -> str:
     return "0" if value < ROUNDING else number(value, 2)
 
 
-# --------------------------------------------------------------------------------------------------- neighbourhoods
-
-
 def neighbourhood_section() -> HTML:
     """Return figure 1 of Chen et al. (2018), with the number of sets that each estimator sums over."""
     grid = graphs.grid(9, 9)
@@ -269,9 +257,6 @@ def neighbourhood_section() -> HTML:
         ),
         table(pd.DataFrame(rows), "Number of sets in the score of a feature inside a grid"),
     )
-
-
-# --------------------------------------------------------------------------------------------------- theorems 1, 2
 
 
 def approximation_section(checks: Checks) -> HTML:
@@ -324,9 +309,6 @@ def approximation_section(checks: Checks) -> HTML:
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- Myerson
-
-
 def myerson_section(checks: Checks) -> HTML:
     """Return the result of eq. 6 for a linear model, and the distance to the Myerson value on several graphs."""
     frame = pd.DataFrame(
@@ -355,9 +337,6 @@ def myerson_section(checks: Checks) -> HTML:
     )
 
 
-# -------------------------------------------------------------------------------------------------------- efficiency
-
-
 def efficiency_section(checks: Checks) -> HTML:
     """Return a row per estimator: whether its scores sum to v(N) - v(empty), for three kinds of game."""
 
@@ -382,9 +361,6 @@ def efficiency_section(checks: Checks) -> HTML:
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- Banzhaf
-
-
 def banzhaf_section(checks: Checks) -> HTML:
     """Return the constant of theorem 6.1 by number of features."""
     frame = pd.DataFrame(
@@ -398,9 +374,6 @@ def banzhaf_section(checks: Checks) -> HTML:
         }
     )
     return table(frame)
-
-
-# -------------------------------------------------------------------------------------------------------- uniqueness
 
 
 def uniqueness_section(checks: Checks) -> HTML:
@@ -420,9 +393,6 @@ def uniqueness_section(checks: Checks) -> HTML:
             "not tested: 1/r and 1/r² violate it (see the influence pages)."
         ),
     )
-
-
-# --------------------------------------------------------------------------------------------------------- hierarchy
 
 
 def hierarchy_section(checks: Checks) -> HTML:

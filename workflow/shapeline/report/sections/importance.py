@@ -113,9 +113,6 @@ def groups(results: Results) -> dict[str, np.ndarray]:
     return result
 
 
-# ------------------------------------------------------------------------------------------------------- columns
-
-
 def sort_by_size(results: Results, entry: str) -> tuple[list[str], np.ndarray]:
     """Return names of features, the largest mean |score| first, and scores (n, d); nothing where features differ."""
     if results.features is None:
@@ -189,9 +186,6 @@ def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
     return np.stack(ranks, axis=1)
 
 
-# -------------------------------------------------------------------------------------------------------- images
-
-
 def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
     images, rows = results.read_inputs(results.instances), results.instances
     scores = experiment.select_scores(results.scores[entry], rows["instance"])
@@ -220,9 +214,6 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
         "below it.",
         vector=False,
     )
-
-
-# --------------------------------------------------------------------------------------------------------- words
 
 
 @experiment.remember
@@ -264,9 +255,6 @@ def _show_words(results: Results, entry: str) -> Iterator[HTML | None]:
             least = shown.tail(min(MAX_ROWS, len(shown) - len(most))).iloc[::-1]
             yield fold(f"Words against class {group}", table(least, "Smallest mean scores"))
     yield note(f"Means over the texts with the word, with 95 % intervals; words in at least {MIN_INSTANCES} texts.")
-
-
-# ------------------------------------------------------------------------------------------------------ instances
 
 
 def explanations(results: Results, entry: str | None) -> HTML:
