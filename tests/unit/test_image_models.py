@@ -183,9 +183,9 @@ def test_the_card_of_a_dataset_gives_the_sizes(tmp_path):
         (lambda: architectures.build("crosses_cnn", width=19), "a width of at least 20, not 19"),
         (lambda: architectures.build("resnet18", "tensorflow"), "'resnet18' needs torch"),
         (lambda: architectures.build("resnet18", side=20), "'resnet18' has no size 'side'"),
-        (lambda: training.get_settings("cifar_cnn", {"augment": ["flip"]}), "unknown augment 'flip'"),
-        (lambda: training.get_settings("cifar_cnn", {"patience": 0}), "patience is 0"),
-        (lambda: training.get_settings("cifar_cnn", {"precision": "bf16"}), "unknown precision 'bf16'. Did you mean"),
+        (lambda: training.get_settings("cifar_cnn", {"augment": ["flip"]}), "training.augment: unknown value 'flip'"),
+        (lambda: training.get_settings("cifar_cnn", {"patience": 0}), "training.patience: 0 is not valid"),
+        (lambda: training.get_settings("cifar_cnn", {"precision": "bf16"}), "unknown value 'bf16'. Did you mean"),
     ],
 )
 def test_mistakes_are_named(call, words):

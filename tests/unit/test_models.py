@@ -103,9 +103,12 @@ def test_weights_come_from_the_seed_and_the_global_state_stays():
         (lambda: adapters.wrap(nn.Linear(2, 2), kind="predict_proba"), "cannot be used as 'predict_proba'"),
         (lambda: storage.load("nowhere.safetensors"), "no weights at nowhere.safetensors"),
         (lambda: training.get_settings("mlp", {"epoch": 3}), "Did you mean 'epochs'"),
-        (lambda: training.get_settings("mlp", {"schedule": "cos"}), "unknown schedule 'cos'"),
+        (lambda: training.get_settings("mlp", {"schedule": "cos"}), "schedule: unknown value 'cos'"),
         (lambda: training.get_settings("mlp", {"optimizer": "rmprop"}), "Did you mean 'rmsprop'"),
-        (lambda: training.get_settings("mlp", {"learning_rate": -1.0}), "learning_rate is -1.0"),
+        (
+            lambda: training.get_settings("mlp", {"learning_rate": -1.0}),
+            "training.learning_rate: -1.0 is not valid; input should be greater than 0",
+        ),
     ],
 )
 def test_mistakes_are_named(call, message):

@@ -394,7 +394,7 @@ def test_the_cards_of_both_frameworks_have_the_same_keys():
     assert list(cards[0]) == list(cards[1]) and cards[0]["settings"] == cards[1]["settings"]
 
 
-@pytest.mark.parametrize("optimizer", training.OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", ("adam", "rmsprop", "sgd"))
 def test_both_frameworks_take_the_same_steps(optimizer):
     """The same weights, rows and settings, with weight decay and no dropout, give nearly the same model.
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from shapeline.config.derived import find_framework, find_source
-from shapeline.config.mistakes import MethodPlace, Place, catch, describe_absence, refuse
+from shapeline.config.mistakes import MethodPlace, Place, catch, check_arguments, describe_absence, refuse
 from shapeline.config.types import Config, Experiment, Model
 from shapeline.datasets import checks, folders, records, sources
 from shapeline.datasets.checks import Dataset
@@ -25,7 +25,7 @@ FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "keras")
 
 
 def check_source(where: str, dataset: Dataset) -> Iterator[str]:
-    """Yield the source is known or the user's own, and takes the keys of the entry."""
+    """Check that the source is known or the user's own, and takes the keys of the entry."""
     if dataset.source not in SOURCES and not re.match(USER_FILE, dataset.source):
         hint = f".{nearest(dataset.source, SOURCES)}"
         if dataset.source.endswith(("csv", "parquet")):
@@ -38,7 +38,7 @@ def check_source(where: str, dataset: Dataset) -> Iterator[str]:
 
 
 def check_path(where: str, dataset: Dataset) -> Iterator[str]:
-    """Yield the local copy is there, with the files of its source."""
+    """Check that the local copy is there, with the files of its source."""
     if not dataset.path:
         return
     try:
@@ -52,28 +52,18 @@ def check_path(where: str, dataset: Dataset) -> Iterator[str]:
 
 
 def check_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
-    """Yield the folder of a tokenizer can be read; the function that makes one is there, and needs nothing."""
-    if not dataset.tokenizer:
-        return
-    try:
-        if folders.names_folder(dataset.tokenizer):
-            folders.check_tokenizer(dataset.tokenizer)
-            return
-        needed = [argument for argument, must in list_arguments(dataset.tokenizer).items() if must]
-        if needed:
-            yield (
-                f"{where}.tokenizer: {dataset.tokenizer} is called with nothing and needs {', '.join(needed)}; give it "
-                "defaults"
-            )
-    except ShapelineError as error:
-        yield f"{where}.tokenizer: {error}"
+    """Check that the folder of a tokenizer can be read; the function that makes one is there, and needs nothing."""
+    if folders.names_folder(dataset.tokenizer):
+        yield from catch(f"{where}.tokenizer", folders.check_tokenizer, dataset.tokenizer)
+    elif dataset.tokenizer:
+        yield from check_arguments(f"{where}.tokenizer", dataset.tokenizer, ())
 
 
 DATASET_RULES = (check_source, check_path, check_tokenizer)
 
 
 def check_other_data(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
-    """Yield a model can explain the dataset named beside it, as far as the configuration tells."""
+    """Check that a model can explain the dataset named beside it, as far as the configuration tells."""
     model = config.models.get(experiment.model)
     own = config.datasets.get(model.dataset) if model else None
     other = config.datasets.get(experiment.dataset)
@@ -122,7 +112,7 @@ def describe_entry(source: Source | None, dataset: Dataset) -> dict:
 
 
 def check_kind(name: str, model: Model, config: Config) -> Iterator[str]:
-    """Yield the model takes data of the kind, the task and the unit that its dataset has."""
+    """Check that the model takes data of the kind, the task and the unit that its dataset has."""
     where, dataset = f"models.{name}", config.datasets.get(model.dataset)
     source, known = find_source(dataset), ARCHITECTURES.get(model.architecture)
     if source and known and known.kind != source.kind:
@@ -133,7 +123,7 @@ def check_kind(name: str, model: Model, config: Config) -> Iterator[str]:
 
 
 def check_training(name: str, model: Model, config: Config) -> Iterator[str]:
-    """Yield the framework and the data allow what the training asks for."""
+    """Check that the framework and the data allow what the training asks for."""
     where, source = f"models.{name}", find_source(config.datasets.get(model.dataset))
     torch, known = find_framework(model) == "torch", ARCHITECTURES.get(model.architecture)
     if known and known.torch_only and not torch:
@@ -146,7 +136,7 @@ def check_training(name: str, model: Model, config: Config) -> Iterator[str]:
 
 
 def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
-    """Yield the weights that a training starts from are there, and of the architecture."""
+    """Check that the weights that a training starts from are there, and of the architecture."""
     where, known = f"models.{name}.weights", ARCHITECTURES.get(model.architecture)
     if model.weights is None:
         return
@@ -156,21 +146,15 @@ def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
         if known is None or model.weights not in known.weights:
             of = " or ".join(name for name, other in ARCHITECTURES.items() if model.weights in other.weights)
             yield f"{where}: {model.weights} is of {of}; set architecture: {of}, or name a file"
-        return
-    try:
-        file = sources.expand(model.weights)
-    except ShapelineError as error:
-        yield f"{where}: {error}"
-        return
-    if file.suffix not in (".pt", ".pth", ".safetensors"):
+    elif not model.weights.endswith((".pt", ".pth", ".safetensors")):
         hint = nearest(model.weights, WEIGHTS)
         yield f"{where}: '{model.weights}' is not a .pt, .pth or .safetensors file.{hint}"
-    elif not file.is_file():
-        yield f"{where}: there is no file {file}; paths start at the folder of the configuration or run"
+    elif problem := describe_absence(model.weights):
+        yield f"{where}: {problem}"
 
 
 def check_ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
-    """Yield the user's own file is there and of the kind stated; a model that is ready has no keys of training."""
+    """Check that the user's own file is there and of the kind stated; a model that is ready has no keys of training."""
     where, suffix, function = f"models.{name}", registry.find_suffix(model.source), model.framework == "function"
     if function and registry.find_kind(model.source, model.framework) != "function":
         yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"
@@ -179,8 +163,8 @@ def check_ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
         yield from _check_folder(where, model, config)
     elif model.source and (problem := describe_absence(model.source if suffix else model.source.rpartition(":")[0])):
         yield f"{where}.source: {problem}"
-    elif function and (problem := find_rows_problem(model.source)):
-        yield f"{where}.source: {problem}"
+    elif function:
+        yield from check_rows_argument(f"{where}.source", model.source)
     if model.trusted_types and suffix != ".skops":
         yield f"{where}.trusted_types: only the types of a .skops file are checked; remove the key"
     if model.outputs and (function or not model.source or suffix not in (None, ".keras", ".onnx")):
@@ -205,7 +189,7 @@ def _check_no_training(where: str, model: Model) -> Iterator[str]:
 
 
 def _check_folder(where: str, model: Model, config: Config) -> Iterator[str]:
-    """Yield the folder holds a classifier of the dataset's texts, cut by its own tokenizer, or of its images."""
+    """Check that the folder holds a classifier of the dataset's texts, cut by its own tokenizer, or of its images."""
     dataset = config.datasets.get(model.dataset)
     source = find_source(dataset)
     if source and source.kind not in folders.HEADS:
@@ -247,7 +231,7 @@ def find_missing_frameworks(config: Config, experiments: Iterable[str]) -> Itera
 
 
 def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
-    """Yield a pipeline takes tables, and a Keras file ids that are known here."""
+    """Check that a pipeline takes tables, and a Keras file ids that are known here."""
     dataset = config.datasets.get(model.dataset)
     source: Source | None = find_source(dataset)
     suffix = registry.find_suffix(model.source)
@@ -263,19 +247,20 @@ def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
         )
 
 
-def find_rows_problem(source: str) -> str | None:
-    """Return why a function that is a model cannot be called with rows only; None if it can."""
+def check_rows_argument(where: str, source: str) -> Iterator[str]:
+    """Check that a function that is a model can be called with rows only."""
     try:
         needed = [argument for argument, must in list_arguments(source).items() if must]
     except ShapelineError as error:
-        return str(error)
-    if len(needed) == 1:
-        return None
-    return f"{source} requires {len(needed)} arguments and is called with rows only; give it one required argument"
+        yield f"{where}: {error}"
+        return
+    if len(needed) != 1:
+        count = f"{source} requires {len(needed)} arguments"
+        yield f"{where}: {count} and is called with rows only; give it one required argument"
 
 
 def check_unit(name: str, model: Model, config: Config) -> Iterator[str]:
-    """Yield the architecture reads tokens of the unit that the documents are cut into."""
+    """Check that the architecture reads tokens of the unit that the documents are cut into."""
     dataset = config.datasets.get(model.dataset)
     cut = checks.find_unit(dataset) if find_source(dataset) else None
     read = model.architecture and ARCHITECTURES[model.architecture].unit
@@ -298,17 +283,9 @@ OF_GAMES = ("game_files", "game_rounds")
 
 
 def check_game_file(place: Place) -> Iterator[str]:
-    """Yield the function that builds the game is there and needs nothing that it is not given; so are its files."""
+    """Check that the function that builds the game is there and needs only what it is given; so are its files."""
     where, entry = place.where, place.experiment
-    try:
-        needed = [name for name, must in list_arguments(entry.game).items() if must and name not in BUILD_TAKES]
-        if needed:
-            yield (
-                f"{where}.game: {entry.game} needs {', '.join(needed)}; it is called with {' and '.join(BUILD_TAKES)} "
-                "alone, so give it defaults"
-            )
-    except ShapelineError as error:
-        yield f"{where}.game: {error}"
+    yield from check_arguments(f"{where}.game", entry.game, BUILD_TAKES)
     for path in entry.game_files:
         if problem := describe_absence(path):
             yield f"{where}.game_files: {problem}"
@@ -324,7 +301,7 @@ def check_keys_beside_game(place: Place) -> Iterator[str]:
 
 
 def check_game_metrics(place: Place) -> Iterator[str]:
-    """Yield the metrics read scores alone."""
+    """Check that the metrics read scores alone."""
     for name, metric in place.metrics():
         if metric.reads_data:
             yield f"{place.where}.metrics.{name}: it measures a model on data; a game has error, efficiency and cost"
@@ -393,7 +370,7 @@ def check_prompt_file(name: str, config: Config) -> Iterator[str]:
 
 
 def check_prompts(place: Place) -> Iterator[str]:
-    """Yield the dataset is a file of prompts, whose parts are features of the kind."""
+    """Check that the dataset is a file of prompts, whose parts are features of the kind."""
     where, dataset = place.where, place.dataset
     if dataset is None or dataset.source != PROMPTS:
         yield f"{where}.dataset: a language model explains prompts; name a dataset with source: {PROMPTS}"
@@ -407,7 +384,7 @@ def check_prompts(place: Place) -> Iterator[str]:
 
 
 def check_prompt_keys(place: Place) -> Iterator[str]:
-    """Yield the keys are those of prompts."""
+    """Check that the keys are those of prompts."""
     where, entry = place.where, place.experiment
     yield from refuse(where, entry, OF_OTHERS, "an experiment on prompts has no {key}")
     removal = getattr(entry.reference, "kind", entry.reference)

@@ -10,8 +10,17 @@ from pathlib import Path
 from shapeline.config import derived, entry_checks, method_checks
 from shapeline.config.derived import canonical
 from shapeline.config.method_checks import check_budget, check_reach, check_size, check_stopping
-from shapeline.config.mistakes import MethodPlace, Place, Rule, catch, describe_long_name, refuse
-from shapeline.config.types import ROOT_FOLDERS, Config, Experiment, Placeholder
+from shapeline.config.mistakes import (
+    MethodPlace,
+    Place,
+    Rule,
+    catch,
+    check_reference_to,
+    describe_absence,
+    describe_long_name,
+    refuse,
+)
+from shapeline.config.types import ROOT_FOLDERS, Array, Config, Experiment, Placeholder
 from shapeline.datasets import checks, folders, sources
 from shapeline.datasets.registry import SOURCES
 from shapeline.datasets.sources import list_arguments
@@ -92,11 +101,7 @@ def check_exact_entry(place: Place) -> Iterator[str]:
             f"{place.where}.metrics.error: '{metric.reference}' is the only method, so nothing is compared with it; "
             "add one"
         )
-    if metric.reference not in methods:
-        yield (
-            f"{place.where}.metrics.error.reference: there is no method '{metric.reference}' among the methods."
-            f"{nearest(metric.reference, methods)}"
-        )
+    yield from check_reference_to(f"{place.where}.metrics.error.reference", "method", metric.reference, methods)
 
 
 def check_training_seeds(place: Place) -> Iterator[str]:
@@ -137,7 +142,7 @@ def check_texts(place: Place) -> Iterator[str]:
 
 
 def check_near(place: Place) -> Iterator[str]:
-    """Yield records are sought in a table, by columns that it has."""
+    """Check that records are sought in a table, by columns that it has."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.near:
         return
@@ -147,12 +152,11 @@ def check_near(place: Place) -> Iterator[str]:
         yield f"{where}.near: records are selected by columns; source '{source.name}' is not a table; remove the key"
     elif source and source.feature_names:
         for column in dict.fromkeys(name for values in chosen.near for name in values):
-            if column not in source.feature_names:
-                yield f"{where}.near: there is no column '{column}'.{nearest(column, source.feature_names)}"
+            yield from check_reference_to(f"{where}.near", "column", column, source.feature_names)
 
 
 def check_choice(place: Place) -> Iterator[str]:
-    """Yield the predictions, the class and the number of objects by which instances are chosen are known."""
+    """Check that the predictions, the class and the number of objects by which instances are chosen are known."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if chosen.correct and place.has_no_model:
         yield f"{where}.correct: without a model nothing is predicted; remove the key"
@@ -172,7 +176,7 @@ def check_choice(place: Place) -> Iterator[str]:
 
 
 def check_target(place: Place) -> Iterator[str]:
-    """Yield the class that is explained is one, and there are classes."""
+    """Check that the class that is explained is one, and there are classes."""
     where, asked, source = f"{place.where}.target", place.experiment.target, place.source
     if asked == "predicted":
         return
@@ -224,9 +228,7 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
         if config.datasets.get(model.dataset) and config.datasets[model.dataset].source == entry_checks.PROMPTS:
             yield f"models.{name}.dataset: prompts are explained and not trained on; set task: generation"
             continue
-        if model.dataset not in names["datasets"]:
-            hint = nearest(model.dataset, names["datasets"])
-            yield f"models.{name}.dataset: there is no dataset '{model.dataset}'.{hint}"
+        yield from check_reference_to(f"models.{name}.dataset", "dataset", model.dataset, names["datasets"])
         if (model.architecture is None) == (model.source is None) and ("models", name) not in mistaken:
             yield f"models.{name}: both or neither of architecture and source are given; give one"
         for rule in entry_checks.MODEL_RULES:
@@ -239,8 +241,8 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
         if experiment.model is None and experiment.dataset is None and ("experiments", name) not in mistaken:
             yield f"experiments.{name}: neither a model nor a dataset is given; give one or both"
         for key in ("dataset", "model"):
-            if (given := getattr(experiment, key)) and given not in names[f"{key}s"]:
-                yield f"experiments.{name}.{key}: there is no {key} '{given}'.{nearest(given, names[f'{key}s'])}"
+            entry = getattr(experiment, key)
+            yield from check_reference_to(f"experiments.{name}.{key}", key, entry, names[f"{key}s"])
         mistakes = list(entry_checks.check_other_data(config, name, experiment))
         yield from mistakes or _check_experiment(_find_place(config, name, experiment))
 
@@ -259,8 +261,7 @@ def _check_run(config: Config, names: dict[str, set]) -> Iterator[str]:
         yield from catch("data.mirror", sources.expand, config.data.mirror)
     for key, experiments in (("run", config.run), ("run_if_available", config.run_if_available)):
         for name in experiments:
-            if name not in names["experiments"]:
-                yield f"{key}: there is no experiment '{name}'.{nearest(name, names['experiments'])}"
+            yield from check_reference_to(key, "experiment", name, names["experiments"])
 
 
 def _find_obstacles(results: Path) -> Iterator[str]:
@@ -285,7 +286,7 @@ def _find_place(config: Config, name: str, experiment: Experiment) -> Place:
 
 
 def _check_experiment(place: Place) -> Iterator[str]:
-    """Yield the mistakes by all rules; a mistake by one of FINAL_RULES is the last."""
+    """Check that the mistakes by all rules; a mistake by one of FINAL_RULES is the last."""
     of_prompts = place.model and place.model.task
     for rule in PROMPT_RULES if of_prompts else GAME_RULES if place.experiment.game else RULES:
         lines = list(rule(place))
@@ -302,14 +303,11 @@ def check_stopping_rules(place: Place) -> Iterator[str]:
 
 def check_shards(place: Place) -> Iterator[str]:
     """Check that there are not too many score files for Snakemake."""
-    if place.experiment.game:
-        if (number := derived.count_evaluation_shards(place.config, place.experiment)) > MAX_SHARDS:
-            yield f"{place.where}.shards: {number:,} jobs per method are more than {MAX_SHARDS:,}; set fewer shards"
-    elif (number := derived.count_shards(place.config, place.experiment)) > MAX_SHARDS:
-        count = place.experiment.instances.count
+    count = derived.count_evaluation_shards if place.experiment.game else derived.count_shards
+    if (number := count(place.config, place.experiment)) > MAX_SHARDS:
+        what, remedy = ("jobs", "") if place.experiment.game else ("score files", ", or a smaller instances.count")
         yield (
-            f"{place.where}.shards: {number:,} score files per method, for {count:,} instances, are more than "
-            f"{MAX_SHARDS:,}; set fewer shards, or a smaller instances.count"
+            f"{place.where}.shards: {number:,} {what} per method are more than {MAX_SHARDS:,}; set fewer shards{remedy}"
         )
 
 
@@ -355,12 +353,8 @@ def check_reference(place: Place) -> Iterator[str]:
     if isinstance(chosen, Placeholder):
         yield f"{where}: a placeholder is of prompts; set another one"
         return
-    try:
-        file = references.find_file(derived.canonical(chosen))
-        if file is not None and not file.is_file():
-            yield f"{where}.path: there is no file {file}; paths start at the folder of the configuration or run"
-    except ShapelineError as error:
-        yield f"{where}.path: {error}"
+    if isinstance(chosen, Array) and (problem := describe_absence(chosen.path)):
+        yield f"{where}.path: {problem}"
     if place.source is None or place.has_no_model:
         return
     reference, _ = references.parse(derived.canonical(chosen))

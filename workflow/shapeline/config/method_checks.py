@@ -13,6 +13,7 @@ from shapeline.config.mistakes import (
     MethodRule,
     Place,
     catch,
+    check_reference_to,
     describe_absence,
     refuse,
 )
@@ -20,7 +21,7 @@ from shapeline.config.types import Model
 from shapeline.datasets import folders, sources
 from shapeline.datasets.sources import list_arguments
 from shapeline.designs.design import MAX_D, count_evaluations
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
 from shapeline.games.features import IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS
 from shapeline.methods import registry, shapiq_process
@@ -136,7 +137,7 @@ def check_match_budget(entry: MethodPlace) -> Iterator[str]:
     if settings.budget or settings.intermediate_budgets:
         yield f"{entry.where}: match_budget_of sets the budget; remove budget and intermediate_budgets"
     if rival not in others:
-        yield f"{entry.where}.match_budget_of: there is no method '{rival}' among the methods.{nearest(rival, others)}"
+        yield from check_reference_to(f"{entry.where}.match_budget_of", "method", rival, others)
     elif not METHODS[others[rival].method].is_fixed_cost:
         yield f"{entry.where}.match_budget_of: '{rival}' has no fixed number of evaluations; give a budget instead"
     elif getattr(others[rival], "features", None):
@@ -192,9 +193,8 @@ def check_labelled_points(entry: MethodPlace) -> Iterator[str]:
     if getattr(settings, "classifier", "") == "step" and source and source.task == "regression":
         yield f"{entry.where}: classifier step is for classes, and the dataset is of regression; use line"
     for column in getattr(settings, "categorical", ()):
-        if isinstance(column, str) and source and column not in source.feature_names:
-            hint = nearest(column, source.feature_names)
-            yield f"{entry.where}.categorical: there is no column '{column}'.{hint}"
+        if isinstance(column, str) and source:
+            yield from check_reference_to(f"{entry.where}.categorical", "column", column, source.feature_names)
 
 
 def check_kind_of_data(entry: MethodPlace) -> Iterator[str]:
@@ -376,18 +376,13 @@ def check_budget(entry: MethodPlace) -> Iterator[str]:
 def _check_minimum(entry: MethodPlace, budgets: list[tuple[str, float]]) -> Iterator[str]:
     """Check that budgets, (key, multiple of d) each, are at least the method's minimum."""
     settings, d = entry.settings, entry.d
-    minimum = sources.resolve(entry.method.minimum)
-    if d is None:  # d varies by instance; the minimum at a large d, as a multiple of d, holds for nearly all
-        least = minimum({**settings.model_dump(), "d": LARGE_D}) / LARGE_D
-        for place, multiple in budgets:
-            if multiple < 0.9 * least:
-                enough = math.ceil(10 * least) / 10
-                yield f"{place}: {multiple:g} x d is too few for {settings.method}; set {enough:g} or more"
-        return
-    least = minimum({**settings.model_dump(), "d": d})
+    least = sources.resolve(entry.method.minimum)({**settings.model_dump(), "d": d or LARGE_D})
     for place, multiple in budgets:
-        count = count_evaluations(multiple, d)
-        if count < least:
+        # Where d varies by instance, the minimum at a large d, as a multiple of d, holds for nearly all.
+        if d is None and multiple < 0.9 * least / LARGE_D:
+            enough = math.ceil(10 * least / LARGE_D) / 10
+            yield f"{place}: {multiple:g} x d is too few for {settings.method}; set {enough:g} or more"
+        elif d and (count := count_evaluations(multiple, d)) < least:
             yield (
                 f"{place}: {multiple:g} x d is {count} evaluations and {settings.method} needs at least {least} "
                 f"at d = {d}; set {math.ceil(100 * least / d) / 100:g} or more"

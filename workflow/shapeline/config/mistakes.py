@@ -20,7 +20,7 @@ from shapeline.datasets import sources
 from shapeline.datasets.checks import Dataset
 from shapeline.datasets.entries import NAME, USER_FILE, explain_errors, shorten_value
 from shapeline.datasets.registry import Source
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, nearest
 from shapeline.methods.parameters import CustomMethod
 from shapeline.methods.registry import METHODS, Method
 from shapeline.metrics.registry import METRICS, Metric
@@ -302,6 +302,26 @@ def catch(where: str, check: Callable, *given: Any) -> Iterator[str]:
         check(*given)
     except ShapelineError as error:
         yield f"{where}: {error}"
+
+
+def check_reference_to(where: str, what: str, name: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield a line if the name of an entry, or None, is not among the names of those that there are."""
+    if name is not None and name not in names:
+        yield f"{where}: there is no {what} '{name}'.{nearest(name, names)}"
+
+
+def check_arguments(where: str, function: str, available: Iterable[str]) -> Iterator[str]:
+    """Yield a line if a user's function is not there, or requires other arguments than are available."""
+    try:
+        missing = [
+            name for name, needed in sources.list_arguments(function).items() if needed and name not in available
+        ]
+    except ShapelineError as error:
+        yield f"{where}: {error}"
+        return
+    if missing:
+        called = f"{' and '.join(available)} alone" if available else "nothing"
+        yield f"{where}: {function} is called with {called} and needs {', '.join(missing)}; give it defaults"
 
 
 def describe_absence(path: str) -> str | None:

@@ -10,7 +10,7 @@ from shapeline.datasets.entries import MODEL_FILE, USER_FILE, Positive, Strict
 from shapeline.methods.parameters import CustomMethod, Patch, Superpixel
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
-from shapeline.models.registry import ARCHITECTURES, AUGMENTATIONS, OPTIMIZERS, PRECISIONS, SCHEDULES
+from shapeline.models.registry import ARCHITECTURES, Precision, Training
 
 INSTANCES_PER_SHARD = 250
 # Folders of the repository that the folder of results must not be.
@@ -22,32 +22,6 @@ class Data(Strict):
         None, description="Folder or URL with <source>/<file>, tried before the official addresses."
     )
     offline: bool = Field(False, description="Never use the network; report which file to place where.")
-
-
-class Training(Strict):
-    epochs: Annotated[int, Field(ge=0)] | None = Field(
-        None,
-        description="Passes over the training part; default by architecture. 0: no training, if source or weights"
-        " give a trained model.",
-    )
-    batch: Positive | None = Field(None, description="Rows per step; default by architecture.")
-    learning_rate: float | None = Field(None, gt=0, description="Initial learning rate; default by architecture.")
-    weight_decay: float | None = Field(None, ge=0, description="Penalty on large weights; default by architecture.")
-    schedule: Literal[SCHEDULES] | None = Field(
-        None, description="halving: the learning rate halves every 3 epochs; step: it decreases every `step_epochs`."
-    )
-    step: float | None = Field(None, gt=0, lt=1, description="schedule step: the factor, 0.2 by default.")
-    step_epochs: Positive | None = Field(None, description="schedule step: epochs between decreases, 10 by default.")
-    optimizer: Literal[OPTIMIZERS] | None = Field(None, description="Default by architecture.")
-    augment: list[Literal[AUGMENTATIONS]] | None = Field(
-        None, description="Images: random flips of every training image in every epoch."
-    )
-    patience: Positive | None = Field(
-        None, description="Stop after so many epochs in a row without improvement on the validation part."
-    )
-    precision: Literal[PRECISIONS] | None = Field(
-        None, description="torch: bfloat16 is mixed precision, which many processors and GPUs compute faster."
-    )
 
 
 class Model(Strict):
@@ -329,7 +303,7 @@ class Experiment(Strict):
     methods: dict[str, MethodEntry] = Field(min_length=1, description="Name -> method and its parameters.")
     metrics: Metrics = Field(description="Metric -> its parameters.")
     report: Report = Field(Report(), description="Options of the report page.")
-    precision: Literal[PRECISIONS] = Field(
+    precision: Precision = Field(
         "float32",
         description="torch: precision of the values of coalitions; bfloat16 is mixed precision, faster and less exact.",
     )

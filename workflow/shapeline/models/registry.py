@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
+
+from shapeline.datasets.entries import Positive, Strict
 from shapeline.datasets.folders import names_folder
 from shapeline.datasets.sources import names_function
 from shapeline.errors import describe_missing, is_installed
 
-OPTIMIZERS = ("adam", "rmsprop", "sgd")
-SCHEDULES = ("cosine", "halving", "none", "step")
-AUGMENTATIONS = ("flip_horizontal", "flip_vertical")
-PRECISIONS = ("float32", "bfloat16")
+Precision = Literal["float32", "bfloat16"]
 FRAMEWORKS = {
     ".skops": "function",
     ".keras": "tensorflow",
@@ -32,6 +32,32 @@ READERS = {
     **dict.fromkeys(BOOSTED, "shapeline.models.pipeline_file"),
 }
 ESTIMATORS = (".skops", *BOOSTED)  # what tree_shap can look into
+
+
+class Training(Strict):
+    epochs: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Passes over the training part; default by architecture. 0: no training, if source or weights"
+        " give a trained model.",
+    )
+    batch: Positive | None = Field(None, description="Rows per step; default by architecture.")
+    learning_rate: float | None = Field(None, gt=0, description="Initial learning rate; default by architecture.")
+    weight_decay: float | None = Field(None, ge=0, description="Penalty on large weights; default by architecture.")
+    schedule: Literal["cosine", "halving", "none", "step"] | None = Field(
+        None, description="halving: the learning rate halves every 3 epochs; step: it decreases every `step_epochs`."
+    )
+    step: float | None = Field(None, gt=0, lt=1, description="schedule step: the factor, 0.2 by default.")
+    step_epochs: Positive | None = Field(None, description="schedule step: epochs between decreases, 10 by default.")
+    optimizer: Literal["adam", "rmsprop", "sgd"] | None = Field(None, description="Default by architecture.")
+    augment: list[Literal["flip_horizontal", "flip_vertical"]] | None = Field(
+        None, description="Images: random flips of every training image in every epoch."
+    )
+    patience: Positive | None = Field(
+        None, description="Stop after so many epochs in a row without improvement on the validation part."
+    )
+    precision: Precision | None = Field(
+        None, description="torch: bfloat16 is mixed precision, which many processors and GPUs compute faster."
+    )
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,20 @@ import logging
 import math
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from shapeline.datasets.entries import parse
 from shapeline.datasets.loading import StoredImages
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError
 from shapeline.memory import is_out_of_memory
 from shapeline.models.classifier import Classifier, backend, check_labels, label_scores, start_card
-from shapeline.models.registry import AUGMENTATIONS, OPTIMIZERS, PRECISIONS, SCHEDULES
+from shapeline.models.registry import Training
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Settings:
     step: float = 0.2
     step_epochs: int = 10
     optimizer: str = "adam"
-    augment: tuple[str, ...] = ()
+    augment: Sequence[str] = ()
     patience: int | None = None
     precision: str = "float32"
 
@@ -76,36 +77,10 @@ DEFAULTS = {
 }
 
 
-def get_settings(architecture: str, given: Mapping[str, Any] | None = None) -> Settings:
-    """Return the architecture's defaults, replaced by given values. Raises ShapelineError for wrong names or values."""
-    default = DEFAULTS.get(architecture, Settings())
-    known = [entry.name for entry in dataclasses.fields(Settings)]
-    for name in given or {}:
-        if name not in known:
-            raise ShapelineError(f"training: unknown setting '{name}'.{nearest(name, known)}")
-    settings = dataclasses.replace(
-        default, **{name: value for name, value in (given or {}).items() if value is not None}
-    )
-    for name, choices in (("schedule", SCHEDULES), ("optimizer", OPTIMIZERS), ("precision", PRECISIONS)):
-        chosen = getattr(settings, name)
-        if chosen not in choices:
-            raise ShapelineError(f"training: unknown {name} '{chosen}'.{nearest(chosen, choices)}")
-    for chosen in settings.augment:
-        if chosen not in AUGMENTATIONS:
-            raise ShapelineError(f"training: unknown augment '{chosen}'.{nearest(chosen, AUGMENTATIONS)}")
-    for name in (
-        "epochs",
-        "batch",
-        "learning_rate",
-        "step",
-        "step_epochs",
-        *(["patience"] if settings.patience is not None else []),
-    ):
-        if not getattr(settings, name) > 0:
-            raise ShapelineError(f"training: {name} is {getattr(settings, name)}; it must be above 0")
-    if not settings.weight_decay >= 0:
-        raise ShapelineError(f"training: weight_decay is {settings.weight_decay}; it must be 0 or more")
-    return settings
+def get_settings(architecture: str, keys: Mapping[str, Any] | None = None) -> Settings:
+    """Return the architecture's defaults, replaced by given keys. Raises ShapelineError for wrong names or values."""
+    values = parse(Training, keys or {}, "training.{key}").model_dump(exclude_none=True)
+    return dataclasses.replace(DEFAULTS.get(architecture, Settings()), **values)
 
 
 def learning_rate(settings: Settings, epoch: int, done: float) -> float:
@@ -204,6 +179,8 @@ def _prepare_labels(classifier: Classifier, dataset: Any, settings: Settings) ->
             f"training: '{classifier.architecture}' is a function and cannot be trained"
             "; give an architecture, or leave training out"
         )
+    if not settings.epochs:
+        raise ShapelineError("training: epochs is 0; give 1 or more, or a trained model")
     if settings.augment and (dataset.inputs.ndim != 4 or classifier.framework != "torch"):
         raise ShapelineError("training: augment flips images, in torch only; remove the key")
     if settings.precision != "float32" and classifier.framework != "torch":
